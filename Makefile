@@ -1,0 +1,107 @@
+# Everything a contributor runs, and all that CI runs. Needs Python >= 3.10 with pip, and make.
+#
+#   make demo         tune a classifier on a local Dask cluster (examples/01_digits_asha.py)
+#   make test         the tests, with the coverage that the project promises
+#   make lint         style, types, layers, docstrings, spelling
+#   make format       let ruff mend what it can
+#   make docs         the documentation, into docs/_build/html
+#   make bench        the benchmarks
+#   make wheel-test   build the wheel and run the unit tests against it in a fresh environment
+#   make clean        remove what the above left, virtual environments included
+#
+# VENV=<dir> puts the virtual environment elsewhere; PYTHON=<interpreter> chooses the Python for it.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+# An interpreter is tried, not merely found: a version manager's shim may stand for nothing.
+PYTHON ?= $(shell for name in python3.11 python3; do \
+	$$name -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$name && break; \
+	done)
+
+WHEEL_DIR := build/wheel
+WHEEL_VENV := build/wheel-venv
+
+# Layers 0 to 2 are pure, so nothing excuses a line of them that no test runs.
+PURE := dasktune/errors.py,dasktune/space/*,dasktune/trial/*,dasktune/schedulers/*,dasktune/search/*,dasktune/stopper/*,dasktune/experiment/*
+
+# Make a virtual environment at $(1). Some systems ship Python without ensurepip; their pip can fill it.
+define make_venv
+	@test -n "$(PYTHON)" || { echo "dasktune needs Python >= 3.10: make PYTHON=<interpreter>" >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(1) 2>/dev/null || { \
+		$(PYTHON) -m venv --clear --without-pip $(1); \
+		$(PYTHON) -m pip --python $(1)/bin/python install --quiet pip; }
+endef
+
+.PHONY: help
+help:
+	@sed -n '2,/^$$/s/^# \{0,1\}//p' Makefile
+
+# An environment that is already there is kept, whoever made it; pip brings it up to date.
+$(BIN)/python:
+	$(call make_venv,$(VENV))
+
+# What is ignored is setuptools' general advice on editable installations.
+$(VENV)/.installed-%: pyproject.toml setup.cfg | $(BIN)/python
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable '.[$(subst -,$(comma),$*)]'
+	touch $@
+
+comma := ,
+DEV := $(VENV)/.installed-test-lint
+DOCS := $(VENV)/.installed-docs
+
+.PHONY: demo
+demo: $(DEV)
+	$(BIN)/python examples/01_digits_asha.py
+
+.PHONY: test
+test: $(DEV)
+	$(BIN)/python -m coverage erase
+	$(BIN)/python -m coverage run -m pytest
+	$(BIN)/python -m coverage report --fail-under=90
+	$(BIN)/python -m coverage report --include='$(PURE)' --fail-under=100
+
+.PHONY: lint
+lint: $(DEV)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo --no-cache
+	$(BIN)/python docs/check_docstrings.py
+	$(BIN)/codespell
+
+.PHONY: format
+format: $(DEV)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+.PHONY: docs
+docs: $(DOCS)
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going -b html docs docs/_build/html
+
+.PHONY: bench
+bench: $(DEV)
+	$(BIN)/python -m benchmarks
+
+# The tests run from an empty directory, or they would import the checkout and prove nothing.
+.PHONY: wheel-test
+wheel-test: $(DEV)
+	rm -rf build
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $(WHEEL_DIR) .
+	$(call make_venv,$(WHEEL_VENV))
+	wheel=$$(echo $(WHEEL_DIR)/dasktune-*.whl); \
+		$(WHEEL_VENV)/bin/python -m pip install --quiet "$$wheel[test]"
+	elsewhere=$$(mktemp -d); trap 'rm -rf "$$elsewhere"' EXIT; cd "$$elsewhere"; \
+		python='$(CURDIR)/$(WHEEL_VENV)/bin/python'; \
+		"$$python" -c 'import dasktune; assert "site-packages" in dasktune.__file__, dasktune.__file__'; \
+		"$$python" -m pytest -c '$(CURDIR)/pyproject.toml' -p no:cacheprovider '$(CURDIR)/tests/unit'
+
+.PHONY: clean
+clean:
+	rm -rf $(VENV) build dist docs/_build docs/generated htmlcov *.egg-info .coverage .coverage.*
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

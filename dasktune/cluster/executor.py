@@ -1,0 +1,346 @@
+"""Runs trials as Dask actors: the port between the runner and the cluster.
+
+Two threads meet here. The runner's thread gives commands and takes events; the client's event loop
+talks to the workers, in :mod:`dasktune.cluster.service`. A command is handed to the loop, an event comes
+back through a queue, and nothing else is shared but the ledger, under its lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from dasktune.cluster.capacity import Ledger, WorkerCapacity
+from dasktune.cluster.connect import Connection
+from dasktune.cluster.run import Run
+from dasktune.cluster.service import ServiceSettings, TrialService
+from dasktune.cluster.watch import ClusterWatch
+from dasktune.errors import ClusterError, PreflightError
+from dasktune.runner.ports import Clock
+from dasktune.trainable.messages import Answer, GoOn, PauseNow, SaveAndGoOn, StopNow
+from dasktune.trainable.spec import TrialSpec
+from dasktune.trial.actions import (
+    ContinueTraining,
+    PauseTrial,
+    RestoreTrial,
+    SaveTrial,
+    StartTrial,
+    StopTrial,
+    TrialAction,
+)
+from dasktune.trial.events import StartFailed, TrialEvent
+from dasktune.trial.resources import PlacementGroupFactory
+
+__all__ = ["DaskTrialExecutor"]
+
+logger = logging.getLogger(__name__)
+
+#: Seconds for which nothing is placed on a worker that has just failed.
+_AVOID = 15.0
+
+#: Starts in a row that may fail, on whatever worker, before the cluster counts as unusable.
+_MOST_FAILED_STARTS = 20
+
+#: Seconds between two tables of what is asked and what is there, while nothing can run.
+_COMPLAIN_EVERY = 60.0
+
+#: Seconds that a request may find no place on a cluster that cannot grow.
+_HOPELESS_AFTER = 10.0
+
+
+class DaskTrialExecutor:
+    """Runs trials on a Dask cluster.
+
+    Parameters
+    ----------
+    connection : Connection
+        To the cluster; not closed by the executor.
+    settings : ServiceSettings
+        Limits, in seconds.
+    payload : bytes
+        The pickled trainable.
+    prepare : callable
+        ``prepare(action)`` gives a trial's specification and its pickled configuration.
+    clock : Clock
+        Stamps the events.
+    scheduler_wait : float, default=300.0
+        Seconds that a lost scheduler may take to come back.
+    queue_trials : bool, optional
+        Whether trials may wait for workers that are not there. None waits while there is no worker
+        at all, and fails after 10 s if there are some and none is large enough.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        settings: ServiceSettings,
+        *,
+        payload: bytes,
+        prepare: Callable[[StartTrial | RestoreTrial], tuple[TrialSpec, bytes]],
+        clock: Clock,
+        scheduler_wait: float = 300.0,
+        queue_trials: bool | None = None,
+    ) -> None:
+        self._client = connection.client
+        self._connection = connection
+        self._settings = settings
+        self._prepare = prepare
+        self._clock = clock
+        self._queue_trials = queue_trials
+        self._events: queue.SimpleQueue[TrialEvent | BaseException] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._ledger = Ledger(heartbeat_timeout=settings.heartbeat_timeout)
+        self._running: dict[str, Run] = {}
+        self._closed = False
+        self._failed_starts = 0
+        self._waiting_since: float | None = None
+        self._complained_at = 0.0
+        self._service = TrialService(
+            connection.client,
+            settings,
+            payload=payload,
+            now=clock.now,
+            emit=self._events.put,
+            on_free=self._on_free,
+            on_trouble=self._on_trouble,
+            on_crash=self._events.put,
+        )
+        self._watch = ClusterWatch(
+            connection.client,
+            scheduler_wait=scheduler_wait,
+            on_workers=self._on_workers,
+            on_removed=self._on_removed,
+            on_disconnect=self._on_disconnect,
+            on_reconnect=self._service.open,
+        )
+        self._watching: asyncio.Task[None] | None = None
+        self._client.sync(self._open)
+
+    # The port
+
+    def has_resources(self, request: PlacementGroupFactory) -> bool:
+        """Whether a worker has room for this now.
+
+        Raises
+        ------
+        PreflightError
+            If no worker ever will, on a cluster that cannot grow.
+        """
+        now = time.monotonic()
+        with self._lock:
+            fits = self._ledger.fits(request, now=now)
+        if fits or self._running:
+            self._waiting_since = None
+        else:
+            self._wait_for_room(request, now)
+        return fits
+
+    def start_trial(self, action: StartTrial) -> None:
+        """Run a trial from its beginning."""
+        self._start(action)
+
+    def restore(self, action: RestoreTrial) -> None:
+        """Run a trial on from a checkpoint."""
+        self._start(action)
+
+    def continue_training(self, action: ContinueTraining) -> None:
+        """Let a trial that waits at a milestone go on."""
+        self._answer(action, GoOn(seq=action.seq, milestones=action.milestones))
+
+    def save(self, action: SaveTrial) -> None:
+        """Let a trial that waits at a milestone save a checkpoint and go on."""
+        self._answer(action, SaveAndGoOn(seq=action.seq, milestones=action.milestones))
+
+    def pause_trial(self, action: PauseTrial) -> None:
+        """Take a trial off its worker, to go on later."""
+        self._answer(action, PauseNow(save=action.save, reason=action.reason))
+
+    def stop_trial(self, action: StopTrial) -> None:
+        """End a trial on its worker."""
+        self._answer(action, StopNow(reason=action.reason))
+
+    def next_events(self, timeout: float) -> Sequence[TrialEvent]:
+        """Return what has happened, waiting at most `timeout` seconds for the first event.
+
+        Raises
+        ------
+        ClusterLost
+            If the scheduler is gone and has not come back in time.
+        ClusterError
+            If no trial gets going on any worker.
+        """
+        events: list[TrialEvent] = []
+        with suppress(queue.Empty):
+            item = self._events.get(timeout=timeout)
+            while True:
+                if isinstance(item, BaseException):
+                    raise item
+                self._count_starts(item)
+                events.append(item)
+                item = self._events.get_nowait()
+        return events
+
+    def acknowledge(self, trial_id: str, incarnation: int, seq: int) -> None:
+        """Let the worker forget what stands in the journal; it hears of it with the next call."""
+        run = self._running.get(trial_id)
+        if run is not None and run.incarnation == incarnation:
+            run.ack = max(run.ack, seq)
+
+    def close(self) -> None:
+        """Stop what still runs, as far as it obeys, and take everything off the cluster.
+
+        Calling it again does nothing.
+        """
+        if self._closed or self._client.status == "closed":
+            return
+        self._closed = True
+        self._client.sync(self._close)
+
+    # On the runner's thread
+
+    def _start(self, action: StartTrial | RestoreTrial) -> None:
+        with self._lock:
+            address = self._ledger.place(action.resources, now=time.monotonic())
+        if address is None:
+            # The room was taken between the question and the start.
+            self._events.put(self._not_started(action))
+            return
+        spec, config = self._prepare(action)
+        key = f"{self._settings.name}-{action.trial_id}-{action.incarnation}"
+        run = Run(
+            trial_id=action.trial_id,
+            incarnation=action.incarnation,
+            key=key,
+            address=address,
+            resources=action.resources,
+            spec=spec,
+            config=config,
+            lost=self._client.loop.asyncio_loop.create_future(),
+        )
+        self._running[action.trial_id] = run
+        self._call_soon(self._service.serve, run)
+
+    def _not_started(self, action: StartTrial | RestoreTrial) -> StartFailed:
+        return StartFailed(
+            trial_id=action.trial_id,
+            incarnation=action.incarnation,
+            time=self._clock.now(),
+            reason="no worker had room for it any more",
+        )
+
+    def _answer(self, action: TrialAction, answer: Answer) -> None:
+        run = self._running.get(action.trial_id)
+        if run is not None and run.incarnation == action.incarnation:
+            self._call_soon(self._service.answer, run, answer)
+
+    def _call_soon(self, function: Callable[..., None], *arguments: Any) -> None:
+        self._client.loop.add_callback(function, *arguments)
+
+    def _wait_for_room(self, request: PlacementGroupFactory, now: float) -> None:
+        """Say what is missing while nothing can run, and give up where nothing ever will."""
+        if self._waiting_since is None:
+            self._waiting_since = self._complained_at = now
+        with self._lock:
+            hopeless = not self._ledger.ever_fits(request)
+            empty = not self._ledger.workers
+            table = self._ledger.table(request)
+        may_wait = self._queue_trials or (self._queue_trials is None and empty)
+        if hopeless and not may_wait and now - self._waiting_since > _HOPELESS_AFTER:
+            raise PreflightError(
+                "resources must be what some worker has, got a request that none can meet:\n"
+                f"{table}\nAsk for less, start larger workers, or set "
+                "RunConfig(queue_trials=True) to wait for them."
+            )
+        if now - self._complained_at > _COMPLAIN_EVERY:
+            self._complained_at = now
+            logger.warning("no worker has room for the next trial; waiting:\n%s", table)
+
+    def _count_starts(self, event: TrialEvent) -> None:
+        if not isinstance(event, StartFailed):
+            self._failed_starts = 0
+            return
+        self._failed_starts += 1
+        logger.warning("trial %s did not start: %s", event.trial_id, event.reason)
+        if self._failed_starts >= _MOST_FAILED_STARTS:
+            raise ClusterError(
+                f"no trial gets going on this cluster; {self._failed_starts} starts in a row "
+                f"failed, the last one because: {event.reason}"
+            )
+
+    # On the client's loop
+
+    async def _open(self) -> None:
+        await self._service.open()
+        await self._watch.read()
+        self._watching = asyncio.get_running_loop().create_task(self._watch.run())
+        self._watching.add_done_callback(self._on_watch_end)
+
+    async def _close(self) -> None:
+        await self._service.close()
+        if self._watching is not None:
+            self._watching.cancel()
+        if self._client.status == "running":
+            self._watch.close()
+
+    def _on_watch_end(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._events.put(error)
+
+    def _on_workers(self, workers: Mapping[str, WorkerCapacity]) -> None:
+        with self._lock:
+            gone = set(self._ledger.workers) - set(workers)
+            self._ledger.update(workers)
+        for address in gone:
+            self._service.lose(address, f"worker {address} left the cluster")
+        for address, worker in workers.items():
+            if worker.age > self._settings.heartbeat_timeout:
+                self._service.lose(
+                    address,
+                    f"worker {address} has sent no heartbeat for {worker.age:.0f} s: "
+                    "it hangs or is cut off",
+                )
+
+    def _on_removed(self, address: str, expected: bool) -> None:
+        with self._lock:
+            worker = self._ledger.workers.get(address)
+            self._ledger.remove(address)
+        reason = f"worker {address} " + ("was shut down" if expected else "died")
+        if worker is not None and not expected and worker.memory_limit:
+            share = worker.memory / worker.memory_limit
+            if share > 0.8:
+                reason += (
+                    f"; its memory was probably exceeded: {worker.memory >> 20} of "
+                    f"{worker.memory_limit >> 20} MiB at its last heartbeat"
+                )
+        self._mark_removed(address)
+        self._service.lose(address, reason, charged=not expected)
+
+    def _on_disconnect(self) -> None:
+        with self._lock:
+            for address in self._ledger.workers:
+                self._ledger.remove(address)
+        self._mark_removed(None)
+        self._service.lose(None, "the connection to the Dask scheduler was lost", charged=False)
+
+    def _mark_removed(self, address: str | None) -> None:
+        """Note that nothing is left to be released there, not even if a worker comes back."""
+        for run in tuple(self._running.values()):
+            if address in (None, run.address):
+                run.removed = True
+
+    def _on_free(self, run: Run) -> None:
+        with self._lock:
+            if not run.removed:
+                self._ledger.release(run.address, run.resources)
+        if self._running.get(run.trial_id) is run:
+            del self._running[run.trial_id]
+
+    def _on_trouble(self, address: str) -> None:
+        with self._lock:
+            self._ledger.avoid(address, time.monotonic() + _AVOID)

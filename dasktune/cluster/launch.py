@@ -1,0 +1,144 @@
+"""From a trainable and a cluster to an executor that is ready to run trials."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from dasktune.cluster.capacity import Ledger, read_workers
+from dasktune.cluster.code import pack
+from dasktune.cluster.connect import connect
+from dasktune.cluster.executor import DaskTrialExecutor
+from dasktune.cluster.preflight import Checks, preflight
+from dasktune.cluster.service import ServiceSettings
+from dasktune.config import RunConfig
+from dasktune.runner.ports import Clock
+from dasktune.storage.location import Storage
+from dasktune.trainable.spec import TrialSpec
+from dasktune.trial.actions import RestoreTrial, StartTrial
+from dasktune.trial.resources import PlacementGroupFactory
+
+__all__ = ["Launch", "launched"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """What is to be run.
+
+    Parameters
+    ----------
+    trainable : type or callable
+        The user's code.
+    param_space : mapping
+        The search space, so that what cannot travel is found before a trial starts.
+    name : str
+        Of the experiment.
+    storage : Storage
+        Of the experiment.
+    run_config : RunConfig
+        Limits.
+    reuse_actors : bool
+        Whether a slot takes one trial after the other.
+    resources : PlacementGroupFactory or None
+        What every trial asks for; None if that depends on its configuration.
+    metrics : tuple of str
+        What every result must hold.
+    """
+
+    trainable: Any
+    param_space: Any
+    name: str
+    storage: Storage
+    run_config: RunConfig
+    reuse_actors: bool
+    resources: PlacementGroupFactory | None
+    metrics: tuple[str, ...]
+
+    def prepare(self, action: StartTrial | RestoreTrial) -> tuple[TrialSpec, bytes]:
+        """Return a trial's specification and its pickled configuration."""
+        checkpoints = self.run_config.checkpoint_config
+        spec = TrialSpec(
+            trial_id=action.trial_id,
+            incarnation=action.incarnation,
+            resources=action.resources,
+            storage=self.storage,
+            trial_dir=action.trial_id,
+            experiment_name=self.name,
+            trial_name=action.trial_id,
+            checkpoint=action.checkpoint if isinstance(action, RestoreTrial) else None,
+            milestones=action.milestones,
+            next_checkpoint=action.next_checkpoint,
+            checkpoint_frequency=checkpoints.checkpoint_frequency,
+            checkpoint_at_end=checkpoints.checkpoint_at_end,
+            required_metrics=self.metrics,
+        )
+        return spec, pack({"config": action.config}, code=self.run_config.code)
+
+    def service_settings(self) -> ServiceSettings:
+        """Return the limits under a name that no other experiment on the cluster has."""
+        config = self.run_config
+        return ServiceSettings(
+            name=f"dasktune-{uuid.uuid4().hex}",
+            heartbeat_timeout=config.heartbeat_timeout,
+            driver_ttl=config.driver_ttl,
+            stop_grace=config.stop_grace,
+            reuse_actors=self.reuse_actors,
+        )
+
+
+@contextmanager
+def launched(client: Any, launch: Launch, clock: Clock) -> Iterator[DaskTrialExecutor]:
+    """Connect, check everything that can be checked before a trial starts, and open an executor.
+
+    Parameters
+    ----------
+    client : object
+        What names the cluster; see :func:`dasktune.cluster.connect.connect`.
+    launch : Launch
+        What is to be run.
+    clock : Clock
+        Stamps the events.
+
+    Raises
+    ------
+    ConfigError
+        If the trainable or the search space cannot travel.
+    ClusterError
+        If the cluster cannot be reached.
+    PreflightError
+        If it cannot run the experiment.
+    """
+    config = launch.run_config
+    pack({"param_space": launch.param_space}, code=config.code)
+    payload = pack({"trainable": launch.trainable}, code=config.code)
+    with connect(client, timeout_s=config.scheduler_wait) as connection:
+        checks = Checks(blob=payload, storage=launch.storage, code=config.code)
+        connection.client.sync(_check, connection.client, checks, launch)
+        executor = DaskTrialExecutor(
+            connection,
+            launch.service_settings(),
+            payload=payload,
+            prepare=launch.prepare,
+            clock=clock,
+            scheduler_wait=config.scheduler_wait,
+            queue_trials=config.queue_trials,
+        )
+        try:
+            yield executor
+        finally:
+            executor.close()
+
+
+async def _check(client: Any, checks: Checks, launch: Launch) -> None:
+    ledger = Ledger(heartbeat_timeout=launch.run_config.heartbeat_timeout)
+    ledger.update(await read_workers(client))
+    await preflight(
+        client,
+        checks,
+        ledger=ledger,
+        resources=launch.resources or PlacementGroupFactory([{}]),
+        queue_trials=bool(launch.run_config.queue_trials),
+    )

@@ -1,0 +1,46 @@
+"""The plugin that an experiment puts on every worker, late ones included.
+
+It travels by value, so it may use nothing but the standard library and distributed: a worker that cannot
+unpickle a plugin would be listed but dead, for everybody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from distributed import WorkerPlugin
+
+__all__ = ["ExperimentPlugin"]
+
+
+class ExperimentPlugin(WorkerPlugin):  # type: ignore[misc]
+    """Carries the user's code to the workers, and lets trials save when their worker retires.
+
+    Parameters
+    ----------
+    name : str
+        Unique to the experiment.
+    payload : bytes
+        The pickled trainable. It is opened in a trial's own thread, never here.
+    grace : float, default=5.0
+        Longest wait for running trials when the worker retires, in seconds; a nanny kills after 8.
+    """
+
+    idempotent = True
+
+    def __init__(self, name: str, payload: bytes, grace: float = 5.0) -> None:
+        self.name = name
+        self.payload = payload
+        self.grace = grace
+        #: The slots of this worker that may be running a trial.
+        self.slots: set[Any] = set()
+
+    async def teardown(self, worker: Any) -> None:
+        """Ask every running trial to leave, and wait a little for them to save."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.grace
+        for slot in tuple(self.slots):
+            slot.retire()
+        while any(slot.is_busy for slot in self.slots) and loop.time() < deadline:
+            await asyncio.sleep(0.02)

@@ -1,0 +1,375 @@
+"""Before the first trial: whether these workers can run it and see the storage that we see.
+
+What fails here would fail in every trial, mostly without a word that helps. The checks go from what
+is known without touching a worker to what needs user code there, because each relies on the ones
+before: a function by value crashes a worker on another Python, and a module of dasktune needs
+dasktune.
+
+Nothing is a Dask task: ``client.run`` reaches a worker whose threads are busy with other people's
+work, and leaves nothing in the scheduler's books.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import pickle
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import dasktune
+from dasktune.cluster.capacity import Ledger, WorkerCapacity
+from dasktune.cluster.code import missing_module
+from dasktune.errors import ClusterError, PreflightError, TuneError
+from dasktune.storage.location import Storage
+from dasktune.trial.resources import PlacementGroupFactory
+
+__all__ = ["Checks", "Report", "check_worker", "preflight"]
+
+logger = logging.getLogger(__name__)
+
+#: Workers that are looked at side by side; the blob passes through the scheduler for each.
+_AT_ONCE: Final = 16
+
+#: Python 3.11.4 is "3.11" to cloudpickle.
+_PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+#: Evaluated on a worker, so it may use nothing but what every Python has.
+_THEIR_VERSION: Final = "getattr(__import__('dasktune'), '__version__', '')"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checks:
+    """What a worker must be able to do.
+
+    Parameters
+    ----------
+    blob : bytes
+        What :func:`dasktune.cluster.code.pack` made; the worker must be able to unpickle it.
+    storage : Storage
+        Where the worker must read and write what the driver does.
+    code : {"auto", "installed"}, default="auto"
+        How code is shipped, for the advice in errors.
+    timeout_s : float, default=60.0
+        Seconds for each call to a worker or to the storage.
+    """
+
+    blob: bytes = field(repr=False)
+    storage: Storage
+    code: str = "auto"
+    timeout_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What a preflight found out without an error.
+
+    Parameters
+    ----------
+    hosts : tuple of str
+        The hosts on which a worker passed.
+    unchecked : mapping
+        Workers that did not answer, by address, with the reason.
+    """
+
+    hosts: tuple[str, ...]
+    unchecked: Mapping[str, str]
+
+
+async def preflight(
+    client: Any,
+    checks: Checks,
+    *,
+    ledger: Ledger,
+    resources: PlacementGroupFactory,
+    queue_trials: bool = False,
+) -> Report:
+    """Check that the cluster can run an experiment, on one worker of each host.
+
+    To be awaited on the client's loop. Without workers nothing is checked and the report is empty;
+    :func:`check_worker` is for those that come later.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        A connected client.
+    checks : Checks
+        What a worker must be able to do.
+    ledger : Ledger
+        The workers, as just read from the scheduler.
+    resources : PlacementGroupFactory
+        What the largest trial asks for.
+    queue_trials : bool, default=False
+        Whether larger workers may come, so that a request which none can meet now waits.
+
+    Returns
+    -------
+    Report
+        The hosts that passed, and the workers that did not answer.
+
+    Raises
+    ------
+    PreflightError
+        If a worker runs another Python or dasktune, lacks a module, does not share the storage, or
+        if no worker is large enough.
+    ClusterError
+        If there are workers and none answers.
+    """
+    workers = ledger.workers
+    _check_python(workers.values())
+    if workers and not queue_trials and not ledger.ever_fits(resources):
+        raise PreflightError(
+            "resources must be at most what one worker has, got a request that none can ever "
+            f"meet:\n{ledger.table(resources)}\nAsk for less with with_resources(), or start "
+            "larger workers; RunConfig(queue_trials=True) waits for them."
+        )
+    chosen = _one_per_host(workers.values())
+    gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def outcome(worker: WorkerCapacity) -> str | None:
+        async with gate:
+            return await check_worker(client, worker, checks)
+
+    reasons = await asyncio.gather(*(outcome(worker) for worker in chosen))
+    unchecked = {
+        worker.address: reason
+        for worker, reason in zip(chosen, reasons, strict=True)
+        if reason is not None
+    }
+    if chosen and len(unchecked) == len(chosen):
+        address, reason = next(iter(unchecked.items()))
+        raise ClusterError(
+            f"none of {len(chosen)} workers answered, {address} for one: {reason}. They may hang, "
+            "or be cut off from their scheduler; restart them, or wait."
+        )
+    hosts = tuple(worker.host for worker in chosen if worker.address not in unchecked)
+    return Report(hosts=hosts, unchecked=unchecked)
+
+
+async def check_worker(client: Any, worker: WorkerCapacity, checks: Checks) -> str | None:
+    """Check one worker, such as one that joins while the experiment runs.
+
+    To be awaited on the client's loop.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        A connected client.
+    worker : WorkerCapacity
+        The worker as the scheduler knows it.
+    checks : Checks
+        What it must be able to do.
+
+    Returns
+    -------
+    str or None
+        None if it passed; the reason if it did not answer and so is neither good nor bad.
+
+    Raises
+    ------
+    PreflightError
+        If the worker cannot run the experiment's trials.
+    """
+    _check_python([worker])
+    reason = await _check_dasktune(client, worker, checks)
+    if reason is not None:
+        return reason
+    name = f".preflight-{uuid.uuid4().hex}"
+    await _by_us(checks, checks.storage.write_bytes, name, name.encode())
+    try:
+        return await _check_code_and_storage(client, worker, checks, name)
+    except FileNotFoundError as exc:
+        raise _unshared(worker, checks.storage) from exc
+    finally:
+        # Nothing depends on it: a storage that fails now has failed above, with a better message.
+        with contextlib.suppress(PreflightError):
+            await _by_us(checks, _sweep, checks.storage, name)
+
+
+def _one_per_host(workers: Iterable[WorkerCapacity]) -> list[WorkerCapacity]:
+    """Return for each host the worker that was heard of last, of those that are at work."""
+    chosen: dict[str, WorkerCapacity] = {}
+    for worker in workers:
+        best = chosen.get(worker.host)
+        if worker.status == "running" and (best is None or worker.age < best.age):
+            chosen[worker.host] = worker
+    return list(chosen.values())
+
+
+def _check_python(workers: Iterable[WorkerCapacity]) -> None:
+    """Compare what the workers said when they joined; no code of ours has run there yet."""
+    others = [worker for worker in workers if worker.python not in ("", _PYTHON)]
+    if not others:
+        return
+    shown = ", ".join(f"{worker.python} on {worker.address}" for worker in others[:5])
+    more = f" and {len(others) - 5} more" if len(others) > 5 else ""
+    raise PreflightError(
+        f"the workers' Python must be {_PYTHON} as in this process, got {shown}{more}. Functions "
+        f"do not cross minor versions: start these workers with Python {_PYTHON}, or this process "
+        "with theirs."
+    )
+
+
+async def _check_dasktune(client: Any, worker: WorkerCapacity, checks: Checks) -> str | None:
+    ours = getattr(dasktune, "__version__", "")
+    # A builtin, so that a worker without dasktune can unpickle it.
+    theirs = await _ask(client, worker, checks.timeout_s, eval, _THEIR_VERSION)
+    cure = f"Install it there with `pip install dasktune=={ours}`, or use an image that has it."
+    if isinstance(theirs, ImportError):
+        raise PreflightError(
+            f"dasktune must be importable on the workers, got {type(theirs).__name__}: {theirs} on "
+            f"{worker.address} ({worker.host}). {cure}"
+        )
+    if isinstance(theirs, Exception):
+        return repr(theirs)
+    if theirs != ours:
+        raise PreflightError(
+            f"the workers' dasktune must be {ours} as in this process, got {theirs} on "
+            f"{worker.address} ({worker.host}). {cure}"
+        )
+    return None
+
+
+async def _check_code_and_storage(
+    client: Any, worker: WorkerCapacity, checks: Checks, name: str
+) -> str | None:
+    """Let the worker unpickle the blob, read the file `name` of ours, and write a reply."""
+    storage = checks.storage
+    found = await _ask(client, worker, checks.timeout_s, _examine, checks.blob, storage, name)
+    if isinstance(found, Exception):
+        return repr(found)
+    _judge_code(worker, found, checks)
+    _judge_storage(worker, found, checks)
+    if await _by_us(checks, storage.read_bytes, _reply(name)) != name.encode():
+        raise _unshared(worker, storage)
+    return None
+
+
+def _reply(name: str) -> str:
+    return f"{name}-reply"
+
+
+def _sweep(storage: Storage, name: str) -> None:
+    storage.remove(name)
+    storage.remove(_reply(name))
+
+
+async def _ask(
+    client: Any, worker: WorkerCapacity, timeout_s: float, function: Any, *args: Any
+) -> Any:
+    """Run a function on a worker; what goes wrong, there or on the way, comes back as a value."""
+    answers = client.run(function, *args, workers=[worker.address], on_error="return")
+    try:
+        return (await asyncio.wait_for(answers, timeout_s))[worker.address]
+    except asyncio.TimeoutError:
+        return TimeoutError(f"no answer within {timeout_s:g} s")
+    except Exception as exc:  # whatever the scheduler or the connection has to say
+        return exc
+
+
+async def _examine(blob: bytes, storage: Storage, name: str) -> dict[str, Any]:
+    """Try everything out on the worker, beside its event loop."""
+    found: dict[str, Any] = await _in_thread(_examination, blob, storage, name)
+    return found
+
+
+def _examination(blob: bytes, storage: Storage, name: str) -> dict[str, Any]:
+    """Return what happened, as plain values: an exception of the user's may not unpickle."""
+    found: dict[str, Any] = {}
+    try:
+        pickle.loads(blob)
+    except ModuleNotFoundError as exc:
+        found["missing"] = exc.name or str(exc)
+    except BaseException as exc:  # importing user code may do anything, sys.exit() included
+        found["code"] = f"{type(exc).__name__}: {exc}"
+    try:
+        token = storage.read_bytes(name)
+        storage.write_bytes(_reply(name), token)
+    except FileNotFoundError:
+        found["unseen"] = True
+    except Exception as exc:
+        found["storage"] = f"{type(exc).__name__}: {exc}"
+    return found
+
+
+def _judge_code(worker: WorkerCapacity, found: Mapping[str, Any], checks: Checks) -> None:
+    where = f"{worker.address} ({worker.host})"
+    if "missing" in found:
+        advice = missing_module(found["missing"], code=checks.code)
+        raise PreflightError(f"trainable must be importable on {where}, but {advice}")
+    if "code" in found:
+        raise PreflightError(
+            f"trainable must unpickle on {where}, got {found['code']}. Do the workers have the "
+            "same versions of the packages that it uses?"
+        )
+
+
+def _judge_storage(worker: WorkerCapacity, found: Mapping[str, Any], checks: Checks) -> None:
+    if "unseen" in found:
+        raise _unshared(worker, checks.storage)
+    if "storage" in found:
+        raise PreflightError(
+            f"storage_path must be readable and writable on every worker, got {checks.storage} "
+            f"with {found['storage']} on {worker.address} ({worker.host}). Check credentials, "
+            "permissions and the packages for this protocol there."
+        )
+
+
+def _unshared(worker: WorkerCapacity, storage: Storage) -> PreflightError:
+    if storage.is_process_private:
+        cure = (
+            "Every process has a memory:// of its own: use it with a cluster of threads "
+            "(LocalCluster(processes=False)), or give a path."
+        )
+    else:
+        cure = "Mount the same directory on every host, or use an object store such as s3://."
+    return PreflightError(
+        f"storage_path must be shared by this process and all workers, got {storage}, where the "
+        f"worker {worker.address} on host {worker.host} and this process do not see each other's "
+        f"files. {cure}"
+    )
+
+
+async def _by_us(checks: Checks, operation: Callable[..., Any], *args: Any) -> Any:
+    """Use the storage from this process, beside the event loop and with a deadline."""
+    try:
+        return await asyncio.wait_for(_in_thread(operation, *args), checks.timeout_s)
+    except (FileNotFoundError, TuneError):
+        raise
+    except Exception as exc:
+        late = isinstance(exc, asyncio.TimeoutError)
+        reason = f"no answer within {checks.timeout_s:g} s" if late else f"{exc!r}"
+        raise PreflightError(
+            f"storage_path must be readable and writable, got {checks.storage} with {reason} in "
+            "this process. Check that it exists, and credentials and permissions."
+        ) from exc
+
+
+async def _in_thread(work: Callable[..., Any], *args: Any) -> Any:
+    """Run blocking work in a daemon thread: a storage that never answers must not stop an exit."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+
+    def settle(result: Any, error: BaseException | None) -> None:
+        if future.done():  # the deadline was quicker
+            return
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)
+
+    def run() -> None:
+        try:
+            outcome: tuple[Any, BaseException | None] = (work(*args), None)
+        except Exception as exc:
+            outcome = (None, exc)
+        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+            loop.call_soon_threadsafe(settle, *outcome)
+
+    threading.Thread(target=run, name="dasktune-preflight", daemon=True).start()
+    return await future

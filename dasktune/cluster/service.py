@@ -1,0 +1,351 @@
+"""The conversations with the workers, on the client's event loop.
+
+Each trial on a worker has one coroutine, :meth:`TrialService._serve`. It opens a slot, assigns the trial,
+and then fetches messages and passes on answers, one call at a time, until the worker has said its last
+word or is lost. Whatever else is known (a bell, an answer, a loss) only wakes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import pickle
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import cloudpickle
+from distributed import Client
+
+from dasktune.cluster import plugin as plugin_module
+from dasktune.cluster.envelope import Assignment, Refused, Reply, Request
+from dasktune.cluster.plugin import ExperimentPlugin
+from dasktune.cluster.run import TERMINAL, Run, event_of
+from dasktune.cluster.slot_handle import SlotFailed, SlotHandle
+from dasktune.trainable.messages import Answer, PauseNow, StopNow
+from dasktune.trial.events import (
+    ErrorInfo,
+    StartFailed,
+    TrialEvent,
+    TrialFailed,
+    TrialLost,
+    TrialPaused,
+    TrialStopped,
+)
+
+__all__ = ["ServiceSettings", "TrialService"]
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: Seconds between two attempts to reach a slot that did not answer.
+_RETRY_PAUSE = 0.2
+
+#: Seconds between two polls without a bell, for few trials; a lost bell costs so much.
+_POLL_INTERVAL = 1.0
+
+#: Share of the loop that polls without a bell may take, in seconds per running trial.
+_POLL_COST = 0.01
+
+
+class _Lost(Exception):
+    """The worker of a trial is lost."""
+
+    def __init__(self, reason: str, charged: bool = True) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.charged = charged
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSettings:
+    """How patient to be, all in seconds; see `RunConfig`."""
+
+    name: str
+    heartbeat_timeout: float = 30.0
+    driver_ttl: float = 30.0
+    stop_grace: float = 10.0
+    reuse_actors: bool = True
+
+    @property
+    def fence_after(self) -> float:
+        """Silence of the driver after which a worker commits no checkpoint."""
+        return self.heartbeat_timeout / 3
+
+
+class TrialService:
+    """Serves the trials that run on the workers.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        A connected client on whose loop all methods must be called.
+    settings : ServiceSettings
+        Limits.
+    payload : bytes
+        The pickled trainable, for the worker plugin.
+    now : callable
+        Seconds on the runner's clock, for the events.
+    emit : callable
+        Takes an event of a trial.
+    on_free : callable
+        Called with a run when its resources are free again, before its last event.
+    on_trouble : callable
+        Called with the address of a worker on which a trial did not get going or was lost.
+    on_crash : callable
+        Called with an exception that nobody expected: a bug, and better than a silent hang.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        settings: ServiceSettings,
+        *,
+        payload: bytes,
+        now: Callable[[], float],
+        emit: Callable[[TrialEvent], None],
+        on_free: Callable[[Run], None],
+        on_trouble: Callable[[str], None],
+        on_crash: Callable[[BaseException], None],
+    ) -> None:
+        self._client = client
+        self._settings = settings
+        self._plugin = ExperimentPlugin(settings.name, payload)
+        self._now = now
+        self._emit = emit
+        self._on_free = on_free
+        self._on_trouble = on_trouble
+        self._on_crash = on_crash
+        self._runs: dict[str, Run] = {}
+        self._by_slot: dict[int, Run] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._idle: defaultdict[str, list[SlotHandle]] = defaultdict(list)
+        self._slots = 0
+
+    # What the executor calls
+
+    async def open(self) -> None:
+        """Put the plugin on the workers and listen for bells; again after a lost connection."""
+        with _by_value(plugin_module):
+            await self._client.register_plugin(self._plugin)
+        self._client.subscribe_topic(self._settings.name, self._on_bell)
+
+    def serve(self, run: Run) -> None:
+        """Take a trial to its worker."""
+        self._runs[run.key] = run
+        self._spawn(self._serve(run))
+
+    def answer(self, run: Run, answer: Answer) -> None:
+        """Pass an answer on to a run."""
+        run.answers.append(answer)
+        if isinstance(answer, StopNow | PauseNow):
+            run.order = answer
+            run.patience = asyncio.get_running_loop().time() + self._settings.stop_grace
+        run.wake.set()
+
+    def lose(self, address: str | None, reason: str, *, charged: bool = True) -> None:
+        """Give up the runs on a worker, or all of them."""
+        for run in tuple(self._runs.values()):
+            if address in (None, run.address):
+                run.lose(reason, charged=charged)
+        for gone in tuple(self._idle) if address is None else (address,):
+            self._idle.pop(gone, None)
+
+    async def close(self) -> None:
+        """Stop what runs, as far as it obeys, and take everything off the cluster."""
+        for run in self._runs.values():
+            self.answer(run, StopNow(reason="the experiment was closed"))
+        if self._tasks:
+            await asyncio.wait(tuple(self._tasks), timeout=2 * self._settings.stop_grace + 1)
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for slot in [slot for slots in self._idle.values() for slot in slots]:
+            await slot.close()
+        if self._client.status == "running":
+            self._client.unsubscribe_topic(self._settings.name)
+            await self._client.unregister_worker_plugin(self._settings.name)
+
+    # One run
+
+    async def _serve(self, run: Run) -> None:
+        slot = None
+        end: TrialEvent | None = None
+        try:
+            slot = await self._unless_lost(run, self._slot_for(run))
+            run.slot = slot.number
+            self._by_slot[slot.number] = run
+            end = await self._converse(run, slot)
+        except _Lost as loss:
+            end = self._event(run, TrialLost, reason=loss.reason, charged=loss.charged)
+        except (SlotFailed, Refused) as failure:
+            kind = TrialLost if run.have else StartFailed
+            end = self._event(run, kind, reason=str(failure))
+        finally:
+            self._part(run, slot, end)
+
+    async def _slot_for(self, run: Run) -> SlotHandle:
+        idle = self._idle[run.address]
+        if idle:
+            return idle.pop()
+        self._slots += 1
+        key = f"{self._settings.name}-slot-{self._slots}"
+        slot = SlotHandle(self._client, run.address, key, self._slots)
+        settings = self._settings
+        try:
+            await slot.open(
+                plugin=settings.name,
+                topic=settings.name,
+                driver_ttl=settings.driver_ttl,
+                fence_after=settings.fence_after,
+                stop_grace=settings.stop_grace,
+            )
+        except BaseException:
+            self._spawn(slot.close())
+            raise
+        return slot
+
+    async def _converse(self, run: Run, slot: SlotHandle) -> TrialEvent | None:
+        """Talk until the last word, and return what it means; None if it was told already."""
+        assignment = Assignment(incarnation=run.key, spec=run.spec, config=run.config)
+        reply = await self._call(run, slot, "assign", assignment)
+        while True:
+            end = self._absorb(run, reply)
+            if run.over:
+                return None if run.told else end
+            await self._wake(run)
+            answers = tuple(run.answers)
+            request = Request(
+                incarnation=run.key, ack=run.ack, have=run.have, answers=answers
+            )
+            reply = await self._call(run, slot, self._method(run), request)
+            del run.answers[: len(answers)]
+
+    async def _wake(self, run: Run) -> None:
+        """Wait until there is something to fetch or to tell, or it is time to look anyway."""
+        timeout = min(
+            max(_POLL_INTERVAL, _POLL_COST * len(self._runs)), self._settings.fence_after / 2
+        )
+        if run.order is not None and not run.told:
+            timeout = min(timeout, max(0.0, run.patience - asyncio.get_running_loop().time()))
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(run.wake.wait(), timeout)
+        # Cleared before the call: a bell during the call must lead to another one.
+        run.wake.clear()
+
+    def _method(self, run: Run) -> str:
+        """Choose the call that is due; user code that does not leave is interrupted, then left."""
+        loop = asyncio.get_running_loop()
+        if run.order is None or run.told or loop.time() < run.patience:
+            return "decide" if run.answers else "poll"
+        run.patience = loop.time() + self._settings.stop_grace
+        if not run.tainted:
+            run.tainted = True
+            return "revoke"
+        logger.warning(
+            "trial %s does not obey its stop; its resources on %s stay taken until its thread ends",
+            run.trial_id,
+            run.address,
+        )
+        run.told = True
+        kind = TrialStopped if isinstance(run.order, StopNow) else TrialPaused
+        self._emit(self._event(run, kind))
+        return "revoke"
+
+    def _absorb(self, run: Run, reply: Reply) -> TrialEvent | None:
+        """Pass the new messages on, all but the last word of the run, which is returned."""
+        for seq, blob in reply.messages:
+            if seq <= run.have:
+                continue
+            run.have = seq
+            try:
+                message = pickle.loads(blob)
+            except Exception as error:
+                return self._unreadable(run, seq, error)
+            event = event_of(message, run, self._now())
+            if isinstance(message, TERMINAL):
+                run.over = True
+                return event
+            if not run.told:
+                self._emit(event)
+        return None
+
+    def _unreadable(self, run: Run, seq: int, error: Exception) -> TrialEvent:
+        run.over = run.tainted = True
+        info = ErrorInfo(
+            message=f"what the trial reported cannot be read by the driver: {error!r}. "
+            "Report numbers, strings, lists and dicts."
+        )
+        return self._event(run, TrialFailed, seq=seq, error=info)
+
+    async def _call(self, run: Run, slot: SlotHandle, method: str, value: Any) -> Reply:
+        """Call the slot until it answers; a failed call alone proves nothing."""
+        loop = asyncio.get_running_loop()
+        since = loop.time()
+        while True:
+            try:
+                return await self._unless_lost(run, slot.call(method, value))
+            except SlotFailed as failure:
+                silent = loop.time() - since
+                logger.info("trial %s: %s (%.1f s)", run.trial_id, failure, silent)
+                if silent > self._settings.heartbeat_timeout:
+                    raise _Lost(str(failure)) from failure
+                await self._unless_lost(run, asyncio.sleep(_RETRY_PAUSE))
+
+    async def _unless_lost(self, run: Run, work: Awaitable[T]) -> T:
+        task = asyncio.ensure_future(work)
+        try:
+            await asyncio.wait({task, run.lost}, return_when=asyncio.FIRST_COMPLETED)
+            if run.lost.done():
+                raise _Lost(*run.lost.result())
+            return task.result()
+        finally:
+            task.cancel()
+
+    def _part(self, run: Run, slot: SlotHandle | None, end: TrialEvent | None) -> None:
+        """Free what the run held, and only then tell how it ended."""
+        del self._runs[run.key]
+        if slot is not None:
+            self._by_slot.pop(slot.number, None)
+            if run.over and not run.tainted and self._settings.reuse_actors:
+                self._idle[run.address].append(slot)
+            else:
+                self._spawn(slot.close())
+        if isinstance(end, TrialLost | StartFailed):
+            self._on_trouble(run.address)
+        self._on_free(run)
+        if end is not None:
+            self._emit(end)
+
+    def _event(self, run: Run, kind: Callable[..., TrialEvent], **facts: Any) -> TrialEvent:
+        return kind(
+            trial_id=run.trial_id, incarnation=run.incarnation, time=self._now(), **facts
+        )
+
+    def _on_bell(self, event: tuple[float, Any]) -> None:
+        run = self._by_slot.get(event[1])
+        if run is not None:
+            run.wake.set()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_crash(error)
+
+
+@contextmanager
+def _by_value(module: Any) -> Iterator[None]:
+    """Have cloudpickle send a module's classes along instead of naming them."""
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)

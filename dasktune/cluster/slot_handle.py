@@ -1,0 +1,112 @@
+"""The driver's end of a slot: calls with a deadline, and one exception for all that goes wrong.
+
+Everything here runs on the client's event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from distributed import Client
+
+from dasktune.cluster.envelope import Reply, open_reply, seal
+from dasktune.cluster.slot import TrialSlot
+
+__all__ = ["SlotFailed", "SlotHandle"]
+
+#: Seconds that the slot's constructor may take; user code does not run in it.
+_OPEN_DEADLINE = 15.0
+
+#: Seconds that a call may take. No method of a slot waits for user code.
+_CALL_DEADLINE = 5.0
+
+
+class SlotFailed(Exception):
+    """A slot could not be opened, or did not answer. It proves nothing about the worker."""
+
+
+class SlotHandle:
+    """A slot on a certain worker.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        A connected client whose loop this runs on.
+    address : str
+        The worker that it is on.
+    key : str
+        Its key in Dask, never used before.
+    number : int
+        What it calls itself when it rings.
+    """
+
+    def __init__(self, client: Client, address: str, key: str, number: int) -> None:
+        self.address = address
+        self.key = key
+        self.number = number
+        self._client = client
+        self._future: Any = None
+        self._actor: Any = None
+
+    async def open(self, **settings: Any) -> None:
+        """Create the actor; `settings` are the keyword arguments of `TrialSlot`.
+
+        Raises
+        ------
+        SlotFailed
+            If it is not there before the deadline. A pinned task whose worker has died would wait for
+            ever.
+        """
+        # The handle binds to the client that is current when it arrives.
+        with self._client.as_current():
+            self._future = self._client.submit(
+                TrialSlot,
+                self.key,
+                self.number,
+                **settings,
+                key=self.key,
+                actor=True,
+                pure=False,
+                workers=[self.address],
+                allow_other_workers=False,
+            )
+            try:
+                self._actor = await asyncio.wait_for(_result(self._future), _OPEN_DEADLINE)
+            except Exception as error:
+                raise SlotFailed(f"no slot could be made on {self.address}: {error!r}") from error
+
+    async def call(self, method: str, value: Any) -> Reply:
+        """Call a method of the slot.
+
+        Raises
+        ------
+        SlotFailed
+            If there is no answer before the deadline, or none that can be read.
+        Refused
+            If the slot answers that it cannot.
+        """
+        blob = seal(value)
+        try:
+            answer = await asyncio.wait_for(_settled(self._actor, method, blob), _CALL_DEADLINE)
+        except asyncio.TimeoutError:
+            raise SlotFailed(f"{self.address} did not answer within {_CALL_DEADLINE:.0f} s") from None
+        except (OSError, RuntimeError) as error:
+            raise SlotFailed(f"{self.address} cannot be reached: {error}") from error
+        return open_reply(answer)
+
+    async def close(self) -> None:
+        """Let Dask forget the slot, on whichever way it is; the worker stops a trial in it."""
+        future, self._future, self._actor = self._future, None, None
+        if future is not None:
+            await future.cancel()
+
+
+async def _result(future: Any) -> Any:
+    return await future
+
+
+async def _settled(actor: Any, method: str, blob: bytes) -> bytes:
+    # An actor whose worker was lost raises on the look-up of the method already.
+    answer: bytes = await getattr(actor, method)(blob)
+    return answer

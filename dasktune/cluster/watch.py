@@ -1,0 +1,137 @@
+"""Watches the cluster: which workers are there, which are gone, and whether the scheduler answers.
+
+Runs on the client's event loop. Three signals of a loss are joined: the scheduler's own event that a
+worker was removed (some 10 ms after a process dies), a heartbeat that is overdue (a hung or cut off
+worker, which Dask itself notices after minutes), and the client's own connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from distributed import Client
+
+from dasktune.cluster.capacity import WorkerCapacity, read_workers
+from dasktune.errors import ClusterLost
+
+__all__ = ["ClusterWatch"]
+
+logger = logging.getLogger(__name__)
+
+#: Dask's own topic on which the scheduler tells of workers that come and go.
+_TOPIC = "all"
+
+#: Seconds between two readings of the workers.
+_INTERVAL = 1.0
+
+#: Seconds that one reading may take.
+_READ_DEADLINE = 10.0
+
+
+class ClusterWatch:
+    """Keeps the executor's picture of the cluster true.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        A connected client whose loop this runs on.
+    scheduler_wait : float
+        Seconds that a lost scheduler may take to come back.
+    on_workers : callable
+        Called with all workers, by address, at each reading.
+    on_removed : callable
+        Called with the address of a worker that is gone, and whether that was meant.
+    on_disconnect : callable
+        Called when the connection to the scheduler is lost.
+    on_reconnect : async callable
+        Awaited when it is back, to subscribe and to register anew.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        scheduler_wait: float,
+        on_workers: Callable[[Mapping[str, WorkerCapacity]], None],
+        on_removed: Callable[[str, bool], None],
+        on_disconnect: Callable[[], None],
+        on_reconnect: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._client = client
+        self._scheduler_wait = scheduler_wait
+        self._on_workers = on_workers
+        self._on_removed = on_removed
+        self._on_disconnect = on_disconnect
+        self._on_reconnect = on_reconnect
+        self._look_now = asyncio.Event()
+
+    async def run(self) -> None:
+        """Watch until cancelled.
+
+        Raises
+        ------
+        ClusterLost
+            If the scheduler does not come back in time.
+        """
+        self._subscribe()
+        while True:
+            if not await self.read():
+                await self._reconnect()
+            try:
+                await asyncio.wait_for(self._look_now.wait(), _INTERVAL)
+            except asyncio.TimeoutError:
+                continue
+            self._look_now.clear()
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._client.unsubscribe_topic(_TOPIC)
+
+    def _subscribe(self) -> None:
+        self._client.subscribe_topic(_TOPIC, self._on_event)
+
+    def _on_event(self, event: tuple[float, Any]) -> None:
+        told = event[1]
+        if not isinstance(told, dict):
+            return
+        if told.get("action") == "remove-worker":
+            self._on_removed(told["worker"], bool(told.get("expected", False)))
+        elif told.get("action") == "add-worker":
+            self._look_now.set()
+
+    async def read(self) -> bool:
+        """Read the workers, and say whether the scheduler answered."""
+        if self._client.status != "running":
+            return False
+        try:
+            workers = await asyncio.wait_for(read_workers(self._client), _READ_DEADLINE)
+        except asyncio.TimeoutError:
+            # A scheduler that is busy or stopped for a while loses nothing by itself.
+            logger.warning("the scheduler has not answered for %.0f s", _READ_DEADLINE)
+            return self._client.status == "running"
+        except Exception as error:
+            logger.info("the workers could not be read: %r", error)
+            return self._client.status == "running"
+        self._on_workers(workers)
+        return True
+
+    async def _reconnect(self) -> None:
+        logger.warning("the connection to the Dask scheduler is lost; waiting for it to come back")
+        self._on_disconnect()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._scheduler_wait
+        while self._client.status != "running":
+            if self._client.status == "closed" or loop.time() > deadline:
+                raise ClusterLost(
+                    f"the Dask scheduler has not come back within {self._scheduler_wait:.0f} s. "
+                    "Nothing that was recorded is lost; start the cluster again and run the "
+                    "experiment under the same name, or raise RunConfig(scheduler_wait=...)."
+                )
+            await asyncio.sleep(0.1)
+        # The subscriptions were lost with the connection.
+        self._subscribe()
+        await self._on_reconnect()
+        logger.warning("the Dask scheduler is back")

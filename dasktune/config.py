@@ -1,0 +1,426 @@
+"""What a user may settle about an experiment, checked before anything starts."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from math import isfinite
+from numbers import Integral
+from typing import Any, Final, Literal
+
+from numpy.random import SeedSequence
+
+from dasktune.errors import check
+from dasktune.stopper import as_stopper
+from dasktune.trial.metrics import Mode, number
+from dasktune.trial.retention import Retention
+
+__all__ = [
+    "DEFAULT_METRIC",
+    "DEFAULT_STORAGE_PATH",
+    "CheckpointConfig",
+    "FailureConfig",
+    "RunConfig",
+    "TuneConfig",
+]
+
+#: What is optimised when only a mode is given: the number that a function returns or yields bare.
+DEFAULT_METRIC: Final = "_metric"
+
+#: Where experiments are kept when the user names no place.
+DEFAULT_STORAGE_PATH: Final = "~/dasktune_results"
+
+#: A file name that is safe on disks, in URLs, and where fsspec expands ``*``, ``?`` and ``[``.
+_SAFE_NAME: Final = re.compile(r"\w([\w .,=+@-]*[\w=+@-])?")
+
+_LONGEST_NAME: Final = 200
+
+
+def _is_int(value: object, *, least: int) -> bool:
+    return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= least
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _is_policy(value: object) -> bool:
+    """Whether it can be a name or an object; a class is an object that someone forgot to make."""
+    return value is None or _is_text(value) or not isinstance(value, str | type)
+
+
+def _check_bool(name: str, value: object) -> None:
+    check(isinstance(value, bool), name, "True or False", value)
+
+
+def _check_seconds(name: str, value: object, *, zero: bool = False) -> None:
+    seconds = None if isinstance(value, bool) else number(value)
+    fits = seconds is not None and isfinite(seconds) and (seconds >= 0 if zero else seconds > 0)
+    check(fits, name, f"a {'non-negative' if zero else 'positive'} number of seconds", value)
+
+
+def _is_safe_name(name: object) -> bool:
+    return (
+        isinstance(name, str)
+        and _SAFE_NAME.fullmatch(name) is not None
+        and ".." not in name
+        and len(name.encode()) <= _LONGEST_NAME
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneConfig:
+    """What is searched for, and how.
+
+    Parameters
+    ----------
+    metric : str, optional
+        What is to be optimised, as the trainable reports it; nested names are joined by ``/``.
+        ``"_metric"`` if only `mode` is given.
+    mode : {"min", "max"}, optional
+        Which way `metric` is better. Needed with `metric`.
+    num_samples : int, default=1
+        How many samples of the search space are tried, each with all points of its grids; -1 goes
+        on until something else ends it.
+    search_alg : Searcher, SearchAlgorithm or str, optional
+        Proposes configurations; random and grid search by default.
+    scheduler : TrialScheduler or str, optional
+        Stops, pauses and prioritises trials; first in, first out by default.
+    max_concurrent_trials : int, optional
+        Most trials that are unfinished at a time. No limit but the cluster's by default.
+    time_budget_s : float or timedelta, optional
+        Seconds after which the experiment ends.
+    reuse_actors : bool, default=True
+        Run the next trial in the process of the last one where the trainable allows it.
+    seed : int or SeedSequence, optional
+        The source of all randomness. The same seed gives the same configurations and decisions.
+
+    Raises
+    ------
+    ConfigError
+        If an argument breaks its rule.
+
+    Examples
+    --------
+    >>> TuneConfig(metric="loss", mode="min", num_samples=20).num_samples
+    20
+    >>> TuneConfig(num_samples=0)
+    Traceback (most recent call last):
+        ...
+    dasktune.errors.ConfigError: num_samples must be a positive int, or -1 for no end, got 0
+    """
+
+    metric: str | None = None
+    mode: Mode | None = None
+    num_samples: int = 1
+    search_alg: Any = None
+    scheduler: Any = None
+    max_concurrent_trials: int | None = None
+    time_budget_s: float | timedelta | None = None
+    reuse_actors: bool = True
+    seed: int | SeedSequence | None = None
+
+    def __post_init__(self) -> None:
+        self._check_goal()
+        check(
+            self.num_samples == -1 or _is_int(self.num_samples, least=1),
+            "num_samples",
+            "a positive int, or -1 for no end",
+            self.num_samples,
+        )
+        for name in ("search_alg", "scheduler"):
+            policy = getattr(self, name)
+            check(
+                _is_policy(policy), name, "an object or a name", policy, "A class must be called."
+            )
+        check(
+            self.max_concurrent_trials is None or _is_int(self.max_concurrent_trials, least=1),
+            "max_concurrent_trials",
+            "a positive int or None",
+            self.max_concurrent_trials,
+            "None is no limit.",
+        )
+        if self.time_budget is not None:
+            _check_seconds("time_budget_s", self.time_budget)
+        _check_bool("reuse_actors", self.reuse_actors)
+        check(
+            self.seed is None or isinstance(self.seed, SeedSequence) or _is_int(self.seed, least=0),
+            "seed",
+            "None, a non-negative int or a numpy SeedSequence",
+            self.seed,
+        )
+
+    def _check_goal(self) -> None:
+        if self.metric is None and self.mode is not None:
+            object.__setattr__(self, "metric", DEFAULT_METRIC)
+        check(
+            self.metric is None or _is_text(self.metric),
+            "metric",
+            "the name of a reported metric",
+            self.metric,
+        )
+        check(
+            self.metric is None or self.mode in ("min", "max"),
+            "mode",
+            "'min' or 'max'",
+            self.mode,
+            f"Say which way {self.metric!r} is better.",
+        )
+
+    @property
+    def time_budget(self) -> float | None:
+        """The time budget in seconds, whichever way it was given."""
+        budget = self.time_budget_s
+        return budget.total_seconds() if isinstance(budget, timedelta) else budget
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointConfig:
+    """When checkpoints are made, and which of them are kept.
+
+    Parameters
+    ----------
+    num_to_keep : int, optional
+        How many checkpoints of a trial are kept, the newest besides; all by default.
+    checkpoint_score_attribute : str, optional
+        The metric by which the best ones are kept; by default the newest are.
+    checkpoint_score_order : {"max", "min"}, default="max"
+        Which way that metric is better.
+    checkpoint_frequency : int, default=0
+        Save after each so many results, where dasktune saves (the class API); 0 is never.
+    checkpoint_at_end : bool, optional
+        Save when a trial ends; by default so with the class API, where dasktune saves.
+
+    Raises
+    ------
+    ConfigError
+        If an argument breaks its rule.
+
+    Examples
+    --------
+    >>> CheckpointConfig(num_to_keep=2, checkpoint_score_attribute="acc").num_to_keep
+    2
+    """
+
+    num_to_keep: int | None = None
+    checkpoint_score_attribute: str | None = None
+    checkpoint_score_order: Mode = "max"
+    checkpoint_frequency: int = 0
+    checkpoint_at_end: bool | None = None
+
+    def __post_init__(self) -> None:
+        check(
+            self.num_to_keep is None or _is_int(self.num_to_keep, least=1),
+            "num_to_keep",
+            "a positive int or None",
+            self.num_to_keep,
+            "None keeps all.",
+        )
+        check(
+            self.checkpoint_score_attribute is None or _is_text(self.checkpoint_score_attribute),
+            "checkpoint_score_attribute",
+            "the name of a reported metric",
+            self.checkpoint_score_attribute,
+            "Which way it is better is checkpoint_score_order.",
+        )
+        check(
+            self.checkpoint_score_order in ("min", "max"),
+            "checkpoint_score_order",
+            "'min' or 'max'",
+            self.checkpoint_score_order,
+        )
+        check(
+            _is_int(self.checkpoint_frequency, least=0),
+            "checkpoint_frequency",
+            "a non-negative int",
+            self.checkpoint_frequency,
+            "0 never saves.",
+        )
+        if self.checkpoint_at_end is not None:
+            _check_bool("checkpoint_at_end", self.checkpoint_at_end)
+
+    @property
+    def retention(self) -> Retention:
+        """Which checkpoints are kept, as the experiment understands it."""
+        return Retention(
+            num_to_keep=self.num_to_keep,
+            score_attribute=self.checkpoint_score_attribute,
+            score_order=self.checkpoint_score_order,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureConfig:
+    """What failures cost.
+
+    Parameters
+    ----------
+    max_failures : int, default=0
+        How often the code of one trial may fail and be tried again from its last checkpoint, over
+        the trial's life; -1 is for ever. Lost workers do not count.
+    fail_fast : bool or "raise", default=False
+        End everything when the first trial fails; ``"raise"`` raises the trial's own exception.
+    max_worker_losses : int, default=3
+        How often a trial may lose its worker without having made progress in between.
+
+    Raises
+    ------
+    ConfigError
+        If an argument breaks its rule, or if retries and `fail_fast` are both wanted.
+
+    Examples
+    --------
+    >>> FailureConfig(max_failures=2, fail_fast=True)
+    Traceback (most recent call last):
+        ...
+    dasktune.errors.ConfigError: max_failures must be 0 with fail_fast=True, got 2. Choose one.
+    """
+
+    max_failures: int = 0
+    fail_fast: bool | Literal["raise"] = False
+    max_worker_losses: int = 3
+
+    def __post_init__(self) -> None:
+        check(
+            _is_int(self.max_failures, least=-1),
+            "max_failures",
+            "an int of at least -1",
+            self.max_failures,
+            "-1 tries again for ever.",
+        )
+        check(
+            isinstance(self.fail_fast, bool) or self.fail_fast == "raise",
+            "fail_fast",
+            "True, False or 'raise'",
+            self.fail_fast,
+        )
+        check(
+            not (self.fail_fast and self.max_failures),
+            "max_failures",
+            f"0 with fail_fast={self.fail_fast!r}",
+            self.max_failures,
+            "Choose one.",
+        )
+        check(
+            _is_int(self.max_worker_losses, least=0),
+            "max_worker_losses",
+            "a non-negative int",
+            self.max_worker_losses,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig:
+    """How and where an experiment runs.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name of the experiment and of its folder; by default made of the trainable's and the date.
+    storage_path : str or path, optional
+        Where experiments are kept: a folder or any fsspec URL. ``~/dasktune_results`` by default.
+    storage_options : mapping, optional
+        What fsspec needs for that URL. Never shown, because it may hold credentials.
+    stop : mapping, callable, Stopper or list of Stopper, optional
+        When a trial ends: ``{"training_iteration": 10}`` at the first result with at least that
+        value.
+    checkpoint_config : CheckpointConfig, optional
+        When checkpoints are made and which are kept.
+    failure_config : FailureConfig, optional
+        What failures cost.
+    verbose : int, default=1
+        0 is silent, 1 shows one line of progress. 2 and 3 are taken too, and mean 1.
+    heartbeat_timeout : float, default=30.0
+        Seconds of silence after which a worker is given up for lost.
+    driver_ttl : float, default=30.0
+        Seconds of the driver's silence after which workers stop its trials.
+    stop_grace : float, default=10.0
+        Seconds that a trial has to come to its end when it is stopped.
+    scheduler_wait : float, default=300.0
+        Seconds to wait for a lost Dask scheduler to come back.
+    code : {"auto", "installed"}, default="auto"
+        Whether local modules that the workers lack travel to them, or all is installed there.
+    queue_trials : bool, optional
+        Wait for a cluster that has no room yet for a single trial (True), or fail (False). By
+        default it depends on whether the cluster can grow.
+
+    Raises
+    ------
+    ConfigError
+        If an argument breaks its rule.
+
+    Examples
+    --------
+    >>> RunConfig(name="first", stop={"training_iteration": 10}).storage_url
+    '~/dasktune_results'
+    """
+
+    name: str | None = None
+    storage_path: str | os.PathLike[str] | None = None
+    storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
+    stop: Any = None
+    checkpoint_config: CheckpointConfig = CheckpointConfig()
+    failure_config: FailureConfig = FailureConfig()
+    verbose: int = 1
+    heartbeat_timeout: float = 30.0
+    driver_ttl: float = 30.0
+    stop_grace: float = 10.0
+    scheduler_wait: float = 300.0
+    code: Literal["auto", "installed"] = "auto"
+    queue_trials: bool | None = None
+
+    def __post_init__(self) -> None:
+        self._check_place()
+        self._check_parts()
+        as_stopper(self.stop)  # for what it raises
+        check(self.verbose in (0, 1, 2, 3), "verbose", "0, 1, 2 or 3", self.verbose)
+        for name in ("heartbeat_timeout", "driver_ttl"):
+            _check_seconds(name, getattr(self, name))
+        for name in ("stop_grace", "scheduler_wait"):
+            _check_seconds(name, getattr(self, name), zero=True)
+        check(self.code in ("auto", "installed"), "code", "'auto' or 'installed'", self.code)
+        if self.queue_trials is not None:
+            _check_bool("queue_trials", self.queue_trials)
+
+    def _check_place(self) -> None:
+        check(
+            self.name is None or _is_safe_name(self.name),
+            "name",
+            f"a safe file name of at most {_LONGEST_NAME} bytes (no separators, no '..')",
+            self.name,
+            "Folders go into storage_path.",
+        )
+        path: object = self.storage_path
+        check(
+            path is None or _is_text(path) or isinstance(path, os.PathLike),
+            "storage_path",
+            "a path or a URL",
+            path,
+        )
+        options: object = self.storage_options
+        # The type says enough, and the values may be credentials.
+        check(
+            options is None or isinstance(options, Mapping),
+            "storage_options",
+            "a mapping",
+            type(options),
+        )
+
+    def _check_parts(self) -> None:
+        # Ray Tune's users pass None for "the defaults".
+        for name, default in (
+            ("checkpoint_config", CheckpointConfig()),
+            ("failure_config", FailureConfig()),
+        ):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, default)
+            part, kind = getattr(self, name), type(default)
+            check(isinstance(part, kind), name, f"a {kind.__name__}", part)
+
+    @property
+    def storage_url(self) -> str:
+        """Where experiments are kept, whichever way it was given."""
+        return DEFAULT_STORAGE_PATH if self.storage_path is None else os.fspath(self.storage_path)

@@ -1,0 +1,148 @@
+"""The exceptions of dasktune.
+
+::
+
+    TuneError                     everything that dasktune raises on purpose
+    ├── ConfigError (ValueError)  an argument breaks its rule; raised before any trial starts
+    │   ├── RecursiveDependencyError   a search space whose values wait for each other
+    │   └── PreflightError             the cluster or the storage cannot run this experiment
+    ├── TrialError                user code failed; carries the trial and its traceback
+    ├── ClusterError              the Dask cluster cannot be used
+    │   └── ClusterLost           it was there, and is gone for good
+    ├── StorageError              the experiment's storage failed or holds something unusable
+    │   └── CheckpointNotFound    no committed checkpoint stands at that place
+    └── InvalidTransition         a bug in dasktune; carries the trial's story
+
+Every one of them survives pickling, because they cross process borders.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = [
+    "CheckpointNotFound",
+    "ClusterError",
+    "ClusterLost",
+    "ConfigError",
+    "InvalidTransition",
+    "PreflightError",
+    "RecursiveDependencyError",
+    "StorageError",
+    "TrialError",
+    "TuneError",
+    "check",
+]
+
+
+class TuneError(Exception):
+    """Base of everything that dasktune raises on purpose."""
+
+
+class ConfigError(TuneError, ValueError):
+    """An argument breaks its rule.
+
+    The message reads ``<name> must be <rule>, got <value!r>`` and says what to do.
+    """
+
+
+class RecursiveDependencyError(ConfigError):
+    """Values of a search space wait for each other, so that none can be resolved."""
+
+
+class PreflightError(ConfigError):
+    """The cluster or the storage cannot run this experiment; no trial was started."""
+
+
+class TrialError(TuneError):
+    """User code failed in a trial.
+
+    Parameters
+    ----------
+    trial_id : str
+        The trial whose code failed.
+    message : str
+        The last line of the traceback: exception type and text.
+    traceback : str, default=""
+        The traceback as the worker printed it.
+    """
+
+    def __init__(self, trial_id: str, message: str, traceback: str = "") -> None:
+        super().__init__(trial_id, message, traceback)
+        self.trial_id = trial_id
+        self.message = message
+        self.traceback = traceback
+
+    def __str__(self) -> str:
+        text = f"trial {self.trial_id} failed: {self.message}"
+        return f"{text}\n\n{self.traceback}" if self.traceback else text
+
+
+class ClusterError(TuneError):
+    """The Dask cluster cannot be used."""
+
+
+class ClusterLost(ClusterError):
+    """The Dask cluster was there and is gone for good."""
+
+
+class StorageError(TuneError):
+    """The experiment's storage failed, or holds something that cannot be used."""
+
+
+class CheckpointNotFound(StorageError):
+    """No committed checkpoint stands at that place."""
+
+
+class InvalidTransition(TuneError):
+    """A trial was told something that its status does not allow: a bug in dasktune.
+
+    Parameters
+    ----------
+    message : str
+        What happened to which trial.
+    story : tuple of str, default=()
+        What the trial went through before, oldest first.
+    """
+
+    def __init__(self, message: str, story: tuple[str, ...] = ()) -> None:
+        super().__init__(message, story)
+        self.message = message
+        self.story = story
+
+    def __str__(self) -> str:
+        lines = "".join(f"\n  {line}" for line in self.story)
+        return f"{self.message}. This is a bug in dasktune; the trial's story:{lines}"
+
+
+def check(condition: bool, name: str, rule: str, value: Any, hint: str = "") -> None:
+    """Raise :class:`ConfigError` with the standard sentence unless `condition` holds.
+
+    Parameters
+    ----------
+    condition : bool
+        Whether the argument obeys its rule.
+    name : str
+        The argument as the user typed it.
+    rule : str
+        What it must be, to be read after "must be".
+    value : object
+        What it was.
+    hint : str, default=""
+        What to do about it, as one sentence.
+
+    Raises
+    ------
+    ConfigError
+        If `condition` is false.
+
+    Examples
+    --------
+    >>> check(False, "mode", "'min' or 'max'", "maximum")
+    Traceback (most recent call last):
+        ...
+    dasktune.errors.ConfigError: mode must be 'min' or 'max', got 'maximum'
+    """
+    if not condition:
+        sentence = f"{name} must be {rule}, got {value!r}"
+        raise ConfigError(f"{sentence}. {hint}" if hint else sentence)

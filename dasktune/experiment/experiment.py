@@ -1,0 +1,432 @@
+"""The state machine of an experiment: facts in, commands out.
+
+It knows no clock, file, thread or cluster. Time arrives in the events, and whatever must be done leaves
+as actions, so that the same events always give the same decisions: in a simulation, on a cluster, and
+when a journal is replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+from numpy.random import SeedSequence, default_rng
+
+from dasktune.experiment.roster import Roster
+from dasktune.experiment.settings import ExperimentSettings
+from dasktune.schedulers.decision import Command, Continue, Decision, Pause, Stop, StopOther, Unpause
+from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
+from dasktune.search.searcher import SearchAlgorithm
+from dasktune.stopper import Stopper
+from dasktune.trial.actions import (
+    Action,
+    ContinueTraining,
+    DeleteCheckpoint,
+    FinishTrial,
+    GiveUp,
+    PauseTrial,
+    RestoreTrial,
+    SaveTrial,
+    StartTrial,
+    StopTrial,
+    TrialAction,
+    UnpauseTrial,
+)
+from dasktune.trial.checkpoint import CheckpointRecord
+from dasktune.trial.events import (
+    CheckpointCommitted,
+    ExperimentEvent,
+    ResourcesGranted,
+    ResultReported,
+    StartFailed,
+    StopRequested,
+    Suggested,
+    TimePassed,
+    TrialEnded,
+    TrialEvent,
+    TrialFailed,
+    TrialLost,
+    TrialPaused,
+    TrialStarted,
+    TrialStopped,
+    TrialStopRequested,
+)
+from dasktune.trial.metrics import flatten, number
+from dasktune.trial.milestone import EVERY_RESULT, Milestone
+from dasktune.trial.status import TrialStatus
+from dasktune.trial.trial import Trial
+
+__all__ = ["Experiment"]
+
+
+class Experiment:
+    """Owns the trials and the policies that decide about them.
+
+    Parameters
+    ----------
+    settings : ExperimentSettings
+        Limits and goals.
+    search : SearchAlgorithm
+        Proposes configurations; already set up.
+    scheduler : TrialScheduler
+        Prioritises, pauses and stops trials.
+    criteria : Stopper
+        Stop criteria that depend on nothing but the result: they are tested again on recomputed ones.
+    stopper : Stopper
+        Any other stop criteria; each result is shown to it once.
+    seed : SeedSequence
+        Names the trials, and seeds the scheduler.
+    """
+
+    #: Check every invariant after each event; the tests turn it on.
+    validate_each_event: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        settings: ExperimentSettings,
+        *,
+        search: SearchAlgorithm,
+        scheduler: TrialScheduler,
+        criteria: Stopper,
+        stopper: Stopper,
+        seed: SeedSequence,
+    ) -> None:
+        self.settings = settings
+        self.search = search
+        self.scheduler = scheduler
+        self.roster = Roster()
+        #: Why everything ends now; empty while it goes on.
+        self.stop_reason = ""
+        #: The failure that ``fail_fast`` ended everything for.
+        self.first_error: Trial | None = None
+        self._criteria = criteria
+        self._stopper = stopper
+        self._search_finished = False
+        self._search_waits = False
+        self._actions: list[Action] = []
+        names, scheduling = seed.spawn(2)
+        self._prefix = f"{int(default_rng(names).integers(16**5)):05x}"
+        scheduler.set_search_properties(settings.metric, settings.mode)
+        scheduler.seed(scheduling)
+
+    # What it wants next
+
+    @property
+    def trials(self) -> Mapping[str, Trial]:
+        """All trials that were ever added, in order."""
+        return self.roster.trials
+
+    @property
+    def finished(self) -> bool:
+        """Whether every trial has ended and no more will come."""
+        return self._search_finished and not self.roster.unfinished
+
+    @property
+    def wants_suggestion(self) -> bool:
+        """Whether the search algorithm should be asked now."""
+        return (
+            not self._search_finished
+            and not self._search_waits
+            and len(self.roster.pending) < self.search.lookahead
+        )
+
+    @property
+    def next_trial_id(self) -> str:
+        """What the next trial will be called."""
+        return f"{self._prefix}_{len(self.roster):05d}"
+
+    def next_trial(self) -> Trial | None:
+        """Return the trial that should get the next free place; asking changes nothing."""
+        roster = self.roster
+        if not roster.pending and not roster.paused:
+            return None
+        return self.scheduler.choose_trial_to_run(Waiting(roster.pending, roster.paused))
+
+    # What happened
+
+    def handle(self, event: ExperimentEvent) -> list[Action]:
+        """Take a fact, and return what must be done about it, in order.
+
+        Parameters
+        ----------
+        event : ExperimentEvent
+            What happened. Events of an incarnation that is no more are ignored.
+
+        Returns
+        -------
+        list of Action
+            The commands, already counted as obeyed in the trials' statuses.
+
+        Raises
+        ------
+        InvalidTransition
+            If the trial's status does not allow the event: a bug in dasktune.
+        """
+        self._actions = []
+        trial = None
+        if isinstance(event, TrialEvent):
+            trial = self.roster.trials[event.trial_id]
+            if self._is_news(trial, event):
+                self._on_trial_event(trial, event)
+        else:
+            self._on_experiment_event(event)
+        if self.validate_each_event:
+            self.roster.validate(*([trial] if trial else []))
+        return self._actions
+
+    @staticmethod
+    def _is_news(trial: Trial, event: TrialEvent) -> bool:
+        """Whether the event is neither of a past incarnation nor a repetition."""
+        if event.incarnation != trial.incarnation or not trial.status.is_active:
+            return False
+        return event.seq > trial.last_seq or not event.seq
+
+    def _on_experiment_event(
+        self, event: ResourcesGranted | Suggested | TimePassed | StopRequested | TrialStopRequested
+    ) -> None:
+        match event:
+            case ResourcesGranted():
+                self._start(self.roster.trials[event.trial_id], event.time)
+            case Suggested():
+                self._on_suggested(event)
+            case TimePassed():
+                self._search_waits = False
+                self._on_time(event.time)
+                self._end_the_stranded(event.time)
+            case StopRequested():
+                self._stop_everything(event.reason, event.time)
+            case TrialStopRequested():
+                self._stop(self.roster.trials[event.trial_id], event.reason, event.time)
+
+    def _on_trial_event(self, trial: Trial, event: TrialEvent) -> None:
+        self.roster.move(trial, event)
+        trial.last_seq = max(trial.last_seq, event.seq)
+        match event:
+            case ResultReported():
+                self._on_result(trial, event)
+            case TrialStarted():
+                trial.worker = event.worker
+                trial.started_at = event.time if trial.started_at is None else trial.started_at
+            case CheckpointCommitted():
+                self._keep(trial, event.checkpoint)
+            case TrialFailed():
+                self._on_failed(trial, event)
+            case TrialLost():
+                self._on_lost(trial, event)
+            case TrialEnded() | TrialStopped() | TrialPaused() | StartFailed():
+                pass
+        if trial.status.is_final:
+            self._conclude(trial, event.time, was_active=True)
+
+    def _on_suggested(self, event: Suggested) -> None:
+        if event.config is None or event.resources is None:
+            self._search_finished = self._search_finished or event.finished
+            self._search_waits = True
+            return
+        trial = Trial(
+            trial_id=self.next_trial_id,
+            config=event.config,
+            resources=event.resources,
+            tag=event.tag,
+        )
+        self.roster.add(trial)
+        self.scheduler.on_trial_add(trial)
+        if self.stop_reason:
+            # It was asked for before the stop and answered after it.
+            self._stop(trial, self.stop_reason, event.time)
+
+    # Results
+
+    def _on_result(self, trial: Trial, event: ResultReported) -> None:
+        if event.checkpoint is not None:
+            self._keep(trial, event.checkpoint)
+        result = flatten(event.metrics)
+        iteration = int(number(result.get("training_iteration")) or 0)
+        seen_before = iteration in trial.rows or iteration < trial.last_iteration
+        self._record(trial, iteration, result)
+        if trial.status is not TrialStatus.RUNNING:
+            return
+        trial.awaiting_seq = event.seq if event.awaits else 0
+        decision = self._judge(trial, result, event.time, seen_before=seen_before)
+        self._obey(trial, decision, event.time)
+
+    def _record(self, trial: Trial, iteration: int, result: dict[str, Any]) -> None:
+        row = trial.rows.get(iteration)
+        if row is not None:
+            trial.history[row] = result
+        elif iteration >= trial.last_iteration:
+            trial.rows[iteration] = len(trial.history)
+            trial.history.append(result)
+
+    def _judge(
+        self, trial: Trial, result: dict[str, Any], now: float, *, seen_before: bool
+    ) -> Decision:
+        key = trial.trial_id
+        if self._criteria(key, result):
+            return Stop(self._criteria.reason(key, result))
+        if seen_before:
+            # Recomputed after a restart: the decision that was made on it then stands.
+            return Continue()
+        self._stopper.on_time(now)
+        decision: Decision
+        if self._stopper(key, result):
+            decision = Stop(self._stopper.reason(key, result))
+        else:
+            decision = self.scheduler.on_trial_result(trial, result)
+        if not isinstance(decision, Stop):
+            self.search.on_trial_result(key, result)
+        self._on_time(now)
+        return decision
+
+    def _obey(self, trial: Trial, decision: Decision, now: float) -> None:
+        if trial.status is TrialStatus.RUNNING:
+            match decision:
+                case Continue():
+                    self._go_on(trial, save=decision.save)
+                case Pause():
+                    self._emit(
+                        PauseTrial(
+                            trial_id=trial.trial_id,
+                            incarnation=trial.incarnation,
+                            save=decision.save,
+                            reason=decision.reason,
+                        )
+                    )
+                case Stop():
+                    self._stop(trial, decision.reason, now)
+        self._command(decision.commands, now)
+
+    def _go_on(self, trial: Trial, *, save: bool) -> None:
+        if not trial.awaiting_seq:
+            return
+        order = SaveTrial if save else ContinueTraining
+        self._emit(
+            order(
+                trial_id=trial.trial_id,
+                incarnation=trial.incarnation,
+                seq=trial.awaiting_seq,
+                milestones=self._milestones(trial),
+            )
+        )
+        trial.awaiting_seq = 0
+
+    def _milestones(self, trial: Trial) -> tuple[Milestone, ...]:
+        return EVERY_RESULT
+
+    def _command(self, commands: Iterable[Command], now: float) -> None:
+        for command in commands:
+            other = self.roster.trials[command.trial_id]
+            match command:
+                case Unpause():
+                    if other.status is TrialStatus.PAUSED:
+                        self._unpause(other)
+                case StopOther():
+                    self._stop(other, command.reason, now)
+
+    # Starts and ends
+
+    def _unpause(self, trial: Trial) -> None:
+        self._emit(UnpauseTrial(trial_id=trial.trial_id, incarnation=trial.incarnation))
+
+    def _start(self, trial: Trial, now: float) -> None:
+        if trial.status is TrialStatus.PAUSED:
+            self._unpause(trial)
+        trial.incarnation += 1
+        trial.last_seq = 0
+        checkpoint = trial.checkpoint
+        common = {
+            "trial_id": trial.trial_id,
+            "incarnation": trial.incarnation,
+            "config": trial.config,
+            "resources": trial.resources,
+            "milestones": self._milestones(trial),
+            "next_checkpoint": trial.next_checkpoint,
+        }
+        if checkpoint is None:
+            self._emit(StartTrial(**common))
+        else:
+            self._emit(RestoreTrial(**common, checkpoint=checkpoint))
+
+    def _keep(self, trial: Trial, record: CheckpointRecord) -> None:
+        trial.checkpoints.append(record)
+        trial.next_checkpoint = record.index + 1
+        for expired in self.settings.retention.expired(trial.checkpoints):
+            trial.checkpoints.remove(expired)
+            self._actions.append(DeleteCheckpoint(trial_id=trial.trial_id, checkpoint=expired))
+
+    def _on_failed(self, trial: Trial, event: TrialFailed) -> None:
+        trial.errors.append(event.error)
+        trial.failures += 1
+        trial.reason = event.error.message
+        limit = self.settings.max_failures
+        if trial.status is TrialStatus.PENDING and 0 <= limit < trial.failures:
+            self._emit(self._give_up(trial))
+
+    def _on_lost(self, trial: Trial, event: TrialLost) -> None:
+        if trial.progress > trial.progress_at_loss:
+            trial.worker_losses = 0
+        trial.progress_at_loss = trial.progress
+        trial.worker_losses += event.charged
+        limit = self.settings.max_worker_losses
+        if trial.status is TrialStatus.PENDING and trial.worker_losses > limit:
+            trial.reason = (
+                f"lost its worker {trial.worker_losses} times without progress in between; "
+                f"the last time: {event.reason}"
+            )
+            self._emit(self._give_up(trial))
+
+    def _give_up(self, trial: Trial) -> GiveUp:
+        return GiveUp(trial_id=trial.trial_id, incarnation=trial.incarnation, reason=trial.reason)
+
+    def _stop(self, trial: Trial, reason: str, now: float) -> None:
+        status = trial.status
+        if status.is_final or status is TrialStatus.STOPPING:
+            return
+        trial.reason = reason
+        order = StopTrial if status.is_active else FinishTrial
+        self._emit(order(trial_id=trial.trial_id, incarnation=trial.incarnation, reason=reason))
+        if trial.status.is_final:
+            self._conclude(trial, now, was_active=False)
+
+    def _conclude(self, trial: Trial, now: float, *, was_active: bool) -> None:
+        """Tell everybody, once, that a trial has ended for good."""
+        trial.ended_at = now
+        trial.story.clear()
+        self._search_waits = False
+        last = trial.last_result
+        failed = trial.status is TrialStatus.ERROR
+        if failed:
+            commands = self.scheduler.on_trial_error(trial)
+        elif was_active:
+            commands = self.scheduler.on_trial_complete(trial, last)
+        else:
+            commands = self.scheduler.on_trial_remove(trial)
+        self.search.on_trial_complete(trial.trial_id, last or None, error=failed)
+        self._command(commands, now)
+        if failed and self.settings.fail_fast and not self.stop_reason:
+            self.first_error = trial
+            self._stop_everything(f"trial {trial.trial_id} failed", now)
+
+    # Time, and the end of everything
+
+    def _on_time(self, now: float) -> None:
+        self._stopper.on_time(now)
+        if not self.stop_reason and self._stopper.stop_all():
+            self._stop_everything(self._stopper.stop_all_reason(), now)
+
+    def _stop_everything(self, reason: str, now: float) -> None:
+        self.stop_reason = self.stop_reason or reason
+        self._search_finished = True
+        for trial in tuple(self.roster.trials.values()):
+            self._stop(trial, self.stop_reason, now)
+
+    def _end_the_stranded(self, now: float) -> None:
+        """End what nobody will ever run, so that an experiment cannot hang on its scheduler."""
+        if self.roster.active or not self._search_finished or self.next_trial() is not None:
+            return
+        for trial in (*self.roster.pending.values(), *self.roster.paused.values()):
+            self._stop(trial, f"{type(self.scheduler).__name__} never chose it to run again", now)
+
+    def _emit(self, action: TrialAction) -> None:
+        self.roster.move(self.roster.trials[action.trial_id], action)
+        self._actions.append(action)  # type: ignore[arg-type]

@@ -1,0 +1,143 @@
+"""Who is there and what each is doing: every change of a status goes through here.
+
+Invariants, checked by :meth:`Roster.validate`:
+
+1. A trial stands in `pending` exactly if it is PENDING, in `paused` exactly if it is PAUSED, in
+   `active` exactly if it holds resources on a worker.
+2. Only a trial that runs awaits an answer.
+3. Its history has one row per ``training_iteration``, in increasing order.
+4. Its checkpoints have increasing numbers, all below `next_checkpoint`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
+from typing import Any
+
+from dasktune.errors import InvalidTransition
+from dasktune.trial.actions import TrialAction
+from dasktune.trial.events import TrialEvent
+from dasktune.trial.status import TRANSITIONS, PublicStatus, TrialStatus
+from dasktune.trial.trial import Trial
+
+__all__ = ["Roster", "tell"]
+
+
+def tell(trial: Trial) -> tuple[str, ...]:
+    """Return the trial's story as lines, oldest first."""
+    return tuple(
+        f"{before}: {cause} of incarnation {incarnation}" + (f", seq {seq}" if seq else "")
+        for before, cause, incarnation, seq in trial.story
+    )
+
+
+class Roster:
+    """The trials of an experiment, indexed by what they are doing.
+
+    Attributes
+    ----------
+    trials : dict of str to Trial
+        All that were ever added, in order.
+    pending, paused : OrderedDict of str to Trial
+        Those that wait, in the order in which they should be taken.
+    active : dict of str to Trial
+        Those that hold resources on a worker.
+    """
+
+    def __init__(self) -> None:
+        self.trials: dict[str, Trial] = {}
+        self.pending: OrderedDict[str, Trial] = OrderedDict()
+        self.paused: OrderedDict[str, Trial] = OrderedDict()
+        self.active: dict[str, Trial] = {}
+        self._counts: Counter[TrialStatus] = Counter()
+
+    def __len__(self) -> int:
+        return len(self.trials)
+
+    @property
+    def unfinished(self) -> int:
+        """How many trials have not ended for good."""
+        return len(self.pending) + len(self.paused) + len(self.active)
+
+    def public_counts(self) -> dict[PublicStatus, int]:
+        """Return how many trials stand at each public status."""
+        counts = dict.fromkeys(PublicStatus, 0)
+        for status, count in self._counts.items():
+            counts[status.public] += count
+        return counts
+
+    def add(self, trial: Trial) -> None:
+        """Take in a new, pending trial."""
+        if trial.trial_id in self.trials:
+            raise InvalidTransition(f"a second trial {trial.trial_id} was added")
+        self.trials[trial.trial_id] = trial
+        self._counts[trial.status] += 1
+        self.pending[trial.trial_id] = trial
+
+    def move(self, trial: Trial, cause: TrialEvent | TrialAction) -> TrialStatus:
+        """Change a trial's status as the table says, and return what it was before."""
+        before = trial.status
+        after = TRANSITIONS.get((before, type(cause)))
+        name = type(cause).__name__
+        trial.story.append((before.value, name, cause.incarnation, getattr(cause, "seq", 0)))
+        if after is None:
+            raise InvalidTransition(f"trial {trial.trial_id} is {before.value} and got {name}", tell(trial))
+        if after is not before:
+            self._reindex(trial, before, after)
+        return before
+
+    def _reindex(self, trial: Trial, before: TrialStatus, after: TrialStatus) -> None:
+        key = trial.trial_id
+        trial.status = after
+        trial.awaiting_seq = 0
+        self._counts[before] -= 1
+        self._counts[after] += 1
+        for index in self._indexes(before):
+            del index[key]
+        for index in self._indexes(after):
+            index[key] = trial
+        if after is TrialStatus.PENDING and before is not TrialStatus.PAUSED:
+            # It was on its way: whoever lost its worker has progress to save and goes first.
+            self.pending.move_to_end(key, last=False)
+
+    def _indexes(self, status: TrialStatus) -> Iterator[dict[str, Trial]]:
+        if status is TrialStatus.PENDING:
+            yield self.pending
+        elif status is TrialStatus.PAUSED:
+            yield self.paused
+        elif status.is_active:
+            yield self.active
+
+    def validate(self, *trials: Trial) -> None:
+        """Check the invariants of `trials`, by default of all, and of the indexes.
+
+        Raises
+        ------
+        InvalidTransition
+            If one does not hold.
+        """
+        for trial in trials or tuple(self.trials.values()):
+            for held, sentence in _invariants(self, trial):
+                if not held:
+                    raise InvalidTransition(f"trial {trial}: {sentence}", tell(trial))
+        counted = sum(self._counts.values())
+        if counted != len(self.trials):
+            raise InvalidTransition(f"{counted} trials are counted, {len(self.trials)} exist")
+
+
+def _invariants(roster: Roster, trial: Trial) -> Iterator[tuple[bool, str]]:
+    key, status = trial.trial_id, trial.status
+    yield (key in roster.pending) == (status is TrialStatus.PENDING), "pending index is wrong"
+    yield (key in roster.paused) == (status is TrialStatus.PAUSED), "paused index is wrong"
+    yield (key in roster.active) == status.is_active, "active index is wrong"
+    yield not trial.awaiting_seq or status is TrialStatus.RUNNING, "awaits but does not run"
+    yield not status.is_active or trial.incarnation > 0, "active without an incarnation"
+    yield len(trial.rows) == len(trial.history), "not one row per iteration"
+    yield _increasing(list(trial.rows)), "history is out of order"
+    numbers = [record.index for record in trial.checkpoints]
+    yield _increasing([*numbers, trial.next_checkpoint]), "checkpoint numbers are out of order"
+
+
+def _increasing(values: list[Any]) -> bool:
+    return all(a < b for a, b in zip(values, values[1:], strict=False))

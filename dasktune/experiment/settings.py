@@ -1,0 +1,39 @@
+"""What the user decided about an experiment, as far as its state machine must know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from dasktune.trial.metrics import Mode
+from dasktune.trial.retention import Retention
+
+__all__ = ["ExperimentSettings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentSettings:
+    """Limits and goals of an experiment.
+
+    Parameters
+    ----------
+    metric : str, optional
+        What is to be optimised.
+    mode : {"min", "max"}, optional
+        Which way it is better.
+    max_failures : int, default=0
+        How often the code of one trial may fail and be tried again, over its life; -1 is for ever.
+    fail_fast : bool or "raise", default=False
+        End everything at the first failure for good.
+    max_worker_losses : int, default=3
+        How often a trial may lose its worker without having made progress in between.
+    retention : Retention, optional
+        Which checkpoints of a trial are kept; all by default.
+    """
+
+    metric: str | None = None
+    mode: Mode | None = None
+    max_failures: int = 0
+    fail_fast: bool | Literal["raise"] = False
+    max_worker_losses: int = 3
+    retention: Retention = field(default_factory=Retention)

@@ -1,0 +1,159 @@
+"""How far an experiment is, and how to say so in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from unicodedata import east_asian_width
+
+from dasktune.trial.status import PublicStatus
+
+__all__ = ["Progress", "render"]
+
+_SEPARATOR: Final = " · "
+
+_NOUNS: Final = {
+    PublicStatus.RUNNING: "running",
+    PublicStatus.PENDING: "pending",
+    PublicStatus.PAUSED: "paused",
+    PublicStatus.TERMINATED: "done",
+}
+
+#: Shown though it is nothing, so that the line does not change its shape all the time.
+_ALWAYS: Final = (PublicStatus.RUNNING, PublicStatus.TERMINATED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far an experiment is.
+
+    Parameters
+    ----------
+    counts : mapping of PublicStatus to int
+        How many trials stand at each status; what is missing is 0.
+    total : int, optional
+        How many trials there will be; None if nobody knows.
+    results : int, default=0
+        How many results were reported.
+    metric : str, optional
+        What is optimised.
+    best_value : float, optional
+        The best value of `metric` so far.
+    best_trial_id : str, default=""
+        Whose it is.
+    elapsed_s : float, default=0.0
+        Seconds since the experiment started, or was resumed.
+    finished_before : int, default=0
+        How many trials had ended when it was resumed: those took none of these seconds.
+    """
+
+    counts: Mapping[PublicStatus, int] = field(default_factory=dict)
+    total: int | None = None
+    results: int = 0
+    metric: str | None = None
+    best_value: float | None = None
+    best_trial_id: str = ""
+    elapsed_s: float = 0.0
+    finished_before: int = 0
+
+    @property
+    def errors(self) -> int:
+        """How many trials failed for good."""
+        return self.counts.get(PublicStatus.ERROR, 0)
+
+    @property
+    def finished(self) -> int:
+        """How many trials have ended for good."""
+        return self.errors + self.counts.get(PublicStatus.TERMINATED, 0)
+
+    @property
+    def remaining_s(self) -> float | None:
+        """Seconds until the end if trials go on ending at this rate; None if nobody knows."""
+        finished = self.finished - self.finished_before
+        if self.total is None or finished <= 0 or self.finished >= self.total:
+            return None
+        return self.elapsed_s / finished * (self.total - self.finished)
+
+
+def render(progress: Progress, width: int | None = None) -> str:
+    """Return the progress as one line of printable characters.
+
+    Parameters
+    ----------
+    progress : Progress
+        How far it is.
+    width : int, optional
+        Columns that it may take, at least 1; what matters least is left out first. No limit by
+        default.
+
+    Examples
+    --------
+    >>> counts = {PublicStatus.RUNNING: 4, PublicStatus.TERMINATED: 8}
+    >>> progress = Progress(counts=counts, total=40, metric="acc", best_value=0.9713, elapsed_s=32)
+    >>> render(progress)
+    '12/40 trials · 4 running · 8 done · 0 errors · best acc 0.9713 · 00:32 · 02:08 left'
+    >>> render(progress, 65)
+    '12/40 trials · 4 running · 8 done · 0 errors · best acc 0.9713'
+    """
+    parts = [(rank, _printable(text)) for rank, text in _parts(progress)]
+    line = _join(parts)
+    if width is None:
+        return line
+    while len(parts) > 1 and _columns(line) > width:
+        parts.remove(max(parts))
+        line = _join(parts)
+    return _cut(line, width)
+
+
+def _parts(progress: Progress) -> Iterator[tuple[int, str]]:
+    """Give what there is to say in its order, each with a rank; the highest is left out first."""
+    counts, errors, left = progress.counts, progress.errors, progress.remaining_s
+    known = sum(counts.values())
+    trials = str(known) if progress.total is None else f"{known}/{progress.total}"
+    yield 0, f"{trials} {_plural('trial', progress.total or known)}"
+    for rank, (status, noun) in enumerate(_NOUNS.items(), start=2):
+        count = counts.get(status, 0)
+        if count or status in _ALWAYS:
+            yield rank, f"{_SEPARATOR}{count} {noun}"
+    yield 1, f"{_SEPARATOR}{errors} {_plural('error', errors)}"
+    if progress.best_value is not None:
+        yield 6, f"{_SEPARATOR}best {progress.metric or 'value'} {progress.best_value:.4g}"
+        if progress.best_trial_id:
+            yield 8, f" ({progress.best_trial_id})"
+    elif progress.results:
+        yield 6, f"{_SEPARATOR}{progress.results} {_plural('result', progress.results)}"
+    yield 7, f"{_SEPARATOR}{_duration(progress.elapsed_s)}"
+    if left is not None:
+        yield 9, f"{_SEPARATOR}{_duration(left)} left"
+
+
+def _plural(noun: str, count: int) -> str:
+    return noun if count == 1 else f"{noun}s"
+
+
+def _duration(seconds: float) -> str:
+    minutes, second = divmod(int(max(seconds, 0)), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute:02d}:{second:02d}"
+
+
+def _printable(text: str) -> str:
+    # A metric's name is the user's: an escape sequence in it must not reach the terminal.
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def _join(parts: list[tuple[int, str]]) -> str:
+    return "".join(text for _, text in parts)
+
+
+def _columns(text: str) -> int:
+    return sum(2 if east_asian_width(char) in "WF" else 1 for char in text)
+
+
+def _cut(text: str, width: int) -> str:
+    if _columns(text) <= width:
+        return text
+    while _columns(text) > width - 1:
+        text = text[:-1]
+    return f"{text}…"

@@ -1,0 +1,114 @@
+"""From what the user configured to an experiment that can run anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from numpy.random import SeedSequence
+
+from dasktune.config import RunConfig, TuneConfig
+from dasktune.errors import ConfigError
+from dasktune.experiment import Experiment, ExperimentSettings
+from dasktune.schedulers import FIFOScheduler, TrialScheduler, create_scheduler
+from dasktune.search import (
+    BasicVariantGenerator,
+    SearchAlgorithm,
+    Searcher,
+    SearchGenerator,
+)
+from dasktune.search.searcher import SearchSpec
+from dasktune.stopper import CombinedStopper, CriteriaStopper, Stopper, TimeoutStopper, as_stopper
+
+__all__ = ["build_experiment"]
+
+
+def build_experiment(
+    tune_config: TuneConfig, run_config: RunConfig, param_space: Mapping[str, Any]
+) -> Experiment:
+    """Make the experiment that a configuration describes.
+
+    Parameters
+    ----------
+    tune_config : TuneConfig
+        What is searched for, and how.
+    run_config : RunConfig
+        When trials end and what failures cost.
+    param_space : mapping
+        The search space.
+
+    Raises
+    ------
+    ConfigError
+        If the parts do not fit together.
+    """
+    searching, running = _seed_sequence(tune_config.seed).spawn(2)
+    search = _search_algorithm(tune_config.search_alg)
+    search.setup(
+        SearchSpec(
+            space=param_space,
+            num_samples=tune_config.num_samples,
+            metric=tune_config.metric,
+            mode=tune_config.mode,
+            seed=searching,
+            max_concurrent=tune_config.max_concurrent_trials or 0,
+        )
+    )
+    criteria, stopper = _split(as_stopper(run_config.stop), tune_config.time_budget)
+    failure = run_config.failure_config
+    settings = ExperimentSettings(
+        metric=tune_config.metric,
+        mode=tune_config.mode,
+        max_failures=failure.max_failures,
+        fail_fast=failure.fail_fast,
+        max_worker_losses=failure.max_worker_losses,
+        retention=run_config.checkpoint_config.retention,
+    )
+    return Experiment(
+        settings,
+        search=search,
+        scheduler=_scheduler(tune_config.scheduler),
+        criteria=criteria,
+        stopper=stopper,
+        seed=running,
+    )
+
+
+def _seed_sequence(seed: int | SeedSequence | None) -> SeedSequence:
+    return seed if isinstance(seed, SeedSequence) else SeedSequence(seed)
+
+
+def _scheduler(given: object) -> TrialScheduler:
+    if given is None:
+        return FIFOScheduler()
+    if isinstance(given, str):
+        return create_scheduler(given)
+    if isinstance(given, TrialScheduler):
+        return given
+    raise ConfigError(
+        f"scheduler must be a TrialScheduler or the name of one, got {given!r}. "
+        "Write TuneConfig(scheduler=ASHAScheduler())."
+    )
+
+
+def _search_algorithm(given: object) -> SearchAlgorithm:
+    if given is None or given in ("variant_generator", "random"):
+        return BasicVariantGenerator()
+    if isinstance(given, SearchAlgorithm):
+        return given
+    if isinstance(given, Searcher):
+        return SearchGenerator(given)
+    raise ConfigError(
+        f"search_alg must be a Searcher, a SearchAlgorithm or 'random', got {given!r}. "
+        "Leave it out for random and grid search."
+    )
+
+
+def _split(stop: Stopper, time_budget: float | None) -> tuple[Stopper, Stopper]:
+    """Part the criteria that depend on nothing but the result from all other stoppers."""
+    members = list(stop.stoppers) if isinstance(stop, CombinedStopper) else [stop]
+    if time_budget is not None:
+        members.append(TimeoutStopper(time_budget))
+    criteria = [member for member in members if isinstance(member, CriteriaStopper)]
+    others = [member for member in members if not isinstance(member, CriteriaStopper)]
+    return CombinedStopper(*criteria), CombinedStopper(*others)

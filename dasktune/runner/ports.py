@@ -1,0 +1,114 @@
+"""What the runner needs of the world: an executor, a clock, a store, and who watches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from dasktune.experiment import Experiment
+from dasktune.trial.actions import (
+    Action,
+    ContinueTraining,
+    PauseTrial,
+    RestoreTrial,
+    SaveTrial,
+    StartTrial,
+    StopTrial,
+)
+from dasktune.trial.checkpoint import CheckpointRecord
+from dasktune.trial.events import ExperimentEvent, TrialEvent
+from dasktune.trial.resources import PlacementGroupFactory
+
+__all__ = ["Clock", "ExperimentStore", "Observer", "SystemClock", "TrialExecutor"]
+
+
+class Clock(Protocol):
+    """Where the runner's time comes from."""
+
+    def now(self) -> float:
+        """Return seconds; only differences and order have a meaning to policies."""
+
+
+class SystemClock:
+    """Epoch seconds that never jump: the epoch is read once, and time goes on monotonically."""
+
+    def __init__(self) -> None:
+        self._offset = time.time() - time.monotonic()
+
+    def now(self) -> float:
+        """Return seconds since the epoch."""
+        return self._offset + time.monotonic()
+
+
+class TrialExecutor(Protocol):
+    """The port to the execution framework.
+
+    Commands return at once; what comes of them is told by :meth:`next_events`, in order for each trial.
+    After a trial's terminal event (ended, stopped, paused, failed, lost, start failed) no other comes
+    from the same incarnation, and its resources are free.
+    """
+
+    def has_resources(self, request: PlacementGroupFactory) -> bool:
+        """Whether a trial that needs this could be started now."""
+
+    def start_trial(self, action: StartTrial) -> None:
+        """Run a trial from its beginning."""
+
+    def restore(self, action: RestoreTrial) -> None:
+        """Run a trial on from a checkpoint."""
+
+    def continue_training(self, action: ContinueTraining) -> None:
+        """Let a trial that waits at a milestone go on."""
+
+    def save(self, action: SaveTrial) -> None:
+        """Let a trial that waits at a milestone save a checkpoint and go on."""
+
+    def pause_trial(self, action: PauseTrial) -> None:
+        """Take a trial off its worker, to go on later."""
+
+    def stop_trial(self, action: StopTrial) -> None:
+        """End a trial on its worker."""
+
+    def next_events(self, timeout: float) -> Sequence[TrialEvent]:
+        """Return what has happened, waiting at most `timeout` seconds for the first event."""
+
+    def acknowledge(self, trial_id: str, incarnation: int, seq: int) -> None:
+        """Say that everything up to `seq` stands in the journal and need not be kept."""
+
+    def close(self) -> None:
+        """Stop what still runs and give everything back."""
+
+
+class ExperimentStore(Protocol):
+    """Where the record of an experiment goes."""
+
+    def append(self, record: Mapping[str, Any]) -> int:
+        """Add a record to the journal and return its position."""
+
+    def commit(self, force: bool = False) -> int:
+        """Make what was appended safe as soon as it is due, and return the safe position."""
+
+    def write_params(self, trial_dir: str, config: Mapping[str, Any]) -> None:
+        """Write a trial's configuration where a person can read it."""
+
+    def write_error(self, trial_dir: str, text: str) -> None:
+        """Write a trial's failure where a person can read it."""
+
+    def delete_checkpoint(self, record: CheckpointRecord) -> None:
+        """Remove a checkpoint's files once all records so far are safe."""
+
+    def close(self) -> None:
+        """Commit, and finish what runs in the background."""
+
+
+class Observer(Protocol):
+    """Watches an experiment. One that raises is logged and not called again."""
+
+    def on_event(
+        self, event: ExperimentEvent, actions: Sequence[Action], experiment: Experiment
+    ) -> None:
+        """See an event after it was handled, and what was decided."""
+
+    def on_end(self, experiment: Experiment) -> None:
+        """See the end of the experiment."""

@@ -1,0 +1,206 @@
+"""The loop: what happened goes to the experiment, what it wants goes to the executor."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dasktune.experiment import Experiment
+from dasktune.runner.ports import Clock, ExperimentStore, Observer, TrialExecutor
+from dasktune.runner.records import journal_record
+from dasktune.trial.actions import (
+    Action,
+    ContinueTraining,
+    DeleteCheckpoint,
+    FinishTrial,
+    GiveUp,
+    PauseTrial,
+    RestoreTrial,
+    SaveTrial,
+    StartTrial,
+    StopTrial,
+    UnpauseTrial,
+)
+from dasktune.trial.events import (
+    ExperimentEvent,
+    ResourcesGranted,
+    StopRequested,
+    Suggested,
+    TimePassed,
+    TrialEvent,
+    TrialFailed,
+    TrialLost,
+)
+from dasktune.trial.resources import PlacementGroupFactory
+
+__all__ = ["TrialRunner"]
+
+logger = logging.getLogger(__name__)
+
+
+class TrialRunner:
+    """Drives an experiment to its end.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        Decides.
+    executor : TrialExecutor
+        Acts.
+    store : ExperimentStore
+        Remembers. A result is acknowledged to its worker, and a checkpoint deleted, only when the
+        journal that says so is safe.
+    clock : Clock
+        Tells the time.
+    resources_for : callable
+        ``resources_for(config)`` gives what a trial needs.
+    observers : sequence of Observer, default=()
+        Watch.
+    poll_interval : float, default=0.25
+        Longest wait for events, in seconds; what time budgets are accurate to.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        executor: TrialExecutor,
+        *,
+        store: ExperimentStore,
+        clock: Clock,
+        resources_for: Callable[[dict[str, Any]], PlacementGroupFactory],
+        observers: Sequence[Observer] = (),
+        poll_interval: float = 0.25,
+    ) -> None:
+        self.experiment = experiment
+        self._executor = executor
+        self._store = store
+        self._clock = clock
+        self._resources_for = resources_for
+        self._observers = list(observers)
+        self._poll_interval = poll_interval
+        self._interrupted = False
+        self._acks: deque[tuple[int, TrialEvent]] = deque()
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether :meth:`interrupt` ended the run before the experiment was finished."""
+        return self._interrupted
+
+    def run(self) -> None:
+        """Run until the experiment is finished or :meth:`interrupt` is called.
+
+        The executor is closed and the journal safe afterwards, whatever happens.
+        """
+        try:
+            # Time budgets count from here.
+            self._handle(TimePassed(time=self._clock.now()))
+            while not (self.experiment.finished or self._interrupted):
+                self.step()
+        finally:
+            # What ran when an interrupt came is still unfinished in the journal: a later run goes on.
+            self._executor.close()
+            self._settle(force=True)
+            for observer in tuple(self._observers):
+                self._watch(observer, lambda watcher: watcher.on_end(self.experiment))
+            self._store.close()
+
+    def interrupt(self) -> None:
+        """Let :meth:`run` return soon, with the trials left as they are. Safe in a signal handler."""
+        self._interrupted = True
+
+    def stop(self, reason: str) -> None:
+        """End the experiment: every trial is stopped and told so. For the thread that runs it."""
+        self._handle(StopRequested(reason=reason, time=self._clock.now()))
+
+    def step(self) -> None:
+        """Start what can be started, then take in what has happened."""
+        self._start_ready()
+        events = self._executor.next_events(self._poll_interval)
+        for event in events:
+            self._handle(event)
+        if not events:
+            self._handle(TimePassed(time=self._clock.now()))
+        self._settle()
+
+    def _start_ready(self) -> None:
+        experiment = self.experiment
+        while True:
+            while experiment.wants_suggestion:
+                self._ask()
+            trial = experiment.next_trial()
+            if trial is None or not self._executor.has_resources(trial.resources):
+                return
+            self._handle(ResourcesGranted(trial_id=trial.trial_id, time=self._clock.now()))
+
+    def _ask(self) -> None:
+        experiment = self.experiment
+        trial_id = experiment.next_trial_id
+        suggestion = experiment.search.next_trial(trial_id)
+        config = suggestion.config
+        self._handle(
+            Suggested(
+                config=config,
+                time=self._clock.now(),
+                resources=None if config is None else self._resources_for(config),
+                finished=suggestion.finished,
+                tag=suggestion.tag,
+            )
+        )
+        if config is not None:
+            self._store.write_params(trial_id, config)
+
+    def _handle(self, event: ExperimentEvent) -> None:
+        experiment = self.experiment
+        actions = experiment.handle(event)
+        if actions or not isinstance(event, TimePassed):
+            self._remember(event, actions)
+        for action in actions:
+            self._carry_out(action)
+        for observer in tuple(self._observers):
+            self._watch(observer, lambda watcher: watcher.on_event(event, actions, experiment))
+
+    def _remember(self, event: ExperimentEvent, actions: Sequence[Action]) -> None:
+        trial = self.experiment.trials.get(getattr(event, "trial_id", ""))
+        position = self._store.append(journal_record(event, actions, trial))
+        if isinstance(event, TrialEvent) and event.seq:
+            self._acks.append((position, event))
+        if isinstance(event, TrialFailed):
+            self._store.write_error(event.trial_id, event.error.traceback or event.error.message)
+        elif isinstance(event, TrialLost):
+            logger.warning("trial %s lost its worker: %s", event.trial_id, event.reason)
+
+    def _carry_out(self, action: Action) -> None:
+        executor = self._executor
+        match action:
+            case StartTrial():
+                executor.start_trial(action)
+            case RestoreTrial():
+                executor.restore(action)
+            case ContinueTraining():
+                executor.continue_training(action)
+            case SaveTrial():
+                executor.save(action)
+            case PauseTrial():
+                executor.pause_trial(action)
+            case StopTrial():
+                executor.stop_trial(action)
+            case DeleteCheckpoint():
+                self._store.delete_checkpoint(action.checkpoint)
+            case UnpauseTrial() | FinishTrial() | GiveUp():
+                pass  # Changes of status, which the experiment has made itself.
+
+    def _settle(self, *, force: bool = False) -> None:
+        safe = self._store.commit(force=force)
+        while self._acks and self._acks[0][0] <= safe:
+            _, event = self._acks.popleft()
+            self._executor.acknowledge(event.trial_id, event.incarnation, event.seq)
+
+    def _watch(self, observer: Observer, call: Callable[[Observer], None]) -> None:
+        try:
+            call(observer)
+        except Exception:
+            logger.exception("%r raised and is not called again", observer)
+            self._observers.remove(observer)
+

@@ -1,0 +1,31 @@
+"""Which trial runs next, and which goes on, pauses or stops."""
+
+from dasktune.schedulers.asha import ASHAScheduler, AsyncHyperBandScheduler
+from dasktune.schedulers.create import create_scheduler
+from dasktune.schedulers.decision import (
+    Command,
+    Continue,
+    Decision,
+    Pause,
+    Stop,
+    StopOther,
+    Unpause,
+)
+from dasktune.schedulers.fifo import FIFOScheduler
+from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
+
+__all__ = [
+    "ASHAScheduler",
+    "AsyncHyperBandScheduler",
+    "Command",
+    "Continue",
+    "Decision",
+    "FIFOScheduler",
+    "Pause",
+    "Stop",
+    "StopOther",
+    "TrialScheduler",
+    "Unpause",
+    "Waiting",
+    "create_scheduler",
+]

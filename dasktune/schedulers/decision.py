@@ -1,0 +1,80 @@
+"""What a trial scheduler may want: values, carried out by the experiment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Command", "Continue", "Decision", "Pause", "Stop", "StopOther", "Unpause"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unpause:
+    """Let a paused trial wait for a place again."""
+
+    trial_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopOther:
+    """End another trial, wherever it is."""
+
+    trial_id: str
+    reason: str
+
+
+#: What a scheduler may want of trials other than the one that it is asked about.
+Command = Unpause | StopOther
+
+
+@dataclass(frozen=True, slots=True)
+class Continue:
+    """Go on training.
+
+    Parameters
+    ----------
+    save : bool, default=False
+        Save a checkpoint first, where the trainable can (the class API).
+    commands : tuple of Command, default=()
+        What is to happen to other trials.
+    """
+
+    save: bool = False
+    commands: tuple[Command, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Take the trial off its worker; it goes on later from its last checkpoint.
+
+    Parameters
+    ----------
+    reason : str
+        Why, for the journal and the user.
+    save : bool, default=True
+        Save a checkpoint first, where the trainable can (the class API).
+    commands : tuple of Command, default=()
+        What is to happen to other trials.
+    """
+
+    reason: str
+    save: bool = True
+    commands: tuple[Command, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End the trial; the result that was judged is its last.
+
+    Parameters
+    ----------
+    reason : str
+        Why, for the journal and the user.
+    commands : tuple of Command, default=()
+        What is to happen to other trials.
+    """
+
+    reason: str
+    commands: tuple[Command, ...] = ()
+
+
+Decision = Continue | Pause | Stop

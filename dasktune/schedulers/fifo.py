@@ -1,0 +1,43 @@
+"""First in, first out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dasktune.schedulers.decision import Continue, Decision
+from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
+from dasktune.trial.milestone import Milestone
+from dasktune.trial.trial import Trial
+
+__all__ = ["FIFOScheduler", "first_in"]
+
+
+def first_in(waiting: Waiting) -> Trial | None:
+    """Return the first pending trial, else the first paused one."""
+    for trials in (waiting.pending, waiting.paused):
+        for trial in trials.values():
+            return trial
+    return None
+
+
+class FIFOScheduler(TrialScheduler):
+    """Run trials in the order in which they came, and let each run to its end.
+
+    Examples
+    --------
+    >>> FIFOScheduler().debug_string()
+    'FIFOScheduler'
+    """
+
+    def on_trial_result(self, trial: Trial, result: Mapping[str, Any]) -> Decision:
+        """Go on, whatever came."""
+        return Continue()
+
+    def choose_trial_to_run(self, waiting: Waiting) -> Trial | None:
+        """Choose the first pending trial, else the first paused one."""
+        return first_in(waiting)
+
+    def next_milestones(self, trial: Trial) -> tuple[Milestone, ...]:
+        """Never: no result changes what it does."""
+        return ()

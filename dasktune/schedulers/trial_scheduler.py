@@ -1,0 +1,121 @@
+"""The contract of a trial scheduler."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.random import SeedSequence
+
+from dasktune.errors import check
+from dasktune.schedulers.decision import Command, Decision
+from dasktune.trial.metrics import Mode
+from dasktune.trial.milestone import EVERY_RESULT, Milestone
+from dasktune.trial.trial import Trial
+
+__all__ = ["TrialScheduler", "Waiting"]
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The trials that are on no worker and could be, each kind in the order in which it came."""
+
+    pending: Mapping[str, Trial]
+    paused: Mapping[str, Trial]
+
+
+class TrialScheduler(ABC):
+    """Decides which trial runs next, and which goes on, pauses or stops.
+
+    A scheduler proposes by returning values; it never holds the experiment, the runner or the
+    executor, and it knows neither clock nor global RNG. It is told everything once: each trial is
+    added once, however often its worker dies, and ends with exactly one of
+    :meth:`on_trial_complete`, :meth:`on_trial_error` or :meth:`on_trial_remove`.
+
+    Attributes
+    ----------
+    metric : str or None
+        The metric to judge by; set by the experiment if the constructor left it None.
+    mode : {"min", "max"} or None
+        Which way `metric` is better; likewise.
+    """
+
+    metric: str | None = None
+    mode: Mode | None = None
+
+    def set_search_properties(self, metric: str | None, mode: Mode | None) -> None:
+        """Take metric and mode from the experiment where the constructor left them open.
+
+        Raises
+        ------
+        ConfigError
+            If both name one, and they differ.
+        """
+        for name, given in (("metric", metric), ("mode", mode)):
+            own = getattr(self, name)
+            check(
+                own is None or given is None or own == given,
+                f"{type(self).__name__}({name}=...)",
+                f"equal to TuneConfig({name}={given!r})",
+                own,
+                f"Set {name} in one place.",
+            )
+            if own is None:
+                setattr(self, name, given)
+
+    def seed(self, seed: SeedSequence) -> None:  # noqa: B027 - most schedulers draw no random numbers
+        """Take the source of all randomness of this scheduler; called once, before any trial."""
+
+    def on_trial_add(self, trial: Trial) -> None:  # noqa: B027 - an optional hook
+        """Hear of a new trial."""
+
+    @abstractmethod
+    def on_trial_result(self, trial: Trial, result: Mapping[str, Any]) -> Decision:
+        """Judge a result.
+
+        Parameters
+        ----------
+        trial : Trial
+            Who reported it.
+        result : mapping
+            Flat metrics (nested names joined by ``/``) with the auto-filled fields.
+        """
+
+    def on_trial_complete(self, trial: Trial, result: Mapping[str, Any]) -> tuple[Command, ...]:
+        """Hear that a trial has ended well; `result` is its last, empty if it never reported."""
+        return ()
+
+    def on_trial_error(self, trial: Trial) -> tuple[Command, ...]:
+        """Hear that a trial was given up for good. Retries are not told."""
+        return ()
+
+    def on_trial_remove(self, trial: Trial) -> tuple[Command, ...]:
+        """Hear that a trial has ended while it was on no worker (pending or paused)."""
+        return ()
+
+    @abstractmethod
+    def choose_trial_to_run(self, waiting: Waiting) -> Trial | None:
+        """Return the trial that should get the next free place, or None to leave it free.
+
+        Must be without side effects: it may be asked any number of times before there is room.
+        """
+
+    def next_milestones(self, trial: Trial) -> tuple[Milestone, ...]:
+        """Return where the trial must next wait for a decision; ``()`` is never.
+
+        A scheduler may state milestones only if the results between them commute across trials.
+        """
+        return EVERY_RESULT
+
+    def debug_string(self) -> str:
+        """Return one line on what it is doing."""
+        return type(self).__name__
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that it has learnt, as plain values that JSON can hold."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027 - no state, no work
+        """Take back what :meth:`state_dict` gave."""

@@ -1,0 +1,224 @@
+"""Grid and random search."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.random import Generator, SeedSequence, default_rng
+
+from dasktune.errors import check
+from dasktune.search.searcher import SearchAlgorithm, SearchSpec, Suggestion
+from dasktune.space import RandomSource, Variants, experiment_tag, overlay, random_generator
+from dasktune.space.checks import as_int
+
+__all__ = ["BasicVariantGenerator"]
+
+
+@dataclass(slots=True)
+class _Position:
+    """Where in the sequence of variants it stands; a sample is one run over the grid."""
+
+    number: int = 0
+    sample: int = 0
+    point: int = 0
+
+
+class BasicVariantGenerator(SearchAlgorithm):
+    """Try every point of the grid `num_samples` times, and draw the rest at random.
+
+    Presets come first. Each takes the place of one sample and fixes what it names: an axis of the
+    grid that it fixes is not walked, the others are. All presets are tried, even if there are more
+    of them than samples.
+
+    Parameters
+    ----------
+    points_to_evaluate : sequence of mapping, optional
+        The presets: configurations, or parts of one, nested like the search space.
+    max_concurrent : int, default=0
+        Most trials that may be unfinished at a time; 0 is no limit.
+    constant_grid_search : bool, default=False
+        Whether random values are drawn once for each sample and kept at all points of the grid,
+        as far as they do not depend on it.
+    random_state : int, Generator, RandomState or SeedSequence, optional
+        Where randomness comes from, if not from the experiment's seed.
+
+    Raises
+    ------
+    ConfigError
+        If an argument breaks its rule.
+
+    Notes
+    -----
+    Each variant has a random stream of its own, named by its sample and its point, so a variant
+    depends on nothing but the seed and its place: the state is a place and 128 bits. A trial costs
+    the same in a grid of 10 points and in one of 10**12. Only functions in ``sample_from`` that
+    draw from elsewhere are beyond that.
+
+    Examples
+    --------
+    >>> from numpy.random import SeedSequence
+    >>> from dasktune.search.searcher import SearchSpec
+    >>> from dasktune.space import grid_search, randint
+    >>> space = {"a": grid_search([1, 2]), "b": randint(7, 8)}
+    >>> search = BasicVariantGenerator(points_to_evaluate=[{"a": 2}])
+    >>> search.setup(SearchSpec(space=space, num_samples=2, metric=None, mode=None,
+    ...                         seed=SeedSequence(0)))
+    >>> search.total_samples
+    3
+    >>> search.next_trial("t0").config
+    {'a': 2, 'b': 7}
+    >>> search.next_trial("t1").tag
+    '1_a=1,b=7'
+    """
+
+    #: Variants cost next to nothing and depend on no result: ask well ahead.
+    lookahead = 64
+
+    def __init__(
+        self,
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        max_concurrent: int = 0,
+        constant_grid_search: bool = False,
+        random_state: RandomSource = None,
+    ) -> None:
+        presets = [] if points_to_evaluate is None else points_to_evaluate
+        rule = "a list of dicts"
+        check(isinstance(presets, list | tuple), "points_to_evaluate", rule, points_to_evaluate)
+        self.points_to_evaluate = tuple(presets)
+        self.max_concurrent = as_int("max_concurrent", max_concurrent, least=0)
+        self.constant_grid_search = constant_grid_search
+        self._random_state = None if random_state is None else random_generator(random_state)
+        self._position = _Position()
+        #: Trials that have not ended; the values mean nothing, a dict keeps the order.
+        self._live: dict[str, None] = {}
+        #: Of the current sample, what is the same at all its points.
+        self._constants: Any = None
+
+    def setup(self, spec: SearchSpec) -> None:
+        """Take the task; called once, before anything else.
+
+        Parameters
+        ----------
+        spec : SearchSpec
+            The task; `num_samples` is at least 1, or -1 for no end.
+
+        Raises
+        ------
+        ConfigError
+            If the space or a preset breaks a rule, `num_samples` is none, or both this and the
+            experiment limit the number of unfinished trials, differently.
+        """
+        number = as_int("num_samples", spec.num_samples)
+        check(number >= 1 or number == -1, "num_samples", ">= 1, or -1 for no end", number)
+        agreed = spec.max_concurrent in (0, self.max_concurrent) or self.max_concurrent == 0
+        rule, hint = f"equal to max_concurrent_trials={spec.max_concurrent}", "Set it in one place."
+        check(agreed, "max_concurrent", rule, self.max_concurrent, hint)
+        self.max_concurrent = self.max_concurrent or spec.max_concurrent
+        self._num_samples = number
+        self._variants = Variants(spec.space)
+        self._presets = [
+            Variants(overlay(spec.space, preset)) for preset in self.points_to_evaluate
+        ]
+        source = default_rng(spec.seed) if self._random_state is None else self._random_state
+        self._entropy: list[int] = source.integers(2**32, size=4, dtype="uint64").tolist()
+
+    @property
+    def total_samples(self) -> int | None:
+        """How many trials there will be, or None if there is no end."""
+        if self._num_samples == -1:
+            return None
+        rest = max(0, self._num_samples - len(self._presets))
+        return sum(preset.size for preset in self._presets) + rest * self._variants.size
+
+    def next_trial(self, trial_id: str) -> Suggestion:
+        """Return the configuration of the next trial.
+
+        Parameters
+        ----------
+        trial_id : str
+            What it will be called.
+
+        Raises
+        ------
+        ConfigError
+            If the values of the space cannot be resolved, or a function in it raises.
+        """
+        at = self._position
+        if self._num_samples != -1 and at.sample >= max(self._num_samples, len(self._presets)):
+            return Suggestion(config=None, finished=True)
+        if self.max_concurrent and len(self._live) >= self.max_concurrent:
+            return Suggestion(config=None)
+        variants = self._variants_of(at.sample)
+        if self.constant_grid_search and self._constants is None:
+            self._constants = variants.draw_constants(self._stream(at.sample))
+        rng = self._stream(at.sample, at.point)
+        variant = variants.draw(at.point, rng, start=self._constants)
+        tag = experiment_tag(at.number, variant.resolved)
+        self._advance(variants.size)
+        self._live[trial_id] = None
+        return Suggestion(config=variant.config, tag=tag)
+
+    def _variants_of(self, sample: int) -> Variants:
+        return self._presets[sample] if sample < len(self._presets) else self._variants
+
+    def _advance(self, size: int) -> None:
+        at = self._position
+        at.number += 1
+        at.point += 1
+        if at.point == size:
+            at.sample, at.point = at.sample + 1, 0
+            self._constants = None
+
+    def _stream(self, *place: int) -> Generator:
+        return default_rng(SeedSequence(self._entropy, spawn_key=place))
+
+    def on_trial_complete(
+        self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False
+    ) -> None:
+        """Hear that a trial has ended.
+
+        Parameters
+        ----------
+        trial_id : str
+            Which one.
+        result : mapping, optional
+            Its last result; not looked at.
+        error : bool, default=False
+            Whether it failed; not looked at.
+        """
+        self._live.pop(trial_id, None)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the place in the sequence, the source of randomness and the unfinished trials."""
+        at = self._position
+        return {
+            "number": at.number,
+            "sample": at.sample,
+            "point": at.point,
+            "entropy": list(self._entropy),
+            "live": list(self._live),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what :meth:`state_dict` gave; called after :meth:`setup`.
+
+        Parameters
+        ----------
+        state : mapping
+            The state.
+
+        Raises
+        ------
+        ConfigError
+            If the grid has become smaller than the place in it.
+        """
+        at = _Position(state["number"], state["sample"], state["point"])
+        size = self._variants_of(at.sample).size
+        hint = "Restore with the grids that the experiment was started with."
+        check(at.point < size, "param_space", f"a grid of more than {at.point} points", size, hint)
+        self._position = at
+        self._entropy = list(state["entropy"])
+        self._live = dict.fromkeys(state["live"])
+        self._constants = None

@@ -1,0 +1,179 @@
+"""The contract of a searcher: what users subclass to bring a search method of their own."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any, Final, Literal
+
+from dasktune.errors import check
+from dasktune.trial.metrics import Mode
+
+__all__ = ["FINISHED", "Finished", "Searcher"]
+
+
+class Finished(Enum):
+    """The type of :data:`FINISHED`."""
+
+    FINISHED = "finished"
+
+
+#: What :meth:`Searcher.suggest` returns when there will be no more suggestions.
+FINISHED: Final = Finished.FINISHED
+
+
+class Searcher(ABC):
+    """Proposes configurations and learns from what came of them.
+
+    A searcher knows neither clock nor global RNG; the source of its randomness comes with
+    :meth:`set_search_properties`. Each trial that it suggested is told to have ended exactly once.
+
+    Parameters
+    ----------
+    metric : str or list of str, optional
+        What is to be optimised; a list for several goals at once. Left out, it is the experiment's.
+    mode : {"min", "max"} or list of them, optional
+        Which way it is better; a list, one for each, if `metric` is one. Likewise.
+
+    Raises
+    ------
+    ConfigError
+        If a mode is not known, or metrics and modes do not match in number.
+
+    Examples
+    --------
+    >>> class Countdown(Searcher):
+    ...     left = 2
+    ...
+    ...     def suggest(self, trial_id):
+    ...         self.left -= 1
+    ...         return {"x": self.left} if self.left >= 0 else FINISHED
+    >>> countdown = Countdown()
+    >>> [countdown.suggest(name) for name in ("a_00000", "a_00001", "a_00002")]
+    [{'x': 1}, {'x': 0}, <Finished.FINISHED: 'finished'>]
+    """
+
+    metric: str | list[str] | None = None
+    mode: Mode | list[Mode] | None = None
+
+    def __init__(
+        self, *, metric: str | list[str] | None = None, mode: Mode | list[Mode] | None = None
+    ) -> None:
+        metrics = metric if isinstance(metric, list) else [metric]
+        modes = mode if isinstance(mode, list) else [mode]
+        known = all(each in ("min", "max", None) for each in modes)
+        check(known, "mode", "'min' or 'max', or a list of them", mode)
+        alike = isinstance(metric, list) == isinstance(mode, list) and len(metrics) == len(modes)
+        check(mode is None or alike, "mode", f"given once for each metric of {metric!r}", mode)
+        self.metric = metric
+        self.mode = mode
+
+    @abstractmethod
+    def suggest(self, trial_id: str) -> dict[str, Any] | Literal[Finished.FINISHED] | None:
+        """Return a configuration for a trial that will be called `trial_id`.
+
+        None says that there is none now: ask again when a trial has ended. :data:`FINISHED` says
+        that there will be no more.
+        """
+
+    def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:  # noqa: B027
+        """Hear of a result, flat, of a trial that goes on."""
+
+    def on_trial_complete(  # noqa: B027
+        self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False
+    ) -> None:
+        """Hear that a trial has ended.
+
+        Parameters
+        ----------
+        trial_id : str
+            A name that :meth:`suggest` was given.
+        result : mapping, optional
+            Its last result, flat, where the metric may be missing or NaN. None if there is none.
+        error : bool, default=False
+            Whether it was given up after a failure.
+        """
+
+    def set_search_properties(
+        self, metric: str | None, mode: Mode | None, config: Mapping[str, Any], **spec: Any
+    ) -> bool:
+        """Take what the constructor left open from the experiment; called once, before all else.
+
+        Parameters
+        ----------
+        metric : str or None
+            What is to be optimised.
+        mode : {"min", "max"} or None
+            Which way it is better.
+        config : mapping
+            The search space as the user wrote it.
+        **spec
+            ``seed`` (`SeedSequence`, the source of all randomness) and ``num_samples`` (int, -1 is
+            without end).
+
+        Returns
+        -------
+        bool
+            Whether `config` was taken as the space to search; False if the searcher has its own.
+
+        Raises
+        ------
+        ConfigError
+            If metric or mode is given in both places, and they differ.
+        """
+        for name, given in (("metric", metric), ("mode", mode)):
+            own = getattr(self, name)
+            agrees = own is None or given is None or own == given
+            check(
+                agrees or (isinstance(own, list) and given in own),
+                f"{type(self).__name__}({name}=...)",
+                f"equal to TuneConfig({name}={given!r})",
+                own,
+                f"Set {name} in one place.",
+            )
+            if own is None:
+                setattr(self, name, given)
+        return False
+
+    def set_max_concurrency(self, max_concurrent: int) -> bool:
+        """Return whether this searcher itself will keep at most so many trials unfinished."""
+        return False
+
+    def add_evaluated_point(
+        self,
+        parameters: Mapping[str, Any],
+        value: float | list[float],
+        *,
+        error: bool = False,
+        pruned: bool = False,
+        intermediate_values: list[float] | None = None,
+    ) -> None:
+        """Learn from a configuration that was evaluated elsewhere.
+
+        Parameters
+        ----------
+        parameters : mapping
+            The configuration.
+        value : float or list of float
+            What it came to, one value for each metric.
+        error : bool, default=False
+            Whether it failed.
+        pruned : bool, default=False
+            Whether it was stopped early.
+        intermediate_values : list of float, optional
+            The values of `metric` on the way, in order.
+
+        Raises
+        ------
+        NotImplementedError
+            If this searcher cannot.
+        """
+        raise NotImplementedError(f"{type(self).__name__} cannot learn from evaluated points")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that it has learnt, as plain values that JSON can hold."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027 - no state, no work
+        """Take back what :meth:`state_dict` gave."""

@@ -1,0 +1,70 @@
+"""Search spaces: domains, grids, and how configurations come of them."""
+
+from dasktune.space.domain import Categorical, Domain, Function
+from dasktune.space.json_form import from_json, to_json
+from dasktune.space.primitives import (
+    choice,
+    grid_search,
+    lograndint,
+    loguniform,
+    qlograndint,
+    qloguniform,
+    qrandint,
+    qrandn,
+    quniform,
+    randint,
+    randn,
+    sample_from,
+    uniform,
+)
+from dasktune.space.ranges import Float, Integer
+from dasktune.space.samplers import (
+    LogUniform,
+    Normal,
+    Quantized,
+    RandomSource,
+    Sampler,
+    Uniform,
+    random_generator,
+)
+from dasktune.space.tag import experiment_tag
+from dasktune.space.variants import Variant, Variants, overlay, resolve
+
+__all__ = [
+    # The words of a search space.
+    "uniform",
+    "quniform",
+    "loguniform",
+    "qloguniform",
+    "randn",
+    "qrandn",
+    "randint",
+    "qrandint",
+    "lograndint",
+    "qlograndint",
+    "choice",
+    "sample_from",
+    "grid_search",
+    # What they stand for.
+    "Domain",
+    "Float",
+    "Integer",
+    "Categorical",
+    "Function",
+    "Sampler",
+    "Uniform",
+    "LogUniform",
+    "Normal",
+    "Quantized",
+    # Resolving.
+    "RandomSource",
+    "random_generator",
+    "Variant",
+    "Variants",
+    "overlay",
+    "resolve",
+    "experiment_tag",
+    # As JSON.
+    "from_json",
+    "to_json",
+]

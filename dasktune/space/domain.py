@@ -1,0 +1,264 @@
+"""Domains: the sets that the values of a search space come from.
+
+A domain is a value: frozen, comparable, hashable if its values are. Each says with a *sampler* how
+it is drawn from; a domain without one is drawn from uniformly.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from inspect import Signature, signature
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+
+from dasktune.errors import check
+from dasktune.space.checks import as_int
+from dasktune.space.samplers import (
+    RandomSource,
+    Sampler,
+    Uniform,
+    random_generator,
+)
+from dasktune.space.tree import Variable
+from dasktune.space.view import View
+
+__all__ = ["Categorical", "Domain", "Function", "ordered_values", "require_no_sampler"]
+
+
+def ordered_values(name: str, values: Any) -> list[Any]:
+    """Return `values` as a list of at least one, with numpy's scalars as Python's.
+
+    Raises
+    ------
+    ConfigError
+        If there are none, or if they come in no order that another process could repeat.
+    """
+    listable = isinstance(values, Iterable) and not isinstance(values, Set)
+    check(listable, name, "a list of values", values, "A set has no order to repeat.")
+    items = [item.item() if isinstance(item, np.generic) else item for item in values]
+    check(bool(items), name, "at least one value", values)
+    return items
+
+
+class Domain(Variable, ABC):
+    """What a value of a search space may be.
+
+    Methods of the subclasses that choose a sampler return a new domain.
+    """
+
+    __slots__ = ()
+
+    def sample(
+        self,
+        config: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+        size: int = 1,
+        random_state: RandomSource = None,
+    ) -> Any:
+        """Draw values.
+
+        Parameters
+        ----------
+        config : mapping or sequence of mappings, optional
+            The configuration that a :class:`Function` depends on; a sequence has one for each draw.
+        size : int, default=1
+            How many; at least 1.
+        random_state : int, Generator, RandomState, SeedSequence or None
+            Where randomness comes from; None cannot be repeated.
+
+        Returns
+        -------
+        object or list of object
+            Plain Python values: one, or the list of them if ``size > 1``.
+
+        Raises
+        ------
+        ConfigError
+            If `size` or `random_state` is none that can be used.
+        """
+        count = as_int("size", size, least=1)
+        values = self._draw(config, count, random_generator(random_state))
+        return values if count > 1 else values[0]
+
+    @abstractmethod
+    def _draw(
+        self,
+        config: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None,
+        size: int,
+        rng: Generator,
+    ) -> list[Any]:
+        """Draw `size` values."""
+
+    @abstractmethod
+    def is_valid(self, value: Any) -> bool:
+        """Return whether `value` lies in this domain."""
+
+    def cast(self, value: Any) -> Any:
+        """Return `value` as the type of this domain."""
+        return value
+
+    @property
+    @abstractmethod
+    def domain_str(self) -> str:
+        """The domain for people, ``(0.0, 1.0)``."""
+
+
+def require_no_sampler(sampler: Sampler | None) -> None:
+    """Raise ConfigError if a domain has a sampler already."""
+    hint = "A domain takes one sampler, and quantized() comes last."
+    check(sampler is None, "sampler", "chosen once", sampler, hint)
+
+
+@dataclass(frozen=True, slots=True)
+class Categorical(Domain):
+    """One of several values, which may themselves be search spaces.
+
+    Parameters
+    ----------
+    categories : iterable of object
+        The values, at least one, in an order that can be repeated (no set).
+    sampler : Sampler, optional
+        How to draw; set by the methods.
+
+    Raises
+    ------
+    ConfigError
+        If there are none, or they have no order.
+
+    Examples
+    --------
+    >>> Categorical(["relu", "tanh"]).domain_str
+    "['relu', 'tanh']"
+    """
+
+    categories: tuple[Any, ...]
+    sampler: Sampler | None = field(default=None, kw_only=True)
+
+    def __init__(self, categories: Iterable[Any], *, sampler: Sampler | None = None) -> None:
+        object.__setattr__(self, "categories", tuple(ordered_values("categories", categories)))
+        object.__setattr__(self, "sampler", sampler)
+
+    def __len__(self) -> int:
+        return len(self.categories)
+
+    def __getitem__(self, item: int) -> Any:
+        return self.categories[item]
+
+    def get_sampler(self) -> Sampler:
+        """Return the sampler, always :class:`Uniform`."""
+        return self.sampler or Uniform()
+
+    def uniform(self) -> Categorical:
+        """Return the domain with every value as likely as any other.
+
+        Raises
+        ------
+        ConfigError
+            If a sampler was chosen.
+        """
+        require_no_sampler(self.sampler)
+        return replace(self, sampler=Uniform())
+
+    def _draw(
+        self,
+        config: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None,
+        size: int,
+        rng: Generator,
+    ) -> list[Any]:
+        indices = self.get_sampler().integers(0, len(self.categories), size, rng)
+        return [self.categories[index] for index in indices]
+
+    def is_valid(self, value: Any) -> bool:
+        """Return whether `value` is one of the categories."""
+        return value in self.categories
+
+    @property
+    def domain_str(self) -> str:
+        """The values as a list."""
+        return str(list(self.categories))
+
+
+@dataclass(frozen=True, slots=True)
+class Function(Domain):
+    """Whatever a function returns.
+
+    Parameters
+    ----------
+    func : callable
+        Called as ``func()`` or ``func(config)``, whichever its signature takes. If its one
+        parameter is called ``spec`` it gets an object whose attribute ``config`` is the
+        configuration.
+
+    Raises
+    ------
+    ConfigError
+        If it is not callable, or needs more arguments than that.
+
+    Examples
+    --------
+    >>> Function(lambda config: config["width"] * 2).sample({"width": 8})
+    16
+    """
+
+    func: Callable[..., Any]
+    #: "" if the function takes nothing, else "config" or "spec".
+    argument: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check(callable(self.func), "func", "callable", self.func)
+        object.__setattr__(self, "argument", _argument_of(self.func))
+
+    def _draw(
+        self,
+        config: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None,
+        size: int,
+        rng: Generator,
+    ) -> list[Any]:
+        if not isinstance(config, Sequence):
+            config = [{} if config is None else config] * size
+        check(len(config) == size, "config", f"one for each of size={size} draws", config)
+        return [self._call(one) for one in config]
+
+    def _call(self, config: Mapping[str, Any]) -> Any:
+        if not self.argument:
+            value = self.func()
+        elif self.argument == "spec":
+            value = self.func(SimpleNamespace(config=View(config)))
+        else:
+            value = self.func(config)
+        return value.item() if isinstance(value, np.generic) else value
+
+    def is_valid(self, value: Any) -> bool:
+        """Return True: only the function knows."""
+        return True
+
+    @property
+    def domain_str(self) -> str:
+        """The function, called."""
+        return f"{self.func}()"
+
+
+def _argument_of(func: Callable[..., Any]) -> str:
+    """Return what `func` wants to be given: nothing, the configuration or the old spec."""
+    try:
+        expected = signature(func)
+    except ValueError:
+        # Functions written in C, such as numpy's, may not tell; those that draw want nothing.
+        return ""
+    if _accepts(expected, None):
+        return "spec" if next(iter(expected.parameters)) == "spec" else "config"
+    hint = f"Its signature is {expected}."
+    check(_accepts(expected), "func", "callable as func() or func(config)", func, hint)
+    return ""
+
+
+def _accepts(expected: Signature, *arguments: Any) -> bool:
+    try:
+        expected.bind(*arguments)
+    except TypeError:
+        return False
+    return True

@@ -1,0 +1,317 @@
+"""The words in which a search space is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from dasktune.space.domain import Categorical, Function, ordered_values
+from dasktune.space.ranges import Float, Integer
+
+__all__ = [
+    "choice",
+    "grid_search",
+    "lograndint",
+    "loguniform",
+    "qlograndint",
+    "qloguniform",
+    "qrandint",
+    "qrandn",
+    "quniform",
+    "randint",
+    "randn",
+    "sample_from",
+    "uniform",
+]
+
+
+def uniform(lower: float, upper: float) -> Float:
+    """Draw a float uniformly from ``[lower, upper)``.
+
+    Parameters
+    ----------
+    lower, upper : float
+        The bounds, finite, ``lower < upper``.
+
+    Raises
+    ------
+    ConfigError
+        If a bound breaks its rule.
+
+    Examples
+    --------
+    >>> 0 <= uniform(0, 1).sample(random_state=1) < 1
+    True
+    """
+    return Float(lower, upper).uniform()
+
+
+def quniform(lower: float, upper: float, q: float) -> Float:
+    """Draw a multiple of `q` uniformly from ``[lower, upper]``.
+
+    Parameters
+    ----------
+    lower, upper : float
+        The bounds, both included, both multiples of `q`.
+    q : float
+        The quantum, > 0: the value is ``round(x / q) * q``.
+
+    Raises
+    ------
+    ConfigError
+        If a bound or `q` breaks its rule.
+
+    Examples
+    --------
+    >>> quniform(0, 1, 0.25).sample(random_state=1)
+    0.5
+    """
+    return Float(lower, upper).uniform().quantized(q)
+
+
+def loguniform(lower: float, upper: float) -> Float:
+    """Draw a float from ``[lower, upper)``, every order of magnitude as likely as any other.
+
+    Parameters
+    ----------
+    lower, upper : float
+        The bounds themselves, not their logarithms; ``0 < lower < upper``.
+
+    Raises
+    ------
+    ConfigError
+        If a bound breaks its rule.
+
+    Examples
+    --------
+    >>> 1e-4 <= loguniform(1e-4, 1e-1).sample(random_state=1) < 1e-1
+    True
+    """
+    return Float(lower, upper).loguniform()
+
+
+def qloguniform(lower: float, upper: float, q: float) -> Float:
+    """Draw a multiple of `q` from ``[lower, upper]``, every order of magnitude as likely.
+
+    Parameters
+    ----------
+    lower, upper : float
+        The bounds, both included, both multiples of `q`; ``0 < lower < upper``.
+    q : float
+        The quantum, > 0: the value is ``round(x / q) * q``.
+
+    Raises
+    ------
+    ConfigError
+        If a bound or `q` breaks its rule.
+
+    Examples
+    --------
+    >>> 0.5 <= qloguniform(0.5, 8, 0.5).sample(random_state=1) <= 8
+    True
+    """
+    return Float(lower, upper).loguniform().quantized(q)
+
+
+def randn(mean: float = 0.0, sd: float = 1.0) -> Float:
+    """Draw a float from the normal distribution, without bounds.
+
+    Parameters
+    ----------
+    mean : float, default=0.0
+        Its centre.
+    sd : float, default=1.0
+        Its standard deviation, > 0.
+
+    Raises
+    ------
+    ConfigError
+        If a parameter breaks its rule.
+
+    Examples
+    --------
+    >>> isinstance(randn(10, 2).sample(random_state=1), float)
+    True
+    """
+    return Float(None, None).normal(mean, sd)
+
+
+def qrandn(mean: float, sd: float, q: float) -> Float:
+    """Draw a multiple of `q` from the normal distribution, without bounds.
+
+    Parameters
+    ----------
+    mean, sd : float
+        Centre and standard deviation, ``sd > 0``.
+    q : float
+        The quantum, > 0: the value is ``round(x / q) * q``.
+
+    Raises
+    ------
+    ConfigError
+        If a parameter breaks its rule.
+
+    Examples
+    --------
+    >>> qrandn(10, 2, 0.5).sample(random_state=1) % 0.5
+    0.0
+    """
+    return Float(None, None).normal(mean, sd).quantized(q)
+
+
+def randint(lower: int, upper: int) -> Integer:
+    """Draw an integer uniformly from ``[lower, upper)``.
+
+    Parameters
+    ----------
+    lower, upper : int
+        The bounds; `upper` is **not** included.
+
+    Raises
+    ------
+    ConfigError
+        If a bound breaks its rule.
+
+    Examples
+    --------
+    >>> sorted(set(randint(1, 4).sample(size=100, random_state=1)))
+    [1, 2, 3]
+    """
+    return Integer(lower, upper).uniform()
+
+
+def qrandint(lower: int, upper: int, q: int = 1) -> Integer:
+    """Draw a multiple of `q` uniformly from ``[lower, upper]``.
+
+    Parameters
+    ----------
+    lower, upper : int
+        The bounds; `upper` is included, except if ``q == 1``: then this is :func:`randint`.
+    q : int, default=1
+        The quantum, > 0; at least one multiple must lie within the bounds.
+
+    Raises
+    ------
+    ConfigError
+        If a bound or `q` breaks its rule.
+
+    Examples
+    --------
+    >>> sorted(set(qrandint(8, 33, 8).sample(size=100, random_state=1)))
+    [8, 16, 24, 32]
+    """
+    return Integer(lower, upper).uniform().quantized(q)
+
+
+def lograndint(lower: int, upper: int) -> Integer:
+    """Draw an integer from ``[lower, upper)``, every order of magnitude as likely as any other.
+
+    Parameters
+    ----------
+    lower, upper : int
+        The bounds, ``0 < lower < upper``; `upper` is **not** included.
+
+    Raises
+    ------
+    ConfigError
+        If a bound breaks its rule.
+
+    Examples
+    --------
+    >>> sorted(set(lograndint(1, 4).sample(size=100, random_state=1)))
+    [1, 2, 3]
+    """
+    return Integer(lower, upper).loguniform()
+
+
+def qlograndint(lower: int, upper: int, q: int) -> Integer:
+    """Draw a multiple of `q` from ``[lower, upper]``, every order of magnitude as likely.
+
+    Parameters
+    ----------
+    lower, upper : int
+        The bounds, ``0 < lower < upper``; `upper` is included, except if ``q == 1``: then this
+        is :func:`lograndint`.
+    q : int
+        The quantum, > 0; at least one multiple must lie within the bounds.
+
+    Raises
+    ------
+    ConfigError
+        If a bound or `q` breaks its rule.
+
+    Examples
+    --------
+    >>> sorted(set(qlograndint(8, 32, 8).sample(size=100, random_state=1)))
+    [8, 16, 24, 32]
+    """
+    return Integer(lower, upper).loguniform().quantized(q)
+
+
+def choice(categories: Iterable[Any]) -> Categorical:
+    """Draw one of several values.
+
+    Parameters
+    ----------
+    categories : iterable of object
+        The values, at least one. Those that hold domains are resolved when they are drawn.
+
+    Raises
+    ------
+    ConfigError
+        If there are none, or they have no order (a set).
+
+    Examples
+    --------
+    >>> choice(["relu", "tanh"]).sample(random_state=1)
+    'relu'
+    """
+    return Categorical(categories).uniform()
+
+
+def sample_from(func: Callable[..., Any]) -> Function:
+    """Take what a function returns, which may depend on the rest of the configuration.
+
+    Parameters
+    ----------
+    func : callable
+        ``func()`` or ``func(config)``. A value of the configuration that is not yet known is waited
+        for. A single parameter called ``spec`` gets an object with the attribute ``config``.
+
+    Raises
+    ------
+    ConfigError
+        If the function needs more arguments.
+
+    Examples
+    --------
+    >>> sample_from(lambda config: config["width"] // 2).sample({"width": 8})
+    4
+    """
+    return Function(func)
+
+
+def grid_search(values: Iterable[Any]) -> dict[str, list[Any]]:
+    """Try every one of several values, with every combination of those of other grids.
+
+    Parameters
+    ----------
+    values : iterable of object
+        The values, at least one. They may hold domains, and grids of their own.
+
+    Returns
+    -------
+    dict
+        ``{"grid_search": [...]}``, which may as well be written out.
+
+    Raises
+    ------
+    ConfigError
+        If there are none, or they have no order (a set).
+
+    Examples
+    --------
+    >>> grid_search([1, 2])
+    {'grid_search': [1, 2]}
+    """
+    return {"grid_search": ordered_values("grid_search", values)}

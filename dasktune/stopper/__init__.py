@@ -1,0 +1,20 @@
+"""When a trial, or everything, has trained enough."""
+
+from dasktune.stopper.combined import CombinedStopper, StopRule, as_stopper
+from dasktune.stopper.criteria import CriteriaStopper
+from dasktune.stopper.function import FunctionStopper
+from dasktune.stopper.maximum_iteration import MaximumIterationStopper
+from dasktune.stopper.stopper import NoopStopper, Stopper
+from dasktune.stopper.timeout import TimeoutStopper
+
+__all__ = [
+    "CombinedStopper",
+    "CriteriaStopper",
+    "FunctionStopper",
+    "MaximumIterationStopper",
+    "NoopStopper",
+    "StopRule",
+    "Stopper",
+    "TimeoutStopper",
+    "as_stopper",
+]

@@ -1,0 +1,70 @@
+"""Stop a trial when a function of the user says so."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dasktune.errors import check
+from dasktune.stopper.stopper import Stopper
+
+__all__ = ["FunctionStopper"]
+
+
+class FunctionStopper(Stopper):
+    """Stop a trial when ``function(trial_id, result)`` is true.
+
+    What it returns is taken by its truth, so that a numpy bool, or no ``return`` at all, will do.
+
+    Parameters
+    ----------
+    function : callable
+        Takes the name of a trial and its result, a flat mapping.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be called so, or is a class, a generator or a coroutine function, whose answer
+        would always be true.
+
+    Examples
+    --------
+    >>> stopper = FunctionStopper(lambda trial_id, result: result["loss"] < 0.1)
+    >>> stopper("a_00000", {"loss": 0.05})
+    True
+    """
+
+    def __init__(self, function: Callable[[str, Mapping[str, Any]], Any]) -> None:
+        hint = "Write def stop(trial_id, result): return result['loss'] < 0.1"
+        rule = "a function of (trial_id, result) that returns a bool"
+        plain = not (
+            isinstance(function, type)
+            or inspect.isgeneratorfunction(function)
+            or inspect.iscoroutinefunction(function)
+            or inspect.isasyncgenfunction(function)
+        )
+        check(plain and _takes_two(function), "stop", rule, function, hint)
+        self.function = function
+
+    def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
+        """Ask the function."""
+        return bool(self.function(trial_id, result))
+
+    def reason(self, trial_id: str, result: Mapping[str, Any]) -> str:
+        """Return the name of the function."""
+        name = getattr(self.function, "__name__", type(self.function).__name__)
+        return f"{name}(trial_id, result) is true"
+
+
+def _takes_two(function: object) -> bool:
+    """Whether `function` can be called with two positional arguments, as far as one can tell."""
+    if not callable(function):
+        return False
+    try:
+        inspect.signature(function).bind("", {})
+    except ValueError:
+        return True  # written in C, without a signature: calling it will tell
+    except TypeError:
+        return False
+    return True

@@ -1,0 +1,59 @@
+"""Stop a trial after so many results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dasktune.errors import check
+from dasktune.stopper.stopper import Stopper
+
+__all__ = ["MaximumIterationStopper"]
+
+
+class MaximumIterationStopper(Stopper):
+    """Stop a trial at its result number `max_iter`.
+
+    It counts results. To stop at an iteration that trainables count themselves, write
+    ``stop={"training_iteration": 10}``.
+
+    Parameters
+    ----------
+    max_iter : int
+        Results of each trial, at least 1.
+
+    Raises
+    ------
+    ConfigError
+        If `max_iter` is no int, or below 1.
+
+    Examples
+    --------
+    >>> stopper = MaximumIterationStopper(2)
+    >>> stopper("a_00000", {}), stopper("a_00000", {}), stopper("a_00001", {})
+    (False, True, False)
+    """
+
+    def __init__(self, max_iter: int) -> None:
+        whole = type(max_iter) is int and max_iter >= 1
+        check(whole, "max_iter", "an int, at least 1", max_iter)
+        self.max_iter = max_iter
+        #: ``{trial_id: results so far}``
+        self._results: dict[str, int] = {}
+
+    def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
+        """Count the result."""
+        self._results[trial_id] = self._results.get(trial_id, 0) + 1
+        return self._results[trial_id] >= self.max_iter
+
+    def reason(self, trial_id: str, result: Mapping[str, Any]) -> str:
+        """Return the limit."""
+        return f"max_iter={self.max_iter} results are in"
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the counts."""
+        return {"results": dict(self._results)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what :meth:`state_dict` gave."""
+        self._results = dict(state["results"])

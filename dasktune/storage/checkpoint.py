@@ -1,0 +1,249 @@
+"""A checkpoint as user code sees it: a directory, wherever it lies."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import cloudpickle
+import fsspec
+
+from dasktune.errors import ConfigError, check
+from dasktune.storage import filesystem
+from dasktune.storage.location import Storage
+
+__all__ = ["DICT_FILE", "INTERNAL_FILES", "METADATA_FILE", "Checkpoint", "dict_files"]
+
+#: Holds what :meth:`Checkpoint.set_metadata` was given.
+METADATA_FILE: Final = ".metadata.json"
+#: Holds what :meth:`Checkpoint.from_dict` was given.
+DICT_FILE: Final = "_dict_checkpoint.pkl"
+#: What dasktune adds to a committed checkpoint; it is no content.
+INTERNAL_FILES: Final = frozenset({".manifest.json", ".dasktune-writer"})
+
+
+def dict_files(data: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return the files of a checkpoint that holds `data`, without writing them anywhere."""
+    return {DICT_FILE: cloudpickle.dumps(dict(data))}
+
+
+class Checkpoint:
+    """A directory of files that a trial can go on from.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The directory: a local path, or a URL that fsspec knows.
+    filesystem : fsspec filesystem, optional
+        Where `path` lies, if it is in that filesystem's own notation.
+
+    Examples
+    --------
+    >>> checkpoint = Checkpoint.from_dict({"epoch": 3})
+    >>> checkpoint.to_dict()
+    {'epoch': 3}
+    >>> with checkpoint.as_directory() as directory:
+    ...     os.listdir(directory)
+    ['_dict_checkpoint.pkl']
+    """
+
+    #: The directory, in the notation of `filesystem`.
+    path: str
+    #: A filesystem of fsspec.
+    filesystem: Any
+
+    def __init__(self, path: str | os.PathLike[str], filesystem: Any = None) -> None:
+        given: object = path
+        named = isinstance(given, str | os.PathLike) and str(given) != ""
+        check(named, "path", "a non-empty path", path, "Give the checkpoint's directory.")
+        if filesystem is None:
+            storage = Storage(os.fspath(path))
+            filesystem, self.path = storage.fs, storage.path()
+        else:
+            self.path = os.fspath(path).rstrip("/") or "/"
+        self.filesystem = filesystem
+
+    @classmethod
+    def from_directory(cls, path: str | os.PathLike[str]) -> Checkpoint:
+        """Return the checkpoint in a local directory; nothing is copied.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The directory. It must stay until the checkpoint has been reported.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such directory.
+        """
+        checkpoint = cls(path)
+        local = filesystem.is_local(checkpoint.filesystem)
+        check(local, "path", "a local directory", path, "Use Checkpoint(url) for a remote one.")
+        _check_directory(checkpoint.path)
+        return checkpoint
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Checkpoint:
+        """Return a checkpoint that holds `data`, pickled into one file.
+
+        The file lies in a temporary directory that goes away with the checkpoint object.
+
+        Parameters
+        ----------
+        data : mapping
+            Anything that cloudpickle can write.
+        """
+        checkpoint = cls.temporary()
+        for name, content in dict_files(data).items():
+            filesystem.write_bytes(checkpoint.filesystem, f"{checkpoint.path}/{name}", content)
+        return checkpoint
+
+    @classmethod
+    def temporary(cls) -> Checkpoint:
+        """Return an empty one in a local directory that is deleted when nobody holds the object."""
+        checkpoint = cls(tempfile.mkdtemp(prefix="dasktune-checkpoint-"))
+        weakref.finalize(checkpoint, shutil.rmtree, checkpoint.path, ignore_errors=True)
+        return checkpoint
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what :meth:`from_dict` was given.
+
+        Raises
+        ------
+        ConfigError
+            If the checkpoint was not made from a dict.
+        """
+        try:
+            content = filesystem.read_bytes(self.filesystem, f"{self.path}/{DICT_FILE}")
+        except FileNotFoundError:
+            raise ConfigError(
+                f"checkpoint must be made by Checkpoint.from_dict, got {self!r} without "
+                f"{DICT_FILE}. Read its files with as_directory()."
+            ) from None
+        data: dict[str, Any] = cloudpickle.loads(content)
+        return data
+
+    def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Copy the files to a local directory and return its path.
+
+        Parameters
+        ----------
+        path : str or path-like, optional
+            Where to. A new temporary directory, which the caller deletes, if not given.
+
+        Raises
+        ------
+        ConfigError
+            If the checkpoint's directory is missing.
+        """
+        names = [name for name in self._files() if name not in INTERNAL_FILES]
+        if path is None:
+            target = tempfile.mkdtemp(prefix="checkpoint-")
+        else:
+            target = os.path.abspath(os.path.expanduser(os.fspath(path)))
+        os.makedirs(target, exist_ok=True)
+        filesystem.run_each(self.filesystem, lambda name: self._copy(name, target), names)
+        return target
+
+    def _files(self) -> list[str]:
+        if filesystem.is_local(self.filesystem):
+            _check_directory(self.path)
+            return filesystem.find(self.filesystem, self.path)
+        names = filesystem.find(self.filesystem, self.path)
+        # An object store has no empty directories: without files there is nothing.
+        hint = "It may have been deleted by num_to_keep."
+        check(names != [], "checkpoint", "a directory with files", self.path, hint)
+        return names
+
+    def _copy(self, name: str, target: str) -> None:
+        local = fsspec.filesystem("file")
+        source = filesystem.open_read(self.filesystem, f"{self.path}/{name}")
+        with source, filesystem.open_write(local, os.path.join(target, name)) as copy:
+            shutil.copyfileobj(source, copy)
+
+    @contextlib.contextmanager
+    def as_directory(self) -> Iterator[str]:
+        """Give the files as a local directory for the length of a ``with`` block.
+
+        A local checkpoint is not copied: read it, do not change it. Of any other, the copy is
+        deleted at the end of the block.
+
+        Raises
+        ------
+        ConfigError
+            If the checkpoint's directory is missing.
+        """
+        if filesystem.is_local(self.filesystem):
+            _check_directory(self.path)
+            yield self.path
+            return
+        directory = self.to_directory()
+        try:
+            yield directory
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+
+    def get_metadata(self) -> dict[str, Any]:
+        """Return the metadata, an empty dict if none was set."""
+        try:
+            content = filesystem.read_bytes(self.filesystem, f"{self.path}/{METADATA_FILE}")
+        except FileNotFoundError:
+            return {}
+        metadata: dict[str, Any] = json.loads(content)
+        return metadata
+
+    def set_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Replace the metadata.
+
+        Parameters
+        ----------
+        metadata : mapping
+            What JSON can hold.
+
+        Raises
+        ------
+        ConfigError
+            If JSON cannot hold it.
+        """
+        try:
+            content = json.dumps(dict(metadata)).encode()
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"metadata must be values of JSON, got {metadata!r}") from error
+        filesystem.write_bytes(self.filesystem, f"{self.path}/{METADATA_FILE}", content)
+
+    def update_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Add to the metadata; equal keys are replaced.
+
+        Parameters
+        ----------
+        metadata : mapping
+            What JSON can hold.
+        """
+        self.set_metadata({**self.get_metadata(), **metadata})
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Checkpoint):
+            return NotImplemented
+        return (self.path, self.filesystem) == (other.path, other.filesystem)
+
+    def __hash__(self) -> int:
+        return hash(self.path)
+
+    def __reduce__(self) -> tuple[type[Checkpoint], tuple[str, Any]]:
+        return (Checkpoint, (self.path, self.filesystem))
+
+    def __repr__(self) -> str:
+        kind = type(self.filesystem).__name__
+        return f"Checkpoint(path={self.path!r}, filesystem={kind})"
+
+
+def _check_directory(path: str) -> None:
+    hint = "Write the files first, and keep the directory until report() has returned."
+    check(os.path.isdir(path), "checkpoint", "an existing directory", path, hint)

@@ -1,0 +1,238 @@
+"""The files of an experiment as its runner uses them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections import deque
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import datetime, timezone
+from typing import Any, Final
+
+from dasktune.errors import StorageError
+from dasktune.storage.checkpoint_store import CheckpointStore
+from dasktune.storage.journal import JournalEnd, JournalWriter, next_epoch
+from dasktune.storage.json_lines import decode, plain
+from dasktune.storage.location import Storage
+from dasktune.trial.checkpoint import CheckpointRecord
+
+__all__ = ["SPEC_FILE", "ExperimentStore"]
+
+logger = logging.getLogger(__name__)
+
+#: What the experiment is, readable without dasktune.
+SPEC_FILE: Final = "experiment.json"
+
+_FAILURE: Final = re.compile(r"^Failure # \d+ \(occurred at ", re.MULTILINE)
+
+
+class ExperimentStore:
+    """Journal, specification and per-trial files of one experiment, on the driver.
+
+    Used by one thread. Checkpoints are deleted in the background, and only when all that was in the
+    journal at that time is durable: a resumed experiment must never look for a deleted one.
+
+    Parameters
+    ----------
+    storage : Storage
+        The experiment's directory.
+
+    Examples
+    --------
+    >>> store = ExperimentStore(Storage("memory://doctest-experiment"))
+    >>> store.create({"metric": "loss", "mode": "min"})
+    >>> store.append({"event": "TrialAdded"}), store.commit(force=True)
+    (1, 1)
+    >>> store.close()
+    >>> store.spec()
+    {'metric': 'loss', 'mode': 'min'}
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+        #: The experiment's checkpoints.
+        self.checkpoints = CheckpointStore(storage)
+        self._journal: JournalWriter | None = None
+        self._appended = 0
+        #: ``(position that must be durable first, checkpoint)``
+        self._held: deque[tuple[int, CheckpointRecord]] = deque()
+        self._failed: list[CheckpointRecord] = []
+        self._deletions: list[Future[None]] = []
+        self._pool = ThreadPoolExecutor(1, "dasktune-delete")
+
+    def create(self, spec: Mapping[str, Any]) -> None:
+        """Write `spec` as the specification of a new experiment.
+
+        Parameters
+        ----------
+        spec : mapping
+            Any values. ``storage_options`` are left out at any depth: they are secrets.
+
+        Raises
+        ------
+        StorageError
+            If an experiment is there already.
+        """
+        content = json.dumps(plain(_without_secrets(spec)), indent=2, allow_nan=False)
+        try:
+            self.storage.create(SPEC_FILE, content.encode("ascii") + b"\n", durable=True)
+        except FileExistsError:
+            raise StorageError(
+                f"an experiment is stored at {self.storage} already. Go on with it by "
+                "Tuner.restore(), or give the new one another name."
+            ) from None
+
+    def spec(self) -> dict[str, Any]:
+        """Return the specification.
+
+        Raises
+        ------
+        StorageError
+            If there is no experiment, or its specification is damaged.
+        """
+        try:
+            content = self.storage.read_bytes(SPEC_FILE)
+        except FileNotFoundError:
+            raise StorageError(f"no experiment is stored at {self.storage}") from None
+        spec: dict[str, Any] = decode(content)
+        return spec
+
+    def begin(self, after: JournalEnd | None = None) -> int:
+        """Take the lead: begin the next epoch of the journal, and return its number.
+
+        Parameters
+        ----------
+        after : JournalEnd, optional
+            Where the reader of the history came to its end. If not given, the journal is read
+            through now.
+
+        Raises
+        ------
+        StorageError
+            If another driver does the same at this moment.
+        """
+        self._journal = JournalWriter(self.storage, next_epoch(self.storage), after=after)
+        return self._journal.epoch
+
+    def append(self, record: Mapping[str, Any]) -> int:
+        """Add a record to the journal; see :meth:`JournalWriter.append`.
+
+        Parameters
+        ----------
+        record : mapping
+            Any values.
+        """
+        self._appended = self._writer().append(record)
+        return self._appended
+
+    def commit(self, force: bool = False) -> int:
+        """Make the journal durable; see :meth:`JournalWriter.commit`.
+
+        Parameters
+        ----------
+        force : bool, default=False
+            Do it now even on an object store.
+        """
+        durable = self._writer().commit(force)
+        while self._held and self._held[0][0] <= durable:
+            record = self._held.popleft()[1]
+            self._deletions = [one for one in self._deletions if not one.done()]
+            self._deletions.append(self._pool.submit(self._delete, record))
+        return durable
+
+    def _writer(self) -> JournalWriter:
+        if self._journal is None:
+            self.begin()
+        assert self._journal is not None
+        return self._journal
+
+    def write_params(self, trial_dir: str, config: Mapping[str, Any]) -> None:
+        """Write a trial's configuration to its ``params.json``.
+
+        Parameters
+        ----------
+        trial_dir : str
+            Name of the trial's directory.
+        config : mapping
+            Any values.
+        """
+        content = json.dumps(plain(config), indent=2, allow_nan=False)
+        name = f"trials/{trial_dir}/params.json"
+        self.storage.write_bytes(name, content.encode("ascii") + b"\n")
+
+    def write_error(self, trial_dir: str, text: str) -> None:
+        """Add a failure to a trial's ``error.txt``.
+
+        Parameters
+        ----------
+        trial_dir : str
+            Name of the trial's directory.
+        text : str
+            The traceback.
+        """
+        name = f"trials/{trial_dir}/error.txt"
+        # Failures are rare and the file is small, so it is rewritten whole, as an object must be.
+        try:
+            before = self.storage.read_bytes(name).decode("utf-8", "replace")
+        except FileNotFoundError:
+            before = ""
+        number = len(_FAILURE.findall(before)) + 1
+        now = datetime.now(timezone.utc).isoformat(sep=" ", timespec="seconds")
+        entry = f"Failure # {number} (occurred at {now})\n{text.rstrip()}\n\n"
+        self.storage.write_bytes(name, (before + entry).encode("utf-8", "replace"))
+
+    def delete_checkpoint(self, record: CheckpointRecord) -> None:
+        """Delete a checkpoint in the background, once the journal up to here is durable.
+
+        A failure is logged, and tried again by :meth:`close`.
+
+        Parameters
+        ----------
+        record : CheckpointRecord
+            What retention gave up.
+        """
+        self._held.append((self._appended, record))
+
+    def _delete(self, record: CheckpointRecord) -> None:
+        try:
+            self.checkpoints.delete(record)
+        except Exception as error:  # whatever the store's client raises
+            logger.warning(
+                "Could not delete checkpoint %s of %s: %r. It is tried again at the end; "
+                "if that fails too, delete it by hand.",
+                record.path,
+                self.storage,
+                error,
+            )
+            self._failed.append(record)
+
+    def close(self) -> None:
+        """Make the journal durable, and finish what is to be deleted.
+
+        Raises
+        ------
+        StorageError
+            If the journal could not be written. Nothing is lost: call it again.
+        """
+        if self._journal is not None or self._held:
+            while self.commit(force=True) < self._appended:
+                pass  # an object whose put had failed goes first, on its own
+            self._writer().close()
+        for deletion in self._deletions:
+            deletion.result()
+        again, self._failed = self._failed, []
+        for record in again:
+            self._delete(record)
+        self._pool.shutdown()
+
+
+def _without_secrets(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {
+            key: _without_secrets(item) for key, item in value.items() if key != "storage_options"
+        }
+    if isinstance(value, list | tuple):
+        return [_without_secrets(item) for item in value]
+    return value

@@ -1,0 +1,207 @@
+"""What dasktune asks of a file system: whole objects, listings and deletion, nothing else.
+
+An object store can neither rename nor append and has no directories, so nothing here needs that.
+Every function takes a filesystem of fsspec and a path in its own notation. Local files go through
+``os`` directly, which is faster and can promise more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, BinaryIO, Final, TypeVar, cast
+
+from fsspec.asyn import AsyncFileSystem, sync
+from fsspec.exceptions import FSTimeoutError
+from fsspec.implementations.local import LocalFileSystem
+from fsspec.implementations.memory import MemoryFileSystem
+
+from dasktune.errors import StorageError
+from dasktune.storage import local_files
+
+__all__ = [
+    "OPERATION_TIMEOUT",
+    "create",
+    "find",
+    "is_file",
+    "is_local",
+    "is_memory",
+    "names",
+    "open_read",
+    "open_write",
+    "read_bytes",
+    "remove",
+    "remove_tree",
+    "run_each",
+    "write_bytes",
+]
+
+#: Seconds after which an operation on a small object of a remote store is given up. A store that
+#: accepts connections and never answers would otherwise hang its caller for ever.
+OPERATION_TIMEOUT: Final = 60.0
+
+#: Objects of a remote store that are moved at the same time.
+_PARALLEL: Final = 8
+
+#: The memory filesystem checks and writes in two steps; threads of one process share it.
+_MEMORY_LOCK = threading.Lock()
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+
+def is_local(fs: Any) -> bool:
+    """Whether `fs` is a disk of this machine, or looks like one."""
+    return isinstance(fs, LocalFileSystem)
+
+
+def is_memory(fs: Any) -> bool:
+    """Whether `fs` lives in this process only."""
+    return isinstance(fs, MemoryFileSystem)
+
+
+def _call(fs: Any, operation: str, *args: Any, **kwargs: Any) -> Any:
+    """Call a method of `fs`, with a deadline where the filesystem can have one."""
+    if not isinstance(fs, AsyncFileSystem) or fs.asynchronous:
+        return getattr(fs, operation)(*args, **kwargs)
+    try:
+        method = getattr(fs, f"_{operation}")
+        return sync(fs.loop, method, *args, timeout=OPERATION_TIMEOUT, **kwargs)
+    except FSTimeoutError as error:
+        raise StorageError(
+            f"the storage gave no answer within {OPERATION_TIMEOUT} s to {operation} of {args[0]}"
+        ) from error
+
+
+def run_each(fs: Any, function: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
+    """Apply `function` to `items`, several at a time where each of them waits for a network."""
+    work = list(items)
+    if len(work) < 2 or is_local(fs) or is_memory(fs):
+        return [function(item) for item in work]
+    with ThreadPoolExecutor(min(_PARALLEL, len(work)), "dasktune-storage") as pool:
+        return list(pool.map(function, work))
+
+
+def open_read(fs: Any, path: str) -> BinaryIO:
+    """Open a file to be read in pieces.
+
+    Raises
+    ------
+    FileNotFoundError
+        If it is not there.
+    """
+    if is_local(fs):
+        return open(path, "rb", buffering=0)
+    if is_memory(fs):
+        # All readers of one memory file share its position.
+        return io.BytesIO(fs.cat_file(path))
+    return cast("BinaryIO", fs.open(path, "rb"))
+
+
+def open_write(fs: Any, path: str) -> BinaryIO:
+    """Open a file to be written in pieces; half of it may be visible before it is closed."""
+    if not is_local(fs):
+        return cast("BinaryIO", fs.open(path, "wb"))
+    try:
+        return open(path, "wb")
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        return open(path, "wb")
+
+
+def read_bytes(fs: Any, path: str) -> bytes:
+    """Return a whole file.
+
+    Raises
+    ------
+    FileNotFoundError
+        If it is not there.
+    """
+    if is_local(fs):
+        with open(path, "rb") as stream:
+            return stream.read()
+    return bytes(_call(fs, "cat_file", path))
+
+
+def write_bytes(fs: Any, path: str, data: bytes, *, durable: bool = False) -> None:
+    """Write a whole file; readers see the old content or the new."""
+    if is_local(fs):
+        local_files.replace(path, data, durable=durable)
+    else:
+        _call(fs, "pipe_file", path, data)
+
+
+def create(fs: Any, path: str, data: bytes, *, durable: bool = False) -> None:
+    """Write a whole file unless it is there; of many writers exactly one succeeds.
+
+    Raises
+    ------
+    FileExistsError
+        If it was there already.
+    """
+    if is_local(fs):
+        local_files.create(path, data, durable=durable)
+    elif is_memory(fs):
+        with _MEMORY_LOCK:
+            if fs.isfile(path):
+                raise FileExistsError(path)
+            fs.pipe_file(path, data)
+    else:
+        _call(fs, "pipe_file", path, data, mode="create")
+
+
+def is_file(fs: Any, path: str) -> bool:
+    """Whether a file is there now, asked of the object itself and not of a listing."""
+    if is_local(fs):
+        return os.path.isfile(path)
+    if is_memory(fs):
+        return bool(fs.isfile(path))
+    try:
+        return bool(_call(fs, "info", path)["type"] == "file")
+    except FileNotFoundError:
+        return False
+
+
+def find(fs: Any, root: str) -> list[str]:
+    """Return the sorted names of all files under `root`, relative to it; none if it is missing."""
+    if is_local(fs):
+        return sorted(name for name, _ in local_files.relative_files(root))
+    prefix = root.rstrip("/") + "/"
+    # A name that ends with a slash is how some tools mark a directory.
+    found = [path for path in _call(fs, "find", root) if not path.endswith("/")]
+    return sorted(path[len(prefix) :] for path in found if path.startswith(prefix))
+
+
+def names(fs: Any, root: str) -> list[str]:
+    """Return the sorted names directly under `root`, files and directories."""
+    if is_local(fs):
+        return local_files.names(root)
+    try:
+        listed = _call(fs, "ls", root, detail=False)
+    except FileNotFoundError:
+        return []
+    prefix = root.rstrip("/") + "/"
+    found = {path.rstrip("/")[len(prefix) :] for path in listed if path.startswith(prefix)}
+    return sorted(found - {""})
+
+
+def remove(fs: Any, path: str) -> None:
+    """Delete a file; it is no error if it is missing."""
+    if is_local(fs):
+        local_files.remove(path)
+        return
+    with contextlib.suppress(FileNotFoundError):
+        # Not `rm`, which takes some names for patterns.
+        _call(fs, "rm_file", path)
+
+
+def remove_tree(fs: Any, root: str) -> None:
+    """Delete all files under `root`; it is no error if there are none."""
+    if is_local(fs):
+        local_files.remove_tree(root)
+    else:
+        run_each(fs, lambda name: remove(fs, f"{root.rstrip('/')}/{name}"), find(fs, root))

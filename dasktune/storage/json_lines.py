@@ -1,0 +1,157 @@
+"""Records as lines of strict JSON: one way to write each, and no record that cannot be written.
+
+What JSON has no word for is written as a dict with one key that begins with ``$``:
+``{"$float": "nan"}`` (read back as the number) and ``{"$repr": "..."}`` (it stays text). Keys of
+the user that begin with ``$`` get a second one, so nothing is mistaken.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from enum import Enum
+from math import isfinite
+from typing import Any, Final
+
+import numpy as np
+
+from dasktune.errors import StorageError
+
+__all__ = ["MAX_ARRAY", "MAX_REPR", "decode", "encode", "plain"]
+
+#: Arrays with more elements are described, not written out.
+MAX_ARRAY: Final = 1024
+#: Characters that are kept of what has no form in JSON.
+MAX_REPR: Final = 200
+#: Deeper values are described: a structure that holds itself has no end.
+_MAX_DEPTH: Final = 64
+#: Python refuses to print integers beyond some thousand digits.
+_MAX_BITS: Final = 8192
+
+#: Addresses in default reprs would make equal runs write different journals.
+_ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
+
+_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"), check_circular=False)
+
+
+def encode(record: Mapping[str, Any]) -> bytes:
+    r"""Return `record` as one line, with the line feed; equal records give equal bytes.
+
+    Parameters
+    ----------
+    record : mapping
+        Any values. NaN and infinities survive; numpy scalars, arrays of at most 1,024 elements,
+        tuples, sets and enums become plain values; anything else becomes the start of its repr.
+
+    Examples
+    --------
+    >>> encode({"loss": float("nan"), "step": 3})
+    b'{"loss":{"$float":"nan"},"step":3}\n'
+    """
+    try:
+        text = _ENCODER.encode(record)
+    except (ValueError, TypeError, RecursionError):
+        text = _ENCODER.encode(plain(record))
+    else:
+        if '"$' in text:
+            text = _ENCODER.encode(plain(record))
+    return text.encode("ascii") + b"\n"
+
+
+def decode(line: bytes) -> Any:
+    """Return what :func:`encode` wrote.
+
+    Parameters
+    ----------
+    line : bytes
+        One line, with or without its line feed.
+
+    Raises
+    ------
+    StorageError
+        If it is no line of strict JSON.
+
+    Examples
+    --------
+    >>> decode(b'{"loss":{"$float":"-inf"}}')
+    {'loss': -inf}
+    """
+    try:
+        text = line.decode("ascii")
+        return (_MARKED if '"$' in text else _PLAIN).decode(text)
+    except (ValueError, RecursionError) as error:
+        raise StorageError(f"not a line of strict JSON: {line[:80]!r} ({error})") from error
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """Return `value` as what strict JSON can say, marked and escaped as this module's top tells.
+
+    Parameters
+    ----------
+    value : object
+        Anything.
+    depth : int, default=0
+        How deep `value` lies in the record.
+    """
+    if depth > _MAX_DEPTH:
+        return _described(value)
+    if isinstance(value, Enum):
+        return plain(value.value, depth + 1)
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, int):
+        return int(value) if value.bit_length() <= _MAX_BITS else _described(value)
+    if isinstance(value, float):
+        return float(value) if isfinite(value) else {"$float": str(float(value))}
+    if isinstance(value, Mapping):
+        return {_key(key): plain(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item, depth + 1) for item in value]
+    if isinstance(value, set | frozenset):
+        # Iteration order of a set differs between runs.
+        return sorted((plain(item, depth + 1) for item in value), key=_ENCODER.encode)
+    return _numpy(value, depth)
+
+
+def _numpy(value: Any, depth: int) -> Any:
+    if isinstance(value, np.generic | np.ndarray) and value.size <= MAX_ARRAY:
+        items = value.tolist()
+        # `tolist` gives some kinds (long double, records of C) back as they were.
+        if not isinstance(items, np.generic):
+            return plain(items, depth + 1)
+    return _described(value)
+
+
+def _described(value: object) -> dict[str, str]:
+    try:
+        text = _ADDRESS.sub("", repr(value))
+    except Exception:  # user code, and the record must be written
+        text = f"<{type(value).__name__} that has no repr>"
+    return {"$repr": text[:MAX_REPR]}
+
+
+def _key(key: Any) -> str:
+    if isinstance(key, Enum):
+        key = key.value
+    if key is None or isinstance(key, bool):
+        # As the fast path writes them.
+        return json.dumps(key)
+    text = key if isinstance(key, str) else str(key)
+    return f"${text}" if text.startswith("$") else text
+
+
+def _unmark(found: dict[str, Any]) -> Any:
+    if len(found) == 1 and "$float" in found:
+        return float(found["$float"])
+    if not any(key.startswith("$$") for key in found):
+        return found
+    return {key[1:] if key.startswith("$$") else key: item for key, item in found.items()}
+
+
+def _refuse(literal: str) -> Any:
+    raise ValueError(f"{literal} is not JSON")
+
+
+_PLAIN = json.JSONDecoder(parse_constant=_refuse)
+_MARKED = json.JSONDecoder(parse_constant=_refuse, object_hook=_unmark)

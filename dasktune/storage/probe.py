@@ -1,0 +1,64 @@
+"""Finding out before the first trial whether a storage can carry an experiment."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+from dasktune.errors import ConfigError, PreflightError
+from dasktune.storage.location import Storage
+
+__all__ = ["probe"]
+
+
+def probe(storage: Storage) -> None:
+    """Write, read back, try to overwrite, and delete a marker; to be run on driver and workers.
+
+    Parameters
+    ----------
+    storage : Storage
+        The experiment's directory.
+
+    Raises
+    ------
+    PreflightError
+        If the storage cannot be used from here. It names the URL and says what to do.
+
+    Examples
+    --------
+    >>> probe(Storage("memory://doctest-probe"))
+    """
+    name, content = f".probe-{uuid4().hex}", uuid4().bytes
+    try:
+        try:
+            storage.create(name, content)
+            found = storage.read_bytes(name)
+            second = _creates_twice(storage, name)
+        finally:
+            storage.remove(name)
+    except ConfigError as error:
+        raise PreflightError(str(error)) from error
+    except Exception as error:  # each store's client has its own exceptions
+        raise PreflightError(
+            f"storage_path must be writable from every machine of the cluster, got {str(storage)!r}"
+            f", which failed with {error!r}. Check that it exists, its permissions, and the "
+            "credentials in storage_options."
+        ) from error
+    if found != content:
+        raise PreflightError(
+            f"storage_path must give back what was written, got {str(storage)!r}, which gave "
+            f"{len(found)} bytes for {len(content)}. Do not put a cache in front of it."
+        )
+    if second:
+        raise PreflightError(
+            f"storage_path must be able to refuse to overwrite a file, got {str(storage)!r}, which "
+            "wrote it twice. Update the package of its filesystem (and fsspec), or use a store "
+            "with conditional writes."
+        )
+
+
+def _creates_twice(storage: Storage, name: str) -> bool:
+    try:
+        storage.create(name, b"second")
+    except FileExistsError:
+        return False
+    return True

@@ -1,0 +1,98 @@
+"""What a checkpoint is made from: a directory anywhere, or files in memory."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from dasktune.errors import ConfigError, check
+from dasktune.storage import filesystem, local_files
+from dasktune.storage.checkpoint import INTERNAL_FILES, Checkpoint
+from dasktune.storage.location import is_relative_name
+from dasktune.storage.manifest import Manifest
+
+__all__ = ["CheckpointSource", "SourceFile", "source_files"]
+
+#: A checkpoint, the path of a local directory, or ``{relative name: content}``.
+CheckpointSource = Checkpoint | str | os.PathLike[str] | Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """One file to be committed."""
+
+    #: Path below the checkpoint, with ``/``.
+    name: str
+    open: Callable[[], BinaryIO]
+
+
+def source_files(source: CheckpointSource) -> list[SourceFile]:
+    """Return the files of `source`, sorted by name.
+
+    A symbolic link to a file stands for that file's content. Empty directories have no place in an
+    object store and are left out. What dasktune itself added to a committed checkpoint is left out
+    too, so that a checkpoint can be reported again.
+
+    Raises
+    ------
+    ConfigError
+        If the directory is missing, has a link to a directory (which might lead anywhere, or in a
+        circle), a broken link or a pipe, or a file of the reserved name ``.manifest.json``.
+    """
+    if isinstance(source, Mapping):
+        files = [_in_memory(name, content) for name, content in source.items()]
+    elif isinstance(source, Checkpoint) and not filesystem.is_local(source.filesystem):
+        files = _remote_files(source)
+    else:
+        path = source.path if isinstance(source, Checkpoint) else os.fspath(source)
+        files = _local_files(Checkpoint.from_directory(path).path)
+    return sorted(_without_internal(files), key=lambda file: file.name)
+
+
+def _in_memory(name: str, content: bytes) -> SourceFile:
+    check(is_relative_name(name), "checkpoint", "files with relative names", name)
+    return SourceFile(name, lambda: io.BytesIO(content))
+
+
+def _remote_files(source: Checkpoint) -> list[SourceFile]:
+    fs, root = source.filesystem, source.path
+    names = filesystem.find(fs, root)
+    hint = "It may have been deleted."
+    check(names != [], "checkpoint", "a directory with files", root, hint)
+    return [SourceFile(name, _opener(fs, f"{root}/{name}")) for name in names]
+
+
+def _opener(fs: Any, path: str) -> Callable[[], BinaryIO]:
+    return lambda: filesystem.open_read(fs, path)
+
+
+def _local_files(root: str) -> list[SourceFile]:
+    files = []
+    for name, entry in local_files.relative_files(root):
+        if not entry.is_file():
+            raise ConfigError(
+                f"checkpoint must be plain files and links to files, got {name!r} in {root}. "
+                "Copy what a link to a directory leads to; leave out pipes and broken links."
+            )
+        files.append(SourceFile(name, _local_opener(entry.path)))
+    return files
+
+
+def _local_opener(path: str) -> Callable[[], BinaryIO]:
+    return lambda: open(path, "rb", buffering=0)
+
+
+def _without_internal(files: list[SourceFile]) -> list[SourceFile]:
+    kept = []
+    for file in files:
+        if file.name not in INTERNAL_FILES:
+            kept.append(file)
+        elif file.name == ".manifest.json":
+            with file.open() as stream:
+                ours = Manifest.looks_ours(stream.read())
+            hint = "dasktune writes a file of that name; give yours another one."
+            check(ours, "checkpoint", "free of a file '.manifest.json'", file.name, hint)
+    return kept

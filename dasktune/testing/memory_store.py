@@ -1,0 +1,59 @@
+"""A store that keeps everything in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dasktune.storage.json_lines import encode
+from dasktune.trial.checkpoint import CheckpointRecord
+
+__all__ = ["MemoryStore"]
+
+
+class MemoryStore:
+    """The journal of a simulated experiment, as the bytes that a file would hold.
+
+    Examples
+    --------
+    >>> store = MemoryStore()
+    >>> store.append({"event": "TimePassed", "time": 1.0})
+    1
+    >>> store.journal
+    b'{"event":"TimePassed","time":1.0}\\n'
+    """
+
+    def __init__(self) -> None:
+        self._lines: list[bytes] = []
+        #: Deleted checkpoints, oldest first.
+        self.deleted: list[CheckpointRecord] = []
+        #: Text of the failures of each trial.
+        self.errors: dict[str, list[str]] = {}
+
+    @property
+    def journal(self) -> bytes:
+        """The whole journal."""
+        return b"".join(self._lines)
+
+    def append(self, record: Mapping[str, Any]) -> int:
+        """Add a record and return its position."""
+        self._lines.append(encode(record))
+        return len(self._lines)
+
+    def commit(self, force: bool = False) -> int:
+        """Return the position of the last record: memory is as safe as it gets here."""
+        return len(self._lines)
+
+    def write_params(self, trial_dir: str, config: Mapping[str, Any]) -> None:
+        """Do nothing: the configuration stands in the journal."""
+
+    def write_error(self, trial_dir: str, text: str) -> None:
+        """Keep the text of a failure."""
+        self.errors.setdefault(trial_dir, []).append(text)
+
+    def delete_checkpoint(self, record: CheckpointRecord) -> None:
+        """Note that a checkpoint was deleted."""
+        self.deleted.append(record)
+
+    def close(self) -> None:
+        """Do nothing."""

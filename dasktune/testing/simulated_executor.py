@@ -1,0 +1,288 @@
+"""Runs trials in virtual time."""
+
+from __future__ import annotations
+
+import heapq
+import inspect
+import traceback
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from dasktune.errors import check
+from dasktune.testing.clock import ManualClock
+from dasktune.trial.actions import (
+    ContinueTraining,
+    PauseTrial,
+    RestoreTrial,
+    SaveTrial,
+    StartTrial,
+    StopTrial,
+)
+from dasktune.trial.checkpoint import CheckpointRecord
+from dasktune.trial.events import (
+    ErrorInfo,
+    ResultReported,
+    TrialEnded,
+    TrialEvent,
+    TrialFailed,
+    TrialLost,
+    TrialPaused,
+    TrialStarted,
+    TrialStopped,
+)
+from dasktune.trial.metrics import flatten
+from dasktune.trial.milestone import Milestone, reached
+from dasktune.trial.resources import PlacementGroupFactory
+
+__all__ = ["SimulatedTrialExecutor", "SimulatedTrainable"]
+
+#: ``fn(config)`` or ``fn(config, checkpoint)`` yields ``(metrics, seconds)`` or
+#: ``(metrics, seconds, checkpoint)``.
+SimulatedTrainable = Callable[..., Generator[tuple[Any, ...], None, None]]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Run:
+    """One incarnation of a trial on a slot."""
+
+    trial_id: str
+    incarnation: int
+    steps: Generator[tuple[Any, ...], None, None]
+    milestones: tuple[Milestone, ...]
+    next_checkpoint: int
+    iteration: int = 0
+    elapsed: float = 0.0
+    seq: int = 0
+    #: Its number among all starts.
+    number: int = 0
+    #: Whether it stands at a milestone and will tell nothing before it is answered.
+    waits: bool = False
+    #: What it tells instead of going on, once it has been told to stop or to pause.
+    halt: type[TrialStopped] | type[TrialPaused] | None = None
+
+
+class SimulatedTrialExecutor:
+    """A cluster in virtual time: the same runner, schedulers and journal, without the waiting.
+
+    Parameters
+    ----------
+    trainable : callable
+        A generator function ``fn(config)`` or ``fn(config, checkpoint)`` that yields ``(metrics,
+        seconds)`` or ``(metrics, seconds, checkpoint)``: what a step reports, how long it takes, and
+        whatever the trial needs to go on from there. `checkpoint` is None at the first start.
+    clock : ManualClock
+        Advanced as events are taken.
+    slots : int, default=1
+        How many trials run at a time.
+    start_overhead : float, default=0.0
+        Seconds from the start of a trial to its first step.
+    lose : mapping of float to int, optional
+        Virtual seconds -> number of the trial, in order of start, whose worker dies then, if it runs.
+
+    Raises
+    ------
+    ConfigError
+        If `trainable` is no such function, or `slots` or `start_overhead` are out of range.
+    """
+
+    def __init__(
+        self,
+        trainable: SimulatedTrainable,
+        *,
+        clock: ManualClock,
+        slots: int = 1,
+        start_overhead: float = 0.0,
+        lose: Mapping[float, int] | None = None,
+    ) -> None:
+        check(
+            inspect.isgeneratorfunction(trainable),
+            "trainable",
+            "a generator function that yields (metrics, seconds)",
+            trainable,
+        )
+        check(isinstance(slots, int) and slots > 0, "slots", "a positive integer", slots)
+        check(start_overhead >= 0, "start_overhead", "at least 0 seconds", start_overhead)
+        self._trainable = trainable
+        self._takes_checkpoint = len(inspect.signature(trainable).parameters) > 1
+        self._clock = clock
+        self._slots = slots
+        self._overhead = start_overhead
+        self._runs: dict[str, _Run] = {}
+        self._numbers: dict[str, int] = {}
+        self._checkpoints: dict[str, Any] = {}
+        self._tickets = count()
+        self._agenda: list[tuple[float, int, TrialEvent | int]] = []
+        for when, number in (lose or {}).items():
+            heapq.heappush(self._agenda, (when, next(self._tickets), number))
+
+    def has_resources(self, request: PlacementGroupFactory) -> bool:
+        """Whether a slot is free; every trial takes one, whatever it asks for."""
+        return len(self._runs) < self._slots
+
+    def start_trial(self, action: StartTrial) -> None:
+        """Run a trial from its beginning."""
+        self._begin(action, None, 0, 0.0)
+
+    def restore(self, action: RestoreTrial) -> None:
+        """Run a trial on from a checkpoint."""
+        record = action.checkpoint
+        spent = float(record.metrics.get("time_total_s", 0.0))
+        self._begin(action, self._checkpoints[record.path], record.iteration, spent)
+
+    def continue_training(self, action: ContinueTraining) -> None:
+        """Take the next step."""
+        self._go_on(self._runs[action.trial_id], action.milestones)
+
+    def save(self, action: SaveTrial) -> None:
+        """Take the next step; a function saves with its results, and only then."""
+        self._go_on(self._runs[action.trial_id], action.milestones)
+
+    def pause_trial(self, action: PauseTrial) -> None:
+        """Take a trial off its slot."""
+        self._halt(self._runs[action.trial_id], TrialPaused)
+
+    def stop_trial(self, action: StopTrial) -> None:
+        """End a trial."""
+        self._halt(self._runs[action.trial_id], TrialStopped)
+
+    def next_events(self, timeout: float) -> Sequence[TrialEvent]:
+        """Return the next event of all, and set the clock to its time."""
+        while self._agenda:
+            when, _, item = heapq.heappop(self._agenda)
+            event = self._loss(item, when) if isinstance(item, int) else item
+            if event is not None and self._is_current(event):
+                self._clock.advance_to(when)
+                self._follow_up(self._runs[event.trial_id], event)
+                return [event]
+        self._clock.advance_to(self._clock.now() + timeout)
+        return []
+
+    def acknowledge(self, trial_id: str, incarnation: int, seq: int) -> None:
+        """Do nothing: what was told is not kept."""
+
+    def close(self) -> None:
+        """Close the generators of what still runs."""
+        for run in self._runs.values():
+            run.steps.close()
+        self._runs.clear()
+
+    # One incarnation
+
+    def _begin(
+        self, action: StartTrial | RestoreTrial, checkpoint: Any, iteration: int, elapsed: float
+    ) -> None:
+        arguments = (action.config, checkpoint) if self._takes_checkpoint else (action.config,)
+        run = _Run(
+            trial_id=action.trial_id,
+            incarnation=action.incarnation,
+            steps=self._trainable(*arguments),
+            milestones=action.milestones,
+            next_checkpoint=action.next_checkpoint,
+            iteration=iteration if self._takes_checkpoint else 0,
+            elapsed=elapsed if self._takes_checkpoint else 0.0,
+            number=self._numbers.setdefault(action.trial_id, len(self._numbers)),
+        )
+        self._runs[run.trial_id] = run
+        self._tell(run, TrialStarted, self._overhead, worker=f"slot of {run.trial_id}")
+
+    def _go_on(self, run: _Run, milestones: tuple[Milestone, ...]) -> None:
+        run.milestones = milestones
+        run.waits = False
+        self._advance(run)
+
+    def _halt(self, run: _Run, kind: type[TrialStopped] | type[TrialPaused]) -> None:
+        run.halt = kind
+        if run.waits:
+            run.waits = False
+            self._tell(run, kind)
+
+    def _advance(self, run: _Run) -> None:
+        try:
+            step = next(run.steps, None)
+        except Exception as error:
+            text = traceback.format_exc()
+            info = ErrorInfo(message=f"{type(error).__name__}: {error}", traceback=text)
+            self._tell(run, TrialFailed, error=info)
+            return
+        if step is None:
+            self._tell(run, TrialEnded)
+        else:
+            metrics, seconds, *state = step
+            self._report(run, metrics, seconds, state)
+
+    def _report(
+        self, run: _Run, metrics: Mapping[str, Any], seconds: float, state: list[Any]
+    ) -> None:
+        run.iteration += 1
+        run.elapsed += seconds
+        result = {
+            "training_iteration": run.iteration,
+            "time_this_iter_s": seconds,
+            "time_total_s": run.elapsed,
+            "done": False,
+            **metrics,
+            "trial_id": run.trial_id,
+        }
+        record = self._save(run, result, state[0]) if state and state[0] is not None else None
+        awaits = reached(run.milestones, result)
+        self._tell(
+            run, ResultReported, seconds, metrics=result, checkpoint=record, awaits=awaits
+        )
+
+    def _save(self, run: _Run, result: Mapping[str, Any], state: Any) -> CheckpointRecord:
+        number = run.next_checkpoint
+        run.next_checkpoint += 1
+        path = f"trials/{run.trial_id}/checkpoint_{number:06d}_i{run.incarnation:02d}"
+        self._checkpoints[path] = state
+        return CheckpointRecord(
+            path=path, index=number, iteration=run.iteration, metrics=flatten(result)
+        )
+
+    def _tell(
+        self, run: _Run, kind: Callable[..., TrialEvent], delay: float = 0.0, **facts: Any
+    ) -> None:
+        when = self._clock.now() + delay
+        run.seq += 1
+        event = kind(
+            trial_id=run.trial_id,
+            incarnation=run.incarnation,
+            time=when,
+            seq=run.seq,
+            **facts,
+        )
+        heapq.heappush(self._agenda, (when, next(self._tickets), event))
+
+    # The agenda
+
+    def _loss(self, number: int, when: float) -> TrialLost | None:
+        for run in self._runs.values():
+            if run.number == number:
+                return TrialLost(
+                    trial_id=run.trial_id,
+                    incarnation=run.incarnation,
+                    time=when,
+                    reason="its slot was taken away, as the simulation was told to",
+                )
+        return None
+
+    def _is_current(self, event: TrialEvent) -> bool:
+        run = self._runs.get(event.trial_id)
+        return run is not None and run.incarnation == event.incarnation
+
+    def _follow_up(self, run: _Run, event: TrialEvent) -> None:
+        match event:
+            case TrialStarted() | ResultReported(awaits=False):
+                if run.halt is None:
+                    self._advance(run)
+                else:
+                    self._tell(run, run.halt)
+            case ResultReported():
+                if run.halt is None:
+                    run.waits = True
+                else:
+                    self._tell(run, run.halt)
+            case _:
+                run.steps.close()
+                del self._runs[run.trial_id]

@@ -1,0 +1,112 @@
+"""Whole experiments in virtual time: what would this scheduler have saved me?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dasktune.config import RunConfig, TuneConfig
+from dasktune.errors import StorageError
+from dasktune.results import ResultGrid
+from dasktune.runner import ExperimentStore, TrialRunner
+from dasktune.runner.build import build_experiment
+from dasktune.storage.checkpoint import Checkpoint
+from dasktune.testing.clock import ManualClock
+from dasktune.testing.memory_store import MemoryStore
+from dasktune.testing.simulated_executor import SimulatedTrainable, SimulatedTrialExecutor
+from dasktune.trial.checkpoint import CheckpointRecord
+from dasktune.trial.resources import PlacementGroupFactory
+
+__all__ = ["simulate"]
+
+#: What every simulated trial asks for: one slot.
+_ONE_SLOT = PlacementGroupFactory([{"CPU": 1}])
+
+
+def simulate(
+    trainable: SimulatedTrainable,
+    *,
+    param_space: Mapping[str, Any] | None = None,
+    tune_config: TuneConfig | None = None,
+    run_config: RunConfig | None = None,
+    slots: int = 1,
+    start_overhead: float = 0.0,
+    lose: Mapping[float, int] | None = None,
+    store: ExperimentStore | None = None,
+) -> ResultGrid:
+    """Run an experiment in virtual time, with the same runner, schedulers and journal.
+
+    Parameters
+    ----------
+    trainable : callable
+        A generator function ``fn(config)`` that yields ``(metrics, seconds)`` for each step; or
+        ``fn(config, checkpoint)`` that yields ``(metrics, seconds, checkpoint)``, where `checkpoint`
+        is anything that it needs to go on from there, and None at the first start.
+    param_space : mapping, optional
+        The search space.
+    tune_config : TuneConfig, optional
+        What is searched for, and how.
+    run_config : RunConfig, optional
+        When trials end and what failures cost. Nothing is written to its ``storage_path``.
+    slots : int, default=1
+        How many trials run at a time.
+    start_overhead : float, default=0.0
+        Seconds from the start of a trial to its first step.
+    lose : mapping of float to int, optional
+        Virtual seconds -> number of the trial, in order of start, whose worker dies then.
+    store : ExperimentStore, optional
+        Where the journal goes; forgotten by default.
+
+    Returns
+    -------
+    ResultGrid
+        As `Tuner.fit` returns it. Times are virtual seconds from 0; checkpoints are values of the
+        simulation and cannot be opened.
+
+    Raises
+    ------
+    ConfigError
+        If an argument breaks its rule.
+
+    Examples
+    --------
+    >>> import dasktune as tune
+    >>> def curve(config):
+    ...     for epoch in range(10):
+    ...         yield {"loss": config["lr"] / (epoch + 1)}, 60.0
+    >>> results = simulate(
+    ...     curve,
+    ...     param_space={"lr": tune.uniform(0.1, 1)},
+    ...     tune_config=tune.TuneConfig(metric="loss", mode="min", num_samples=8, seed=0),
+    ...     slots=4,
+    ... )
+    >>> len(results), results.get_best_result().metrics["training_iteration"]
+    (8, 10)
+    """
+    tune_config = tune_config or TuneConfig()
+    run_config = run_config or RunConfig()
+    clock = ManualClock()
+    executor = SimulatedTrialExecutor(
+        trainable, clock=clock, slots=slots, start_overhead=start_overhead, lose=lose
+    )
+    experiment = build_experiment(tune_config, run_config, param_space or {})
+    runner = TrialRunner(
+        experiment,
+        executor,
+        store=store or MemoryStore(),
+        clock=clock,
+        resources_for=lambda config: _ONE_SLOT,
+    )
+    runner.run()
+    return ResultGrid.from_trials(
+        experiment.trials.values(),
+        "simulation",
+        tune_config.metric,
+        tune_config.mode,
+        _refuse_to_open,
+        run_config.checkpoint_config.retention,
+    )
+
+
+def _refuse_to_open(record: CheckpointRecord) -> Checkpoint:
+    raise StorageError(f"{record.path} is a checkpoint of a simulation and has no files")

@@ -1,0 +1,118 @@
+"""Driving a class trainable through a trial."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from logging import getLogger
+from typing import Any
+
+from dasktune.storage.checkpoint import Checkpoint
+from dasktune.trainable.interrupt import Interrupter, TrialInterrupted
+from dasktune.trainable.messages import PauseNow, StopNow
+from dasktune.trainable.recorder import Ending, Recorder
+from dasktune.trainable.session import restored_metrics
+from dasktune.trainable.spec import TrialSpec
+from dasktune.trainable.trainable import Trainable
+from dasktune.trial.checkpoint import CheckpointRecord
+
+__all__ = ["ClassRun"]
+
+logger = getLogger(__name__)
+
+
+class ClassRun:
+    """Builds a trainable, trains it until it is done or told to end, and cleans up.
+
+    Every hook of the user runs in the interrupter; storage and messages do not.
+
+    Parameters
+    ----------
+    spec : TrialSpec
+        The trial.
+    recorder : Recorder
+        Where results and checkpoints go.
+    interrupter : Interrupter
+        Runs the hooks.
+    """
+
+    def __init__(self, spec: TrialSpec, recorder: Recorder, interrupter: Interrupter) -> None:
+        self._spec = spec
+        self._recorder = recorder
+        self._call = interrupter.call
+        self._settle = interrupter.settle
+        #: Whether the last result gets a checkpoint.
+        self._at_end = False
+
+    def run(self, trainable_class: type[Trainable], config: dict[str, Any]) -> None:
+        """Run the trial to its end.
+
+        Raises
+        ------
+        BaseException
+            What user code raised. A failure of ``cleanup`` counts if nothing failed before.
+        """
+        trainable = self._call(trainable_class, config)
+        at_end = self._spec.checkpoint_at_end
+        self._at_end = trainable.can_save if at_end is None else at_end
+        try:
+            self._restore(trainable)
+            self._train(trainable)
+        except TrialInterrupted:
+            self._cleanup(trainable)
+            raise
+        except BaseException:
+            try:
+                self._cleanup(trainable)
+            except BaseException:
+                # The first failure is the one that the trial ends with.
+                logger.warning("cleanup() failed after another failure", exc_info=True)
+            raise
+        self._cleanup(trainable)
+
+    def _cleanup(self, trainable: Trainable) -> None:
+        # An interrupt that came too late to end a step must not end the cleanup.
+        self._settle()
+        self._call(trainable.stop)
+
+    def _restore(self, trainable: Trainable) -> None:
+        checkpoint = self._recorder.load()
+        if checkpoint is None:
+            return
+        with checkpoint.as_directory() as directory:
+            local = Checkpoint.from_directory(directory)
+            self._call(trainable.restore, local, restored_metrics(self._spec))
+
+    def _train(self, trainable: Trainable) -> None:
+        ending: Ending | None = None
+        while ending is None:
+            result = self._call(trainable.train)
+            self._recorder.check(result)
+            record = self._save(trainable, result) if self._is_due(result) else None
+            wanted = self._recorder.publish(result, record) and trainable.can_save
+            ending = self._recorder.ending
+            if wanted or (record is None and self._wants_last(trainable, ending)):
+                self._recorder.announce(self._save(trainable, result))
+
+    def _is_due(self, result: Mapping[str, Any]) -> bool:
+        frequency = self._spec.checkpoint_frequency
+        return bool(
+            result.get("should_checkpoint")
+            or (frequency and result["training_iteration"] % frequency == 0)
+            or (result["done"] and self._at_end)
+        )
+
+    def _wants_last(self, trainable: Trainable, ending: Ending | None) -> bool:
+        """Whether the run must leave a checkpoint of its last result."""
+        match ending:
+            case PauseNow(save=save):
+                return save and trainable.can_save
+            case StopNow():
+                return self._at_end
+            case _:
+                return False
+
+    def _save(self, trainable: Trainable, result: Mapping[str, Any]) -> CheckpointRecord:
+        with tempfile.TemporaryDirectory(prefix="dasktune-checkpoint-") as directory:
+            checkpoint = self._call(trainable.save, directory)
+            return self._recorder.commit(checkpoint, result)

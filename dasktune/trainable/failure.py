@@ -1,0 +1,67 @@
+"""Exceptions of user code as text that can travel."""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from pathlib import Path
+from types import TracebackType
+
+import cloudpickle
+
+from dasktune.trial.events import ErrorInfo
+
+__all__ = ["error_info"]
+
+#: A pickled exception beyond this many bytes stays on the worker.
+MAX_PICKLED = 1 << 20
+
+_HERE = str(Path(__file__).parent)
+
+
+def error_info(error: BaseException) -> ErrorInfo:
+    """Describe an exception, whatever it does when it is printed or pickled.
+
+    Examples
+    --------
+    >>> error_info(ValueError("no such loss")).message
+    'ValueError: no such loss'
+    """
+    return ErrorInfo(message=_message(error), traceback=_traceback(error), pickled=_pickled(error))
+
+
+def _message(error: BaseException) -> str:
+    name = type(error).__name__
+    try:
+        text = str(error)
+    except BaseException:
+        return f"{name}: <str() of the exception failed>"
+    return f"{name}: {text}" if text else name
+
+
+def _traceback(error: BaseException) -> str:
+    try:
+        frames = _from_user_code(error.__traceback__)
+        return "".join(traceback.format_exception(type(error), error, frames))
+    except BaseException as failure:
+        return f"{_message(error)}\n(no traceback: {type(failure).__name__} while formatting it)\n"
+
+
+def _from_user_code(frames: TracebackType | None) -> TracebackType | None:
+    """Skip our own frames at the beginning; keep all if there are no others."""
+    first = frames
+    while first is not None and first.tb_frame.f_code.co_filename.startswith(_HERE):
+        first = first.tb_next
+    return first or frames
+
+
+def _pickled(error: BaseException) -> bytes:
+    """Return the exception pickled, or nothing unless it survives the round trip."""
+    try:
+        data: bytes = cloudpickle.dumps(error)
+        if len(data) <= MAX_PICKLED and type(pickle.loads(data)) is type(error):
+            return data
+    except BaseException:
+        # Whatever user code raises while being pickled: the text is what counts.
+        return b""
+    return b""

@@ -1,0 +1,256 @@
+"""What a trainable may be, and what can be bound to one."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dasktune.errors import ConfigError, TuneError, check
+from dasktune.trainable.trainable import Trainable
+from dasktune.trial.resources import PlacementGroupFactory, as_placement_group
+
+__all__ = [
+    "BoundFunction",
+    "default_resources",
+    "trainable_name",
+    "validate_trainable",
+    "with_parameters",
+    "with_resources",
+]
+
+#: A function of the configuration.
+TrainableFunction = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class BoundFunction:
+    """A function trainable with what was bound to it; called like the function itself."""
+
+    function: TrainableFunction
+    parameters: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    #: What :func:`with_resources` was given; None if nothing.
+    resources: Any = None
+
+    def __call__(self, config: dict[str, Any]) -> Any:
+        """Run the function with what was bound to it."""
+        return self.function(config, **self.parameters)
+
+
+def validate_trainable(trainable: object) -> None:
+    """Check that something can be tuned.
+
+    Raises
+    ------
+    ConfigError
+        If it is neither a complete subclass of :class:`Trainable` nor a function of exactly one
+        positional argument, the configuration.
+
+    Examples
+    --------
+    >>> validate_trainable(lambda config: 0.5)
+    >>> validate_trainable(lambda: 0.5)
+    Traceback (most recent call last):
+        ...
+    dasktune.errors.ConfigError: trainable must be a function of exactly one positional argument, \
+the configuration, got <lambda>(). Bind other arguments with with_parameters().
+    """
+    if isinstance(trainable, type):
+        _validate_class(trainable)
+    elif callable(trainable):
+        _validate_function(trainable)
+    else:
+        hint = "Pass the class and not an object." if isinstance(trainable, Trainable) else ""
+        check(False, "trainable", "a function or a subclass of Trainable", trainable, hint)
+
+
+def _validate_class(trainable: type) -> None:
+    hint = "Derive it from dasktune.Trainable, or pass a function."
+    check(issubclass(trainable, Trainable), "trainable", "a subclass of Trainable", trainable, hint)
+    check(
+        not inspect.isabstract(trainable),
+        "trainable",
+        "a subclass of Trainable that defines step()",
+        trainable,
+    )
+
+
+def _validate_setup(trainable: type, parameters: Mapping[str, Any]) -> None:
+    signature = inspect.signature(trainable.setup)  # type: ignore[attr-defined]
+    try:
+        signature.bind_partial(None, {}, **parameters)
+    except TypeError as error:
+        raise ConfigError(
+            f"trainable must be a class whose setup() takes {', '.join(parameters)}, "
+            f"got {trainable.__name__}.setup{signature}"
+        ) from error
+
+
+def _validate_function(trainable: TrainableFunction) -> None:
+    bound = trainable if isinstance(trainable, BoundFunction) else BoundFunction(trainable)
+    function = bound.function
+    check(
+        not _is_asynchronous(function),
+        "trainable",
+        "a plain function, not a coroutine",
+        function,
+        "Write `def` and run the coroutine in it with asyncio.run().",
+    )
+    try:
+        signature = inspect.signature(function)
+    except ValueError as error:
+        raise ConfigError(
+            f"trainable must be a function whose arguments are known, got {function!r}. "
+            f"Wrap it in a function of your own."
+        ) from error
+    try:
+        signature.bind({}, **bound.parameters)
+    except TypeError as error:
+        raise ConfigError(
+            f"trainable must be a function of exactly one positional argument, the configuration, "
+            f"got {_shown(function)}{signature}. Bind other arguments with with_parameters()."
+        ) from error
+
+
+def _is_asynchronous(function: TrainableFunction) -> bool:
+    candidates = (function, getattr(type(function), "__call__", None))  # noqa: B004 - not a test
+    return any(
+        inspect.iscoroutinefunction(candidate) or inspect.isasyncgenfunction(candidate)
+        for candidate in candidates
+    )
+
+
+def _shown(function: TrainableFunction) -> str:
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def trainable_name(trainable: object) -> str:
+    """Return a name for a trainable that is good for a directory.
+
+    Examples
+    --------
+    >>> trainable_name(functools.partial(print, end="")), trainable_name(lambda config: 1)
+    ('print', 'lambda')
+    """
+    if isinstance(trainable, BoundFunction):
+        return trainable_name(trainable.function)
+    if isinstance(trainable, functools.partial):
+        return trainable_name(trainable.func)
+    name = getattr(trainable, "__name__", type(trainable).__name__)
+    return str(name).strip("<>")
+
+
+def with_parameters(trainable: Any, **parameters: Any) -> Any:
+    """Bind objects to a trainable that are no hyperparameters, such as a data set.
+
+    Parameters
+    ----------
+    trainable : type or callable
+        A function gets the parameters as keyword arguments beside the configuration, a class in
+        ``setup(config, **parameters)``.
+    **parameters
+        The objects.
+
+    Returns
+    -------
+    type or callable
+        A trainable; the given one is not changed.
+
+    Raises
+    ------
+    ConfigError
+        If the trainable can not be tuned, with these parameters bound.
+
+    Examples
+    --------
+    >>> train = with_parameters(lambda config, data: config["x"] * len(data), data=[1, 2, 3])
+    >>> train({"x": 2})
+    6
+    """
+    if isinstance(trainable, type):
+        _validate_class(trainable)
+        _validate_setup(trainable, parameters)
+        return _subclass(trainable, setup=_bound_setup(trainable, parameters))
+    check(callable(trainable), "trainable", "a function or a subclass of Trainable", trainable)
+    bound = trainable if isinstance(trainable, BoundFunction) else BoundFunction(trainable)
+    bound = replace(bound, parameters={**bound.parameters, **parameters})
+    _validate_function(bound)
+    return bound
+
+
+def with_resources(trainable: Any, resources: Any) -> Any:
+    """Attach to a trainable what each of its trials needs.
+
+    Parameters
+    ----------
+    trainable : type or callable
+        A subclass of :class:`Trainable` or a function.
+    resources : mapping, Resources, PlacementGroupFactory or callable
+        The request, or a function that makes one of the configuration.
+
+    Returns
+    -------
+    type or callable
+        A trainable; the given one is not changed.
+
+    Raises
+    ------
+    ConfigError
+        If the trainable can not be tuned, or the request is none.
+
+    Examples
+    --------
+    >>> default_resources(with_resources(lambda config: 1, {"cpu": 2}), {})
+    PlacementGroupFactory([{'CPU': 2}])
+    """
+    validate_trainable(trainable)
+    if not callable(resources):
+        resources = as_placement_group(resources)
+    if isinstance(trainable, type):
+        # staticmethod: a bare function would become a method.
+        attached = staticmethod(resources) if callable(resources) else resources
+        return _subclass(trainable, attached_resources=attached)
+    bound = trainable if isinstance(trainable, BoundFunction) else BoundFunction(trainable)
+    return replace(bound, resources=resources)
+
+
+def default_resources(trainable: Any, config: dict[str, Any]) -> PlacementGroupFactory:
+    """Return what a trial of `trainable` with this configuration needs; one CPU if nobody says.
+
+    Raises
+    ------
+    TuneError
+        If the class states its own needs and :func:`with_resources` attached others.
+    """
+    if isinstance(trainable, type):
+        attached = trainable.attached_resources  # type: ignore[attr-defined]
+        own = trainable.default_resource_request(config)  # type: ignore[attr-defined]
+    else:
+        attached = trainable.resources if isinstance(trainable, BoundFunction) else None
+        own = None
+    if own is not None and attached is not None:
+        raise TuneError(
+            f"resources must be given in one place, got with_resources() and "
+            f"default_resource_request() of {trainable_name(trainable)}. Remove one of them."
+        )
+    request = own if own is not None else attached
+    return as_placement_group(request(config) if callable(request) else request)
+
+
+def _subclass(trainable: type, **attributes: Any) -> type:
+    """Return a subclass that looks like its parent."""
+    names = ("__module__", "__qualname__", "__doc__")
+    same = {name: getattr(trainable, name) for name in names}
+    return type(trainable)(trainable.__name__, (trainable,), {**same, **attributes})
+
+
+def _bound_setup(trainable: type, parameters: Mapping[str, Any]) -> TrainableFunction:
+    parent: TrainableFunction = trainable.setup  # type: ignore[attr-defined]
+
+    # What is bound to a subclass of this one comes in by `more`.
+    def setup(self: Trainable, config: dict[str, Any], **more: Any) -> None:
+        parent(self, config, **{**parameters, **more})
+
+    return setup

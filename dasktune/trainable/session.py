@@ -1,0 +1,246 @@
+"""What user code calls in a trial: :func:`report`, :func:`get_checkpoint`, :func:`get_context`."""
+
+from __future__ import annotations
+
+import copy
+import os
+import threading
+import warnings
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+from dasktune.errors import ConfigError, TuneError
+from dasktune.storage.checkpoint import Checkpoint
+from dasktune.trainable.autofill import Autofill
+from dasktune.trainable.interrupt import Interrupter, TrialInterrupted
+from dasktune.trainable.plain import plain_metrics
+from dasktune.trainable.recorder import Recorder
+from dasktune.trainable.spec import TrialSpec
+from dasktune.trial.resources import PlacementGroupFactory
+
+__all__ = ["Session", "TrialContext", "current_context", "get_checkpoint", "get_context", "report"]
+
+_OUTSIDE = (
+    "was called outside of a trial{effect}. In a thread that your code starts, run it through "
+    "contextvars.copy_context().run(...) to stay inside the trial."
+)
+
+#: The trial whose code runs here. Asyncio tasks and ``asyncio.to_thread`` inherit it.
+_current: ContextVar[Session | None] = ContextVar("dasktune_session", default=None)
+
+
+class TrialContext:
+    """What a trial may know about itself.
+
+    Parameters
+    ----------
+    spec : TrialSpec
+        The trial.
+    """
+
+    def __init__(self, spec: TrialSpec) -> None:
+        self._spec = spec
+
+    def get_experiment_name(self) -> str:
+        """Return the experiment's name."""
+        return self._spec.experiment_name
+
+    def get_trial_name(self) -> str:
+        """Return the trial's name."""
+        return self._spec.trial_name
+
+    def get_trial_id(self) -> str:
+        """Return the trial's id, unique within the experiment."""
+        return self._spec.trial_id
+
+    def get_trial_resources(self) -> PlacementGroupFactory:
+        """Return what the trial holds while it runs."""
+        return self._spec.resources
+
+    def get_trial_dir(self) -> str:
+        """Return the trial's directory: a path, which exists, or the URL of a remote one."""
+        directory = self._spec.storage.child("trials", self._spec.trial_dir)
+        if directory.is_local:
+            os.makedirs(directory.url, exist_ok=True)
+        return directory.url
+
+
+class Stopwatch:
+    """Seconds that user code has been running since the last result.
+
+    Parameters
+    ----------
+    timer : callable
+        Seconds since any fixed moment.
+    """
+
+    def __init__(self, timer: Callable[[], float]) -> None:
+        self._timer = timer
+        self.elapsed = 0.0
+        self.resume()
+
+    def pause(self) -> None:
+        """User code is in :func:`report`."""
+        self.elapsed += self._timer() - self._since
+
+    def resume(self) -> None:
+        """User code goes on."""
+        self._since = self._timer()
+
+
+class Session:
+    """A trial as its own code sees it.
+
+    Parameters
+    ----------
+    spec : TrialSpec
+        The trial.
+    recorder : Recorder
+        Where results go.
+    interrupter : Interrupter
+        Runs the user code that calls this session.
+    timer : callable
+        Seconds since any fixed moment.
+    """
+
+    def __init__(
+        self,
+        spec: TrialSpec,
+        recorder: Recorder,
+        interrupter: Interrupter,
+        timer: Callable[[], float],
+    ) -> None:
+        self.context = TrialContext(spec)
+        self._recorder = recorder
+        self._interrupter = interrupter
+        self._stopwatch = Stopwatch(timer)
+        self._autofill = Autofill(spec.trial_id, restored_metrics(spec))
+        #: Reports may come from several of the user's threads.
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def enter(self) -> None:
+        """Be the session of this thread and of what inherits its context."""
+        _current.set(self)
+
+    def close(self) -> None:
+        """Wait for reports in flight, and let no further one in."""
+        with self._lock:
+            self._closed = True
+
+    def report(self, metrics: object, checkpoint: object = None) -> None:
+        """Record a result; see :func:`report`."""
+        self._interrupter.shield()
+        try:
+            with self._lock:
+                self._stopwatch.pause()
+                try:
+                    self._record(metrics, checkpoint)
+                finally:
+                    self._stopwatch.resume()
+        finally:
+            self._interrupter.unshield()
+
+    def get_checkpoint(self) -> Checkpoint | None:
+        """Return the newest checkpoint of the trial; see :func:`get_checkpoint`."""
+        self._interrupter.shield()
+        try:
+            return self._recorder.load()
+        finally:
+            self._interrupter.unshield()
+
+    def _record(self, metrics: object, checkpoint: object) -> None:
+        if self._closed or self._recorder.ending is not None:
+            # User code caught the first one, or left a thread behind.
+            raise TrialInterrupted
+        if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
+            raise ConfigError(
+                f"checkpoint must be a Checkpoint, got {type(checkpoint).__name__}. "
+                f"Write Checkpoint.from_directory(path)."
+            )
+        # The counters move only if the result is recorded: user code may catch a failed commit.
+        autofill = copy.copy(self._autofill)
+        result = autofill(plain_metrics(metrics), self._stopwatch.elapsed)
+        self._recorder.check(result)
+        record = None if checkpoint is None else self._recorder.commit(checkpoint, result)
+        self._autofill = autofill
+        self._stopwatch.elapsed = 0.0
+        self._recorder.publish(result, record)
+        if self._recorder.ending is not None:
+            raise TrialInterrupted
+
+
+class ClassSession(Session):
+    """The session of a class trainable, which returns its results from ``step``."""
+
+    def report(self, metrics: object, checkpoint: object = None) -> None:
+        """Refuse: a result that bypasses ``step`` would be counted twice."""
+        raise TuneError(
+            "report() must be called in a function trainable only. "
+            "Return the metrics from step() and save in save_checkpoint()."
+        )
+
+
+def restored_metrics(spec: TrialSpec) -> dict[str, Any]:
+    """Return what the counters go on from."""
+    if spec.checkpoint is None:
+        return {}
+    return {**spec.checkpoint.metrics, "training_iteration": spec.checkpoint.iteration}
+
+
+def current_context() -> TrialContext | None:
+    """Return the context of the trial whose code runs here, or None outside of one."""
+    session = _current.get()
+    return None if session is None else session.context
+
+
+def report(metrics: dict[str, Any], *, checkpoint: Checkpoint | None = None) -> None:
+    """Report a result of the trial that calls this, and perhaps wait for a decision on it.
+
+    Outside of a trial it warns and does nothing, so that training code also runs by itself.
+
+    Parameters
+    ----------
+    metrics : dict of str to plain data
+        Numbers, strings, lists, dicts. Numpy scalars become Python numbers. ``done=True`` ends the
+        trial with this result.
+    checkpoint : Checkpoint, optional
+        Committed with the result; its files may be deleted afterwards.
+
+    Raises
+    ------
+    ConfigError
+        If the metrics are no plain data.
+    TrialInterrupted
+        If the trial is to end. It is no `Exception`: let it pass, and clean up in ``finally``.
+    """
+    session = _current.get()
+    if session is None:
+        text = _OUTSIDE.format(effect=" and does nothing")
+        warnings.warn(f"report() {text}", UserWarning, stacklevel=2)
+        return
+    session.report(metrics, checkpoint)
+
+
+def get_checkpoint() -> Checkpoint | None:
+    """Return the newest checkpoint of the trial, None if there is none or outside of a trial.
+
+    At the start that is the one to go on from.
+    """
+    session = _current.get()
+    return None if session is None else session.get_checkpoint()
+
+
+def get_context() -> TrialContext:
+    """Return names, resources and directory of the trial that calls this.
+
+    Raises
+    ------
+    TuneError
+        Outside of a trial.
+    """
+    context = current_context()
+    if context is None:
+        raise TuneError(f"get_context() {_OUTSIDE.format(effect='')}")
+    return context

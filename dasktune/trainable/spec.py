@@ -1,0 +1,40 @@
+"""What a worker needs to know to run a trial."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dasktune.storage.location import Storage
+from dasktune.trial.checkpoint import CheckpointRecord
+from dasktune.trial.milestone import EVERY_RESULT, Milestone
+from dasktune.trial.resources import PlacementGroupFactory
+
+__all__ = ["TrialSpec"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialSpec:
+    """One incarnation of one trial, as its worker sees it; all but its configuration."""
+
+    trial_id: str
+    #: Counts the starts of the trial, from 1; part of the checkpoints' paths.
+    incarnation: int
+    resources: PlacementGroupFactory
+    #: Where the experiment lives.
+    storage: Storage
+    #: Name of the trial's directory, below ``trials/`` of `storage`.
+    trial_dir: str
+    experiment_name: str
+    trial_name: str
+    #: Where to go on from; None for the beginning.
+    checkpoint: CheckpointRecord | None = None
+    #: Where to wait for the driver's decision.
+    milestones: tuple[Milestone, ...] = EVERY_RESULT
+    #: Number that the next checkpoint gets.
+    next_checkpoint: int = 0
+    #: Save a checkpoint at each multiple of so many iterations; 0 for never (the class API).
+    checkpoint_frequency: int = 0
+    #: Save a checkpoint with the last result (the class API); None to do so if the class can.
+    checkpoint_at_end: bool | None = None
+    #: What every result must hold: the metrics that somebody decides by.
+    required_metrics: tuple[str, ...] = ()

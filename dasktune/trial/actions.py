@@ -1,0 +1,134 @@
+"""Commands about trials, in the imperative: what the experiment wants done.
+
+The runner carries them out through its ports, in order. Each returns at once; the outcome is a later
+event.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from dasktune.trial.checkpoint import CheckpointRecord
+from dasktune.trial.milestone import EVERY_RESULT, Milestone
+from dasktune.trial.resources import PlacementGroupFactory
+
+__all__ = [
+    "Action",
+    "ContinueTraining",
+    "DeleteCheckpoint",
+    "FinishTrial",
+    "GiveUp",
+    "PauseTrial",
+    "RestoreTrial",
+    "SaveTrial",
+    "StartTrial",
+    "StopTrial",
+    "TrialAction",
+    "UnpauseTrial",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialAction:
+    """Something to be done with one incarnation of one trial."""
+
+    trial_id: str
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartTrial(TrialAction):
+    """Run the trial from its beginning."""
+
+    config: dict[str, Any] = field(repr=False)
+    resources: PlacementGroupFactory
+    #: Where the worker must wait for a decision.
+    milestones: tuple[Milestone, ...] = EVERY_RESULT
+    #: Number that the next checkpoint of the trial gets.
+    next_checkpoint: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreTrial(TrialAction):
+    """Run the trial on from a checkpoint."""
+
+    config: dict[str, Any] = field(repr=False)
+    resources: PlacementGroupFactory
+    checkpoint: CheckpointRecord
+    milestones: tuple[Milestone, ...] = EVERY_RESULT
+    next_checkpoint: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContinueTraining(TrialAction):
+    """Let the worker that waits at result `seq` go on to its next milestone."""
+
+    seq: int
+    milestones: tuple[Milestone, ...] = EVERY_RESULT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaveTrial(TrialAction):
+    """Let the worker that waits at result `seq` save a checkpoint and then go on."""
+
+    seq: int
+    milestones: tuple[Milestone, ...] = EVERY_RESULT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseTrial(TrialAction):
+    """Take the trial off its worker, to go on later from its last checkpoint."""
+
+    #: Save a checkpoint first, if the trainable can.
+    save: bool = True
+    #: Why, for the journal and the user.
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnpauseTrial(TrialAction):
+    """Let a paused trial wait for a place again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopTrial(TrialAction):
+    """End the trial on its worker; the result it waits at, or its next one, is its last."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishTrial(TrialAction):
+    """End a trial that is on no worker."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GiveUp(TrialAction):
+    """End a trial in ERROR: it has used up its retries."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteCheckpoint:
+    """Retention: remove a checkpoint from storage, once the journal says so durably."""
+
+    trial_id: str
+    checkpoint: CheckpointRecord
+
+
+Action = (
+    StartTrial
+    | RestoreTrial
+    | ContinueTraining
+    | SaveTrial
+    | PauseTrial
+    | UnpauseTrial
+    | StopTrial
+    | FinishTrial
+    | GiveUp
+    | DeleteCheckpoint
+)

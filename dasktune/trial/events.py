@@ -1,0 +1,196 @@
+"""Facts about trials, in the past tense, as the executor and the runner tell them to the experiment.
+
+Every event carries `time`, in seconds of the runner's clock (epoch seconds on a real cluster, virtual
+seconds in a simulation), and, when it comes from a worker, the `incarnation` that it belongs to: the
+experiment ignores what an older incarnation still has to say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from dasktune.trial.checkpoint import CheckpointRecord
+from dasktune.trial.resources import PlacementGroupFactory
+
+__all__ = [
+    "CheckpointCommitted",
+    "ErrorInfo",
+    "ExperimentEvent",
+    "ResourcesGranted",
+    "ResultReported",
+    "StartFailed",
+    "StopRequested",
+    "Suggested",
+    "TimePassed",
+    "TrialEnded",
+    "TrialEvent",
+    "TrialFailed",
+    "TrialLost",
+    "TrialPaused",
+    "TrialStarted",
+    "TrialStopRequested",
+    "TrialStopped",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorInfo:
+    """What went wrong in user code, as text: the exception itself may exist on the worker only."""
+
+    #: Last line of the traceback, "ValueError: no such loss".
+    message: str
+    #: The whole traceback as the worker printed it.
+    traceback: str = ""
+    #: The pickled exception, or empty if it cannot travel. For ``fail_fast="raise"``.
+    pickled: bytes = field(default=b"", repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialEvent:
+    """Something that happened to one incarnation of one trial."""
+
+    trial_id: str
+    #: Counts the starts of the trial, from 1.
+    incarnation: int
+    #: Seconds on the runner's clock.
+    time: float
+    #: Position in the worker's stream of messages of this incarnation, from 1; 0 where the worker did
+    #: not say it itself.
+    seq: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialStarted(TrialEvent):
+    """The worker has taken the trial; user code is about to run."""
+
+    #: Where it runs: the worker's address, or a slot of the simulator.
+    worker: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultReported(TrialEvent):
+    """The trial reported metrics.
+
+    `awaits` says that the worker stands at a milestone and will not go on before it is answered with
+    ``ContinueTraining``, ``PauseTrial`` or ``StopTrial`` for this `seq`.
+    """
+
+    #: Flat or nested metrics with the auto-filled fields.
+    metrics: dict[str, Any]
+    #: The checkpoint that was committed with this result, if any.
+    checkpoint: CheckpointRecord | None = None
+    awaits: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointCommitted(TrialEvent):
+    """A checkpoint was committed that does not travel with a result (saved on demand or at the end)."""
+
+    checkpoint: CheckpointRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialEnded(TrialEvent):
+    """User code came to its end, or its own result said ``done``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialPaused(TrialEvent):
+    """The worker obeyed ``PauseTrial``: user code is out and its resources are free."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialStopped(TrialEvent):
+    """The worker obeyed ``StopTrial``: user code is out and its resources are free."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialFailed(TrialEvent):
+    """User code raised."""
+
+    error: ErrorInfo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialLost(TrialEvent):
+    """The worker died, hung or was cut off; it is not the user's code that is to blame."""
+
+    #: What was seen, for the user: "worker tcp://... left the cluster".
+    reason: str
+    #: Whether the loss counts against ``max_worker_losses``. A retiring worker's does not.
+    charged: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartFailed(TrialEvent):
+    """The trial did not get going on the worker that was chosen; no user code has run."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourcesGranted:
+    """The executor has room for this trial."""
+
+    trial_id: str
+    time: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suggested:
+    """The search algorithm was asked for a configuration and answered.
+
+    Exactly one of three answers: a configuration; None with ``finished=False`` (no slot now, ask again
+    later); None with ``finished=True`` (there will be no more).
+    """
+
+    config: dict[str, Any] | None
+    time: float
+    #: What a trial with this configuration needs; there is one exactly if there is a configuration.
+    resources: PlacementGroupFactory | None = None
+    finished: bool = False
+    #: What a variant of a grid calls itself, "lr=0.1,depth=3".
+    tag: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimePassed:
+    """Nothing happened but time; for time budgets."""
+
+    time: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopRequested:
+    """The user (or Ctrl-C) wants the experiment to end."""
+
+    reason: str
+    time: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialStopRequested:
+    """The user wants one trial to end."""
+
+    trial_id: str
+    reason: str
+    time: float
+
+
+ExperimentEvent = (
+    TrialStarted
+    | ResultReported
+    | CheckpointCommitted
+    | TrialEnded
+    | TrialPaused
+    | TrialStopped
+    | TrialFailed
+    | TrialLost
+    | StartFailed
+    | ResourcesGranted
+    | Suggested
+    | TimePassed
+    | StopRequested
+    | TrialStopRequested
+)

@@ -1,0 +1,77 @@
+"""Reading values out of results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import isnan
+from numbers import Real
+from typing import Any, Literal
+
+__all__ = ["Mode", "flatten", "lookup", "number", "score"]
+
+#: Which way a metric is better.
+Mode = Literal["min", "max"]
+
+
+def flatten(result: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested metrics as one level, with ``/`` between the names.
+
+    Examples
+    --------
+    >>> flatten({"loss": 1.0, "eval": {"acc": 0.5}})
+    {'loss': 1.0, 'eval/acc': 0.5}
+    """
+    return dict(_walk(result, prefix))
+
+
+def _walk(result: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for key, value in result.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping) and value:
+            yield from _walk(value, f"{name}/")
+        else:
+            yield name, value
+
+
+def lookup(result: Mapping[str, Any], name: str) -> Any:
+    """Return the metric `name`, which may be a path with ``/``, or None if it is not there.
+
+    Examples
+    --------
+    >>> lookup({"eval": {"acc": 0.5}}, "eval/acc")
+    0.5
+    """
+    if name in result:
+        return result[name]
+    value: Any = result
+    for part in name.split("/"):
+        if not isinstance(value, Mapping) or part not in value:
+            return None
+        value = value[part]
+    return value
+
+
+def number(value: object) -> float | None:
+    """Return `value` as a float, or None if it is no number; a bool and a numpy scalar are numbers."""
+    if isinstance(value, Real):
+        return float(value)
+    item = getattr(value, "item", None)
+    if callable(item) and getattr(value, "ndim", None) == 0:
+        return number(item())
+    return None
+
+
+def score(result: Mapping[str, Any], metric: str, mode: Mode) -> float | None:
+    """Return the metric turned so that higher is better.
+
+    None if it is missing, no number, or NaN: nothing may ever be preferred for being undefined.
+
+    Examples
+    --------
+    >>> score({"loss": 2.0}, "loss", "min")
+    -2.0
+    """
+    value = number(lookup(result, metric))
+    if value is None or isnan(value):
+        return None
+    return value if mode == "max" else -value

@@ -1,0 +1,45 @@
+"""Where a worker must wait for a decision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isnan
+from typing import Any
+
+from dasktune.trial.metrics import lookup, number
+
+__all__ = ["EVERY_RESULT", "Milestone", "reached"]
+
+
+@dataclass(frozen=True, slots=True)
+class Milestone:
+    """The first result with ``result[time_attr] >= value``.
+
+    A result that lacks `time_attr`, or has NaN there, is a milestone too: nobody can tell that it is
+    none.
+    """
+
+    time_attr: str
+    value: float
+
+
+#: Wait at each result: what a policy needs that states no milestones of its own.
+EVERY_RESULT: tuple[Milestone, ...] = (Milestone("training_iteration", 0),)
+
+
+def reached(milestones: tuple[Milestone, ...], result: Mapping[str, Any]) -> bool:
+    """Whether a worker that reports `result` must wait for a decision.
+
+    Examples
+    --------
+    >>> reached((Milestone("training_iteration", 4),), {"training_iteration": 3})
+    False
+    >>> reached((Milestone("epoch", 4),), {"training_iteration": 3})
+    True
+    """
+    for milestone in milestones:
+        value = number(lookup(result, milestone.time_attr))
+        if value is None or isnan(value) or value >= milestone.value:
+            return True
+    return False

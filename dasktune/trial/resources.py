@@ -1,0 +1,335 @@
+"""What a trial holds while it runs: values only; who grants them is the executor's affair."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from math import fsum, isfinite
+from numbers import Integral
+from typing import Any, Final
+
+from dasktune.errors import ConfigError, check
+from dasktune.trial.metrics import number
+
+__all__ = ["STRATEGIES", "PlacementGroupFactory", "Resources", "as_placement_group"]
+
+#: How the bundles of one trial may be laid out over the workers.
+STRATEGIES: Final = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
+
+#: The names that are easily mistyped in a bundle, and what was meant.
+_MISSPELT: Final = {"cpu": "CPU", "gpu": "GPU", "Memory": "memory", "MEMORY": "memory"}
+
+_Bundle = tuple[tuple[str, float], ...]
+
+_GIB: Final = 1024**3
+
+
+def _amount(value: object, name: str) -> float:
+    """Return an amount as an int where it is whole, so that ``1`` and ``1.0`` look alike."""
+    is_bool = isinstance(value, bool)
+    if isinstance(value, Integral) and not is_bool:
+        return int(value)  # a float would round bytes beyond 2**53
+    real = None if is_bool else number(value)
+    if real is None or not isfinite(real):
+        raise ConfigError(f"{name} must be a finite number, got {value!r}")
+    return int(real) if real.is_integer() else real
+
+
+def _total(amounts: Iterable[float]) -> float:
+    """Add up without the rounding of ten times 0.1; whole sums come out as int."""
+    values = list(amounts)
+    if all(isinstance(value, int) for value in values):
+        return sum(values)
+    total = fsum(values)
+    return int(total) if total.is_integer() else total
+
+
+def _amounts(given: object, name: str) -> dict[str, float]:
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{name} must be a dict of resource amounts, got {given!r}")
+    amounts: dict[str, float] = {}
+    for key, value in given.items():
+        check(isinstance(key, str) and key != "", f"a name in {name}", "a non-empty string", key)
+        meant = _MISSPELT.get(key)
+        check(meant is None, f"a name in {name}", "spelt as it is known", key, f"Write {meant!r}.")
+        amounts[key] = _amount(value, f"{name}[{key!r}]")
+    return amounts
+
+
+def _normalised(bundle: object, name: str) -> _Bundle:
+    amounts = _amounts(bundle, name)
+    for key, amount in amounts.items():
+        check(amount >= 0, f"{name}[{key!r}]", "at least 0", amount)
+    return tuple(sorted((key, amount) for key, amount in amounts.items() if amount))
+
+
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class PlacementGroupFactory:
+    """What a trial needs: one bundle of resources for itself and one for each of its helpers.
+
+    All bundles are granted together or none is. Amounts of zero are dropped, so two requests
+    are equal if they ask for the same.
+
+    Parameters
+    ----------
+    bundles : list or tuple of mapping
+        The head, on which user code runs and which may be empty, then the further bundles. Keys are
+        ``"CPU"``, ``"GPU"``, ``"memory"`` (bytes) and names that workers declare. Fractions are
+        allowed.
+    strategy : {"PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"}, default="PACK"
+        Whether the bundles should, or must, share one worker or be on different ones.
+
+    Raises
+    ------
+    ConfigError
+        If there is no bundle, an amount is negative, not finite or no number, or the strategy is
+        not known.
+
+    Examples
+    --------
+    >>> request = PlacementGroupFactory([{"CPU": 1, "GPU": 0}, {"CPU": 2.0}])
+    >>> request
+    PlacementGroupFactory([{'CPU': 1}, {'CPU': 2}])
+    >>> request.required_resources
+    {'CPU': 3}
+    """
+
+    #: Sorted ``(name, amount)`` pairs of each bundle: hashable, and no one can change them.
+    _bundles: tuple[_Bundle, ...]
+    strategy: str
+
+    def __init__(self, bundles: Sequence[Mapping[str, float]], strategy: str = "PACK") -> None:
+        plural = isinstance(bundles, list | tuple) and len(bundles) > 0
+        check(plural, "bundles", "a list of at least one dict", bundles)
+        check(strategy in STRATEGIES, "strategy", f"one of {', '.join(STRATEGIES)}", strategy)
+        clean = tuple(_normalised(bundle, f"bundles[{i}]") for i, bundle in enumerate(bundles))
+        object.__setattr__(self, "_bundles", clean)
+        object.__setattr__(self, "strategy", strategy)
+
+    @property
+    def bundles(self) -> list[dict[str, float]]:
+        """The bundles, head first, without zeros."""
+        return [dict(bundle) for bundle in self._bundles]
+
+    @property
+    def head_resources(self) -> dict[str, float]:
+        """What user code itself runs on."""
+        return dict(self._bundles[0])
+
+    @property
+    def head_cpus(self) -> float:
+        """CPUs that user code itself runs on; 0 if the head asks for none."""
+        return self.head_resources.get("CPU", 0)
+
+    @property
+    def required_resources(self) -> dict[str, float]:
+        """The sum over all bundles."""
+        names = sorted({name for bundle in self._bundles for name, _ in bundle})
+        bundles = self.bundles
+        return {name: _total(bundle.get(name, 0) for bundle in bundles) for name in names}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {"bundles": self.bundles, "strategy": self.strategy}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> PlacementGroupFactory:
+        """Make it from what :meth:`to_json` gave."""
+        return cls(data["bundles"], strategy=data["strategy"])
+
+    def __repr__(self) -> str:
+        strategy = "" if self.strategy == "PACK" else f", strategy={self.strategy!r}"
+        return f"{type(self).__name__}({self.bundles}{strategy})"
+
+
+def _custom(given: object, name: str) -> dict[str, float]:
+    """Return amounts of custom resources, checked."""
+    amounts = _amounts(given, name)
+    own = not amounts.keys() & {"CPU", "GPU", "memory"}
+    check(own, name, "free of CPU, GPU and memory, which are arguments of their own", given)
+    return amounts
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """The older form of a request: a bundle, and a second one that is kept free for helpers.
+
+    Parameters
+    ----------
+    cpu, gpu : float, default=1 and 0
+        CPUs and GPUs of the trial itself. Fractions are allowed.
+    memory : float, default=0
+        Bytes.
+    object_store_memory : float, default=0
+        Bytes. A Dask worker has one memory, so a request adds it to `memory`.
+    extra_cpu, extra_gpu, extra_memory, extra_object_store_memory : float, default=0
+        Reserved for what the trial launches, not for the trial itself.
+    custom_resources, extra_custom_resources : mapping, optional
+        Amounts by names that workers declare.
+
+    Raises
+    ------
+    ConfigError
+        If an amount is not finite or no number. A negative one may come out of :meth:`subtract`; no
+        request can be made of it.
+
+    Examples
+    --------
+    >>> Resources(cpu=2, extra_gpu=1, custom_resources={"TPU": 4}).summary_string()
+    '2 CPUs, 1 GPUs (4 TPU)'
+    """
+
+    cpu: float = 1
+    gpu: float = 0
+    memory: float = 0
+    object_store_memory: float = 0
+    extra_cpu: float = 0
+    extra_gpu: float = 0
+    extra_memory: float = 0
+    extra_object_store_memory: float = 0
+    custom_resources: dict[str, float] = field(default_factory=dict, hash=False)
+    extra_custom_resources: dict[str, float] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        for name in _PLAIN:
+            object.__setattr__(self, name, _amount(getattr(self, name), name))
+        for name in _CUSTOM:
+            object.__setattr__(self, name, _custom(getattr(self, name), name))
+
+    def cpu_total(self) -> float:
+        """CPUs, with the reserved ones."""
+        return _total((self.cpu, self.extra_cpu))
+
+    def gpu_total(self) -> float:
+        """GPUs, with the reserved ones."""
+        return _total((self.gpu, self.extra_gpu))
+
+    def memory_total(self) -> float:
+        """Bytes of memory, with the reserved ones."""
+        return _total((self.memory, self.extra_memory))
+
+    def object_store_memory_total(self) -> float:
+        """Bytes of object memory, with the reserved ones."""
+        return _total((self.object_store_memory, self.extra_object_store_memory))
+
+    def get_res_total(self, key: str) -> float:
+        """Amount of the custom resource `key`, with the reserved part; 0 if it is not asked for."""
+        return _total((self.custom_resources.get(key, 0), self.extra_custom_resources.get(key, 0)))
+
+    def is_nonnegative(self) -> bool:
+        """Whether no amount is below zero, counting the reserved ones too."""
+        plain = (getattr(self, name) for name in _PLAIN)
+        custom = (value for name in _CUSTOM for value in getattr(self, name).values())
+        return all(value >= 0 for values in (plain, custom) for value in values)
+
+    @classmethod
+    def subtract(cls, original: Resources, to_remove: Resources) -> Resources:
+        """Return what is left of `original`; amounts may come out negative.
+
+        Examples
+        --------
+        >>> Resources.subtract(Resources(cpu=4), Resources(cpu=1)).cpu
+        3
+        """
+        left: dict[str, Any] = {
+            name: _total((getattr(original, name), -getattr(to_remove, name))) for name in _PLAIN
+        }
+        for name in _CUSTOM:
+            ours, theirs = getattr(original, name), getattr(to_remove, name)
+            left[name] = {
+                key: _total((ours.get(key, 0), -theirs.get(key, 0))) for key in {**ours, **theirs}
+            }
+        return cls(**left)
+
+    def summary_string(self) -> str:
+        """Return one line for people; memory in GiB."""
+        text = f"{self.cpu_total()} CPUs, {self.gpu_total()} GPUs"
+        memory, objects = self.memory_total(), self.object_store_memory_total()
+        if memory:
+            text += f", {round(memory / _GIB, 2)} GiB heap"
+        if objects:
+            text += f", {round(objects / _GIB, 2)} GiB objects"
+        names = {**self.custom_resources, **self.extra_custom_resources}
+        custom = ", ".join(f"{self.get_res_total(name)} {name}" for name in names)
+        return f"{text} ({custom})" if custom else text
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return asdict(self)
+
+    def to_placement_group(self) -> PlacementGroupFactory:
+        """Return it as bundles: the trial's own, and the reserved one if there is any.
+
+        Raises
+        ------
+        ConfigError
+            If an amount is negative.
+        """
+        head = {
+            **self.custom_resources,
+            "CPU": self.cpu,
+            "GPU": self.gpu,
+            "memory": _total((self.memory, self.object_store_memory)),
+        }
+        extra = {
+            **self.extra_custom_resources,
+            "CPU": self.extra_cpu,
+            "GPU": self.extra_gpu,
+            "memory": _total((self.extra_memory, self.extra_object_store_memory)),
+        }
+        return PlacementGroupFactory([head, extra] if any(extra.values()) else [head])
+
+
+_CUSTOM: Final = ("custom_resources", "extra_custom_resources")
+_PLAIN: Final = tuple(item.name for item in fields(Resources) if item.name not in _CUSTOM)
+
+
+def as_placement_group(value: object) -> PlacementGroupFactory:
+    """Return what the user wrote about resources as a request.
+
+    Parameters
+    ----------
+    value : None, mapping, Resources or PlacementGroupFactory
+        None and an empty dict are one CPU. Any other dict asks for what it names and nothing else:
+        the fields of :class:`Resources`, ``"CPU"``, ``"GPU"``, and names that workers declare.
+
+    Raises
+    ------
+    ConfigError
+        If it is anything else, or says the same thing twice.
+
+    Examples
+    --------
+    >>> as_placement_group({"cpu": 2, "custom_resources": {"TPU": 1}})
+    PlacementGroupFactory([{'CPU': 2, 'TPU': 1}])
+    >>> as_placement_group({"CPU": 2, "TPU": 1}) == _
+    True
+    """
+    if isinstance(value, PlacementGroupFactory):
+        return value
+    if isinstance(value, Resources):
+        return value.to_placement_group()
+    if value is not None and not isinstance(value, Mapping):
+        raise ConfigError(
+            "resources must be None, a dict, Resources or PlacementGroupFactory, "
+            f'got {value!r}. Write {{"cpu": 2, "gpu": 1}}.'
+        )
+    if not value:
+        return PlacementGroupFactory([{"CPU": 1}])
+    return _from_mapping(value)
+
+
+def _from_mapping(value: Mapping[Any, Any]) -> PlacementGroupFactory:
+    known: dict[str, Any] = {"cpu": 0}
+    loose: dict[Any, Any] = {}
+    for key, amount in value.items():
+        name = key.lower() if key in ("CPU", "GPU") else key
+        once = name == key or name not in value
+        check(once, "resources", f"a dict with either {name} or {key}", value)
+        (known if name in _PLAIN or name in _CUSTOM else loose)[name] = amount
+    if not loose:
+        return Resources(**known).to_placement_group()
+    named = _custom(known.get("custom_resources", {}), "custom_resources")
+    once = not loose.keys() & named.keys()
+    check(once, "resources", "a dict that names each resource once", value)
+    return Resources(**known | {"custom_resources": named | loose}).to_placement_group()

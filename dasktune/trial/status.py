@@ -1,0 +1,160 @@
+"""What a trial is doing, and the one table of how that may change.
+
+The rules:
+
+1. A trial has exactly one status. Work in flight (starting, saving, stopping) is a status of its own,
+   never a flag beside the status.
+2. A status changes only by a row of :data:`TRANSITIONS`. An absent pair is a bug in dasktune.
+3. Events (facts, past tense) and actions (commands, imperative) both move a trial: an action from the
+   moment that it is issued, because the worker obeys it some time later.
+4. Users see only :class:`PublicStatus`, Ray Tune's five words.
+5. ``TERMINATED`` and ``ERROR`` are final: nothing leads out of them.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from dasktune.trial.actions import (
+    ContinueTraining,
+    FinishTrial,
+    GiveUp,
+    PauseTrial,
+    RestoreTrial,
+    SaveTrial,
+    StartTrial,
+    StopTrial,
+    TrialAction,
+    UnpauseTrial,
+)
+from dasktune.trial.events import (
+    CheckpointCommitted,
+    ResultReported,
+    StartFailed,
+    TrialEnded,
+    TrialEvent,
+    TrialFailed,
+    TrialLost,
+    TrialPaused,
+    TrialStarted,
+    TrialStopped,
+)
+
+__all__ = ["FINAL", "PUBLIC", "TRANSITIONS", "PublicStatus", "TrialStatus"]
+
+
+class PublicStatus(str, Enum):
+    """The five words that users see."""
+
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    PAUSED = "PAUSED"
+    TERMINATED = "TERMINATED"
+    ERROR = "ERROR"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class TrialStatus(str, Enum):
+    """What a trial is doing, work in flight included."""
+
+    PENDING = "pending"
+    STARTING = "starting"
+    RESTORING = "restoring"
+    RUNNING = "running"
+    SAVING = "saving"
+    PAUSING = "pausing"
+    PAUSED = "paused"
+    STOPPING = "stopping"
+    TERMINATED = "terminated"
+    ERROR = "error"
+
+    @property
+    def public(self) -> PublicStatus:
+        """The word that users see for it."""
+        return PUBLIC[self]
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the trial has ended for good."""
+        return self in FINAL
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the trial holds resources on a worker."""
+        return self in ACTIVE
+
+
+_S = TrialStatus
+
+FINAL = frozenset({_S.TERMINATED, _S.ERROR})
+
+ACTIVE = frozenset({_S.STARTING, _S.RESTORING, _S.RUNNING, _S.SAVING, _S.PAUSING, _S.STOPPING})
+
+PUBLIC: dict[TrialStatus, PublicStatus] = {
+    _S.PENDING: PublicStatus.PENDING,
+    _S.STARTING: PublicStatus.PENDING,
+    _S.RESTORING: PublicStatus.PENDING,
+    _S.RUNNING: PublicStatus.RUNNING,
+    _S.SAVING: PublicStatus.RUNNING,
+    _S.PAUSING: PublicStatus.RUNNING,
+    _S.PAUSED: PublicStatus.PAUSED,
+    _S.STOPPING: PublicStatus.RUNNING,
+    _S.TERMINATED: PublicStatus.TERMINATED,
+    _S.ERROR: PublicStatus.ERROR,
+}
+
+#: A pair that is absent is a bug, not a default.
+TRANSITIONS: dict[tuple[TrialStatus, type[TrialEvent] | type[TrialAction]], TrialStatus] = {
+    # Waiting for a place to run.
+    (_S.PENDING, StartTrial): _S.STARTING,
+    (_S.PENDING, RestoreTrial): _S.RESTORING,
+    (_S.PENDING, GiveUp): _S.ERROR,
+    (_S.PENDING, FinishTrial): _S.TERMINATED,
+    # On its way to a worker. Results may overtake the news that it has started.
+    (_S.STARTING, TrialStarted): _S.RUNNING,
+    (_S.RESTORING, TrialStarted): _S.RUNNING,
+    # Running.
+    (_S.RUNNING, ResultReported): _S.RUNNING,
+    (_S.RUNNING, CheckpointCommitted): _S.RUNNING,
+    (_S.RUNNING, ContinueTraining): _S.RUNNING,
+    (_S.RUNNING, SaveTrial): _S.SAVING,
+    (_S.RUNNING, PauseTrial): _S.PAUSING,
+    (_S.RUNNING, TrialEnded): _S.TERMINATED,
+    # Saving because the driver asked for it; the worker goes on by itself afterwards, and where the
+    # trainable had nothing to save, its next result says so.
+    (_S.SAVING, CheckpointCommitted): _S.RUNNING,
+    (_S.SAVING, ResultReported): _S.RUNNING,
+    (_S.SAVING, TrialEnded): _S.TERMINATED,
+    # Pausing. What crosses our PauseTrial on the wire is late, not wrong.
+    (_S.PAUSING, CheckpointCommitted): _S.PAUSING,
+    (_S.PAUSING, ResultReported): _S.PAUSING,
+    (_S.PAUSING, TrialStarted): _S.PAUSING,
+    (_S.PAUSING, TrialPaused): _S.PAUSED,
+    (_S.PAUSING, TrialEnded): _S.TERMINATED,
+    # The worker is gone, but all that a paused trial needs is its last checkpoint.
+    (_S.PAUSING, TrialLost): _S.PAUSED,
+    (_S.PAUSED, UnpauseTrial): _S.PENDING,
+    (_S.PAUSED, FinishTrial): _S.TERMINATED,
+    # Stopping. What crosses our StopTrial on the wire is late, not wrong.
+    (_S.STOPPING, TrialStarted): _S.STOPPING,
+    (_S.STOPPING, ResultReported): _S.STOPPING,
+    (_S.STOPPING, CheckpointCommitted): _S.STOPPING,
+    (_S.STOPPING, TrialStopped): _S.TERMINATED,
+    (_S.STOPPING, TrialPaused): _S.TERMINATED,
+    (_S.STOPPING, TrialEnded): _S.TERMINATED,
+    # Whatever ends a trial that was to end anyway, it has ended.
+    (_S.STOPPING, TrialLost): _S.TERMINATED,
+    (_S.STOPPING, StartFailed): _S.TERMINATED,
+    # Its code failed while it was being stopped: the user must hear of it.
+    (_S.STOPPING, TrialFailed): _S.ERROR,
+}
+# What may befall a trial at any time on a worker; whether it may try again is the experiment's to say.
+for _status in (_S.STARTING, _S.RESTORING, _S.RUNNING, _S.SAVING, _S.PAUSING):
+    TRANSITIONS[_status, TrialFailed] = _S.PENDING
+    TRANSITIONS[_status, StopTrial] = _S.STOPPING
+for _status in (_S.STARTING, _S.RESTORING, _S.RUNNING, _S.SAVING):
+    TRANSITIONS[_status, TrialLost] = _S.PENDING
+for _status in (_S.STARTING, _S.RESTORING):
+    TRANSITIONS[_status, StartFailed] = _S.PENDING

@@ -1,0 +1,110 @@
+"""Driver-side metadata of one training run."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from dasktune.trial.checkpoint import CheckpointRecord
+from dasktune.trial.events import ErrorInfo
+from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.trial.status import PublicStatus, TrialStatus
+
+__all__ = ["STORY_LENGTH", "Trial"]
+
+#: How many steps of an unfinished trial's story are kept for error messages.
+STORY_LENGTH = 30
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Trial:
+    """One training run: its configuration, what it is doing, and what came of it so far.
+
+    Only the experiment changes a trial. Policies and observers read it.
+
+    Parameters
+    ----------
+    trial_id : str
+        Unique within the experiment, ``{5 hex digits}_{number of 5 digits}``.
+    config : dict
+        The resolved configuration that user code gets.
+    resources : PlacementGroupFactory
+        What the trial holds while it is on a worker.
+    tag : str, default=""
+        What distinguishes it from its siblings, ``"lr=0.1,depth=3"``.
+    """
+
+    trial_id: str
+    config: dict[str, Any]
+    resources: PlacementGroupFactory
+    tag: str = ""
+    status: TrialStatus = TrialStatus.PENDING
+    #: Counts the starts, from 1; 0 before the first.
+    incarnation: int = 0
+    #: Where it runs, or ran last.
+    worker: str = ""
+    #: Row of each ``training_iteration``, in order; one row per iteration.
+    history: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    #: ``training_iteration`` -> index in `history`.
+    rows: dict[int, int] = field(default_factory=dict, repr=False)
+    #: Checkpoints that retention keeps, oldest first; the last one is the newest.
+    checkpoints: list[CheckpointRecord] = field(default_factory=list, repr=False)
+    #: Number that the next checkpoint gets.
+    next_checkpoint: int = 0
+    #: Failures of user code over the trial's life.
+    failures: int = 0
+    #: Charged worker losses since the trial last made progress.
+    worker_losses: int = 0
+    #: `progress` at the last loss.
+    progress_at_loss: int = -1
+    errors: list[ErrorInfo] = field(default_factory=list, repr=False)
+    #: Why it ended, was stopped or given up.
+    reason: str = ""
+    #: Seconds on the runner's clock; None until it happens.
+    started_at: float | None = None
+    ended_at: float | None = None
+    #: Last `seq` that came from the current incarnation.
+    last_seq: int = 0
+    #: Result `seq` at which the worker waits for an answer; 0 if it does not wait.
+    awaiting_seq: int = 0
+    #: What it went through, for error messages, oldest first: status, what came, incarnation, seq.
+    story: deque[tuple[str, str, int, int]] = field(
+        default_factory=lambda: deque(maxlen=STORY_LENGTH), repr=False
+    )
+
+    @property
+    def public_status(self) -> PublicStatus:
+        """The status as users see it."""
+        return self.status.public
+
+    @property
+    def last_result(self) -> dict[str, Any]:
+        """Its newest row, empty before the first."""
+        return self.history[-1] if self.history else {}
+
+    @property
+    def last_iteration(self) -> int:
+        """Highest ``training_iteration`` so far, 0 before the first result."""
+        return int(self.last_result.get("training_iteration", 0))
+
+    @property
+    def checkpoint(self) -> CheckpointRecord | None:
+        """The newest committed checkpoint."""
+        return self.checkpoints[-1] if self.checkpoints else None
+
+    @property
+    def progress(self) -> int:
+        """What a loss of the worker cannot take away; it only grows.
+
+        The number of committed checkpoints; without any, the highest ``training_iteration``.
+        """
+        return self.next_checkpoint or self.last_iteration
+
+    @property
+    def error(self) -> ErrorInfo | None:
+        """The last failure of its code."""
+        return self.errors[-1] if self.errors else None
+
+    def __str__(self) -> str:
+        return f"{self.trial_id}[{self.status.value}]"

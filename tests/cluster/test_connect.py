@@ -1,0 +1,323 @@
+"""Everything that may name a cluster, against real ones."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import Client, LocalCluster, Security
+
+from dasktune.cluster import connect as module
+from dasktune.cluster.capacity import read_workers
+from dasktune.cluster.connect import Connection, connect
+from dasktune.errors import ClusterError, ConfigError, PreflightError
+
+pytestmark = pytest.mark.cluster
+
+
+@contextmanager
+def scheduler_process(directory: Path) -> Iterator[str]:
+    """Run ``dask scheduler`` as users do, and return its address once it listens."""
+    command = ["scheduler", "--host=127.0.0.1", "--port=0", "--no-dashboard"]
+    with dask(*command, f"--scheduler-file={directory / 'scheduler.json'}") as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            found = re.search(r"Scheduler at:\s+(\S+)", line)
+            if found:
+                yield found[1]
+                return
+        raise AssertionError("the scheduler ended without an address")
+
+
+@contextmanager
+def dask(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    # From the scheduler's output we read the address, and never more than fits into the pipe.
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dask", *arguments], stderr=subprocess.PIPE, text=True
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+
+
+@contextmanager
+def worker_process(address: str, *options: str) -> Iterator[None]:
+    flags = ["--nthreads=1", "--no-dashboard", "--no-nanny", "--host=127.0.0.1"]
+    with dask("worker", address, *flags, *options):
+        yield
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cluster")
+
+
+@pytest.fixture(scope="module")
+def address(directory: Path) -> Iterator[str]:
+    """The address of a cluster from the command line, with one worker."""
+    with (
+        scheduler_process(directory) as address,
+        worker_process(address, "--resources=CPU=2 GPU=1", "--name=alice"),
+        Client(address, set_as_default=False) as client,
+    ):
+        client.wait_for_workers(1, timeout=60)
+        yield address
+
+
+def works(connection: Connection) -> bool:
+    with connection:
+        three: int = connection.client.submit(sum, [1, 2], pure=False).result(timeout=30)
+        return three == 3 and connection.client.status == "running"
+
+
+def test_an_address_is_enough(address: str) -> None:
+    connection = connect(address)
+    assert (connection.address, connection.direct, connection.embedded) == (address, True, False)
+    assert works(connection)
+    assert connection.client.status == "closed"
+    connection.close()
+
+
+def test_an_address_may_lack_the_protocol(address: str) -> None:
+    assert works(connect(address.removeprefix("tcp://")))
+
+
+def test_a_scheduler_file_is_enough(address: str, directory: Path) -> None:
+    assert works(connect(directory / "scheduler.json"))
+    assert works(connect(str(directory / "scheduler.json")))
+
+
+def test_a_client_only_names_the_cluster_and_stays_as_it_is(address: str) -> None:
+    with Client(address, set_as_default=False) as client:
+        connection = connect(client)
+        assert connection.client is not client
+        assert works(connection)
+        assert client.submit(sum, [1, 2]).result(timeout=30) == 3
+
+
+def test_a_closed_client_still_names_the_cluster(address: str, directory: Path) -> None:
+    with Client(address, set_as_default=False) as by_address:
+        pass
+    with Client(scheduler_file=str(directory / "scheduler.json"), set_as_default=False) as by_file:
+        pass
+    assert works(connect(by_address))
+    assert works(connect(by_file))
+
+
+def test_an_asynchronous_client_works_on_the_thread_of_its_loop(address: str) -> None:
+    async def driver() -> bool:
+        async with Client(address, asynchronous=True, set_as_default=False) as client:
+            return works(connect(client))
+
+    assert asyncio.run(driver())
+
+
+def test_our_client_is_not_the_default(address: str) -> None:
+    with connect(address), pytest.raises(ValueError, match="No clients found"):
+        Client.current()
+
+
+def test_none_is_the_current_client_and_never_a_closed_one(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Client(address) as client:
+        connection = connect()
+        assert connection.address == client.scheduler.address
+        connection.close()
+    monkeypatch.setattr(module, "_embedded_cluster", _no_cluster)
+    with client.as_current(), pytest.raises(ClusterError, match="would start a cluster"):
+        connect()
+
+
+def _no_cluster() -> Any:
+    raise ClusterError("would start a cluster")
+
+
+def test_none_inside_a_task_is_the_cluster_of_the_task(address: str) -> None:
+    def task() -> str:
+        with connect() as connection:
+            return connection.address
+
+    with Client(address, set_as_default=False) as client:
+        assert client.submit(task).result(timeout=30) == address
+
+
+def test_the_scheduler_tells_all_that_the_ledger_needs(address: str) -> None:
+    with connect(address) as connection:
+        workers = connection.client.sync(read_workers, connection.client)
+    (worker,) = workers.values()
+    assert (worker.name, worker.status, worker.host) == ("alice", "running", "127.0.0.1")
+    assert (worker.total("CPU"), worker.total("GPU"), worker.nthreads) == (2, 1, 1)
+    assert worker.python == f"{sys.version_info.major}.{sys.version_info.minor}"
+    assert worker.memory > 0
+    assert 0 <= worker.age < 60
+
+
+def test_a_cluster_in_this_process_is_reached_by_object_and_by_address() -> None:
+    with LocalCluster(n_workers=1, processes=False, dashboard_address=":0") as cluster:
+        assert cluster.scheduler_address.startswith("inproc://")
+        connection = connect(cluster)
+        assert connection.direct
+        assert works(connection)
+        assert works(connect(cluster.scheduler_address))
+        with Client(cluster, set_as_default=False) as client:
+            assert works(connect(client))
+    for closed in (cluster, client):
+        with pytest.raises(ClusterError, match="is closed"):
+            connect(closed)
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """A self-signed certificate and its key, in one file."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("openssl makes the certificate")
+    path = tmp_path / "both.pem"
+    command = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost"]
+    subprocess.run([*command, "-keyout", path, "-out", path], check=True, capture_output=True)
+    key = path.read_text()
+    made = subprocess.run(
+        [openssl, "req", "-x509", "-key", path, "-subj", "/CN=localhost"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    path.write_text(key + made.stdout)
+    return path
+
+
+def test_encryption_comes_from_the_cluster_or_client(certificate: Path) -> None:
+    roles = ("scheduler", "worker", "client")
+    files = {f"tls_{role}_{part}": str(certificate) for role in roles for part in ("cert", "key")}
+    security = Security(tls_ca_file=str(certificate), require_encryption=True, **files)
+    with LocalCluster(
+        n_workers=1, processes=False, protocol="tls", security=security, dashboard_address=":0"
+    ) as cluster:
+        assert works(connect(cluster))
+        with Client(cluster, set_as_default=False) as client:
+            assert works(connect(client))
+        with pytest.raises(ClusterError, match="carries its security"):
+            connect(cluster.scheduler_address, timeout_s=1)
+
+
+@pytest.mark.parametrize("at", ["tcp://127.0.0.1:9", "another cluster's worker"])
+def test_workers_out_of_reach_are_called_through_the_scheduler(
+    address: str, at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def seen_by_the_scheduler() -> Any:
+        def first(dask_scheduler: Any = None) -> tuple[str, str]:
+            (worker,) = dask_scheduler.workers
+            return (at if at.startswith("tcp") else worker), "Worker-of-the-right-cluster"
+
+        return first
+
+    monkeypatch.setattr(module, "_DIRECT_PROBE", 0.5)
+    monkeypatch.setattr(module, "_a_running_worker", seen_by_the_scheduler)
+    connection = connect(address)
+    assert not connection.direct
+    assert connection.client.direct_to_workers is False
+    assert works(connection)
+
+
+def test_whether_workers_are_reached_is_settled_when_the_first_one_comes(tmp_path: Path) -> None:
+    with scheduler_process(tmp_path) as address, connect(address) as connection:
+        assert not connection.client.sync(connection.settle_direct)
+        with worker_process(address):
+            connection.client.wait_for_workers(1, timeout=60)
+            assert connection.client.sync(connection.settle_direct)
+            assert connection.client.direct_to_workers is True
+
+
+def test_an_address_where_nobody_listens_fails_soon_and_is_named() -> None:
+    with pytest.raises(ClusterError, match=r"no Dask scheduler answered at tcp://127\.0\.0\.1:9 "):
+        connect("tcp://127.0.0.1:9", timeout_s=0.5)
+
+
+def test_a_server_that_never_answers_fails_soon_and_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        mute = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(ClusterError, match=f"answered at {mute} within 0.5 s"):
+            connect(mute, timeout_s=0.5)
+
+
+def test_an_address_of_a_worker_is_told_from_a_schedulers(address: str) -> None:
+    with connect(address) as connection:
+        (worker,) = connection.client.run(os.getpid)
+    with pytest.raises(ClusterError, match=f"{worker} is a Dask Worker, not a scheduler"):
+        connect(worker)
+
+
+def test_a_scheduler_on_another_python_is_refused(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_PYTHON", "3.8")
+    with pytest.raises(PreflightError, match=f"the scheduler at {address} runs Python 3"):
+        connect(address)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (42, "client must be a distributed.Client, a cluster object, .*, got 42"),
+        ("cluster", "got 'cluster'"),
+        ("missing.json", "got 'missing.json' .No such file"),
+        (Path("/no/such/file"), "got '/no/such/file' .No such file"),
+    ],
+)
+def test_what_names_no_cluster_is_refused(given: object, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        connect(given)
+
+
+def test_a_file_without_an_address_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "other.json").write_text("[]")
+    with pytest.raises(ConfigError, match="without an address"):
+        connect(tmp_path / "other.json")
+
+
+def test_a_time_out_must_be_positive() -> None:
+    with pytest.raises(ConfigError, match="timeout_s must be more than 0"):
+        connect("tcp://127.0.0.1:9", timeout_s=0)
+
+
+def test_the_embedded_cluster_outlives_ctrl_c_and_ends_with_the_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_cpus", lambda: 1)
+    with connect() as connection:
+        assert connection.embedded
+        assert connection.direct
+        before = connection.client.run(os.getpid)
+        assert connection.client.nthreads() == dict.fromkeys(before, 1)
+        for pid in before.values():
+            os.kill(pid, signal.SIGINT)
+        # Two round trips: a signal is handled between two steps of the worker's main thread.
+        assert connection.client.submit(sum, [1, 2]).result(timeout=30) == 3
+        assert connection.client.run(os.getpid) == before
+    with pytest.raises(ClusterError):
+        connect(connection.address, timeout_s=0.5)
+
+
+def test_a_script_without_a_main_guard_is_told_about_it(tmp_path: Path) -> None:
+    script = tmp_path / "unguarded.py"
+    script.write_text("from dasktune.cluster.connect import connect\nconnect().close()\n")
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    result = subprocess.run(
+        [sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert result.returncode == 1
+    assert 'if __name__ == "__main__":' in result.stderr.splitlines()[-1]

@@ -1,0 +1,243 @@
+"""What a preflight says of real clusters."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from distributed import Client, LocalCluster
+
+from dasktune.cluster.capacity import Ledger, WorkerCapacity, read_workers
+from dasktune.cluster.code import pack
+from dasktune.cluster.preflight import Checks, Report, check_worker, preflight
+from dasktune.errors import ClusterError, PreflightError
+from dasktune.storage.location import Storage
+from dasktune.trial.resources import PlacementGroupFactory
+
+pytestmark = pytest.mark.cluster
+
+ONE_CPU = PlacementGroupFactory([{"CPU": 1}])
+BLOB = pickle.dumps({"trainable": len})
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Client]:
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def threads() -> Iterator[Client]:
+    with (
+        LocalCluster(n_workers=1, processes=False, dashboard_address=":0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+def ledger_of(client: Client) -> Ledger:
+    ledger = Ledger()
+    ledger.update(client.sync(read_workers, client))
+    return ledger
+
+
+def fly(client: Client, storage: Storage, blob: bytes = BLOB, **options: Any) -> Report:
+    checks = Checks(blob=blob, storage=storage, code=options.pop("code", "auto"), timeout_s=30.0)
+    options = {"ledger": ledger_of(client), "resources": ONE_CPU} | options
+    report: Report = client.sync(preflight, client, checks, **options)
+    return report
+
+
+def test_a_cluster_that_shares_everything_passes_and_keeps_no_trace(
+    processes: Client, tmp_path: Path
+) -> None:
+    storage = Storage(str(tmp_path / "runs"))
+    assert fly(processes, storage) == Report(hosts=("127.0.0.1",), unchecked={})
+    assert storage.find() == []
+
+
+def test_a_module_that_the_workers_lack_is_named_with_the_remedies(
+    processes: Client, tmp_path: Path
+) -> None:
+    blob = b"cnot_there_anywhere\ntrain\n."
+    with pytest.raises(PreflightError, match="cannot import the module 'not_there_anywhere'") as e:
+        fly(processes, Storage(str(tmp_path)), blob)
+    assert "upload_file('not_there_anywhere.py')" in str(e.value)
+
+
+@pytest.fixture
+def local_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    (tmp_path / "only_on_the_driver.py").write_text(
+        "def train(config):\n    return helper()\n\n\ndef helper():\n    return 42\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "only_on_the_driver", raising=False)
+    module = __import__("only_on_the_driver")
+    monkeypatch.setitem(sys.modules, "only_on_the_driver", module)
+    return module
+
+
+def test_a_local_module_travels_by_value(
+    processes: Client, tmp_path: Path, local_module: ModuleType
+) -> None:
+    blob = pack({"trainable": local_module.train})
+    assert fly(processes, Storage(str(tmp_path / "runs")), blob).unchecked == {}
+    # By a task as well, and on the last worker: what travels by value needs no file anywhere.
+    run = processes.submit(lambda: pickle.loads(blob)["trainable"]({}))
+    assert run.result(timeout=30) == 42
+
+
+def test_code_installed_asks_for_the_module_and_offers_to_let_it_travel(
+    processes: Client, tmp_path: Path, local_module: ModuleType
+) -> None:
+    blob = pack({"trainable": local_module.train}, code="installed")
+    with pytest.raises(PreflightError, match="code='auto' would let it travel"):
+        fly(processes, Storage(str(tmp_path / "runs")), blob, code="installed")
+
+
+class _ExitsWhenUnpickled:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return sys.exit, ("no licence",)
+
+
+def test_user_code_that_exits_while_it_is_unpickled_kills_no_worker(
+    processes: Client, tmp_path: Path
+) -> None:
+    before = set(ledger_of(processes).workers)
+    with pytest.raises(PreflightError, match="SystemExit: no licence"):
+        fly(processes, Storage(str(tmp_path)), pickle.dumps(_ExitsWhenUnpickled()))
+    assert set(ledger_of(processes).workers) == before
+
+
+def test_memory_storage_is_for_workers_in_this_process_only(
+    processes: Client, threads: Client
+) -> None:
+    storage = Storage("memory://preflight")
+    assert fly(threads, storage).unchecked == {}
+    with pytest.raises(PreflightError, match=r"memory://preflight.* on host 127\.0\.0\.1"):
+        fly(processes, storage)
+    assert storage.find() == []
+
+
+class _ElsewhereStorage(Storage):
+    """A path that is another directory in the worker's process, as on a host of its own."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Storage, (self.url + "-elsewhere", self.storage_options)
+
+
+def test_a_path_that_hosts_do_not_share_is_named_with_the_host(
+    processes: Client, tmp_path: Path
+) -> None:
+    storage = _ElsewhereStorage(str(tmp_path / "runs"))
+    with pytest.raises(PreflightError, match=r"runs, where the worker .* on host 127\.0\.0\.1"):
+        fly(processes, storage)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_a_place_that_this_process_cannot_write_to_is_refused(
+    processes: Client, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(PreflightError, match="storage_path must be readable and writable"):
+        fly(processes, Storage(str(tmp_path / "file" / "runs")))
+
+
+def test_a_request_larger_than_any_worker_shows_both_unless_the_cluster_may_grow(
+    processes: Client, tmp_path: Path
+) -> None:
+    storage, large = Storage(str(tmp_path)), PlacementGroupFactory([{"CPU": 7}])
+    with pytest.raises(PreflightError, match=r"asked +7\n.* 1/1\n"):
+        fly(processes, storage, resources=large)
+    assert fly(processes, storage, resources=large, queue_trials=True).hosts == ("127.0.0.1",)
+
+
+def test_another_python_is_refused_before_anything_is_sent(
+    processes: Client, tmp_path: Path
+) -> None:
+    ledger = ledger_of(processes)
+    address, worker = next(iter(ledger.workers.items()))
+    old = dataclasses.replace(worker, python="3.8")
+    ledger.update({address: old})
+    with pytest.raises(PreflightError, match=f"got 3.8 on {address}"):
+        fly(processes, Storage(str(tmp_path)), ledger=ledger)
+
+
+def test_another_dasktune_is_refused(
+    processes: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dasktune.__version__", "99.0", raising=False)
+    with pytest.raises(PreflightError, match=r"the workers' dasktune must be 99\.0"):
+        fly(processes, Storage(str(tmp_path)))
+
+
+def test_workers_without_dasktune_are_refused_with_the_cure(
+    processes: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "dasktune.cluster.preflight._THEIR_VERSION", "__import__('dasktune_that_is_missing')"
+    )
+    with pytest.raises(PreflightError, match="dasktune must be importable on the workers"):
+        fly(processes, Storage(str(tmp_path)))
+
+
+def test_workers_whose_threads_are_busy_are_checked_all_the_same(
+    processes: Client, tmp_path: Path
+) -> None:
+    with Client(processes.cluster, set_as_default=False) as other:
+        go = f"preflight-{id(tmp_path)}"
+        waiting = other.map(_wait_for_event, [go] * 4, pure=False)
+        try:
+            assert fly(processes, Storage(str(tmp_path))).unchecked == {}
+        finally:
+            other.sync(_set_event, other, go)
+            other.gather(waiting)
+
+
+def _wait_for_event(name: str) -> None:
+    from distributed import Event
+
+    Event(name).wait(timeout=60)
+
+
+async def _set_event(client: Client, name: str) -> None:
+    await client.scheduler.event_set(name=name)
+
+
+def test_a_worker_that_is_gone_is_neither_good_nor_bad(processes: Client, tmp_path: Path) -> None:
+    gone = WorkerCapacity(address="tcp://127.0.0.1:1", host="127.0.0.1")
+    checks = Checks(blob=BLOB, storage=Storage(str(tmp_path)), timeout_s=0.5)
+    assert processes.sync(check_worker, processes, gone, checks) is not None
+    ledger = Ledger()
+    ledger.update({gone.address: gone})
+    with pytest.raises(ClusterError, match="none of 1 workers answered"):
+        processes.sync(preflight, processes, checks, ledger=ledger, resources=ONE_CPU)
+
+
+def test_without_workers_nothing_is_checked(processes: Client, tmp_path: Path) -> None:
+    assert fly(processes, Storage(str(tmp_path)), ledger=Ledger()) == Report(hosts=(), unchecked={})
+
+
+class _MuteStorage(Storage):
+    """A storage that never answers this process."""
+
+    def write_bytes(self, name: str, data: bytes, *, durable: bool = False) -> None:
+        threading.Event().wait()
+
+
+def test_a_storage_that_never_answers_does_not_hang_the_preflight(
+    processes: Client, tmp_path: Path
+) -> None:
+    checks = Checks(blob=BLOB, storage=_MuteStorage(str(tmp_path)), timeout_s=0.5)
+    with pytest.raises(PreflightError, match=r"no answer within 0\.5 s"):
+        processes.sync(preflight, processes, checks, ledger=ledger_of(processes), resources=ONE_CPU)

@@ -1,0 +1,32 @@
+"""What holds for all tests: reproducible examples, and experiments that check themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+# The same examples on every machine; on a slow one an example may take its time.
+settings.register_profile("dasktune", derandomize=True, deadline=None)
+settings.load_profile("dasktune")
+
+CLUSTER_TESTS = Path(__file__).parent / "cluster"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _experiments_validate_each_event() -> Iterator[None]:
+    """Let a contradiction show in the event that caused it, not where it is noticed much later."""
+    from dasktune.experiment import Experiment
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Experiment, "validate_each_event", True)
+        yield
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that start a Dask cluster, so that ``-m "not cluster"`` leaves them out."""
+    for item in items:
+        if CLUSTER_TESTS in item.path.parents:
+            item.add_marker(pytest.mark.cluster)

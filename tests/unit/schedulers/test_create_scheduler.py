@@ -1,0 +1,112 @@
+"""Schedulers by name, the contract's defaults, and the simplest scheduler."""
+
+from __future__ import annotations
+
+import pytest
+from numpy.random import SeedSequence
+
+from dasktune.errors import ConfigError
+from dasktune.schedulers import (
+    AsyncHyperBandScheduler,
+    Continue,
+    FIFOScheduler,
+    Pause,
+    Stop,
+    StopOther,
+    TrialScheduler,
+    Unpause,
+    Waiting,
+    create_scheduler,
+)
+from dasktune.trial.milestone import EVERY_RESULT
+from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.trial.trial import Trial
+
+
+class Minimal(TrialScheduler):
+    def on_trial_result(self, trial, result):
+        return Continue()
+
+    def choose_trial_to_run(self, waiting):
+        return None
+
+
+@pytest.fixture
+def trial():
+    return Trial(trial_id="a_00000", config={}, resources=PlacementGroupFactory([{"CPU": 1}]))
+
+
+@pytest.mark.parametrize(
+    ("name", "cls"),
+    [
+        ("fifo", FIFOScheduler),
+        ("asha", AsyncHyperBandScheduler),
+        ("async_hyperband", AsyncHyperBandScheduler),
+        ("asynchyperband", AsyncHyperBandScheduler),
+    ],
+)
+def test_schedulers_are_made_by_name(name, cls):
+    assert type(create_scheduler(name)) is cls
+
+
+def test_arguments_reach_the_scheduler():
+    assert create_scheduler("asha", metric="acc", mode="max", max_t=9).max_t == 9
+
+
+def test_an_unknown_name_is_answered_with_the_known_ones():
+    with pytest.raises(ConfigError, match=r"one of fifo, async_hyperband, .*, asha, got 'ash'"):
+        create_scheduler("ash")
+
+
+def test_fifo_takes_pending_trials_before_paused_ones(trial):
+    other = Trial(trial_id="a_00001", config={}, resources=trial.resources)
+    fifo = FIFOScheduler()
+    assert fifo.choose_trial_to_run(Waiting({}, {})) is None
+    assert fifo.choose_trial_to_run(Waiting({}, {"a_00001": other})) is other
+    both = Waiting({"a_00000": trial}, {"a_00001": other})
+    assert [fifo.choose_trial_to_run(both) for _ in range(2)] == [trial, trial]
+
+
+def test_fifo_never_interferes(trial):
+    fifo = FIFOScheduler()
+    assert fifo.on_trial_result(trial, {"loss": 1.0}) == Continue()
+    assert fifo.next_milestones(trial) == ()
+    assert fifo.debug_string() == "FIFOScheduler"
+
+
+def test_a_scheduler_needs_two_methods_and_gets_sound_defaults(trial):
+    scheduler = Minimal()
+    scheduler.seed(SeedSequence(0))
+    scheduler.on_trial_add(trial)
+    assert scheduler.on_trial_complete(trial, {}) == ()
+    assert scheduler.on_trial_error(trial) == ()
+    assert scheduler.on_trial_remove(trial) == ()
+    assert scheduler.next_milestones(trial) == EVERY_RESULT
+    assert scheduler.debug_string() == "Minimal"
+    scheduler.load_state_dict(scheduler.state_dict())
+    assert scheduler.state_dict() == {}
+    with pytest.raises(TypeError, match="abstract"):
+        TrialScheduler()
+
+
+def test_metric_and_mode_are_filled_in_where_they_were_left_open():
+    scheduler = Minimal()
+    scheduler.set_search_properties("loss", None)
+    scheduler.set_search_properties("loss", "min")
+    scheduler.set_search_properties(None, None)
+    assert (scheduler.metric, scheduler.mode) == ("loss", "min")
+
+
+@pytest.mark.parametrize(("metric", "mode"), [("acc", "min"), ("loss", "max")])
+def test_metric_and_mode_may_not_be_contradicted(metric, mode):
+    scheduler = Minimal()
+    scheduler.set_search_properties("loss", "min")
+    with pytest.raises(ConfigError, match=r"Minimal\((metric|mode)=...\) must be equal to Tune"):
+        scheduler.set_search_properties(metric, mode)
+
+
+def test_decisions_are_values():
+    commands = (Unpause(trial_id="a_00001"), StopOther(trial_id="a_00002", reason="worst"))
+    assert Continue(commands=commands) == Continue(save=False, commands=commands)
+    assert Pause("waits") == Pause("waits", save=True)
+    assert len({Stop("bad"), Stop("bad"), Stop("worse")}) == 2

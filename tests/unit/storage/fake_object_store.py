@@ -1,0 +1,92 @@
+"""An object store in memory: whole objects only, no rename, no append, no directories."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from typing import Any, ClassVar
+
+from fsspec.asyn import AsyncFileSystem
+
+
+class FakeObjectStore(AsyncFileSystem):
+    protocol = "fakes3"
+    objects: ClassVar[dict[str, bytes]] = {}
+    #: Exceptions that the next writes raise, in order; None lets one through.
+    failures: ClassVar[list[Exception | None]] = []
+    #: Whether a write that fails was carried out all the same.
+    answer_lost: ClassVar[bool] = False
+    #: Whether it answers at all.
+    mute: ClassVar[bool] = False
+
+    @classmethod
+    def reset(cls) -> None:
+        cls.objects, cls.failures, cls.answer_lost, cls.mute = {}, [], False, False
+
+    async def _pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **_: Any) -> None:
+        cls = type(self)
+        if cls.mute:
+            await asyncio.sleep(3600)
+        path = self._strip_protocol(path)
+        failure = cls.failures.pop(0) if cls.failures else None
+        if failure is not None and not cls.answer_lost:
+            raise failure
+        if mode == "create" and path in cls.objects:
+            raise FileExistsError(path)
+        cls.objects[path] = bytes(value)
+        if failure is not None:
+            raise failure
+
+    async def _cat_file(self, path: str, start: Any = None, end: Any = None, **_: Any) -> bytes:
+        path = self._strip_protocol(path)
+        if path not in self.objects:
+            raise FileNotFoundError(path)
+        return self.objects[path][start:end]
+
+    async def _info(self, path: str, **_: Any) -> dict[str, Any]:
+        path = self._strip_protocol(path)
+        if path in self.objects:
+            return {"name": path, "size": len(self.objects[path]), "type": "file"}
+        if any(name.startswith(path + "/") for name in self.objects):
+            return {"name": path, "size": 0, "type": "directory"}
+        raise FileNotFoundError(path)
+
+    async def _ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
+        prefix = self._strip_protocol(path) + "/"
+        below = [name[len(prefix) :] for name in self.objects if name.startswith(prefix)]
+        if not below:
+            raise FileNotFoundError(path)
+        found = sorted({prefix + name.partition("/")[0] for name in below})
+        return [await self._info(name) for name in found] if detail else found
+
+    async def _find(self, path: str, **_: Any) -> list[str]:
+        prefix = self._strip_protocol(path) + "/"
+        return sorted(name for name in self.objects if name.startswith(prefix))
+
+    async def _rm_file(self, path: str, **_: Any) -> None:
+        cls = type(self)
+        failure = cls.failures.pop(0) if cls.failures else None
+        if failure is not None:
+            raise failure
+        if cls.objects.pop(self._strip_protocol(path), None) is None:
+            raise FileNotFoundError(path)
+
+    def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
+        if mode == "rb":
+            return io.BytesIO(self.cat_file(path))
+        if mode == "wb":
+            return _Upload(self, path)
+        raise NotImplementedError(mode)
+
+
+class _Upload(io.BytesIO):
+    """Becomes visible when it is closed without an error."""
+
+    def __init__(self, store: FakeObjectStore, path: str) -> None:
+        super().__init__()
+        self.store, self.path = store, path
+
+    def __exit__(self, kind: Any, *rest: Any) -> None:
+        if kind is None:
+            self.store.pipe_file(self.path, self.getvalue())
+        super().__exit__(kind, *rest)

@@ -15,7 +15,7 @@ import json, sys
 before = set(sys.modules)
 import dasktune
 # What has no spec was not imported: compiled modules put helpers of their own into the table.
-new = [name for name in set(sys.modules) - before if sys.modules[name].__spec__ is not None]
+new = [name for name in set(sys.modules) - before if getattr(sys.modules[name], "__spec__", None)]
 loaded = {name.partition(".")[0] for name in new}
 print(json.dumps(sorted(loaded - sys.stdlib_module_names - {"dasktune"})))
 """

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import dis
+import functools
 import inspect
 import os
 import sys
@@ -16,7 +17,6 @@ import sysconfig
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import partial
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
@@ -31,6 +31,12 @@ _EVERYWHERE: Final = frozenset({"__main__", "dasktune", "dask", "distributed", "
 
 #: How many steps into an object are looked for what cannot be pickled.
 _MAX_DEPTH: Final = 12
+
+_PLAIN: Final = frozenset({str, bytes, int, float, bool, type(None)})
+
+_PLAIN: Final = frozenset({str, bytes, int, float, bool, type(None)})
+
+_PLAIN: Final = frozenset({str, bytes, int, float, bool, type(None)})
 
 _registry = threading.RLock()
 
@@ -66,7 +72,8 @@ def pack(objects: Mapping[str, Any], *, code: str = "auto") -> bytes:
     """
     check(code in ("auto", "installed"), "code", "'auto' or 'installed'", code)
     things = dict(objects)
-    if code == "auto":
+    # One configuration is packed for each trial, and mostly it has no code in it.
+    if code == "auto" and not _is_plain(things):
         with by_value(local_modules()):
             blob = _dumped(things)
         if blob is not None:
@@ -111,8 +118,6 @@ def local_modules() -> list[ModuleType]:
 
     That is Python source outside the standard library and site-packages.
     """
-    roots = tuple(sysconfig.get_paths().values())
-    resolved = tuple(os.path.realpath(root) for root in roots)
     loaded: list[tuple[str, Any]] = sorted(sys.modules.copy().items())
     return [
         module
@@ -121,17 +126,25 @@ def local_modules() -> list[ModuleType]:
         if isinstance(module, ModuleType)
         and module.__name__ == name
         and name.partition(".")[0] not in _EVERYWHERE
-        and _is_local(getattr(module, "__file__", None), roots, resolved)
+        and _is_local(getattr(module, "__file__", None))
     ]
 
 
-def _is_local(file: object, roots: tuple[str, ...], resolved: tuple[str, ...]) -> bool:
+@functools.cache
+@functools.cache
+@functools.cache
+def _is_local(file: object) -> bool:
     if not isinstance(file, str) or not file.endswith(".py"):
         return False
-    # Most modules are installed ones, so the disk is asked last.
-    if file.startswith(roots) or "site-packages" in file or "dist-packages" in file:
+    if "site-packages" in file or "dist-packages" in file:
         return False
-    return not os.path.realpath(file).startswith(resolved)
+    return not os.path.realpath(file).startswith(_installed())
+
+
+@functools.cache
+def _installed() -> tuple[str, ...]:
+    """Return where the standard library and installed packages are, links followed."""
+    return tuple(os.path.realpath(path) for path in sysconfig.get_paths().values())
 
 
 @contextmanager
@@ -154,6 +167,33 @@ def by_value(modules: Iterable[ModuleType]) -> Iterator[None]:
         finally:
             for module in ours:
                 cloudpickle.unregister_pickle_by_value(module)
+
+
+def _is_plain(thing: Any) -> bool:
+    """Whether a value is data through and through, so that no module matters."""
+    if type(thing) is dict:
+        return all(_is_plain(key) and _is_plain(value) for key, value in thing.items())
+    if type(thing) in (list, tuple):
+        return all(map(_is_plain, thing))
+    return type(thing) in _PLAIN
+
+
+def _is_plain(thing: Any) -> bool:
+    """Whether a value is data through and through, so that no module matters."""
+    if type(thing) is dict:
+        return all(_is_plain(key) and _is_plain(value) for key, value in thing.items())
+    if type(thing) in (list, tuple):
+        return all(map(_is_plain, thing))
+    return type(thing) in _PLAIN
+
+
+def _is_plain(thing: Any) -> bool:
+    """Whether a value is data through and through, so that no module matters."""
+    if type(thing) is dict:
+        return all(_is_plain(key) and _is_plain(value) for key, value in thing.items())
+    if type(thing) in (list, tuple):
+        return all(map(_is_plain, thing))
+    return type(thing) in _PLAIN
 
 
 def _dumped(thing: Any) -> bytes | None:
@@ -235,7 +275,7 @@ def _parts(thing: Any) -> Iterator[tuple[str, Any]]:
         yield from _function_parts(thing)
     elif isinstance(thing, MethodType):
         yield "object", thing.__self__
-    elif isinstance(thing, partial):
+    elif isinstance(thing, functools.partial):
         yield "function", thing.func
         for index, value in enumerate(thing.args):
             yield f"argument {index}", value

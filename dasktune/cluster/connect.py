@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import multiprocessing
 import os
 import re
 import socket
@@ -49,6 +50,11 @@ _FORMS: Final = (
 #: Ctrl-C reaches every process of the terminal. The driver decides what it means: workers that
 #: died of it could neither finish their step nor write a checkpoint.
 _IGNORE_INTERRUPTS: Final = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+
+_GUARD: Final = (
+    'If this is a script, its top-level code must stand under `if __name__ == "__main__":`, '
+    "because every worker process imports it."
+)
 
 #: Functions by value do not cross minor versions.
 _PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -383,6 +389,10 @@ async def _reaches_a_worker(client: Any) -> bool | None:
 
 def _embedded_cluster() -> Any:
     """Start a cluster on this machine, one single-threaded process for each CPU that we may use."""
+    # A worker process imports the user's script. Without the guard it comes by here again, and
+    # would start workers of its own before it is one.
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise ClusterError(f"a worker process cannot start a cluster. {_GUARD}")
     try:
         return LocalCluster(
             n_workers=_cpus(),
@@ -393,9 +403,8 @@ def _embedded_cluster() -> Any:
         )
     except Exception as exc:
         raise ClusterError(
-            f"no cluster could be started on this machine ({exc}). If this is a script, its "
-            'top-level code must stand under `if __name__ == "__main__":`, because every worker '
-            "process imports it; else give client= a cluster that runs."
+            f"no cluster could be started on this machine ({exc}). {_GUARD} "
+            "Else give client= a cluster that runs."
         ) from exc
 
 

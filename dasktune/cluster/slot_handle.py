@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from distributed import Client
+from distributed import Actor, Client
 
 from dasktune.cluster.envelope import Reply, open_reply, seal
 from dasktune.cluster.slot import TrialSlot
@@ -72,7 +72,10 @@ class SlotHandle:
                 allow_other_workers=False,
             )
             try:
-                self._actor = await asyncio.wait_for(_result(self._future), _OPEN_DEADLINE)
+                await asyncio.wait_for(_result(self._future), _OPEN_DEADLINE)
+                # Not what the future holds: from a worker in this very process that is the worker's
+                # own handle, which works on the worker's loop, and nobody would wake ours.
+                self._actor = Actor(TrialSlot, self.address, self.key)
             except Exception as error:
                 raise SlotFailed(f"no slot could be made on {self.address}: {error!r}") from error
 

@@ -1,25 +1,35 @@
 """The state machine of an experiment: facts in, commands out.
 
-It knows no clock, file, thread or cluster. Time arrives in the events, and whatever must be done leaves
-as actions, so that the same events always give the same decisions: in a simulation, on a cluster, and
-when a journal is replayed.
+It knows no clock, file, thread or cluster. Time arrives in the events, and whatever must be done
+leaves as actions, so that the same events always give the same decisions: in a simulation, on a
+cluster, and when a journal is replayed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from numpy.random import SeedSequence, default_rng
 
 from dasktune.experiment.roster import Roster
 from dasktune.experiment.settings import ExperimentSettings
-from dasktune.schedulers.decision import Command, Continue, Decision, Pause, Stop, StopOther, Unpause
+from dasktune.schedulers.decision import (
+    Command,
+    Continue,
+    Decision,
+    Pause,
+    Stop,
+    StopOther,
+    Unpause,
+)
 from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
 from dasktune.search.searcher import SearchAlgorithm
 from dasktune.stopper import Stopper
 from dasktune.trial.actions import (
     Action,
+    AnyTrialAction,
     ContinueTraining,
     DeleteCheckpoint,
     FinishTrial,
@@ -29,11 +39,11 @@ from dasktune.trial.actions import (
     SaveTrial,
     StartTrial,
     StopTrial,
-    TrialAction,
     UnpauseTrial,
 )
 from dasktune.trial.checkpoint import CheckpointRecord
 from dasktune.trial.events import (
+    AnyTrialEvent,
     CheckpointCommitted,
     ExperimentEvent,
     ResourcesGranted,
@@ -51,7 +61,7 @@ from dasktune.trial.events import (
     TrialStopped,
     TrialStopRequested,
 )
-from dasktune.trial.metrics import flatten, number
+from dasktune.trial.metrics import flatten
 from dasktune.trial.milestone import EVERY_RESULT, Milestone
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial
@@ -71,7 +81,8 @@ class Experiment:
     scheduler : TrialScheduler
         Prioritises, pauses and stops trials.
     criteria : Stopper
-        Stop criteria that depend on nothing but the result: they are tested again on recomputed ones.
+        Stop criteria that depend on nothing but the result: they are tested again on recomputed
+        ones.
     stopper : Stopper
         Any other stop criteria; each result is shown to it once.
     seed : SeedSequence
@@ -104,6 +115,8 @@ class Experiment:
         self._search_finished = False
         self._search_waits = False
         self._actions: list[Action] = []
+        #: Still to be obeyed: a queue, lest a chain of commands become a chain of calls.
+        self._commands: deque[Command] = deque()
         names, scheduling = seed.spawn(2)
         self._prefix = f"{int(default_rng(names).integers(16**5)):05x}"
         scheduler.set_search_properties(settings.metric, settings.mode)
@@ -170,6 +183,7 @@ class Experiment:
                 self._on_trial_event(trial, event)
         else:
             self._on_experiment_event(event)
+        self._obey_commands(event.time)
         if self.validate_each_event:
             self.roster.validate(*([trial] if trial else []))
         return self._actions
@@ -190,15 +204,14 @@ class Experiment:
             case Suggested():
                 self._on_suggested(event)
             case TimePassed():
-                self._search_waits = False
                 self._on_time(event.time)
-                self._end_the_stranded(event.time)
+                self._end_a_standstill(event.time)
             case StopRequested():
                 self._stop_everything(event.reason, event.time)
             case TrialStopRequested():
                 self._stop(self.roster.trials[event.trial_id], event.reason, event.time)
 
-    def _on_trial_event(self, trial: Trial, event: TrialEvent) -> None:
+    def _on_trial_event(self, trial: Trial, event: AnyTrialEvent) -> None:
         self.roster.move(trial, event)
         trial.last_seq = max(trial.last_seq, event.seq)
         match event:
@@ -217,6 +230,8 @@ class Experiment:
                 pass
         if trial.status.is_final:
             self._conclude(trial, event.time, was_active=True)
+        # Whatever has made room: nothing may start there once the time is up.
+        self._on_time(event.time)
 
     def _on_suggested(self, event: Suggested) -> None:
         if event.config is None or event.resources is None:
@@ -241,35 +256,42 @@ class Experiment:
         if event.checkpoint is not None:
             self._keep(trial, event.checkpoint)
         result = flatten(event.metrics)
-        iteration = int(number(result.get("training_iteration")) or 0)
-        seen_before = iteration in trial.rows or iteration < trial.last_iteration
-        self._record(trial, iteration, result)
+        seen_before = not self._record(trial, result)
         if trial.status is not TrialStatus.RUNNING:
             return
         trial.awaiting_seq = event.seq if event.awaits else 0
         decision = self._judge(trial, result, event.time, seen_before=seen_before)
         self._obey(trial, decision, event.time)
+        self._commands.extend(decision.commands)
 
-    def _record(self, trial: Trial, iteration: int, result: dict[str, Any]) -> None:
+    @staticmethod
+    def _record(trial: Trial, result: dict[str, Any]) -> bool:
+        """Keep a result, and return whether it is new rather than computed again."""
+        iteration = int(result["training_iteration"])
+        if not trial.history or iteration > trial.last_iteration:
+            trial.rows[iteration] = len(trial.history)
+            trial.history.append(result)
+            return True
         row = trial.rows.get(iteration)
         if row is not None:
             trial.history[row] = result
-        elif iteration >= trial.last_iteration:
-            trial.rows[iteration] = len(trial.history)
-            trial.history.append(result)
+        return False
 
     def _judge(
         self, trial: Trial, result: dict[str, Any], now: float, *, seen_before: bool
     ) -> Decision:
         key = trial.trial_id
-        if self._criteria(key, result):
-            return Stop(self._criteria.reason(key, result))
+        met = self._criteria(key, result)
+        decision: Decision
         if seen_before:
             # Recomputed after a restart: the decision that was made on it then stands.
-            return Continue()
+            return Stop(self._criteria.reason(key, result)) if met else Continue()
         self._stopper.on_time(now)
-        decision: Decision
-        if self._stopper(key, result):
+        # Asked in any case: it may count what it is shown.
+        enough = self._stopper(key, result)
+        if met:
+            decision = Stop(self._criteria.reason(key, result))
+        elif enough:
             decision = Stop(self._stopper.reason(key, result))
         else:
             decision = self.scheduler.on_trial_result(trial, result)
@@ -294,7 +316,6 @@ class Experiment:
                     )
                 case Stop():
                     self._stop(trial, decision.reason, now)
-        self._command(decision.commands, now)
 
     def _go_on(self, trial: Trial, *, save: bool) -> None:
         if not trial.awaiting_seq:
@@ -313,8 +334,9 @@ class Experiment:
     def _milestones(self, trial: Trial) -> tuple[Milestone, ...]:
         return EVERY_RESULT
 
-    def _command(self, commands: Iterable[Command], now: float) -> None:
-        for command in commands:
+    def _obey_commands(self, now: float) -> None:
+        while self._commands:
+            command = self._commands.popleft()
             other = self.roster.trials[command.trial_id]
             match command:
                 case Unpause():
@@ -333,19 +355,29 @@ class Experiment:
             self._unpause(trial)
         trial.incarnation += 1
         trial.last_seq = 0
-        checkpoint = trial.checkpoint
-        common = {
-            "trial_id": trial.trial_id,
-            "incarnation": trial.incarnation,
-            "config": trial.config,
-            "resources": trial.resources,
-            "milestones": self._milestones(trial),
-            "next_checkpoint": trial.next_checkpoint,
-        }
+        self._emit(self._start_action(trial, trial.checkpoint))
+
+    def _start_action(
+        self, trial: Trial, checkpoint: CheckpointRecord | None
+    ) -> StartTrial | RestoreTrial:
         if checkpoint is None:
-            self._emit(StartTrial(**common))
-        else:
-            self._emit(RestoreTrial(**common, checkpoint=checkpoint))
+            return StartTrial(
+                trial_id=trial.trial_id,
+                incarnation=trial.incarnation,
+                config=trial.config,
+                resources=trial.resources,
+                milestones=self._milestones(trial),
+                next_checkpoint=trial.next_checkpoint,
+            )
+        return RestoreTrial(
+            trial_id=trial.trial_id,
+            incarnation=trial.incarnation,
+            config=trial.config,
+            resources=trial.resources,
+            checkpoint=checkpoint,
+            milestones=self._milestones(trial),
+            next_checkpoint=trial.next_checkpoint,
+        )
 
     def _keep(self, trial: Trial, record: CheckpointRecord) -> None:
         trial.checkpoints.append(record)
@@ -357,10 +389,11 @@ class Experiment:
     def _on_failed(self, trial: Trial, event: TrialFailed) -> None:
         trial.errors.append(event.error)
         trial.failures += 1
-        trial.reason = event.error.message
         limit = self.settings.max_failures
-        if trial.status is TrialStatus.PENDING and 0 <= limit < trial.failures:
-            self._emit(self._give_up(trial))
+        if trial.status is TrialStatus.ERROR:
+            trial.reason = event.error.message
+        elif 0 <= limit < trial.failures:
+            self._give_up(trial, event.error.message)
 
     def _on_lost(self, trial: Trial, event: TrialLost) -> None:
         if trial.progress > trial.progress_at_loss:
@@ -369,14 +402,15 @@ class Experiment:
         trial.worker_losses += event.charged
         limit = self.settings.max_worker_losses
         if trial.status is TrialStatus.PENDING and trial.worker_losses > limit:
-            trial.reason = (
+            reason = (
                 f"lost its worker {trial.worker_losses} times without progress in between; "
                 f"the last time: {event.reason}"
             )
-            self._emit(self._give_up(trial))
+            self._give_up(trial, reason)
 
-    def _give_up(self, trial: Trial) -> GiveUp:
-        return GiveUp(trial_id=trial.trial_id, incarnation=trial.incarnation, reason=trial.reason)
+    def _give_up(self, trial: Trial, reason: str) -> None:
+        trial.reason = reason
+        self._emit(GiveUp(trial_id=trial.trial_id, incarnation=trial.incarnation, reason=reason))
 
     def _stop(self, trial: Trial, reason: str, now: float) -> None:
         status = trial.status
@@ -402,7 +436,7 @@ class Experiment:
         else:
             commands = self.scheduler.on_trial_remove(trial)
         self.search.on_trial_complete(trial.trial_id, last or None, error=failed)
-        self._command(commands, now)
+        self._commands.extend(commands)
         if failed and self.settings.fail_fast and not self.stop_reason:
             self.first_error = trial
             self._stop_everything(f"trial {trial.trial_id} failed", now)
@@ -420,13 +454,18 @@ class Experiment:
         for trial in tuple(self.roster.trials.values()):
             self._stop(trial, self.stop_reason, now)
 
-    def _end_the_stranded(self, now: float) -> None:
-        """End what nobody will ever run, so that an experiment cannot hang on its scheduler."""
-        if self.roster.active or not self._search_finished or self.next_trial() is not None:
+    def _end_a_standstill(self, now: float) -> None:
+        """End what nobody will ever run, so that an experiment cannot hang on its policies.
+
+        Where nothing runs and nothing may start, no trial will ever end by itself, which is what a
+        search that waits is waiting for.
+        """
+        if self.roster.active or self.wants_suggestion or self.next_trial() is not None:
             return
+        self._search_waits = False
         for trial in (*self.roster.pending.values(), *self.roster.paused.values()):
             self._stop(trial, f"{type(self.scheduler).__name__} never chose it to run again", now)
 
-    def _emit(self, action: TrialAction) -> None:
+    def _emit(self, action: AnyTrialAction) -> None:
         self.roster.move(self.roster.trials[action.trial_id], action)
-        self._actions.append(action)  # type: ignore[arg-type]
+        self._actions.append(action)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 from dasktune.errors import InvalidTransition
@@ -82,7 +83,9 @@ class Roster:
         name = type(cause).__name__
         trial.story.append((before.value, name, cause.incarnation, getattr(cause, "seq", 0)))
         if after is None:
-            raise InvalidTransition(f"trial {trial.trial_id} is {before.value} and got {name}", tell(trial))
+            raise InvalidTransition(
+                f"trial {trial.trial_id} is {before.value} and got {name}", tell(trial)
+            )
         if after is not before:
             self._reindex(trial, before, after)
         return before
@@ -140,4 +143,4 @@ def _invariants(roster: Roster, trial: Trial) -> Iterator[tuple[bool, str]]:
 
 
 def _increasing(values: list[Any]) -> bool:
-    return all(a < b for a, b in zip(values, values[1:], strict=False))
+    return all(a < b for a, b in pairwise(values))

@@ -17,7 +17,7 @@ from dasktune.trial.actions import (
     StopTrial,
 )
 from dasktune.trial.checkpoint import CheckpointRecord
-from dasktune.trial.events import ExperimentEvent, TrialEvent
+from dasktune.trial.events import AnyTrialEvent, ExperimentEvent
 from dasktune.trial.resources import PlacementGroupFactory
 
 __all__ = ["Clock", "ExperimentStore", "Observer", "SystemClock", "TrialExecutor"]
@@ -44,9 +44,9 @@ class SystemClock:
 class TrialExecutor(Protocol):
     """The port to the execution framework.
 
-    Commands return at once; what comes of them is told by :meth:`next_events`, in order for each trial.
-    After a trial's terminal event (ended, stopped, paused, failed, lost, start failed) no other comes
-    from the same incarnation, and its resources are free.
+    Commands return at once; what comes of them is told by :meth:`next_events`, in order for each
+    trial. After a trial's terminal event (ended, stopped, paused, failed, lost, start failed) no
+    other comes from the same incarnation, and its resources are free.
     """
 
     def has_resources(self, request: PlacementGroupFactory) -> bool:
@@ -70,7 +70,7 @@ class TrialExecutor(Protocol):
     def stop_trial(self, action: StopTrial) -> None:
         """End a trial on its worker."""
 
-    def next_events(self, timeout: float) -> Sequence[TrialEvent]:
+    def next_events(self, timeout: float) -> Sequence[AnyTrialEvent]:
         """Return what has happened, waiting at most `timeout` seconds for the first event."""
 
     def acknowledge(self, trial_id: str, incarnation: int, seq: int) -> None:

@@ -32,8 +32,8 @@ def journal_record(
     Returns
     -------
     dict
-        ``event`` and its fields, ``actions``, and the trial's public ``status``; plain values except
-        where the user's own metrics or configuration hold something else.
+        ``event`` and its fields, ``actions``, and the trial's public ``status``; plain values
+        except where the user's own metrics or configuration hold something else.
     """
     record: dict[str, Any] = {"event": type(event).__name__}
     for name in _fields(event):

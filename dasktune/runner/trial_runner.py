@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from dasktune.experiment import Experiment
@@ -93,21 +94,23 @@ class TrialRunner:
 
         The executor is closed and the journal safe afterwards, whatever happens.
         """
-        try:
+        with ExitStack() as at_end:
+            # Called from the last to the first, each even if another one raises. What ran when an
+            # interrupt came is still unfinished in the journal: a later run goes on.
+            at_end.callback(self._store.close)
+            at_end.callback(self._tell_the_end)
+            at_end.callback(self._settle, force=True)
+            at_end.callback(self._executor.close)
             # Time budgets count from here.
             self._handle(TimePassed(time=self._clock.now()))
             while not (self.experiment.finished or self._interrupted):
                 self.step()
-        finally:
-            # What ran when an interrupt came is still unfinished in the journal: a later run goes on.
-            self._executor.close()
-            self._settle(force=True)
-            for observer in tuple(self._observers):
-                self._watch(observer, lambda watcher: watcher.on_end(self.experiment))
-            self._store.close()
 
     def interrupt(self) -> None:
-        """Let :meth:`run` return soon, with the trials left as they are. Safe in a signal handler."""
+        """Let :meth:`run` return soon, with the trials left as they are.
+
+        Safe in a signal handler.
+        """
         self._interrupted = True
 
     def stop(self, reason: str) -> None:
@@ -197,10 +200,13 @@ class TrialRunner:
             _, event = self._acks.popleft()
             self._executor.acknowledge(event.trial_id, event.incarnation, event.seq)
 
+    def _tell_the_end(self) -> None:
+        for observer in tuple(self._observers):
+            self._watch(observer, lambda watcher: watcher.on_end(self.experiment))
+
     def _watch(self, observer: Observer, call: Callable[[Observer], None]) -> None:
         try:
             call(observer)
         except Exception:
             logger.exception("%r raised and is not called again", observer)
             self._observers.remove(observer)
-

@@ -12,7 +12,7 @@ __all__ = ["MemoryStore"]
 
 
 class MemoryStore:
-    """The journal of a simulated experiment, as the bytes that a file would hold.
+    r"""The journal of a simulated experiment, as the bytes that a file would hold.
 
     Examples
     --------
@@ -20,7 +20,7 @@ class MemoryStore:
     >>> store.append({"event": "TimePassed", "time": 1.0})
     1
     >>> store.journal
-    b'{"event":"TimePassed","time":1.0}\\n'
+    b'{"event":"TimePassed","time":1.0}\n'
     """
 
     def __init__(self) -> None:

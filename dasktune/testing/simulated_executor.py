@@ -6,8 +6,10 @@ import heapq
 import inspect
 import traceback
 from collections.abc import Callable, Generator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from itertools import count
+from math import isfinite
 from typing import Any
 
 from dasktune.errors import check
@@ -22,17 +24,17 @@ from dasktune.trial.actions import (
 )
 from dasktune.trial.checkpoint import CheckpointRecord
 from dasktune.trial.events import (
+    AnyTrialEvent,
     ErrorInfo,
     ResultReported,
     TrialEnded,
-    TrialEvent,
     TrialFailed,
     TrialLost,
     TrialPaused,
     TrialStarted,
     TrialStopped,
 )
-from dasktune.trial.metrics import flatten
+from dasktune.trial.metrics import flatten, number
 from dasktune.trial.milestone import Milestone, reached
 from dasktune.trial.resources import PlacementGroupFactory
 
@@ -41,6 +43,15 @@ __all__ = ["SimulatedTrialExecutor", "SimulatedTrainable"]
 #: ``fn(config)`` or ``fn(config, checkpoint)`` yields ``(metrics, seconds)`` or
 #: ``(metrics, seconds, checkpoint)``.
 SimulatedTrainable = Callable[..., Generator[tuple[Any, ...], None, None]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What a simulated trainable yielded, checked."""
+
+    metrics: Mapping[str, Any]
+    seconds: float
+    checkpoint: Any
 
 
 @dataclass(slots=True, kw_only=True)
@@ -70,8 +81,9 @@ class SimulatedTrialExecutor:
     ----------
     trainable : callable
         A generator function ``fn(config)`` or ``fn(config, checkpoint)`` that yields ``(metrics,
-        seconds)`` or ``(metrics, seconds, checkpoint)``: what a step reports, how long it takes, and
-        whatever the trial needs to go on from there. `checkpoint` is None at the first start.
+        seconds)`` or ``(metrics, seconds, checkpoint)``: what a step reports, how long it takes,
+        and whatever the trial needs to go on from there. `checkpoint` is None at the first start,
+        and where there is nothing to save. What breaks these rules fails the trial.
     clock : ManualClock
         Advanced as events are taken.
     slots : int, default=1
@@ -79,12 +91,13 @@ class SimulatedTrialExecutor:
     start_overhead : float, default=0.0
         Seconds from the start of a trial to its first step.
     lose : mapping of float to int, optional
-        Virtual seconds -> number of the trial, in order of start, whose worker dies then, if it runs.
+        Virtual seconds -> number of the trial, in order of start from 0, whose worker dies then, if
+        it runs.
 
     Raises
     ------
     ConfigError
-        If `trainable` is no such function, or `slots` or `start_overhead` are out of range.
+        If `trainable` is no such function, or another argument is out of range.
     """
 
     def __init__(
@@ -97,15 +110,18 @@ class SimulatedTrialExecutor:
         lose: Mapping[float, int] | None = None,
     ) -> None:
         check(
-            inspect.isgeneratorfunction(trainable),
+            inspect.isgeneratorfunction(trainable) and 1 <= _arguments(trainable) <= 2,
             "trainable",
-            "a generator function that yields (metrics, seconds)",
+            "a generator function of (config) or (config, checkpoint)",
             trainable,
+            "It yields (metrics, seconds) for each step.",
         )
-        check(isinstance(slots, int) and slots > 0, "slots", "a positive integer", slots)
-        check(start_overhead >= 0, "start_overhead", "at least 0 seconds", start_overhead)
+        check(type(slots) is int and slots > 0, "slots", "a positive int", slots)
+        check(_is_time(start_overhead), "start_overhead", "at least 0 seconds", start_overhead)
+        losses = dict(lose or {})
+        check(all(map(_is_time, losses)), "lose", "a dict of times, at least 0 seconds", lose)
         self._trainable = trainable
-        self._takes_checkpoint = len(inspect.signature(trainable).parameters) > 1
+        self._takes_checkpoint = _arguments(trainable) == 2
         self._clock = clock
         self._slots = slots
         self._overhead = start_overhead
@@ -113,9 +129,9 @@ class SimulatedTrialExecutor:
         self._numbers: dict[str, int] = {}
         self._checkpoints: dict[str, Any] = {}
         self._tickets = count()
-        self._agenda: list[tuple[float, int, TrialEvent | int]] = []
-        for when, number in (lose or {}).items():
-            heapq.heappush(self._agenda, (when, next(self._tickets), number))
+        self._agenda: list[tuple[float, int, AnyTrialEvent | int]] = []
+        for when, unlucky in losses.items():
+            heapq.heappush(self._agenda, (when, next(self._tickets), unlucky))
 
     def has_resources(self, request: PlacementGroupFactory) -> bool:
         """Whether a slot is free; every trial takes one, whatever it asks for."""
@@ -147,7 +163,7 @@ class SimulatedTrialExecutor:
         """End a trial."""
         self._halt(self._runs[action.trial_id], TrialStopped)
 
-    def next_events(self, timeout: float) -> Sequence[TrialEvent]:
+    def next_events(self, timeout: float) -> Sequence[AnyTrialEvent]:
         """Return the next event of all, and set the clock to its time."""
         while self._agenda:
             when, _, item = heapq.heappop(self._agenda)
@@ -173,15 +189,16 @@ class SimulatedTrialExecutor:
     def _begin(
         self, action: StartTrial | RestoreTrial, checkpoint: Any, iteration: int, elapsed: float
     ) -> None:
-        arguments = (action.config, checkpoint) if self._takes_checkpoint else (action.config,)
+        # Copies, as on a cluster: what user code does to them is its own affair.
+        arguments = deepcopy((action.config, checkpoint)[: 1 + self._takes_checkpoint])
         run = _Run(
             trial_id=action.trial_id,
             incarnation=action.incarnation,
             steps=self._trainable(*arguments),
             milestones=action.milestones,
             next_checkpoint=action.next_checkpoint,
-            iteration=iteration if self._takes_checkpoint else 0,
-            elapsed=elapsed if self._takes_checkpoint else 0.0,
+            iteration=iteration,
+            elapsed=elapsed,
             number=self._numbers.setdefault(action.trial_id, len(self._numbers)),
         )
         self._runs[run.trial_id] = run
@@ -196,52 +213,89 @@ class SimulatedTrialExecutor:
         run.halt = kind
         if run.waits:
             run.waits = False
-            self._tell(run, kind)
+            self._leave(run, kind)
 
     def _advance(self, run: _Run) -> None:
         try:
-            step = next(run.steps, None)
-        except Exception as error:
-            text = traceback.format_exc()
-            info = ErrorInfo(message=f"{type(error).__name__}: {error}", traceback=text)
-            self._tell(run, TrialFailed, error=info)
-            return
-        if step is None:
+            yielded = next(run.steps)
+            step = self._checked(yielded)
+            result = self._result(run, step)
+        except StopIteration:
             self._tell(run, TrialEnded)
+        except Exception as error:
+            self._fail(run, error)
         else:
-            metrics, seconds, *state = step
-            self._report(run, metrics, seconds, state)
+            record = None if step.checkpoint is None else self._save(run, result, step.checkpoint)
+            awaits = not result["done"] and reached(run.milestones, result)
+            self._tell(
+                run,
+                ResultReported,
+                step.seconds,
+                metrics=result,
+                checkpoint=record,
+                awaits=awaits,
+            )
 
-    def _report(
-        self, run: _Run, metrics: Mapping[str, Any], seconds: float, state: list[Any]
-    ) -> None:
-        run.iteration += 1
-        run.elapsed += seconds
+    def _checked(self, step: Any) -> _Step:
+        """Return a step, or raise what the trial fails with."""
+        rule = "(metrics, seconds) or (metrics, seconds, checkpoint)"
+        shaped = isinstance(step, tuple) and len(step) in (2, 3)
+        check(shaped, "what a simulated trainable yields", rule, step)
+        metrics, seconds, checkpoint = (*step, None)[:3]
+        check(isinstance(metrics, Mapping), "metrics", "a dict", metrics, f"Yield {rule}.")
+        check(_is_time(seconds), "seconds", "a number, at least 0", seconds, f"Yield {rule}.")
+        check(
+            checkpoint is None or self._takes_checkpoint,
+            "checkpoint",
+            "None where the trainable takes none",
+            checkpoint,
+            "Write def trainable(config, checkpoint).",
+        )
+        return _Step(metrics, float(seconds), checkpoint)
+
+    def _result(self, run: _Run, step: _Step) -> dict[str, Any]:
+        """Return the metrics with the fields that a worker fills in."""
         result = {
-            "training_iteration": run.iteration,
-            "time_this_iter_s": seconds,
-            "time_total_s": run.elapsed,
+            "training_iteration": run.iteration + 1,
+            "time_this_iter_s": step.seconds,
             "done": False,
-            **metrics,
+            **step.metrics,
+            "time_total_s": run.elapsed + step.seconds,
             "trial_id": run.trial_id,
         }
-        record = self._save(run, result, state[0]) if state and state[0] is not None else None
-        awaits = reached(run.milestones, result)
-        self._tell(
-            run, ResultReported, seconds, metrics=result, checkpoint=record, awaits=awaits
-        )
+        iteration = result["training_iteration"]
+        check(type(iteration) is int, "metrics['training_iteration']", "an int", iteration)
+        run.iteration = iteration
+        run.elapsed += step.seconds
+        return result
+
+    def _fail(self, run: _Run, error: Exception) -> None:
+        # The last line as a traceback has it, but without the module of our own exceptions.
+        message = f"{type(error).__name__}: {error}"
+        text = "".join(traceback.format_exception(error))
+        self._tell(run, TrialFailed, error=ErrorInfo(message=message, traceback=text))
+
+    def _leave(self, run: _Run, kind: type[TrialStopped] | type[TrialPaused]) -> None:
+        """End user code, as it was told to; its clean-up may fail."""
+        try:
+            run.steps.close()
+        except Exception as error:
+            self._fail(run, error)
+        else:
+            self._tell(run, kind)
 
     def _save(self, run: _Run, result: Mapping[str, Any], state: Any) -> CheckpointRecord:
         number = run.next_checkpoint
         run.next_checkpoint += 1
         path = f"trials/{run.trial_id}/checkpoint_{number:06d}_i{run.incarnation:02d}"
-        self._checkpoints[path] = state
+        # As it is now, whatever the trial does to it later.
+        self._checkpoints[path] = deepcopy(state)
         return CheckpointRecord(
             path=path, index=number, iteration=run.iteration, metrics=flatten(result)
         )
 
     def _tell(
-        self, run: _Run, kind: Callable[..., TrialEvent], delay: float = 0.0, **facts: Any
+        self, run: _Run, kind: Callable[..., AnyTrialEvent], delay: float = 0.0, **facts: Any
     ) -> None:
         when = self._clock.now() + delay
         run.seq += 1
@@ -267,22 +321,29 @@ class SimulatedTrialExecutor:
                 )
         return None
 
-    def _is_current(self, event: TrialEvent) -> bool:
+    def _is_current(self, event: AnyTrialEvent) -> bool:
         run = self._runs.get(event.trial_id)
         return run is not None and run.incarnation == event.incarnation
 
-    def _follow_up(self, run: _Run, event: TrialEvent) -> None:
+    def _follow_up(self, run: _Run, event: AnyTrialEvent) -> None:
         match event:
-            case TrialStarted() | ResultReported(awaits=False):
-                if run.halt is None:
-                    self._advance(run)
-                else:
-                    self._tell(run, run.halt)
-            case ResultReported():
-                if run.halt is None:
-                    run.waits = True
-                else:
-                    self._tell(run, run.halt)
+            case ResultReported() if event.metrics["done"]:
+                self._tell(run, TrialEnded)
+            case TrialStarted() | ResultReported() if run.halt is not None:
+                self._leave(run, run.halt)
+            case ResultReported(awaits=True):
+                run.waits = True
+            case TrialStarted() | ResultReported():
+                self._advance(run)
             case _:
-                run.steps.close()
                 del self._runs[run.trial_id]
+
+
+def _arguments(function: SimulatedTrainable) -> int:
+    """Return how many arguments a function takes."""
+    return len(inspect.signature(function).parameters)
+
+
+def _is_time(value: object) -> bool:
+    seconds = None if isinstance(value, bool) else number(value)
+    return seconds is not None and isfinite(seconds) and seconds >= 0

@@ -1,4 +1,4 @@
-"""Whole experiments in virtual time: what would this scheduler have saved me?"""
+"""Whole experiments in virtual time, to see what a scheduler would have saved."""
 
 from __future__ import annotations
 
@@ -40,8 +40,9 @@ def simulate(
     ----------
     trainable : callable
         A generator function ``fn(config)`` that yields ``(metrics, seconds)`` for each step; or
-        ``fn(config, checkpoint)`` that yields ``(metrics, seconds, checkpoint)``, where `checkpoint`
-        is anything that it needs to go on from there, and None at the first start.
+        ``fn(config, checkpoint)`` that yields ``(metrics, seconds, checkpoint)``, where
+        `checkpoint` is anything that it needs to go on from there, and None at the first start. A
+        step whose checkpoint is None saves none. What breaks these rules fails the trial.
     param_space : mapping, optional
         The search space.
     tune_config : TuneConfig, optional
@@ -93,7 +94,7 @@ def simulate(
     runner = TrialRunner(
         experiment,
         executor,
-        store=store or MemoryStore(),
+        store=MemoryStore() if store is None else store,
         clock=clock,
         resources_for=lambda config: _ONE_SLOT,
     )

@@ -1,7 +1,7 @@
 """Commands about trials, in the imperative: what the experiment wants done.
 
-The runner carries them out through its ports, in order. Each returns at once; the outcome is a later
-event.
+The runner carries them out through its ports, in order. Each returns at once; the outcome is a
+later event.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dasktune.trial.resources import PlacementGroupFactory
 
 __all__ = [
     "Action",
+    "AnyTrialAction",
     "ContinueTraining",
     "DeleteCheckpoint",
     "FinishTrial",
@@ -120,7 +121,8 @@ class DeleteCheckpoint:
     checkpoint: CheckpointRecord
 
 
-Action = (
+#: What moves a trial.
+AnyTrialAction = (
     StartTrial
     | RestoreTrial
     | ContinueTraining
@@ -130,5 +132,6 @@ Action = (
     | StopTrial
     | FinishTrial
     | GiveUp
-    | DeleteCheckpoint
 )
+
+Action = AnyTrialAction | DeleteCheckpoint

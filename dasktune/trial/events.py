@@ -1,8 +1,8 @@
-"""Facts about trials, in the past tense, as the executor and the runner tell them to the experiment.
+"""Facts about trials, in the past tense, as the executor and the runner tell the experiment.
 
-Every event carries `time`, in seconds of the runner's clock (epoch seconds on a real cluster, virtual
-seconds in a simulation), and, when it comes from a worker, the `incarnation` that it belongs to: the
-experiment ignores what an older incarnation still has to say.
+Every event carries `time`, in seconds of the runner's clock (epoch seconds on a real cluster,
+virtual seconds in a simulation), and, when it comes from a worker, the `incarnation` that it
+belongs to: the experiment ignores what an older incarnation still has to say.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dasktune.trial.checkpoint import CheckpointRecord
 from dasktune.trial.resources import PlacementGroupFactory
 
 __all__ = [
+    "AnyTrialEvent",
     "CheckpointCommitted",
     "ErrorInfo",
     "ExperimentEvent",
@@ -55,8 +56,8 @@ class TrialEvent:
     incarnation: int
     #: Seconds on the runner's clock.
     time: float
-    #: Position in the worker's stream of messages of this incarnation, from 1; 0 where the worker did
-    #: not say it itself.
+    #: Position in the worker's stream of messages of this incarnation, from 1; 0 where the worker
+    #: did not say it itself.
     seq: int = 0
 
 
@@ -72,8 +73,8 @@ class TrialStarted(TrialEvent):
 class ResultReported(TrialEvent):
     """The trial reported metrics.
 
-    `awaits` says that the worker stands at a milestone and will not go on before it is answered with
-    ``ContinueTraining``, ``PauseTrial`` or ``StopTrial`` for this `seq`.
+    `awaits` says that the worker stands at a milestone and will not go on before it is answered
+    with ``ContinueTraining``, ``SaveTrial``, ``PauseTrial`` or ``StopTrial``.
     """
 
     #: Flat or nested metrics with the auto-filled fields.
@@ -85,7 +86,7 @@ class ResultReported(TrialEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointCommitted(TrialEvent):
-    """A checkpoint was committed that does not travel with a result (saved on demand or at the end)."""
+    """A checkpoint was committed without a result: it was saved on demand or at the end."""
 
     checkpoint: CheckpointRecord
 
@@ -141,8 +142,8 @@ class ResourcesGranted:
 class Suggested:
     """The search algorithm was asked for a configuration and answered.
 
-    Exactly one of three answers: a configuration; None with ``finished=False`` (no slot now, ask again
-    later); None with ``finished=True`` (there will be no more).
+    Exactly one of three answers: a configuration; None with ``finished=False`` (no slot now, ask
+    again when a trial has ended); None with ``finished=True`` (there will be no more).
     """
 
     config: dict[str, Any] | None
@@ -178,7 +179,8 @@ class TrialStopRequested:
     time: float
 
 
-ExperimentEvent = (
+#: What an executor has to tell.
+AnyTrialEvent = (
     TrialStarted
     | ResultReported
     | CheckpointCommitted
@@ -188,9 +190,8 @@ ExperimentEvent = (
     | TrialFailed
     | TrialLost
     | StartFailed
-    | ResourcesGranted
-    | Suggested
-    | TimePassed
-    | StopRequested
-    | TrialStopRequested
+)
+
+ExperimentEvent = (
+    AnyTrialEvent | ResourcesGranted | Suggested | TimePassed | StopRequested | TrialStopRequested
 )

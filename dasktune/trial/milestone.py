@@ -16,8 +16,8 @@ __all__ = ["EVERY_RESULT", "Milestone", "reached"]
 class Milestone:
     """The first result with ``result[time_attr] >= value``.
 
-    A result that lacks `time_attr`, or has NaN there, is a milestone too: nobody can tell that it is
-    none.
+    A result that lacks `time_attr`, or has NaN there, is a milestone too: nobody can tell that it
+    is none.
     """
 
     time_attr: str

@@ -2,11 +2,11 @@
 
 The rules:
 
-1. A trial has exactly one status. Work in flight (starting, saving, stopping) is a status of its own,
-   never a flag beside the status.
+1. A trial has exactly one status. Work in flight (starting, saving, stopping) is a status of its
+   own, never a flag beside the status.
 2. A status changes only by a row of :data:`TRANSITIONS`. An absent pair is a bug in dasktune.
-3. Events (facts, past tense) and actions (commands, imperative) both move a trial: an action from the
-   moment that it is issued, because the worker obeys it some time later.
+3. Events (facts, past tense) and actions (commands, imperative) both move a trial: an action from
+   the moment that it is issued, because the worker obeys it some time later.
 4. Users see only :class:`PublicStatus`, Ray Tune's five words.
 5. ``TERMINATED`` and ``ERROR`` are final: nothing leads out of them.
 """
@@ -112,7 +112,7 @@ TRANSITIONS: dict[tuple[TrialStatus, type[TrialEvent] | type[TrialAction]], Tria
     (_S.PENDING, RestoreTrial): _S.RESTORING,
     (_S.PENDING, GiveUp): _S.ERROR,
     (_S.PENDING, FinishTrial): _S.TERMINATED,
-    # On its way to a worker. Results may overtake the news that it has started.
+    # On its way to a worker. Its messages come in order, so nothing overtakes this one.
     (_S.STARTING, TrialStarted): _S.RUNNING,
     (_S.RESTORING, TrialStarted): _S.RUNNING,
     # Running.
@@ -150,7 +150,8 @@ TRANSITIONS: dict[tuple[TrialStatus, type[TrialEvent] | type[TrialAction]], Tria
     # Its code failed while it was being stopped: the user must hear of it.
     (_S.STOPPING, TrialFailed): _S.ERROR,
 }
-# What may befall a trial at any time on a worker; whether it may try again is the experiment's to say.
+# What may befall a trial at any time on a worker; whether it may try again is the experiment's to
+# say.
 for _status in (_S.STARTING, _S.RESTORING, _S.RUNNING, _S.SAVING, _S.PAUSING):
     TRANSITIONS[_status, TrialFailed] = _S.PENDING
     TRANSITIONS[_status, StopTrial] = _S.STOPPING

@@ -57,7 +57,7 @@ class Trial:
     #: Charged worker losses since the trial last made progress.
     worker_losses: int = 0
     #: `progress` at the last loss.
-    progress_at_loss: int = -1
+    progress_at_loss: tuple[int, int] = (0, -1)
     errors: list[ErrorInfo] = field(default_factory=list, repr=False)
     #: Why it ended, was stopped or given up.
     reason: str = ""
@@ -94,12 +94,13 @@ class Trial:
         return self.checkpoints[-1] if self.checkpoints else None
 
     @property
-    def progress(self) -> int:
+    def progress(self) -> tuple[int, int]:
         """What a loss of the worker cannot take away; it only grows.
 
-        The number of committed checkpoints; without any, the highest ``training_iteration``.
+        The number of committed checkpoints and, as long as there are none, the highest
+        ``training_iteration``: any checkpoint is worth more than all that can be lost.
         """
-        return self.next_checkpoint or self.last_iteration
+        return self.next_checkpoint, 0 if self.next_checkpoint else self.last_iteration
 
     @property
     def error(self) -> ErrorInfo | None:

@@ -13,6 +13,10 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+#: Jumps back at which the interpreter looks for asynchronous exceptions; the first one would do.
+_CHECKS = 100
+
+
 class TrialInterrupted(BaseException):
     """Raised in user code to end it: the trial is paused, stopped or done.
 
@@ -20,18 +24,20 @@ class TrialInterrupted(BaseException):
     """
 
 
-def _set_async_exception(ident: int, exception: type[BaseException] | None) -> None:
-    """Let the thread `ident` raise `exception` at its next bytecode; None takes that back."""
-    target = ctypes.py_object(exception) if exception is not None else ctypes.c_void_p(None)
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), target)
+def _raise_in_thread(ident: int, exception: type[BaseException]) -> None:
+    """Let the thread `ident` raise `exception` at its next bytecode that looks for such things."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(exception))
 
 
 class Interrupter:
     """Runs user code and can interrupt it from another thread.
 
     An asynchronous exception that strikes while a lock is taken or a message is sent would leave
-    both broken. So it is set only while user code runs (`armed`), and taken back, under the same
-    lock, before anything else runs: what is set cannot strike outside.
+    both broken. So it is set only while user code runs (`armed`). One that has been set and has not
+    struck yet when user code is left is caught on the threshold.
+
+    It is not taken back by ``PyThreadState_SetAsyncExc(ident, NULL)``: CPython 3.11 then believes
+    for ever that one is pending, which hangs threads that are traced (a debugger, coverage).
     """
 
     def __init__(self) -> None:
@@ -50,12 +56,12 @@ class Interrupter:
             self._enter()
             return function(*args, **kwargs)
         finally:
-            # The exception may strike between the end of user code and the lock.
+            # The exception may strike before the first line of _leave, too.
             while self._armed:
                 try:
                     self._leave()
                 except TrialInterrupted:
-                    continue
+                    self._pending = True
 
     def shield(self) -> None:
         """User code has called us: do not interrupt before :meth:`unshield`."""
@@ -76,7 +82,7 @@ class Interrupter:
         with self._lock:
             if self._armed:
                 self._set = True
-                _set_async_exception(self._ident, TrialInterrupted)
+                _raise_in_thread(self._ident, TrialInterrupted)
             else:
                 self._pending = True
 
@@ -93,8 +99,12 @@ class Interrupter:
             raise TrialInterrupted
 
     def _leave(self) -> None:
-        with self._lock:
-            if self._set:
-                _set_async_exception(self._ident, None)
-                self._set = False
-            self._armed = False
+        try:
+            with self._lock:
+                self._armed, was_set, self._set = False, self._set, False
+            if was_set:
+                # Either it has struck in user code, or it strikes in the first rounds of this loop.
+                for _ in range(_CHECKS):
+                    pass
+        except TrialInterrupted:
+            self._pending = True

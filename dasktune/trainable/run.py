@@ -103,7 +103,7 @@ class TrialRun:
         return not self._thread.is_alive()
 
     def collect(self, ack: int, have: int) -> list[tuple[int, bytes]]:
-        """Return number and pickle of the messages after number `have`, and forget those up to `ack` for good."""
+        """Return number and pickle of what comes after `have`; forget what `ack` covers."""
         return self._outbox.collect(ack, have)
 
     def answer(self, answer: Answer) -> None:

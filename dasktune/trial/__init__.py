@@ -1,0 +1,1 @@
+"""What a trial is: its status, what can happen to it, what can be done with it."""

@@ -52,7 +52,7 @@ def lookup(result: Mapping[str, Any], name: str) -> Any:
 
 
 def number(value: object) -> float | None:
-    """Return `value` as a float, or None if it is no number; a bool and a numpy scalar are numbers."""
+    """Return `value` as a float, None if it is no number; bools and numpy scalars are numbers."""
     if isinstance(value, Real):
         return float(value)
     item = getattr(value, "item", None)

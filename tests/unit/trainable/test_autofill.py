@@ -66,7 +66,7 @@ def test_totals_count_on_after_a_restore_and_the_rest_begins_anew(fill):
 
 @pytest.mark.parametrize("iteration", [1.5, True, "3", None])
 def test_an_iteration_must_be_an_int(fill, iteration):
-    with pytest.raises(ConfigError, match="training_iteration.* must be an int"):
+    with pytest.raises(ConfigError, match=r"training_iteration.* must be an int"):
         fill({"training_iteration": iteration}, 0.0)
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import pickle
 import threading
@@ -325,10 +326,8 @@ def test_a_stopped_generator_is_closed_at_once():
 def test_a_generator_that_will_not_close_fails():
     def train(config):
         while True:
-            try:
+            with contextlib.suppress(GeneratorExit):
                 yield 1.0
-            except GeneratorExit:
-                pass
 
     driver = Driver(train, milestones=EVERY_RESULT)
     driver.awaiting()
@@ -635,3 +634,11 @@ def test_a_message_is_seen_only_with_its_number():
     assert driver.run.collect(ack=waiting.seq, have=0) == []
     driver.run.stop("")
     assert isinstance(driver.end(), Stopped)
+
+
+def test_a_result_without_a_metric_that_decides_fails_the_trial():
+    driver = Driver(lambda config: report({"los": 0.5}), required_metrics=("eval/loss",))
+    failed = driver.end()
+    assert isinstance(failed, Failed)
+    assert "metrics must hold 'eval/loss' in every result" in failed.error.message
+    assert driver.results == []

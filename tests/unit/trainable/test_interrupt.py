@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import contextlib
 import threading
 
 import pytest
 
+from dasktune.trainable import interrupt as module
 from dasktune.trainable.interrupt import Interrupter, TrialInterrupted
 
 
@@ -100,20 +102,51 @@ def test_an_interrupt_that_was_settled_is_forgotten():
     assert interrupter.call(lambda x: x, 2) == 2
 
 
-def test_an_interrupt_that_did_not_strike_in_user_code_does_not_strike_outside():
+def interrupt_oneself(interrupter):
+    """Set the exception so that it strikes before the next jump back or call ends."""
+    with interrupter._lock:
+        interrupter._set = True
+    module._raise_in_thread(interrupter._ident, TrialInterrupted)
+
+
+def test_what_has_not_struck_in_user_code_is_caught_on_the_threshold(monkeypatch):
     interrupter = Interrupter()
+    real = interrupter._lock
 
-    def interrupts_itself_and_is_shielded():
-        with interrupter._lock:
-            interrupter._set = True  # as if it had been set and not struck yet
-        interrupter.shield()
-        interrupter.unshield()
-        return "went on"
+    class StrikesWhenReleased:
+        def __enter__(self):
+            return real.__enter__()
 
-    assert interrupter.call(interrupts_itself_and_is_shielded) == "went on"
+        def __exit__(self, *args):
+            real.__exit__(*args)
+            if args[0] is None and not interrupter._armed and strikes:
+                raise strikes.pop()
+
+    strikes = [TrialInterrupted]
+    interrupter._lock = StrikesWhenReleased()
+    assert interrupter.call(lambda: 3) == 3
+    assert not strikes
+    assert not interrupter._armed
+    with pytest.raises(TrialInterrupted):
+        interrupter.call(lambda: 4)
 
 
-def test_a_strike_between_user_code_and_the_lock_ends_nothing_else(monkeypatch):
+def test_an_interrupt_in_the_last_moment_of_user_code_ends_the_next_call():
+    interrupter, outcome = Interrupter(), []
+
+    def user_code():
+        try:
+            interrupt_oneself(interrupter)
+        finally:
+            outcome.append("left")
+
+    with pytest.raises(TrialInterrupted):
+        interrupter.call(user_code)
+    assert outcome == ["left"]
+    assert interrupter.call(lambda: 5) == 5
+
+
+def test_a_strike_before_the_threshold_ends_nothing_else(monkeypatch):
     interrupter = Interrupter()
     real, strikes = interrupter._leave, [TrialInterrupted]
 
@@ -125,6 +158,22 @@ def test_a_strike_between_user_code_and_the_lock_ends_nothing_else(monkeypatch):
     monkeypatch.setattr(interrupter, "_leave", leave)
     assert interrupter.call(lambda: 3) == 3
     assert not interrupter._armed
+    with pytest.raises(TrialInterrupted):
+        interrupter.call(lambda: 4)
+
+
+def test_an_interrupt_that_user_code_has_swallowed_does_not_strike_again():
+    interrupter = Interrupter()
+
+    def user_code():
+        with contextlib.suppress(TrialInterrupted):
+            interrupt_oneself(interrupter)
+        interrupter.shield()
+        interrupter.unshield()
+        return "went on"
+
+    assert interrupter.call(user_code) == "went on"
+    assert interrupter.call(lambda: 6) == 6
 
 
 def test_the_shield_of_another_thread_changes_nothing():

@@ -208,7 +208,7 @@ class Experiment:
                 self._end_a_standstill(event.time)
             case StopRequested():
                 self._stop_everything(event.reason, event.time)
-            case TrialStopRequested():
+            case TrialStopRequested():  # pragma: no branch - these are all
                 self._stop(self.roster.trials[event.trial_id], event.reason, event.time)
 
     def _on_trial_event(self, trial: Trial, event: AnyTrialEvent) -> None:
@@ -226,7 +226,7 @@ class Experiment:
                 self._on_failed(trial, event)
             case TrialLost():
                 self._on_lost(trial, event)
-            case TrialEnded() | TrialStopped() | TrialPaused() | StartFailed():
+            case TrialEnded() | TrialStopped() | TrialPaused() | StartFailed():  # pragma: no branch
                 pass
         if trial.status.is_final:
             self._conclude(trial, event.time, was_active=True)
@@ -314,7 +314,7 @@ class Experiment:
                             reason=decision.reason,
                         )
                     )
-                case Stop():
+                case Stop():  # pragma: no branch - these are all
                     self._stop(trial, decision.reason, now)
 
     def _go_on(self, trial: Trial, *, save: bool) -> None:
@@ -342,7 +342,7 @@ class Experiment:
                 case Unpause():
                     if other.status is TrialStatus.PAUSED:
                         self._unpause(other)
-                case StopOther():
+                case StopOther():  # pragma: no branch - these are all
                     self._stop(other, command.reason, now)
 
     # Starts and ends

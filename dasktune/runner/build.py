@@ -20,7 +20,7 @@ from dasktune.search import (
 from dasktune.search.searcher import SearchSpec
 from dasktune.stopper import CombinedStopper, CriteriaStopper, Stopper, TimeoutStopper, as_stopper
 
-__all__ = ["build_experiment"]
+__all__ = ["build_experiment", "first_config"]
 
 
 def build_experiment(
@@ -74,8 +74,38 @@ def build_experiment(
     )
 
 
+def first_config(experiment: Experiment) -> dict[str, Any] | None:
+    """Return the first trial's configuration, if asking for it leaves no trace.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        One that has not begun.
+
+    Returns
+    -------
+    dict or None
+        None if a searcher must be asked, which might learn from the question, or write it down.
+
+    Raises
+    ------
+    ConfigError
+        If the values of the space cannot be resolved, or a function in it raises.
+    """
+    search = experiment.search
+    if not isinstance(search, BasicVariantGenerator):
+        return None
+    before = search.state_dict()
+    config = search.next_trial(experiment.next_trial_id).config
+    search.load_state_dict(before)
+    return config
+
+
 def _seed_sequence(seed: int | SeedSequence | None) -> SeedSequence:
-    return seed if isinstance(seed, SeedSequence) else SeedSequence(seed)
+    if not isinstance(seed, SeedSequence):
+        return SeedSequence(seed)
+    # A sequence counts the children that it spawned: one that is used twice must give the same.
+    return SeedSequence(seed.entropy, spawn_key=seed.spawn_key, pool_size=seed.pool_size)
 
 
 def _scheduler(given: object) -> TrialScheduler:

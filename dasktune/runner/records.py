@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from dasktune.trial.actions import Action, RestoreTrial, StartTrial
@@ -68,14 +68,15 @@ def _fields(value: object) -> tuple[str, ...]:
 
 
 def _plain(value: Any) -> Any:
-    match value:
-        case ErrorInfo():
-            return {"message": value.message, "traceback": value.traceback}
-        case Milestone():
-            return [value.time_attr, value.value]
-        case tuple():
-            return [_plain(item) for item in value]
-        case PlacementGroupFactory() | CheckpointRecord():
-            return value.to_json()
-        case _:
-            return value
+    convert = _CONVERTERS.get(type(value))
+    return value if convert is None else convert(value)
+
+
+#: How our own values are written; looked up by the exact type, as most values are none of these.
+_CONVERTERS: dict[type, Callable[[Any], Any]] = {
+    ErrorInfo: lambda error: {"message": error.message, "traceback": error.traceback},
+    Milestone: lambda milestone: [milestone.time_attr, milestone.value],
+    PlacementGroupFactory: PlacementGroupFactory.to_json,
+    CheckpointRecord: CheckpointRecord.to_json,
+    tuple: lambda items: [_plain(item) for item in items],
+}

@@ -191,7 +191,7 @@ class TrialRunner:
                 executor.stop_trial(action)
             case DeleteCheckpoint():
                 self._store.delete_checkpoint(action.checkpoint)
-            case UnpauseTrial() | FinishTrial() | GiveUp():
+            case UnpauseTrial() | FinishTrial() | GiveUp():  # pragma: no branch - these are all
                 pass  # Changes of status, which the experiment has made itself.
 
     def _settle(self, *, force: bool = False) -> None:

@@ -10,7 +10,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from itertools import count
 from math import isfinite
-from typing import Any
+from typing import Any, Final
 
 from dasktune.errors import check
 from dasktune.testing.clock import ManualClock
@@ -43,6 +43,9 @@ __all__ = ["SimulatedTrialExecutor", "SimulatedTrainable"]
 #: ``fn(config)`` or ``fn(config, checkpoint)`` yields ``(metrics, seconds)`` or
 #: ``(metrics, seconds, checkpoint)``.
 SimulatedTrainable = Callable[..., Generator[tuple[Any, ...], None, None]]
+
+_SHAPE: Final = "(metrics, seconds) or (metrics, seconds, checkpoint)"
+_HINT: Final = f"Yield {_SHAPE}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,12 +241,11 @@ class SimulatedTrialExecutor:
 
     def _checked(self, step: Any) -> _Step:
         """Return a step, or raise what the trial fails with."""
-        rule = "(metrics, seconds) or (metrics, seconds, checkpoint)"
         shaped = isinstance(step, tuple) and len(step) in (2, 3)
-        check(shaped, "what a simulated trainable yields", rule, step)
+        check(shaped, "what a simulated trainable yields", _SHAPE, step)
         metrics, seconds, checkpoint = (*step, None)[:3]
-        check(isinstance(metrics, Mapping), "metrics", "a dict", metrics, f"Yield {rule}.")
-        check(_is_time(seconds), "seconds", "a number, at least 0", seconds, f"Yield {rule}.")
+        check(isinstance(metrics, Mapping), "metrics", "a dict", metrics, _HINT)
+        check(_is_time(seconds), "seconds", "a number, at least 0", seconds, _HINT)
         check(
             checkpoint is None or self._takes_checkpoint,
             "checkpoint",

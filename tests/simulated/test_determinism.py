@@ -1,0 +1,82 @@
+"""The same seed gives the same journal, to the byte."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
+from dasktune.schedulers import ASHAScheduler
+from dasktune.space import choice, grid_search, loguniform
+from dasktune.testing import MemoryStore, simulate
+
+LOSE = {70.0: 1, 200.0: 4, 201.0: 0, 330.0: 2}
+
+
+def curve(config: dict[str, Any], checkpoint: Any) -> Any:
+    for epoch in range(checkpoint or 0, 9):
+        if config["lr"] > 0.9 and epoch == 4:
+            raise ValueError("diverged")
+        loss = config["depth"] * config["lr"] / (epoch + 1)
+        yield {"loss": loss, "eval": {"names": {"b", "a", "c"}}}, 30.0 + epoch, epoch + 1
+
+
+def journal(seed: int, scheduler: str = "asha") -> bytes:
+    """Run an experiment with losses, failures, retention and a scheduler that stops trials."""
+    store = MemoryStore()
+    asha = ASHAScheduler(max_t=9, reduction_factor=3, brackets=2)
+    simulate(
+        curve,
+        param_space={
+            "lr": loguniform(1e-3, 1.0),
+            "depth": grid_search([1, 2]),
+            "layer": choice(["a", "b", "c"]),
+        },
+        tune_config=TuneConfig(
+            metric="loss",
+            mode="min",
+            num_samples=12,
+            seed=seed,
+            scheduler=asha if scheduler == "asha" else scheduler,
+        ),
+        run_config=RunConfig(
+            checkpoint_config=CheckpointConfig(num_to_keep=1, checkpoint_score_attribute="loss"),
+            failure_config=FailureConfig(max_failures=1),
+        ),
+        slots=4,
+        start_overhead=1.5,
+        lose=LOSE,
+        store=store,
+    )
+    return store.journal
+
+
+@pytest.mark.parametrize("scheduler", ["asha", "fifo"])
+def test_one_seed_gives_one_journal(scheduler: str):
+    assert journal(7, scheduler) == journal(7, scheduler)
+
+
+def test_another_seed_gives_another_journal():
+    assert journal(7) != journal(8)
+
+
+def test_the_journal_does_not_depend_on_how_strings_are_hashed():
+    here = hashlib.sha256(journal(7)).hexdigest()
+    for hash_seed in ("0", "1"):
+        told = subprocess.run(
+            [sys.executable, __file__],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert told.stdout.strip() == here
+
+
+if __name__ == "__main__":
+    print(hashlib.sha256(journal(7)).hexdigest())

@@ -1,0 +1,262 @@
+"""Failures of user code, lost workers, and what they cost."""
+
+from __future__ import annotations
+
+import pytest
+from experiment_kit import Lab, bring, kinds
+
+from dasktune.trial.events import StartFailed, TrialEnded, TrialLost, TrialStarted, TrialStopped
+from dasktune.trial.status import TrialStatus
+
+LOSES_ITS_PLACE = (
+    TrialStatus.STARTING,
+    TrialStatus.RESTORING,
+    TrialStatus.RUNNING,
+    TrialStatus.SAVING,
+)
+
+
+@pytest.mark.parametrize("status", LOSES_ITS_PLACE)
+def test_a_trial_that_loses_its_worker_waits_for_the_next_place(status: TrialStatus):
+    lab = Lab()
+    other = lab.add()
+    trial = bring(lab, status)
+    assert lab.lose(trial) == []
+    assert trial.status is TrialStatus.PENDING
+    assert lab.experiment.next_trial() is trial
+    assert other.status is TrialStatus.PENDING
+    assert lab.scheduler.ends(trial) == []
+
+
+def test_a_pausing_trial_that_loses_its_worker_is_paused():
+    lab = Lab()
+    trial = bring(lab, TrialStatus.PAUSING)
+    lab.lose(trial)
+    assert trial.status is TrialStatus.PAUSED
+
+
+def test_a_stopping_trial_that_loses_its_worker_has_ended():
+    lab = Lab()
+    trial = bring(lab, TrialStatus.STOPPING)
+    lab.lose(trial)
+    assert (trial.status, trial.reason) == (TrialStatus.TERMINATED, "bad")
+    assert lab.told_once(trial, "complete")
+
+
+def test_a_loss_that_is_told_twice_counts_once():
+    lab = Lab(max_worker_losses=1)
+    trial = lab.running()
+    event = lab.event(trial, TrialLost, reason="gone")
+    lab.handle(event)
+    assert lab.handle(event) == []
+    assert trial.worker_losses == 1
+
+
+def test_a_trial_is_given_up_after_too_many_losses_without_progress():
+    lab = Lab(max_worker_losses=2)
+    trial = lab.running()
+    for _ in range(2):
+        lab.lose(trial)
+        lab.start(trial)
+    (action,) = lab.lose(trial)
+    assert kinds([action]) == ["GiveUp"]
+    assert trial.status is TrialStatus.ERROR
+    assert trial.reason == action.reason
+    assert "lost its worker 3 times" in trial.reason
+    assert "worker w left the cluster" in trial.reason
+    assert lab.told_once(trial, "error")
+
+
+def test_no_loss_at_all_may_be_allowed():
+    lab = Lab(max_worker_losses=0)
+    trial = lab.running()
+    assert kinds(lab.lose(trial)) == ["GiveUp"]
+
+
+def test_a_retiring_workers_loss_is_not_charged():
+    lab = Lab(max_worker_losses=0)
+    trial = lab.running()
+    for _ in range(5):
+        assert lab.lose(trial, charged=False) == []
+        lab.start(trial)
+    assert trial.worker_losses == 0
+
+
+def test_new_iterations_between_losses_are_progress_if_there_are_no_checkpoints():
+    lab = Lab(max_worker_losses=1)
+    trial = lab.running()
+    for iteration in range(1, 6):
+        lab.result(trial, iteration)
+        assert lab.lose(trial) == []
+        lab.start(trial)
+    assert trial.worker_losses == 1
+
+
+def test_recomputed_iterations_are_no_progress():
+    lab = Lab(max_worker_losses=1)
+    trial = lab.running()
+    lab.result(trial, 1)
+    lab.lose(trial)
+    lab.start(trial)
+    lab.result(trial, 1)
+    assert kinds(lab.lose(trial)) == ["GiveUp"]
+
+
+def test_iterations_beyond_the_newest_checkpoint_are_no_progress():
+    lab = Lab(max_worker_losses=1)
+    trial = lab.running()
+    lab.result(trial, 1, checkpoint=0)
+    lab.lose(trial)
+    lab.start(trial)
+    lab.result(trial, 2)
+    assert kinds(lab.lose(trial)) == ["GiveUp"]
+
+
+def test_the_first_checkpoint_is_progress_whatever_was_reached_before():
+    lab = Lab(max_worker_losses=1)
+    trial = lab.running()
+    lab.result(trial, 9)
+    lab.lose(trial)
+    lab.start(trial)
+    lab.result(trial, 3, checkpoint=0)
+    assert lab.lose(trial) == []
+    assert trial.worker_losses == 1
+
+
+@pytest.mark.parametrize("max_failures", [0, 2])
+def test_code_may_fail_so_often_and_then_the_trial_is_given_up(max_failures: int):
+    lab = Lab(max_failures=max_failures)
+    trial = lab.running()
+    for _ in range(max_failures):
+        assert lab.fail(trial) == []
+        assert trial.status is TrialStatus.PENDING
+        lab.start(trial)
+    assert kinds(lab.fail(trial)) == ["GiveUp"]
+    assert (trial.status, trial.reason) == (TrialStatus.ERROR, "ValueError: no such loss")
+    assert trial.failures == len(trial.errors) == max_failures + 1
+    assert lab.told_once(trial, "error")
+    assert lab.search.ends == [(trial.trial_id, None, True)]
+
+
+def test_code_may_fail_for_ever():
+    lab = Lab(max_failures=-1)
+    trial = lab.running()
+    for _ in range(50):
+        lab.fail(trial)
+        lab.start(trial)
+    assert trial.failures == 50
+
+
+def test_failures_count_over_the_whole_life_whatever_progress_there_is():
+    lab = Lab(max_failures=1)
+    trial = lab.running()
+    lab.fail(trial)
+    lab.start(trial)
+    lab.result(trial, 1, checkpoint=0)
+    assert kinds(lab.fail(trial)) == ["GiveUp"]
+
+
+def test_a_failure_that_was_got_over_is_no_reason_for_the_end():
+    lab = Lab(max_failures=1)
+    trial = lab.running()
+    lab.fail(trial)
+    lab.start(trial)
+    lab.tell(trial, TrialEnded)
+    assert (trial.status, trial.reason) == (TrialStatus.TERMINATED, "")
+    assert trial.error is not None
+
+
+def test_losses_and_failures_are_counted_apart():
+    lab = Lab(max_failures=1, max_worker_losses=1)
+    trial = lab.running()
+    assert lab.lose(trial) == []
+    lab.start(trial)
+    assert lab.fail(trial) == []
+    assert (trial.failures, trial.worker_losses) == (1, 1)
+
+
+@pytest.mark.parametrize("status", [*LOSES_ITS_PLACE, TrialStatus.PAUSING])
+def test_code_may_fail_in_every_active_status_and_is_tried_again(status: TrialStatus):
+    lab = Lab(max_failures=1)
+    trial = bring(lab, status)
+    lab.fail(trial)
+    assert trial.status is TrialStatus.PENDING
+
+
+def test_code_that_fails_while_it_is_stopped_makes_the_trial_fail_at_once():
+    lab = Lab(max_failures=5)
+    trial = bring(lab, TrialStatus.STOPPING)
+    assert lab.fail(trial, "OSError: disk full") == []
+    assert (trial.status, trial.reason) == (TrialStatus.ERROR, "OSError: disk full")
+    assert lab.told_once(trial, "error")
+
+
+@pytest.mark.parametrize("status", [TrialStatus.STARTING, TrialStatus.RESTORING])
+def test_a_failed_start_costs_nothing(status: TrialStatus):
+    lab = Lab(max_worker_losses=0, max_failures=0) if status == "starting" else Lab()
+    trial = bring(lab, status)
+    losses = trial.worker_losses
+    lab.tell(trial, StartFailed, reason="no room any more")
+    assert trial.status is TrialStatus.PENDING
+    assert trial.worker_losses == losses
+
+
+def test_a_start_that_fails_while_it_is_stopped_has_ended():
+    lab = Lab()
+    trial = bring(lab, TrialStatus.STARTING)
+    lab.stop()
+    lab.tell(trial, StartFailed, reason="no room any more")
+    assert lab.told_once(trial, "complete")
+
+
+def test_each_start_is_another_incarnation_and_only_the_first_has_a_date():
+    lab = Lab()
+    trial = lab.running()
+    began = trial.started_at
+    lab.lose(trial)
+    lab.grant(trial)
+    lab.tell(trial, TrialStarted, worker="v")
+    assert (trial.incarnation, trial.worker, trial.started_at) == (2, "v", began)
+
+
+@pytest.mark.parametrize("fail_fast", [True, "raise"])
+def test_the_first_failure_may_end_everything(fail_fast):
+    lab = Lab(fail_fast=fail_fast)
+    bad, good, waiting = lab.running(), lab.running(), lab.add()
+    assert kinds(lab.fail(bad)) == ["GiveUp", "StopTrial", "FinishTrial"]
+    assert lab.experiment.first_error is bad
+    assert lab.experiment.stop_reason == f"trial {bad.trial_id} failed"
+    assert waiting.status is TrialStatus.TERMINATED
+    assert not lab.experiment.finished
+    lab.tell(good, TrialStopped)
+    assert lab.experiment.finished
+    assert all(
+        lab.told_once(trial, how)
+        for trial, how in ((bad, "error"), (good, "complete"), (waiting, "remove"))
+    )
+
+
+def test_the_first_failure_is_the_one_that_ended_everything():
+    lab = Lab(fail_fast=True)
+    first, second = lab.running(), lab.running()
+    lab.fail(first)
+    lab.fail(second)
+    assert second.status is TrialStatus.ERROR
+    assert lab.experiment.first_error is first
+
+
+def test_a_failure_after_the_users_stop_did_not_end_everything():
+    lab = Lab(fail_fast=True)
+    trial = lab.running()
+    lab.stop("enough")
+    lab.fail(trial)
+    assert lab.experiment.first_error is None
+    assert lab.experiment.stop_reason == "enough"
+
+
+def test_without_fail_fast_the_others_go_on():
+    lab = Lab()
+    bad, good = lab.running(), lab.running()
+    lab.fail(bad)
+    assert good.status is TrialStatus.RUNNING
+    assert lab.experiment.first_error is None

@@ -1,0 +1,280 @@
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+import pytest
+from runner_kit import FAIL, REPORT, SAVE, Bench
+
+from dasktune.config import CheckpointConfig, FailureConfig, RunConfig
+from dasktune.runner import SystemClock
+from dasktune.schedulers import FIFOScheduler
+from dasktune.schedulers.decision import Continue, Pause
+from dasktune.trial.events import TrialLost, TrialStarted
+from dasktune.trial.status import TrialStatus
+
+
+class Watcher:
+    """Writes down what it sees; raises, or does something, at one kind of event."""
+
+    def __init__(self, at: str = "", do: Any = None) -> None:
+        self.at = at
+        self.do = do
+        self.seen: list[str] = []
+        self.ends = 0
+
+    def on_event(self, event: Any, actions: Any, experiment: Any) -> None:
+        self.seen.append(type(event).__name__)
+        if type(event).__name__ == self.at:
+            self.do()
+
+    def on_end(self, experiment: Any) -> None:
+        self.ends += 1
+
+
+def fail() -> None:
+    raise RuntimeError("no space for logs")
+
+
+class Deciding(FIFOScheduler):
+    def __init__(self, *decisions: Any) -> None:
+        self.decisions = list(decisions)
+
+    def on_trial_result(self, trial: Any, result: Any) -> Any:
+        return self.decisions.pop(0) if self.decisions else Continue()
+
+
+def test_a_trial_runs_from_suggestion_to_end():
+    bench = Bench().run()
+    assert bench.events == [
+        "Suggested",
+        "Suggested",
+        "ResourcesGranted",
+        "TrialStarted",
+        "ResultReported",
+        "ResultReported",
+        "TrialEnded",
+    ]
+    (trial,) = bench.experiment.trials.values()
+    assert trial.status is TrialStatus.TERMINATED
+    assert [row["training_iteration"] for row in trial.history] == [1, 2]
+    assert bench.store.params == {trial.trial_id: {"x": 7}}
+    assert not bench.runner.interrupted
+
+
+def test_as_many_trials_start_as_there_is_room_for():
+    bench = Bench(num_samples=3, places=2).run()
+    starts = [i for i, name in enumerate(bench.events) if name == "ResourcesGranted"]
+    ends = [i for i, name in enumerate(bench.events) if name == "TrialEnded"]
+    assert starts[1] < ends[0] < starts[2]
+    assert len(ends) == 3
+
+
+def test_the_executor_is_asked_for_events_for_one_poll_interval():
+    assert set(Bench().run().executor.timeouts) == {0.25}
+
+
+# The journal comes first
+
+
+def test_messages_are_acknowledged_only_when_the_journal_is_safe():
+    bench = Bench(lag=2)
+    bench.runner.step()
+    while not bench.experiment.finished:
+        said = len(bench.journal)
+        bench.runner.step()
+        assert len(bench.executor.acknowledged()) <= max(0, said - 2)
+    assert bench.executor.acknowledged() == [1, 2]
+
+
+def test_what_was_not_safe_yet_is_acknowledged_at_the_end():
+    bench = Bench(lag=1000).run()
+    assert bench.executor.acknowledged() == [1, 2, 3, 4]
+    assert bench.store.calls[-2:] == ["commit, forced", "close"]
+    calls = [call[0] for call in bench.executor.calls]
+    assert calls.index("acknowledge") > calls.index("close")
+
+
+def test_messages_are_acknowledged_with_their_incarnation():
+    bench = Bench(
+        script=(REPORT, FAIL), run_config=RunConfig(failure_config=FailureConfig(max_failures=1))
+    ).run()
+    told = [call[2:] for call in bench.executor.calls if call[0] == "acknowledge"]
+    assert told == [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (2, 3)]
+
+
+def test_a_store_that_breaks_ends_the_run_and_everything_is_closed():
+    bench = Bench()
+
+    def broken(force: bool = False) -> int:
+        raise OSError("disk full")
+
+    bench.store.commit = broken  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="disk full"):
+        bench.run()
+    assert bench.executor.closed
+    assert bench.store.calls == ["close"]
+
+
+def test_an_executor_that_cannot_close_costs_no_record():
+    watcher = Watcher()
+    bench = Bench(lag=1000, observers=[watcher])
+
+    def broken() -> None:
+        raise OSError("no cluster")
+
+    bench.executor.close = broken  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="no cluster"):
+        bench.run()
+    assert bench.store.calls[-2:] == ["commit, forced", "close"]
+    assert watcher.ends == 1
+
+
+# What is decided is carried out
+
+
+def test_each_decision_reaches_the_executor():
+    scheduler = Deciding(Continue(save=True), Pause("others first"))
+    bench = Bench(script=(SAVE, SAVE, REPORT), scheduler=scheduler).run()
+    did = [call[0] for call in bench.executor.calls if call[0] != "acknowledge"]
+    assert did == ["start", "save", "pause", "restore", "continue", "close"]
+    (trial,) = bench.experiment.trials.values()
+    assert [row["training_iteration"] for row in trial.history] == [1, 2, 3]
+
+
+def test_expired_checkpoints_are_deleted_by_the_store():
+    kept = RunConfig(checkpoint_config=CheckpointConfig(num_to_keep=1))
+    bench = Bench(script=(SAVE, SAVE, SAVE), run_config=kept).run()
+    assert [record.index for record in bench.store.deleted] == [0, 1]
+
+
+def test_a_failure_is_written_where_a_person_can_read_it():
+    bench = Bench(script=(FAIL,)).run()
+    (trial,) = bench.experiment.trials.values()
+    assert bench.store.errors == {trial.trial_id: ["Traceback: bad"]}
+    assert trial.status is TrialStatus.ERROR
+
+
+def test_a_lost_worker_is_warned_of(caplog):
+    bench = Bench()
+    bench.runner.step()
+    (trial,) = bench.experiment.trials.values()
+    bench.executor.events.clear()
+    lost = TrialLost(trial_id=trial.trial_id, incarnation=1, time=1.0, reason="it left")
+    bench.executor.events.append(lost)
+    bench.executor.runs.clear()
+    with caplog.at_level(logging.WARNING):
+        bench.run()
+    assert caplog.messages == [f"trial {trial.trial_id} lost its worker: it left"]
+    assert [call[0] for call in bench.executor.calls].count("start") == 2
+
+
+def test_a_search_that_waits_is_not_asked_at_every_turn():
+    bench = Bench(num_samples=2, places=2, max_concurrent_trials=1).run()
+    assert bench.events.count("Suggested") == 4
+    assert bench.events.count("TrialEnded") == 2
+
+
+# Observers
+
+
+def test_observers_see_every_event_in_order_and_the_end():
+    watcher = Watcher()
+    bench = Bench(observers=[watcher]).run()
+    assert [name for name in watcher.seen if name != "TimePassed"] == bench.events
+    assert watcher.seen[0] == "TimePassed"
+    assert watcher.ends == 1
+
+
+def test_an_observer_that_raises_is_logged_and_not_called_again(caplog):
+    broken, sound = Watcher("ResultReported", fail), Watcher()
+    bench = Bench(observers=[broken, sound]).run()
+    assert bench.experiment.finished
+    assert broken.seen[-1] == "ResultReported"
+    assert (broken.ends, sound.ends) == (0, 1)
+    assert sound.seen.count("ResultReported") == 2
+    (record,) = caplog.records
+    assert "is not called again" in record.message
+    assert "no space for logs" in caplog.text
+
+
+def test_an_observer_may_raise_at_the_end(caplog):
+    watcher = Watcher()
+    watcher.on_end = lambda experiment: fail()  # type: ignore[method-assign]
+    bench = Bench(observers=[watcher]).run()
+    assert bench.store.calls[-1] == "close"
+    assert "is not called again" in caplog.text
+
+
+# How it ends early
+
+
+def test_an_interrupt_leaves_trials_as_they_are_and_closes_everything():
+    watcher = Watcher("ResultReported")
+    bench = Bench(observers=[watcher], num_samples=2)
+    watcher.do = bench.runner.interrupt
+    bench.run()
+    assert bench.runner.interrupted
+    assert bench.executor.closed
+    assert bench.store.calls[-2:] == ["commit, forced", "close"]
+    assert [trial.status for trial in bench.experiment.trials.values()] == [
+        TrialStatus.RUNNING,
+        TrialStatus.PENDING,
+    ]
+    assert bench.journal[-1]["status"] == "RUNNING"
+    assert watcher.ends == 1
+
+
+def test_a_stop_ends_every_trial_and_the_journal_says_why():
+    watcher = Watcher("ResultReported")
+    bench = Bench(observers=[watcher], num_samples=2)
+    watcher.do = lambda: bench.runner.stop("enough")
+    bench.run()
+    assert not bench.runner.interrupted
+    assert {trial.status for trial in bench.experiment.trials.values()} == {TrialStatus.TERMINATED}
+    stop = next(record for record in bench.journal if record["event"] == "StopRequested")
+    assert stop["reason"] == "enough"
+    assert [action["do"] for action in stop["actions"]] == ["StopTrial", "FinishTrial"]
+
+
+def test_an_exception_from_the_search_closes_everything():
+    bench = Bench()
+
+    def broken(trial_id: str) -> Any:
+        raise ValueError("no model")
+
+    bench.experiment.search.next_trial = broken  # type: ignore[method-assign]
+    with pytest.raises(ValueError, match="no model"):
+        bench.run()
+    assert bench.executor.closed
+    assert bench.store.calls[-1] == "close"
+
+
+def test_a_time_budget_ends_everything_although_nothing_happens():
+    bench = Bench(time_budget_s=10)
+
+    def silent(action: Any) -> None:
+        bench.executor.runs[action.trial_id] = [action.incarnation, 0, 0, 0]
+        bench.executor._tell(action.trial_id, TrialStarted, worker="w")
+
+    bench.executor.start_trial = silent  # type: ignore[method-assign]
+    bench.run()
+    assert bench.experiment.stop_reason == "the time budget of 10 s is used up"
+    assert 10 <= bench.clock.now() < 12
+    assert bench.events[-2:] == ["TimePassed", "TrialStopped"]
+
+
+def test_time_that_changes_nothing_is_not_worth_a_record():
+    bench = Bench()
+    bench.executor.places = 0
+    for _ in range(5):
+        bench.runner.step()
+    assert bench.events == ["Suggested", "Suggested"]
+
+
+def test_the_system_clock_tells_epoch_seconds_and_never_goes_back():
+    clock = SystemClock()
+    first, second = clock.now(), clock.now()
+    assert first <= second
+    assert abs(first - time.time()) < 60

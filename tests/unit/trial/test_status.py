@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import pickle
+from typing import Any, get_args
+
+import pytest
+
+from dasktune.errors import InvalidTransition
+from dasktune.experiment import Roster
+from dasktune.trial.actions import (
+    Action,
+    AnyTrialAction,
+    FinishTrial,
+    GiveUp,
+    StopTrial,
+    TrialAction,
+    UnpauseTrial,
+)
+from dasktune.trial.events import (
+    AnyTrialEvent,
+    ExperimentEvent,
+    StartFailed,
+    TrialEnded,
+    TrialEvent,
+    TrialFailed,
+    TrialLost,
+    TrialPaused,
+    TrialStopped,
+)
+from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.trial.status import ACTIVE, FINAL, PUBLIC, TRANSITIONS, PublicStatus, TrialStatus
+from dasktune.trial.trial import Trial
+
+EVENTS: tuple[type[TrialEvent], ...] = get_args(AnyTrialEvent)
+ACTIONS: tuple[type[TrialAction], ...] = get_args(AnyTrialAction)
+PAIRS = [(status, cause) for status in TrialStatus for cause in (*EVENTS, *ACTIONS)]
+ABSENT = [pair for pair in PAIRS if pair not in TRANSITIONS]
+
+#: What must be given to make one of each.
+FACTS: dict[str, Any] = {
+    "worker": "w",
+    "metrics": {},
+    "checkpoint": None,
+    "error": None,
+    "reason": "because",
+    "config": {},
+    "resources": PlacementGroupFactory([{"CPU": 1}]),
+    "seq": 7,
+}
+
+
+def cause_of(kind: type[TrialEvent] | type[TrialAction]) -> TrialEvent | TrialAction:
+    names = kind.__dataclass_fields__
+    facts = {name: value for name, value in FACTS.items() if name in names}
+    if "time" in names:
+        facts["time"] = 1.0
+    return kind(trial_id="t", incarnation=1, **facts)
+
+
+def roster_with(status: TrialStatus) -> tuple[Roster, Trial]:
+    """Return a roster with one trial that stands there, whatever led to it."""
+    roster = Roster()
+    trial = Trial(trial_id="t", config={}, resources=FACTS["resources"], incarnation=1)
+    roster.add(trial)
+    if status is not TrialStatus.PENDING:
+        roster._reindex(trial, TrialStatus.PENDING, status)
+    return roster, trial
+
+
+@pytest.mark.parametrize(("status", "cause"), TRANSITIONS)
+def test_a_row_of_the_table_moves_the_trial_and_all_indexes(
+    status: TrialStatus, cause: type[TrialEvent] | type[TrialAction]
+) -> None:
+    roster, trial = roster_with(status)
+    assert roster.move(trial, cause_of(cause)) is status
+    assert trial.status is TRANSITIONS[status, cause]
+    roster.validate()
+    assert roster.public_counts()[trial.public_status] == sum(roster.public_counts().values()) == 1
+    assert roster.unfinished == (not trial.status.is_final)
+
+
+@pytest.mark.parametrize(("status", "cause"), ABSENT)
+def test_a_pair_that_is_not_in_the_table_is_a_bug_that_tells_the_trials_story(
+    status: TrialStatus, cause: type[TrialEvent] | type[TrialAction]
+) -> None:
+    roster, trial = roster_with(status)
+    with pytest.raises(InvalidTransition) as caught:
+        roster.move(trial, cause_of(cause))
+    assert f"trial t is {status.value} and got {cause.__name__}" in str(caught.value)
+    assert "bug in dasktune" in str(caught.value)
+    last = caught.value.story[-1]
+    assert last.startswith(f"{status.value}: {cause.__name__} of incarnation 1")
+    assert trial.status is status
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert str(again) == str(caught.value)
+
+
+def test_the_table_speaks_of_every_event_and_action_that_there_is():
+    assert {cause for _, cause in TRANSITIONS} == {*EVENTS, *ACTIONS}
+    assert set(get_args(Action)) > set(ACTIONS)
+    assert set(get_args(ExperimentEvent)) > set(EVENTS)
+
+
+def test_nothing_leads_out_of_the_final_statuses():
+    assert not [pair for pair in TRANSITIONS if pair[0] in FINAL]
+    assert {status for status in TrialStatus if status.is_final} == FINAL
+
+
+def test_every_status_is_active_final_or_waiting():
+    waiting = {TrialStatus.PENDING, TrialStatus.PAUSED}
+    assert ACTIVE | FINAL | waiting == set(TrialStatus)
+    assert not ACTIVE & FINAL
+    assert {status for status in TrialStatus if status.is_active} == ACTIVE
+
+
+def test_users_see_one_of_five_words_for_every_status():
+    assert set(PUBLIC) == set(TrialStatus)
+    assert set(PUBLIC.values()) == set(PublicStatus)
+    assert [str(word) for word in PublicStatus] == [
+        "PENDING",
+        "RUNNING",
+        "PAUSED",
+        "TERMINATED",
+        "ERROR",
+    ]
+    assert TrialStatus.SAVING.public is PublicStatus.RUNNING
+
+
+@pytest.mark.parametrize("status", sorted(ACTIVE))
+def test_a_worker_may_be_lost_and_code_may_fail_in_every_active_status(status: TrialStatus):
+    for cause in (TrialLost, TrialFailed):
+        assert not TRANSITIONS[status, cause].is_active
+
+
+@pytest.mark.parametrize("status", sorted(set(TrialStatus) - FINAL - {TrialStatus.STOPPING}))
+def test_a_trial_can_be_stopped_in_every_status(status: TrialStatus):
+    if status.is_active:
+        assert TRANSITIONS[status, StopTrial] is TrialStatus.STOPPING
+    else:
+        assert TRANSITIONS[status, FinishTrial] is TrialStatus.TERMINATED
+
+
+def test_a_stopping_trial_only_ever_ends():
+    after = {TRANSITIONS[pair] for pair in TRANSITIONS if pair[0] is TrialStatus.STOPPING}
+    assert after == {TrialStatus.STOPPING, TrialStatus.TERMINATED, TrialStatus.ERROR}
+
+
+def test_resources_are_held_exactly_from_a_start_to_a_terminal_event():
+    terminal = {TrialEnded, TrialPaused, TrialStopped, TrialFailed, TrialLost, StartFailed}
+    for (before, cause), after in TRANSITIONS.items():
+        assert before.is_active or not issubclass(cause, TrialEvent)
+        if before.is_active:
+            assert after.is_active == (cause not in terminal)
+    waiting = (UnpauseTrial, FinishTrial, GiveUp)
+    assert all(not TRANSITIONS[pair].is_active for pair in TRANSITIONS if pair[1] in waiting)
+
+
+def test_every_status_can_be_reached_and_left_for_good():
+    reached, todo = {TrialStatus.PENDING}, [TrialStatus.PENDING]
+    while todo:
+        here = todo.pop()
+        found = {after for (before, _), after in TRANSITIONS.items() if before is here} - reached
+        reached |= found
+        todo.extend(found)
+    assert reached == set(TrialStatus)

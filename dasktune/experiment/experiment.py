@@ -7,6 +7,7 @@ cluster, and when a journal is replayed.
 
 from __future__ import annotations
 
+import traceback
 from collections import deque
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -32,6 +33,7 @@ from dasktune.trial.actions import (
     AnyTrialAction,
     ContinueTraining,
     DeleteCheckpoint,
+    FailTrial,
     FinishTrial,
     GiveUp,
     PauseTrial,
@@ -45,6 +47,7 @@ from dasktune.trial.checkpoint import CheckpointRecord
 from dasktune.trial.events import (
     AnyTrialEvent,
     CheckpointCommitted,
+    ErrorInfo,
     ExperimentEvent,
     ResourcesGranted,
     ResultReported,
@@ -239,7 +242,7 @@ class Experiment:
             self._search_waits = True
             return
         trial = Trial(
-            trial_id=self.next_trial_id,
+            trial_id=event.trial_id,
             config=event.config,
             resources=event.resources,
             tag=event.tag,
@@ -288,17 +291,31 @@ class Experiment:
             return Stop(self._criteria.reason(key, result)) if met else Continue()
         self._stopper.on_time(now)
         # Asked in any case: it may count what it is shown.
-        enough = self._stopper(key, result)
+        enough = self._enough(trial, result)
         if met:
             decision = Stop(self._criteria.reason(key, result))
         elif enough:
-            decision = Stop(self._stopper.reason(key, result))
+            decision = Stop(enough)
         else:
             decision = self.scheduler.on_trial_result(trial, result)
         if not isinstance(decision, Stop):
             self.search.on_trial_result(key, result)
         self._on_time(now)
         return decision
+
+    def _enough(self, trial: Trial, result: dict[str, Any]) -> str:
+        """Return why the user's stopper ends the trial, if so; if it raises, the trial fails."""
+        try:
+            if self._stopper(trial.trial_id, result):
+                return self._stopper.reason(trial.trial_id, result)
+        except Exception as error:
+            message = f"the stopper raised {type(error).__name__}: {error}"
+            trial.errors.append(ErrorInfo(message=message, traceback=traceback.format_exc()))
+            trial.reason = message
+            self._emit(
+                FailTrial(trial_id=trial.trial_id, incarnation=trial.incarnation, reason=message)
+            )
+        return ""
 
     def _obey(self, trial: Trial, decision: Decision, now: float) -> None:
         if trial.status is TrialStatus.RUNNING:
@@ -332,7 +349,15 @@ class Experiment:
         trial.awaiting_seq = 0
 
     def _milestones(self, trial: Trial) -> tuple[Milestone, ...]:
-        return EVERY_RESULT
+        """Return where the trial must next wait, for whichever policy."""
+        if not self.settings.streaming:
+            return EVERY_RESULT
+        wanted = (
+            *self.scheduler.next_milestones(trial),
+            *self._criteria.next_milestones(trial.trial_id),
+            *self._stopper.next_milestones(trial.trial_id),
+        )
+        return tuple(dict.fromkeys(wanted))
 
     def _obey_commands(self, now: float) -> None:
         while self._commands:
@@ -414,7 +439,7 @@ class Experiment:
 
     def _stop(self, trial: Trial, reason: str, now: float) -> None:
         status = trial.status
-        if status.is_final or status is TrialStatus.STOPPING:
+        if status.is_final or status in (TrialStatus.STOPPING, TrialStatus.FAILING):
             return
         trial.reason = reason
         order = StopTrial if status.is_active else FinishTrial

@@ -10,6 +10,7 @@ from dasktune.experiment import Experiment
 from dasktune.trial.actions import (
     Action,
     ContinueTraining,
+    FailTrial,
     PauseTrial,
     RestoreTrial,
     SaveTrial,
@@ -67,7 +68,7 @@ class TrialExecutor(Protocol):
     def pause_trial(self, action: PauseTrial) -> None:
         """Take a trial off its worker, to go on later."""
 
-    def stop_trial(self, action: StopTrial) -> None:
+    def stop_trial(self, action: StopTrial | FailTrial) -> None:
         """End a trial on its worker."""
 
     def next_events(self, timeout: float) -> Sequence[AnyTrialEvent]:

@@ -15,6 +15,7 @@ from dasktune.trial.actions import (
     Action,
     ContinueTraining,
     DeleteCheckpoint,
+    FailTrial,
     FinishTrial,
     GiveUp,
     PauseTrial,
@@ -144,6 +145,7 @@ class TrialRunner:
         config = suggestion.config
         self._handle(
             Suggested(
+                trial_id=trial_id,
                 config=config,
                 time=self._clock.now(),
                 resources=None if config is None else self._resources_for(config),
@@ -187,7 +189,7 @@ class TrialRunner:
                 executor.save(action)
             case PauseTrial():
                 executor.pause_trial(action)
-            case StopTrial():
+            case StopTrial() | FailTrial():
                 executor.stop_trial(action)
             case DeleteCheckpoint():
                 self._store.delete_checkpoint(action.checkpoint)

@@ -7,7 +7,7 @@ from typing import Any
 
 from dasktune.schedulers.decision import Continue, Decision
 from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
-from dasktune.trial.milestone import Milestone
+from dasktune.trial.milestone import EVERY_RESULT, Milestone
 from dasktune.trial.trial import Trial
 
 __all__ = ["FIFOScheduler", "first_in"]
@@ -39,5 +39,9 @@ class FIFOScheduler(TrialScheduler):
         return first_in(waiting)
 
     def next_milestones(self, trial: Trial) -> tuple[Milestone, ...]:
-        """Never: no result changes what it does."""
-        return ()
+        """Never: no result changes what it does.
+
+        A subclass that judges results itself waits at each, until it states milestones of its own.
+        """
+        judges = type(self).on_trial_result is not FIFOScheduler.on_trial_result
+        return EVERY_RESULT if judges else ()

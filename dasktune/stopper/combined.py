@@ -9,6 +9,7 @@ from dasktune.errors import ConfigError, check
 from dasktune.stopper.criteria import CriteriaStopper
 from dasktune.stopper.function import FunctionStopper
 from dasktune.stopper.stopper import NoopStopper, Stopper
+from dasktune.trial.milestone import Milestone
 
 __all__ = ["CombinedStopper", "StopRule", "as_stopper"]
 
@@ -56,6 +57,14 @@ class CombinedStopper(Stopper):
         """Ask every member."""
         self._said_stop = [stopper for stopper in self.stoppers if stopper(trial_id, result)]
         return bool(self._said_stop)
+
+    def next_milestones(self, trial_id: str) -> tuple[Milestone, ...]:
+        """Return the milestones of all members."""
+        return tuple(
+            milestone
+            for stopper in self.stoppers
+            for milestone in stopper.next_milestones(trial_id)
+        )
 
     def reason(self, trial_id: str, result: Mapping[str, Any]) -> str:
         """Return the reasons of the members that said so in the last call."""

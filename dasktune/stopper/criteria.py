@@ -10,6 +10,7 @@ from typing import Any
 from dasktune.errors import check
 from dasktune.stopper.stopper import Stopper
 from dasktune.trial.metrics import lookup, number
+from dasktune.trial.milestone import Milestone
 
 __all__ = ["CriteriaStopper"]
 
@@ -52,11 +53,18 @@ class CriteriaStopper(Stopper):
             check(usable, f"stop[{name!r}]", "a number", value, hint)
         #: What a worker needs to judge by itself.
         self.criteria = dict(criteria)
+        self._milestones = tuple(
+            Milestone(name, bound, required=False) for name, bound in self.criteria.items()
+        )
         self._warned: set[str] = set()
 
     def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
         """Return whether a criterion is met; every one is looked at."""
         return bool(list(self._met(trial_id, result)))
+
+    def next_milestones(self, trial_id: str) -> tuple[Milestone, ...]:
+        """Return the criteria themselves: a result that meets one is judged before the next."""
+        return self._milestones
 
     def reason(self, trial_id: str, result: Mapping[str, Any]) -> str:
         """Return the criteria that are met."""

@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
+from dasktune.trial.milestone import EVERY_RESULT, Milestone
+
 __all__ = ["NoopStopper", "Stopper"]
 
 
@@ -50,6 +52,19 @@ class Stopper(ABC):
         """Return why the experiment ends; asked only after :meth:`stop_all` has said so."""
         return f"{type(self).__name__} said so"
 
+    def next_milestones(self, trial_id: str) -> tuple[Milestone, ...]:
+        """Return where a trial must wait until this stopper has judged; ``()`` is never.
+
+        Asked at the start of a trial and after each decision on it. A stopper that states fewer
+        milestones than every result lets results stream, and hears of those in between late.
+
+        Parameters
+        ----------
+        trial_id : str
+            The trial.
+        """
+        return EVERY_RESULT
+
     def on_time(self, now: float) -> None:  # noqa: B027 - an optional hook
         """Hear what time it is: before each result, and now and then while nothing happens.
 
@@ -75,6 +90,10 @@ class NoopStopper(Stopper):
     >>> NoopStopper()("a_00000", {"loss": 0.0})
     False
     """
+
+    def next_milestones(self, trial_id: str) -> tuple[Milestone, ...]:
+        """Never."""
+        return ()
 
     def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
         """Go on."""

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from dasktune.errors import check
 from dasktune.stopper.stopper import Stopper
 from dasktune.trial.metrics import number
+from dasktune.trial.milestone import Milestone
 
 __all__ = ["TimeoutStopper"]
 
@@ -66,6 +67,10 @@ class TimeoutStopper(Stopper):
     def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
         """Go on: it is not about one trial."""
         return False
+
+    def next_milestones(self, trial_id: str) -> tuple[Milestone, ...]:
+        """Never: it looks at the clock and at no result."""
+        return ()
 
     def stop_all(self) -> bool:
         """Return whether the budget is used up."""

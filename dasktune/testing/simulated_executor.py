@@ -16,6 +16,7 @@ from dasktune.errors import check
 from dasktune.testing.clock import ManualClock
 from dasktune.trial.actions import (
     ContinueTraining,
+    FailTrial,
     PauseTrial,
     RestoreTrial,
     SaveTrial,
@@ -162,7 +163,7 @@ class SimulatedTrialExecutor:
         """Take a trial off its slot."""
         self._halt(self._runs[action.trial_id], TrialPaused)
 
-    def stop_trial(self, action: StopTrial) -> None:
+    def stop_trial(self, action: StopTrial | FailTrial) -> None:
         """End a trial."""
         self._halt(self._runs[action.trial_id], TrialStopped)
 

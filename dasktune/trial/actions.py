@@ -18,6 +18,7 @@ __all__ = [
     "AnyTrialAction",
     "ContinueTraining",
     "DeleteCheckpoint",
+    "FailTrial",
     "FinishTrial",
     "GiveUp",
     "PauseTrial",
@@ -100,6 +101,13 @@ class StopTrial(TrialAction):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FailTrial(TrialAction):
+    """End the trial on its worker, in ERROR: what it reported could not be judged."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FinishTrial(TrialAction):
     """End a trial that is on no worker."""
 
@@ -130,6 +138,7 @@ AnyTrialAction = (
     | PauseTrial
     | UnpauseTrial
     | StopTrial
+    | FailTrial
     | FinishTrial
     | GiveUp
 )

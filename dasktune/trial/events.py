@@ -146,6 +146,8 @@ class Suggested:
     again when a trial has ended); None with ``finished=True`` (there will be no more).
     """
 
+    #: What the trial is called, or would have been.
+    trial_id: str
     config: dict[str, Any] | None
     time: float
     #: What a trial with this configuration needs; there is one exactly if there is a configuration.

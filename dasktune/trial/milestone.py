@@ -16,12 +16,13 @@ __all__ = ["EVERY_RESULT", "Milestone", "reached"]
 class Milestone:
     """The first result with ``result[time_attr] >= value``.
 
-    A result that lacks `time_attr`, or has NaN there, is a milestone too: nobody can tell that it
-    is none.
+    A result that lacks `time_attr`, or has NaN there, is a milestone too, as nobody can tell that
+    it is none; unless the milestone is not `required`, like a stop criterion that is just not met.
     """
 
     time_attr: str
     value: float
+    required: bool = True
 
 
 #: Wait at each result: what a policy needs that states no milestones of its own.
@@ -40,6 +41,9 @@ def reached(milestones: tuple[Milestone, ...], result: Mapping[str, Any]) -> boo
     """
     for milestone in milestones:
         value = number(lookup(result, milestone.time_attr))
-        if value is None or isnan(value) or value >= milestone.value:
+        if value is None or isnan(value):
+            if milestone.required:
+                return True
+        elif value >= milestone.value:
             return True
     return False

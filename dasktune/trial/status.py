@@ -17,6 +17,7 @@ from enum import Enum
 
 from dasktune.trial.actions import (
     ContinueTraining,
+    FailTrial,
     FinishTrial,
     GiveUp,
     PauseTrial,
@@ -67,6 +68,7 @@ class TrialStatus(str, Enum):
     PAUSING = "pausing"
     PAUSED = "paused"
     STOPPING = "stopping"
+    FAILING = "failing"
     TERMINATED = "terminated"
     ERROR = "error"
 
@@ -90,7 +92,17 @@ _S = TrialStatus
 
 FINAL = frozenset({_S.TERMINATED, _S.ERROR})
 
-ACTIVE = frozenset({_S.STARTING, _S.RESTORING, _S.RUNNING, _S.SAVING, _S.PAUSING, _S.STOPPING})
+ACTIVE = frozenset(
+    {
+        _S.STARTING,
+        _S.RESTORING,
+        _S.RUNNING,
+        _S.SAVING,
+        _S.PAUSING,
+        _S.STOPPING,
+        _S.FAILING,
+    }
+)
 
 PUBLIC: dict[TrialStatus, PublicStatus] = {
     _S.PENDING: PublicStatus.PENDING,
@@ -101,6 +113,7 @@ PUBLIC: dict[TrialStatus, PublicStatus] = {
     _S.PAUSING: PublicStatus.RUNNING,
     _S.PAUSED: PublicStatus.PAUSED,
     _S.STOPPING: PublicStatus.RUNNING,
+    _S.FAILING: PublicStatus.RUNNING,
     _S.TERMINATED: PublicStatus.TERMINATED,
     _S.ERROR: PublicStatus.ERROR,
 }
@@ -121,6 +134,7 @@ TRANSITIONS: dict[tuple[TrialStatus, type[TrialEvent] | type[TrialAction]], Tria
     (_S.RUNNING, ContinueTraining): _S.RUNNING,
     (_S.RUNNING, SaveTrial): _S.SAVING,
     (_S.RUNNING, PauseTrial): _S.PAUSING,
+    (_S.RUNNING, FailTrial): _S.FAILING,
     (_S.RUNNING, TrialEnded): _S.TERMINATED,
     # Saving because the driver asked for it; the worker goes on by itself afterwards, and where the
     # trainable had nothing to save, its next result says so.
@@ -149,6 +163,13 @@ TRANSITIONS: dict[tuple[TrialStatus, type[TrialEvent] | type[TrialAction]], Tria
     (_S.STOPPING, StartFailed): _S.TERMINATED,
     # Its code failed while it was being stopped: the user must hear of it.
     (_S.STOPPING, TrialFailed): _S.ERROR,
+    # Being stopped because the driver could not judge it: whatever ends it, it ends in error.
+    (_S.FAILING, ResultReported): _S.FAILING,
+    (_S.FAILING, CheckpointCommitted): _S.FAILING,
+    (_S.FAILING, TrialStopped): _S.ERROR,
+    (_S.FAILING, TrialEnded): _S.ERROR,
+    (_S.FAILING, TrialLost): _S.ERROR,
+    (_S.FAILING, TrialFailed): _S.ERROR,
 }
 # What may befall a trial at any time on a worker; whether it may try again is the experiment's to
 # say.

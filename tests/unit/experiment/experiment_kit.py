@@ -123,10 +123,13 @@ class RecordingStopper(Stopper):
         self.shown: list[tuple[str, int]] = []
         self.stops_at: int | None = None
         self.everything = False
+        self.breaks = False
         self.now = 0.0
 
     def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
         self.shown.append((trial_id, result["training_iteration"]))
+        if self.breaks:
+            raise ZeroDivisionError("no data")
         return result["training_iteration"] == self.stops_at
 
     def on_time(self, now: float) -> None:
@@ -166,11 +169,22 @@ class Lab:
 
     def add(self, **config: Any) -> Trial:
         trial_id = self.experiment.next_trial_id
-        self.handle(Suggested(config=config, time=self.tick(), resources=ONE_CPU))
+        self.handle(
+            Suggested(
+                trial_id=self.experiment.next_trial_id,
+                config=config,
+                time=self.tick(),
+                resources=ONE_CPU,
+            )
+        )
         return self.experiment.trials[trial_id]
 
     def no_more(self) -> None:
-        self.handle(Suggested(config=None, finished=True, time=self.tick()))
+        self.handle(
+            Suggested(
+                trial_id=self.experiment.next_trial_id, config=None, finished=True, time=self.tick()
+            )
+        )
 
     def grant(self, trial: Trial) -> StartTrial | RestoreTrial:
         actions = self.handle(ResourcesGranted(trial_id=trial.trial_id, time=self.tick()))
@@ -295,6 +309,14 @@ def _decided(decision: Decision) -> Callable[[Lab], Trial]:
     return way
 
 
+def _failing(lab: Lab) -> Trial:
+    trial = lab.running()
+    lab.stopper.breaks = True
+    lab.result(trial, 1)
+    lab.stopper.breaks = False
+    return trial
+
+
 def _paused(lab: Lab) -> Trial:
     trial = bring(lab, TrialStatus.PAUSING)
     lab.tell(trial, TrialPaused)
@@ -322,6 +344,7 @@ WAYS: dict[TrialStatus, Callable[[Lab], Trial]] = {
     TrialStatus.PAUSING: _decided(Pause("not now")),
     TrialStatus.PAUSED: _paused,
     TrialStatus.STOPPING: _decided(Stop("bad")),
+    TrialStatus.FAILING: _failing,
     TrialStatus.TERMINATED: _terminated,
     TrialStatus.ERROR: _failed,
 }

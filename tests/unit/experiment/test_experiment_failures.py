@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from experiment_kit import Lab, bring, kinds
+from experiment_kit import Lab, bring, goes_on, kinds
 
 from dasktune.trial.events import StartFailed, TrialEnded, TrialLost, TrialStarted, TrialStopped
 from dasktune.trial.status import TrialStatus
@@ -260,3 +260,39 @@ def test_without_fail_fast_the_others_go_on():
     lab.fail(bad)
     assert good.status is TrialStatus.RUNNING
     assert lab.experiment.first_error is None
+
+
+# Stoppers that raise
+
+
+@pytest.mark.parametrize("last_word", [TrialStopped, TrialEnded])
+def test_a_stopper_that_raises_fails_the_trial_and_nothing_else(last_word):
+    lab = Lab()
+    other = lab.running()
+    trial = bring(lab, TrialStatus.FAILING)
+    assert trial.status is TrialStatus.FAILING
+    assert trial.error is not None
+    assert trial.error.message == "the stopper raised ZeroDivisionError: no data"
+    assert "Traceback" in trial.error.traceback
+    lab.tell(trial, last_word)
+    assert trial.status is TrialStatus.ERROR
+    assert trial.reason == "the stopper raised ZeroDivisionError: no data"
+    assert lab.told_once(trial, "error")
+    assert goes_on(lab.result(other, 1), other)
+
+
+def test_a_trial_that_a_stopper_failed_is_not_tried_again():
+    lab = Lab(max_failures=-1)
+    trial = bring(lab, TrialStatus.FAILING)
+    lab.lose(trial)
+    assert trial.status is TrialStatus.ERROR
+
+
+def test_what_a_failing_trial_still_says_is_kept_and_not_judged():
+    lab = Lab()
+    trial = bring(lab, TrialStatus.FAILING)
+    shown = list(lab.stopper.shown)
+    assert lab.result(trial, 2, checkpoint=0) == []
+    assert lab.stop("enough") == []
+    assert len(trial.history) == 2
+    assert lab.stopper.shown == shown

@@ -137,7 +137,12 @@ class ExperimentMachine(RuleBasedStateMachine):
             self.lab.add()
         else:
             finished = answer == "finished"
-            event = Suggested(config=None, finished=finished, time=self.lab.tick())
+            event = Suggested(
+                trial_id=self.lab.experiment.next_trial_id,
+                config=None,
+                finished=finished,
+                time=self.lab.tick(),
+            )
             self.cluster.obey(self.lab, self.lab.handle(event))
 
     @precondition(lambda self: self.lab.experiment.next_trial() is not None)

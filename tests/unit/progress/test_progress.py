@@ -21,14 +21,14 @@ FULL = Progress(
 
 def test_the_line_says_how_far_it_is():
     assert render(FULL) == (
-        "12/40 trials · 4 running · 8 done · 0 errors · best accuracy 0.9713 (a1b2c_00007)"
+        "8/40 trials done · 4 running · 0 errors · best accuracy 0.9713 (a1b2c_00007)"
         " · 00:32 · 02:09 left"
     )
 
 
 def test_what_waits_is_shown_only_if_something_does():
     line = render(Progress(counts={_S.PENDING: 2, _S.PAUSED: 1, _S.ERROR: 1}))
-    assert line == "4 trials · 0 running · 2 pending · 1 paused · 0 done · 1 error · 00:00"
+    assert line == "1 trial done · 0 running · 2 pending · 1 paused · 1 error · 00:00"
 
 
 def test_before_there_is_a_best_value_the_results_are_counted():
@@ -38,7 +38,7 @@ def test_before_there_is_a_best_value_the_results_are_counted():
 
 
 def test_a_single_trial_is_no_trials():
-    assert render(Progress(counts={_S.RUNNING: 1}, total=1)).startswith("1/1 trial · ")
+    assert render(Progress(counts={_S.RUNNING: 1}, total=1)).startswith("0/1 trial done · ")
 
 
 @pytest.mark.parametrize(
@@ -55,6 +55,7 @@ def test_durations_read_like_a_clock(seconds, text):
         (Progress(counts={_S.TERMINATED: 4}, total=6, elapsed_s=10, finished_before=2), 10),
         (Progress(counts={_S.TERMINATED: 4}, total=6, elapsed_s=10, finished_before=4), None),
         (Progress(counts={_S.RUNNING: 4}, total=6, elapsed_s=10), None),
+        (Progress(counts={_S.TERMINATED: 5, _S.RUNNING: 1}, total=6, elapsed_s=10), None),
         (Progress(counts={_S.TERMINATED: 6}, total=6, elapsed_s=10), None),
         (Progress(counts={_S.TERMINATED: 2}, elapsed_s=10), None),
     ],
@@ -65,9 +66,9 @@ def test_the_end_is_foretold_by_the_rate_of_this_run(progress, remaining):
 
 def test_a_narrow_terminal_sees_what_matters_most():
     assert render(FULL, 80).endswith(" · 0 errors · best accuracy 0.9713 · 00:32")
-    assert render(FULL, 60) == "12/40 trials · 4 running · 8 done · 0 errors"
-    assert render(FULL, 25) == "12/40 trials · 0 errors"
-    assert render(FULL, 5) == "12/4…"
+    assert render(FULL, 60) == "8/40 trials done · 4 running · 0 errors"
+    assert render(FULL, 30) == "8/40 trials done · 0 errors"
+    assert render(FULL, 5) == "8/40…"
 
 
 def test_escape_sequences_do_not_reach_the_terminal():

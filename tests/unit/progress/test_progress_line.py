@@ -56,8 +56,8 @@ def test_a_terminal_has_its_line_rewritten():
     line.update(counts(running=1), now=0.1)
     line.finish()
     _, first, second, last = stream.getvalue().split("\r")
-    assert first == "100 trials · 100 running · 0 done · 0 errors · 00:00"
-    assert second.rstrip() == "1 trial · 1 running · 0 done · 0 errors · 00:00"
+    assert first == "0 trials done · 100 running · 0 errors · 00:00"
+    assert second.rstrip() == "0 trials done · 1 running · 0 errors · 00:00"
     assert len(second) == len(first)
     assert last.rstrip(" ") == second.rstrip() + "\n"
 
@@ -121,7 +121,7 @@ def test_a_stream_without_utf8_gets_plain_characters():
     stream = io.TextIOWrapper(raw, encoding="ascii")
     line = ProgressLine(stream, metric="größe")
     line.update(counts(), now=0.0, best_value=1.0)
-    assert raw.getvalue() == b"0 trials - 0 running - 0 done - 0 errors - best gr??e 1 - 00:00\n"
+    assert raw.getvalue() == b"0 trials done - 0 running - 0 errors - best gr??e 1 - 00:00\n"
 
 
 @pytest.mark.parametrize("kind", [io.StringIO, Terminal])

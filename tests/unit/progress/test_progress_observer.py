@@ -65,7 +65,7 @@ class Run:
     def start(self):
         trial_id = self.experiment.next_trial_id
         resources = PlacementGroupFactory([{"CPU": 1}])
-        self.tell(Suggested(config={}, time=0.0, resources=resources))
+        self.tell(Suggested(trial_id="t_00000", config={}, time=0.0, resources=resources))
         self.tell(ResourcesGranted(trial_id=trial_id, time=0.0))
         self.tell(TrialStarted(trial_id=trial_id, incarnation=1, time=0.0, worker="w"))
         return trial_id
@@ -87,10 +87,10 @@ def test_the_line_follows_the_experiment(mode, best):
     trial_id = run.start()
     for seq, loss in enumerate([2.0, nan, 3.0, 1.0, 2.0], start=1):
         run.report(trial_id, seq, loss)
-    assert "1 trial · 1 running · 0 done · 0 errors" in run.last_line
+    assert "0 trials done · 1 running · 0 errors" in run.last_line
     assert f"best loss {best} ({trial_id})" in run.last_line
     run.tell(TrialEnded(trial_id=trial_id, incarnation=1, time=62.0))
-    assert "0 running · 1 done" in run.last_line
+    assert "1 trial done · 0 running" in run.last_line
     assert run.last_line.endswith("01:02")
 
 

@@ -56,7 +56,11 @@ def test_a_result_is_recorded_with_its_checkpoint_what_was_decided_and_the_statu
 
 def test_a_suggestion_holds_the_configuration_and_a_start_does_not_repeat_it():
     record = journal_record(
-        Suggested(config={"lr": 0.1}, resources=ONE_CPU, time=0.0, tag="0_lr=0.1"), [], None
+        Suggested(
+            trial_id="t_00000", config={"lr": 0.1}, resources=ONE_CPU, time=0.0, tag="0_lr=0.1"
+        ),
+        [],
+        None,
     )
     assert record["config"] == {"lr": 0.1}
     assert record["resources"] == ONE_CPU.to_json()

@@ -132,7 +132,10 @@ def test_a_worker_may_be_lost_and_code_may_fail_in_every_active_status(status: T
         assert not TRANSITIONS[status, cause].is_active
 
 
-@pytest.mark.parametrize("status", sorted(set(TrialStatus) - FINAL - {TrialStatus.STOPPING}))
+ENDING = {TrialStatus.STOPPING, TrialStatus.FAILING}
+
+
+@pytest.mark.parametrize("status", sorted(set(TrialStatus) - FINAL - ENDING))
 def test_a_trial_can_be_stopped_in_every_status(status: TrialStatus):
     if status.is_active:
         assert TRANSITIONS[status, StopTrial] is TrialStatus.STOPPING
@@ -143,6 +146,11 @@ def test_a_trial_can_be_stopped_in_every_status(status: TrialStatus):
 def test_a_stopping_trial_only_ever_ends():
     after = {TRANSITIONS[pair] for pair in TRANSITIONS if pair[0] is TrialStatus.STOPPING}
     assert after == {TrialStatus.STOPPING, TrialStatus.TERMINATED, TrialStatus.ERROR}
+
+
+def test_a_failing_trial_only_ever_ends_in_error():
+    after = {TRANSITIONS[pair] for pair in TRANSITIONS if pair[0] is TrialStatus.FAILING}
+    assert after == {TrialStatus.FAILING, TrialStatus.ERROR}
 
 
 def test_resources_are_held_exactly_from_a_start_to_a_terminal_event():

@@ -1,0 +1,102 @@
+"""From a configuration to an experiment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from numpy.random import SeedSequence
+
+import dasktune as tune
+from dasktune.errors import ConfigError
+from dasktune.experiment import Experiment
+from dasktune.runner.build import build_experiment, first_config
+from dasktune.schedulers import ASHAScheduler, FIFOScheduler
+from dasktune.search import BasicVariantGenerator, Searcher
+from dasktune.stopper import CriteriaStopper, MaximumIterationStopper, TimeoutStopper
+
+SPACE = {"x": tune.uniform(0, 1), "y": tune.choice([1, 2, 3])}
+
+
+def build(space: dict[str, Any] | None = None, stop: Any = None, **options: Any) -> Experiment:
+    config = tune.TuneConfig(**{"metric": "loss", "mode": "min", **options})
+    return build_experiment(config, tune.RunConfig(stop=stop), SPACE if space is None else space)
+
+
+class Countdown(Searcher):
+    asked = 0
+
+    def suggest(self, trial_id: str) -> dict[str, Any]:
+        self.asked += 1
+        return {"x": self.asked}
+
+    def set_search_properties(self, *args: Any, **options: Any) -> bool:
+        return False
+
+
+def test_by_default_trials_come_at_random_and_run_in_their_order():
+    experiment = build()
+    assert isinstance(experiment.search, BasicVariantGenerator)
+    assert isinstance(experiment.scheduler, FIFOScheduler)
+
+
+def test_policies_may_be_objects_or_names():
+    search, scheduler = BasicVariantGenerator(), ASHAScheduler()
+    assert build(search_alg=search).search is search
+    assert build(scheduler=scheduler).scheduler is scheduler
+    assert isinstance(build(search_alg="random").search, BasicVariantGenerator)
+    assert isinstance(build(scheduler="asha").scheduler, ASHAScheduler)
+
+
+@pytest.mark.parametrize("name", ["search_alg", "scheduler"])
+@pytest.mark.parametrize("policy", [3, {"type": "asha"}, "no such policy"])
+def test_a_policy_that_is_none_is_named(name: str, policy: Any):
+    with pytest.raises(ConfigError, match=rf"{name} must be .*, got "):
+        build(**{name: policy})
+
+
+def test_a_scheduler_that_compares_needs_to_know_what():
+    with pytest.raises(ConfigError, match="metric and mode must be set, got metric=None"):
+        build(scheduler="asha", metric=None, mode=None)
+
+
+def test_metric_and_mode_stand_in_one_place():
+    with pytest.raises(ConfigError, match=r"\(metric=...\) must be equal to TuneConfig"):
+        build(scheduler=ASHAScheduler(metric="acc", mode="max"))
+
+
+def test_the_same_seed_gives_the_same_trials_even_as_one_object():
+    seed = SeedSequence(7)
+    first, second, third = build(seed=seed), build(seed=seed), build(seed=7)
+    names = {experiment.next_trial_id for experiment in (first, second, third)}
+    configs = [e.search.next_trial("t").config for e in (first, second, third)]
+    assert len(names) == 1
+    assert configs[0] == configs[1] == configs[2]
+
+
+def test_the_first_configuration_can_be_seen_without_being_used_up():
+    experiment = build(seed=1)
+    seen = first_config(experiment)
+    assert seen is not None
+    assert seen == first_config(experiment) == experiment.search.next_trial("t").config
+
+
+def test_a_grid_is_seen_from_its_first_point():
+    assert first_config(build({"a": tune.grid_search([5, 6])})) == {"a": 5}
+
+
+def test_a_searcher_is_not_asked_before_its_time():
+    searcher = Countdown()
+    assert first_config(build({}, search_alg=searcher)) is None
+    assert searcher.asked == 0
+
+
+def test_criteria_are_parted_from_stoppers_that_have_a_state():
+    experiment = build(
+        stop=[MaximumIterationStopper(4), CriteriaStopper({"loss": 1})], time_budget_s=60
+    )
+    assert [type(s) for s in experiment._criteria.stoppers] == [CriteriaStopper]
+    assert [type(s) for s in experiment._stopper.stoppers] == [
+        MaximumIterationStopper,
+        TimeoutStopper,
+    ]

@@ -4,7 +4,7 @@ import logging
 import pickle
 import threading
 
-from dasktune.trainable.messages import Ended, Started
+from dasktune.trainable.messages import Ended, Reported, Started
 from dasktune.trainable.outbox import Outbox
 
 
@@ -93,3 +93,10 @@ def test_what_is_no_result_is_never_held_up():
     put(outbox, bounded=True)
     put(outbox)
     assert len(outbox.collect(0, 0)) == 2
+
+
+def test_what_only_cloudpickle_can_pickle_travels_too():
+    outbox = Outbox(lambda: None)
+    outbox.put(lambda seq: Reported(seq=seq, metrics={"twice": lambda x: 2 * x}))
+    [message] = collected(outbox, 0, 0)
+    assert message.metrics["twice"](2) == 4

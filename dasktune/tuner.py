@@ -14,14 +14,14 @@ from datetime import datetime
 from typing import Any
 
 from dasktune.config import RunConfig, TuneConfig
-from dasktune.errors import ConfigError, check
+from dasktune.errors import ConfigError, StorageError, TrialError, TuneError, check
 from dasktune.experiment import Experiment
 from dasktune.progress import ProgressLine, ProgressObserver
 from dasktune.registry import get_trainable
 from dasktune.results import ResultGrid
 from dasktune.runner import SystemClock, TrialRunner
-from dasktune.runner.build import build_experiment
-from dasktune.storage.experiment_store import ExperimentStore
+from dasktune.runner.build import build_experiment, first_config
+from dasktune.storage.experiment_store import SPEC_FILE, ExperimentStore
 from dasktune.storage.location import Storage
 from dasktune.trainable.interface import default_resources, trainable_name, validate_trainable
 from dasktune.trial.resources import PlacementGroupFactory
@@ -29,6 +29,9 @@ from dasktune.trial.resources import PlacementGroupFactory
 __all__ = ["Tuner"]
 
 logger = logging.getLogger(__name__)
+
+#: Seconds from the second Ctrl-C until nothing is waited for any more.
+_AGAIN = 0.5
 
 
 class Tuner:
@@ -47,8 +50,8 @@ class Tuner:
         Where it is kept, when trials end, what failures cost.
     client : optional
         The Dask cluster: a `distributed.Client`, a cluster object, a scheduler's address, or a
-        scheduler file. By default the current client if there is one, else a `LocalCluster` with one
-        process per CPU, which is closed at the end.
+        scheduler file. By default the current client if there is one, else a `LocalCluster` with
+        one process per CPU, which is closed at the end.
 
     Raises
     ------
@@ -91,6 +94,8 @@ class Tuner:
         self._check_checkpoints()
         self._client = client
         self._results: ResultGrid | None = None
+        self._runner: TrialRunner | None = None
+        self._cancelled = False
         # What is wrong with the space, the searcher or the scheduler shows here, not after minutes.
         self._experiment: Experiment | None = build_experiment(
             self._tune_config, self._run_config, self._param_space
@@ -115,17 +120,15 @@ class Tuner:
         StorageError
             If an experiment of this name is stored there already.
         TrialError
-            If a trial failed and ``fail_fast="raise"`` was asked for, and its own exception cannot be
-            raised here.
+            If a trial failed and ``fail_fast="raise"`` was asked for, and its own exception cannot
+            be raised here.
         """
         # Dask takes a while to import; who only configures need not wait for it.
         from dasktune.cluster.launch import Launch, launched
 
         experiment = self._take_experiment()
         name = self._run_config.name or _default_name(self._trainable)
-        storage = Storage(
-            self._run_config.storage_url, self._run_config.storage_options or {}
-        ).child(name)
+        storage = self._new_storage(name)
         launch = Launch(
             trainable=self._trainable,
             param_space=self._param_space,
@@ -133,7 +136,7 @@ class Tuner:
             storage=storage,
             run_config=self._run_config,
             reuse_actors=self._tune_config.reuse_actors,
-            resources=self._resources_of_all(),
+            resources=self._first_resources(experiment),
             metrics=_metrics(experiment),
         )
         clock = SystemClock()
@@ -148,8 +151,7 @@ class Tuner:
                 resources_for=self._resources_for,
                 observers=self._observers(experiment),
             )
-            with _interruptible(runner):
-                runner.run()
+            self._run(runner)
         if runner.interrupted:
             logger.warning("interrupted; what was recorded is kept in %s", storage)
         self._results = self._read_off(experiment, store, storage)
@@ -162,9 +164,18 @@ class Tuner:
         Returns
         -------
         ResultGrid
-            As :meth:`fit` does.
+            As :meth:`fit` does. Cancelling it ends the experiment as Ctrl-C does.
         """
-        return await asyncio.to_thread(self.fit)
+        fitting = asyncio.ensure_future(asyncio.to_thread(self.fit))
+        try:
+            return await asyncio.shield(fitting)
+        except asyncio.CancelledError:
+            # A thread cannot be cancelled, and the loop's end would wait for it.
+            self._cancelled = True
+            if self._runner is not None:
+                self._runner.interrupt()
+            await asyncio.wait({fitting})
+            raise
 
     def get_results(self) -> ResultGrid:
         """Return what the last :meth:`fit` returned.
@@ -196,15 +207,48 @@ class Tuner:
                 "A function saves by itself: report(metrics, checkpoint=...).",
             )
 
-    def _resources_for(self, config: dict[str, Any]) -> PlacementGroupFactory:
-        return default_resources(self._trainable, config)
+    def _new_storage(self, name: str) -> Storage:
+        """Return the experiment's directory, if it can be used and nothing is there yet."""
+        from dasktune.cluster.preflight import check_storage
 
-    def _resources_of_all(self) -> PlacementGroupFactory | None:
-        """Return what every trial asks for, or None if a configuration is needed to tell."""
+        config = self._run_config
+        storage = Storage(config.storage_url, config.storage_options or {}).child(name)
+        check_storage(storage)
+        # It is made sure of when the experiment begins; here nobody has waited for a cluster yet.
+        if storage.exists(SPEC_FILE):
+            raise StorageError(
+                f"name must be new to its storage_path, got {name!r}: {storage} holds an "
+                "experiment already. Give this one another name."
+            )
+        return storage
+
+    def _run(self, runner: TrialRunner) -> None:
+        self._runner = runner
+        if self._cancelled:
+            runner.interrupt()
+        with _interruptible(runner):
+            runner.run()
+
+    def _resources_for(self, config: dict[str, Any]) -> PlacementGroupFactory:
         try:
-            return self._resources_for({})
+            return default_resources(self._trainable, config)
+        except TuneError:
+            raise
+        except Exception as error:
+            raise ConfigError(
+                f"resources must be a request for every configuration, got {error!r} from their "
+                f"function for {config!r}. Let it return a dict such as {{'cpu': 1}}."
+            ) from error
+
+    def _first_resources(self, experiment: Experiment) -> PlacementGroupFactory | None:
+        """Return what the first trial asks for, or None if that cannot be told yet."""
+        config = first_config(experiment)
+        if config is not None:
+            return self._resources_for(config)
+        try:
+            return default_resources(self._trainable, {})
         except (LookupError, TypeError, AttributeError):
-            return None
+            return None  # the function looks at a configuration
 
     def _observers(self, experiment: Experiment) -> list[Any]:
         if not self._run_config.verbose:
@@ -267,15 +311,26 @@ def _interruptible(runner: TrialRunner) -> Iterator[None]:
         yield
         return
 
+    main = threading.get_ident()
+    again = threading.Timer(_AGAIN, lambda: signal.pthread_kill(main, signal.SIGINT))
+    again.daemon = True
+
     def interrupt(number: int, frame: object) -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        logger.warning("interrupted: finishing; press Ctrl-C again to leave at once")
+        signal.signal(signal.SIGINT, leave)
         runner.interrupt()
+        logger.warning("interrupted: finishing; press Ctrl-C again to leave at once")
+
+    def leave(number: int, frame: object) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        # On its way out the runner waits for its trials, unless it did so already.
+        again.start()
+        raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGINT, interrupt)
     try:
         yield
     finally:
+        again.cancel()
         signal.signal(signal.SIGINT, before)
 
 
@@ -284,12 +339,22 @@ def _raise_first_error(experiment: Experiment) -> None:
     if trial is None or experiment.settings.fail_fast != "raise":
         return
     error = trial.error
-    if error is not None and error.pickled:
-        raise pickle.loads(error.pickled)
-    from dasktune.errors import TrialError
-
-    raise TrialError(
+    told = TrialError(
         trial.trial_id,
         trial.reason if error is None else error.message,
         "" if error is None else error.traceback,
     )
+    own = None if error is None else _unpickled(error.pickled)
+    if own is None:
+        raise told
+    # Its traceback stayed on the worker; the text of it goes along.
+    raise own from told
+
+
+def _unpickled(blob: bytes) -> BaseException | None:
+    """Return the exception of user code, if it can be made here; its class may do anything."""
+    try:
+        error = pickle.loads(blob)
+    except Exception:
+        return None
+    return error if isinstance(error, BaseException) else None

@@ -7,6 +7,7 @@ is told what the scheduler sees (:func:`read_workers`) and what time it is.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
@@ -21,6 +22,9 @@ _EPSILON: Final = 1e-6
 
 #: Workers that a table shows; the first ones are the largest.
 _MAX_ROWS: Final = 20
+
+#: Functions by value do not cross minor versions, and a worker would crash on one.
+_PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 #: A worker of another status will never take a trial again.
 _ALIVE: Final = frozenset({"running", "paused"})
@@ -75,6 +79,11 @@ class WorkerCapacity:
     memory_limit: int = 0
     python: str = ""
     nanny: bool = False
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether it runs another minor version of Python, and so none of our functions."""
+        return self.python not in ("", _PYTHON)
 
     def total(self, kind: str) -> float:
         """Return how much of a resource the worker has in all.
@@ -308,7 +317,10 @@ class Ledger:
             What the trial asks for.
         """
         needs = request.required_resources
-        return any(w.status in _ALIVE and w.could_hold(needs) for w in self.workers.values())
+        return any(
+            worker.status in _ALIVE and not worker.is_foreign and worker.could_hold(needs)
+            for worker in self.workers.values()
+        )
 
     def largest(self) -> WorkerCapacity | None:
         """Return the worker with the most CPUs, then GPUs; None without workers."""
@@ -357,7 +369,9 @@ class Ledger:
         return book.is_fit and now >= self._avoided.get(address, -inf) and book.has_room(needs)
 
     def _standing(self, worker: WorkerCapacity) -> str:
-        """Return the worker's status, ``"silent"`` where its heartbeat is overdue."""
+        """Return the worker's status, or why it takes no trial although it runs."""
+        if worker.is_foreign:
+            return f"Python {worker.python}"
         overdue = worker.status == "running" and worker.age > self._heartbeat_timeout
         return "silent" if overdue else worker.status
 

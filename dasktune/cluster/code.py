@@ -34,10 +34,6 @@ _MAX_DEPTH: Final = 12
 
 _PLAIN: Final = frozenset({str, bytes, int, float, bool, type(None)})
 
-_PLAIN: Final = frozenset({str, bytes, int, float, bool, type(None)})
-
-_PLAIN: Final = frozenset({str, bytes, int, float, bool, type(None)})
-
 _registry = threading.RLock()
 
 _REMEDY: Final = "Create it inside the function, on the worker, instead of carrying it there."
@@ -131,8 +127,6 @@ def local_modules() -> list[ModuleType]:
 
 
 @functools.cache
-@functools.cache
-@functools.cache
 def _is_local(file: object) -> bool:
     if not isinstance(file, str) or not file.endswith(".py"):
         return False
@@ -167,24 +161,6 @@ def by_value(modules: Iterable[ModuleType]) -> Iterator[None]:
         finally:
             for module in ours:
                 cloudpickle.unregister_pickle_by_value(module)
-
-
-def _is_plain(thing: Any) -> bool:
-    """Whether a value is data through and through, so that no module matters."""
-    if type(thing) is dict:
-        return all(_is_plain(key) and _is_plain(value) for key, value in thing.items())
-    if type(thing) in (list, tuple):
-        return all(map(_is_plain, thing))
-    return type(thing) in _PLAIN
-
-
-def _is_plain(thing: Any) -> bool:
-    """Whether a value is data through and through, so that no module matters."""
-    if type(thing) is dict:
-        return all(_is_plain(key) and _is_plain(value) for key, value in thing.items())
-    if type(thing) in (list, tuple):
-        return all(map(_is_plain, thing))
-    return type(thing) in _PLAIN
 
 
 def _is_plain(thing: Any) -> bool:

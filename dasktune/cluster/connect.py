@@ -14,8 +14,9 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -41,6 +42,9 @@ _DIRECT_PROBE: Final = 3.0
 
 #: Seconds to part from a cluster.
 _CLOSE: Final = 10.0
+
+#: Seconds in which the workers of an embedded cluster must have heard that its end is near.
+_HUSH: Final = 2.0
 
 _FORMS: Final = (
     "a distributed.Client, a cluster object, an address such as 'tcp://host:8786', "
@@ -119,13 +123,22 @@ class Connection:
 
     def close(self) -> None:
         """Close the client, and the cluster if it was started here. May be called twice."""
+        if self.embedded and self.client.status == "running":
+            self._hush()
         try:
             self.client.close(timeout=_CLOSE)
         except (asyncio.TimeoutError, OSError) as exc:
             logger.warning("the client of %s did not close in time: %r", self.address, exc)
         finally:
             if self._cluster is not None:
-                self._cluster.close(timeout=_CLOSE)
+                with _nannies_muted():
+                    self._cluster.close(timeout=_CLOSE)
+
+    def _hush(self) -> None:
+        """Have our own workers log nothing more: at their end they complain of a lost scheduler."""
+        # A worker that does not answer now is on its way out by itself.
+        with suppress(Exception):
+            self.client.sync(_mute, self.client, callback_timeout=_HUSH)
 
     def __enter__(self) -> Connection:
         return self
@@ -363,6 +376,25 @@ def _a_running_worker() -> Callable[..., tuple[str, str] | None]:
         return None
 
     return first
+
+
+@contextmanager
+def _nannies_muted() -> Iterator[None]:
+    """Keep from the user that a worker of ours has to be killed at its end."""
+    nannies = logging.getLogger("distributed.nanny")
+
+    def concerns_somebody(record: logging.LogRecord) -> bool:
+        return "still alive after" not in record.getMessage()
+
+    nannies.addFilter(concerns_somebody)
+    try:
+        yield
+    finally:
+        nannies.removeFilter(concerns_somebody)
+
+
+async def _mute(client: Any) -> None:
+    await client.run(logging.disable, on_error="ignore")
 
 
 async def _reaches_a_worker(client: Any) -> bool | None:

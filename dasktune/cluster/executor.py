@@ -27,6 +27,7 @@ from dasktune.trainable.messages import Answer, GoOn, PauseNow, SaveAndGoOn, Sto
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trial.actions import (
     ContinueTraining,
+    FailTrial,
     PauseTrial,
     RestoreTrial,
     SaveTrial,
@@ -50,6 +51,9 @@ _MOST_FAILED_STARTS = 20
 #: Seconds between two tables of what is asked and what is there, while nothing can run.
 _COMPLAIN_EVERY = 60.0
 
+#: Results in the journal after which the worker hears of it at once; it buffers some thousands.
+_ACK_AFTER = 1024
+
 #: Seconds that a request may find no place on a cluster that cannot grow.
 _HOPELESS_AFTER = 10.0
 
@@ -71,6 +75,9 @@ class DaskTrialExecutor:
         Stamps the events.
     scheduler_wait : float, default=300.0
         Seconds that a lost scheduler may take to come back.
+    admit : callable, optional
+        Given all workers by address, returns them with another status where they may not take
+        trials. Called on the client's loop at each reading of the workers.
     queue_trials : bool, optional
         Whether trials may wait for workers that are not there. None waits while there is no worker
         at all, and fails after 10 s if there are some and none is large enough.
@@ -85,6 +92,7 @@ class DaskTrialExecutor:
         prepare: Callable[[StartTrial | RestoreTrial], tuple[TrialSpec, bytes]],
         clock: Clock,
         scheduler_wait: float = 300.0,
+        admit: Callable[[Mapping[str, WorkerCapacity]], Mapping[str, WorkerCapacity]] = dict,
         queue_trials: bool | None = None,
     ) -> None:
         self._client = connection.client
@@ -92,12 +100,15 @@ class DaskTrialExecutor:
         self._settings = settings
         self._prepare = prepare
         self._clock = clock
+        self._admit = admit
         self._queue_trials = queue_trials
         self._events: queue.SimpleQueue[TrialEvent | BaseException] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._ledger = Ledger(heartbeat_timeout=settings.heartbeat_timeout)
         self._running: dict[str, Run] = {}
         self._closed = False
+        #: What has gone wrong for good, to be raised once the events before it are taken.
+        self._crash: BaseException | None = None
         self._failed_starts = 0
         self._waiting_since: float | None = None
         self._complained_at = 0.0
@@ -120,6 +131,7 @@ class DaskTrialExecutor:
             on_reconnect=self._service.open,
         )
         self._watching: asyncio.Task[None] | None = None
+        self._settling: asyncio.Task[bool] | None = None
         self._client.sync(self._open)
 
     # The port
@@ -161,7 +173,7 @@ class DaskTrialExecutor:
         """Take a trial off its worker, to go on later."""
         self._answer(action, PauseNow(save=action.save, reason=action.reason))
 
-    def stop_trial(self, action: StopTrial) -> None:
+    def stop_trial(self, action: StopTrial | FailTrial) -> None:
         """End a trial on its worker."""
         self._answer(action, StopNow(reason=action.reason))
 
@@ -175,15 +187,19 @@ class DaskTrialExecutor:
         ClusterError
             If no trial gets going on any worker.
         """
+        if self._crash is not None:
+            raise self._crash
         events: list[TrialEvent] = []
         with suppress(queue.Empty):
             item = self._events.get(timeout=timeout)
-            while True:
-                if isinstance(item, BaseException):
-                    raise item
+            while not isinstance(item, BaseException):
                 self._count_starts(item)
                 events.append(item)
                 item = self._events.get_nowait()
+            # What happened before comes first: it is to stand in the journal.
+            self._crash = item
+        if self._crash is not None and not events:
+            raise self._crash
         return events
 
     def acknowledge(self, trial_id: str, incarnation: int, seq: int) -> None:
@@ -191,6 +207,9 @@ class DaskTrialExecutor:
         run = self._running.get(trial_id)
         if run is not None and run.incarnation == incarnation:
             run.ack = max(run.ack, seq)
+            if run.ack - run.acked >= _ACK_AFTER:
+                # Before the worker's buffer is full and user code has to wait.
+                self._call_soon(run.wake.set)
 
     def close(self) -> None:
         """Stop what still runs, as far as it obeys, and take everything off the cluster.
@@ -224,7 +243,7 @@ class DaskTrialExecutor:
             lost=self._client.loop.asyncio_loop.create_future(),
         )
         self._running[action.trial_id] = run
-        self._call_soon(self._service.serve, run)
+        self._call_soon(self._serve, run)
 
     def _not_started(self, action: StartTrial | RestoreTrial) -> StartFailed:
         return StartFailed(
@@ -277,14 +296,24 @@ class DaskTrialExecutor:
 
     async def _open(self) -> None:
         await self._service.open()
+        self._watch.open()
         await self._watch.read()
         self._watching = asyncio.get_running_loop().create_task(self._watch.run())
         self._watching.add_done_callback(self._on_watch_end)
 
+    def _serve(self, run: Run) -> None:
+        with self._lock:
+            known = run.address in self._ledger.workers
+        if not known:
+            run.removed = True
+            run.lose(f"worker {run.address} left the cluster", charged=False)
+        self._service.serve(run)
+
     async def _close(self) -> None:
         await self._service.close()
-        if self._watching is not None:
-            self._watching.cancel()
+        for task in (self._watching, self._settling):
+            if task is not None:
+                task.cancel()
         if self._client.status == "running":
             self._watch.close()
 
@@ -293,11 +322,17 @@ class DaskTrialExecutor:
             self._events.put(error)
 
     def _on_workers(self, workers: Mapping[str, WorkerCapacity]) -> None:
+        admitted = self._admit(workers)
         with self._lock:
             gone = set(self._ledger.workers) - set(workers)
-            self._ledger.update(workers)
+            self._ledger.update(admitted)
         for address in gone:
             self._service.lose(address, f"worker {address} left the cluster")
+        if workers and self._settling is None:
+            # There may have been no worker to try when the connection was made.
+            loop = asyncio.get_running_loop()
+            self._settling = loop.create_task(self._connection.settle_direct())
+        self._service.trim()
         for address, worker in workers.items():
             if worker.age > self._settings.heartbeat_timeout:
                 self._service.lose(

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from dasktune.cluster.admission import Admission
 from dasktune.cluster.capacity import Ledger, read_workers
 from dasktune.cluster.code import pack
 from dasktune.cluster.connect import connect
@@ -116,7 +117,7 @@ def launched(client: Any, launch: Launch, clock: Clock) -> Iterator[DaskTrialExe
     payload = pack({"trainable": launch.trainable}, code=config.code)
     with connect(client, timeout_s=config.scheduler_wait) as connection:
         checks = Checks(blob=payload, storage=launch.storage, code=config.code)
-        connection.client.sync(_check, connection.client, checks, launch)
+        admission = connection.client.sync(_check, connection.client, checks, launch)
         executor = DaskTrialExecutor(
             connection,
             launch.service_settings(),
@@ -124,21 +125,28 @@ def launched(client: Any, launch: Launch, clock: Clock) -> Iterator[DaskTrialExe
             prepare=launch.prepare,
             clock=clock,
             scheduler_wait=config.scheduler_wait,
+            admit=admission,
             queue_trials=config.queue_trials,
         )
         try:
             yield executor
         finally:
             executor.close()
+            if connection.client.status == "running":
+                connection.client.loop.add_callback(admission.close)
 
 
-async def _check(client: Any, checks: Checks, launch: Launch) -> None:
+async def _check(client: Any, checks: Checks, launch: Launch) -> Admission:
     ledger = Ledger(heartbeat_timeout=launch.run_config.heartbeat_timeout)
-    ledger.update(await read_workers(client))
-    await preflight(
+    workers = await read_workers(client)
+    ledger.update(workers)
+    report = await preflight(
         client,
         checks,
         ledger=ledger,
         resources=launch.resources or PlacementGroupFactory([{}]),
         queue_trials=bool(launch.run_config.queue_trials),
     )
+    admission = Admission(client, checks, report.hosts)
+    await admission.examine(workers)
+    return admission

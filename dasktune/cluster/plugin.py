@@ -37,10 +37,13 @@ class ExperimentPlugin(WorkerPlugin):  # type: ignore[misc]
         self.slots: set[Any] = set()
 
     async def teardown(self, worker: Any) -> None:
-        """Ask every running trial to leave, and wait a little for them to save."""
+        """Ask every running trial to leave, and wait a little for them to save and tell."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.grace
         for slot in tuple(self.slots):
             slot.retire()
-        while any(slot.is_busy for slot in self.slots) and loop.time() < deadline:
+        if worker.status.name == "running":
+            # The worker stays, only the experiment has ended.
+            return
+        while any(slot.is_needed for slot in self.slots) and loop.time() < deadline:
             await asyncio.sleep(0.02)

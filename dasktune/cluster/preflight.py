@@ -19,6 +19,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -27,9 +28,10 @@ from dasktune.cluster.capacity import Ledger, WorkerCapacity
 from dasktune.cluster.code import missing_module
 from dasktune.errors import ClusterError, PreflightError, TuneError
 from dasktune.storage.location import Storage
+from dasktune.storage.probe import probe
 from dasktune.trial.resources import PlacementGroupFactory
 
-__all__ = ["Checks", "Report", "check_worker", "preflight"]
+__all__ = ["Checks", "Report", "check_storage", "check_worker", "preflight"]
 
 logger = logging.getLogger(__name__)
 
@@ -79,6 +81,27 @@ class Report:
 
     hosts: tuple[str, ...]
     unchecked: Mapping[str, str]
+
+
+def check_storage(storage: Storage, *, timeout_s: float = 60.0) -> None:
+    """Check from this process that a storage can carry an experiment, before a cluster is needed.
+
+    Parameters
+    ----------
+    storage : Storage
+        The experiment's directory.
+    timeout_s : float, default=60.0
+        Seconds for all of it.
+
+    Raises
+    ------
+    PreflightError
+        If it cannot, or does not answer in time.
+    """
+    checks = Checks(blob=b"", storage=storage, timeout_s=timeout_s)
+    # In a thread of its own: the caller's thread may have an event loop that runs.
+    with ThreadPoolExecutor(1, thread_name_prefix="dasktune-storage") as pool:
+        pool.submit(asyncio.run, _by_us(checks, probe, storage)).result()
 
 
 async def preflight(
@@ -151,7 +174,9 @@ async def preflight(
     return Report(hosts=hosts, unchecked=unchecked)
 
 
-async def check_worker(client: Any, worker: WorkerCapacity, checks: Checks) -> str | None:
+async def check_worker(
+    client: Any, worker: WorkerCapacity, checks: Checks, *, whole: bool = True
+) -> str | None:
     """Check one worker, such as one that joins while the experiment runs.
 
     To be awaited on the client's loop.
@@ -164,6 +189,8 @@ async def check_worker(client: Any, worker: WorkerCapacity, checks: Checks) -> s
         The worker as the scheduler knows it.
     checks : Checks
         What it must be able to do.
+    whole : bool, default=True
+        Whether code and storage are tried, too; False if they were on the same host.
 
     Returns
     -------
@@ -177,7 +204,7 @@ async def check_worker(client: Any, worker: WorkerCapacity, checks: Checks) -> s
     """
     _check_python([worker])
     reason = await _check_dasktune(client, worker, checks)
-    if reason is not None:
+    if reason is not None or not whole:
         return reason
     name = f".preflight-{uuid.uuid4().hex}"
     await _by_us(checks, checks.storage.write_bytes, name, name.encode())
@@ -203,7 +230,7 @@ def _one_per_host(workers: Iterable[WorkerCapacity]) -> list[WorkerCapacity]:
 
 def _check_python(workers: Iterable[WorkerCapacity]) -> None:
     """Compare what the workers said when they joined; no code of ours has run there yet."""
-    others = [worker for worker in workers if worker.python not in ("", _PYTHON)]
+    others = [worker for worker in workers if worker.is_foreign]
     if not others:
         return
     shown = ", ".join(f"{worker.python} on {worker.address}" for worker in others[:5])

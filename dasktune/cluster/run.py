@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from typing import Any
 
 from dasktune.trainable.messages import (
     Answer,
@@ -15,8 +16,8 @@ from dasktune.trainable.messages import (
     PauseNow,
     Reported,
     Started,
-    Stopped,
     StopNow,
+    Stopped,
 )
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trial.events import (
@@ -53,10 +54,12 @@ class Run:
     config: bytes = field(repr=False)
     #: Why the worker is lost; set once.
     lost: asyncio.Future[tuple[str, bool]]
-    #: Number of the slot that it runs in; 0 before there is one.
-    slot: int = 0
+    #: Whether user code may have begun: the worker was asked to run it.
+    assigned: bool = False
     #: Every message up to here stands in the journal.
     ack: int = 0
+    #: What the worker was last told of `ack`.
+    acked: int = 0
     #: Every message up to here has arrived.
     have: int = 0
     #: What was decided and has not reached the worker yet.
@@ -85,7 +88,7 @@ class Run:
 
 def event_of(message: Message, run: Run, now: float) -> TrialEvent:
     """Return what a worker's message means to the experiment."""
-    common = {
+    common: dict[str, Any] = {
         "trial_id": run.trial_id,
         "incarnation": run.incarnation,
         "time": now,
@@ -107,11 +110,11 @@ def event_of(message: Message, run: Run, now: float) -> TrialEvent:
             return TrialEnded(**common)
         case Failed():
             return TrialFailed(**common, error=message.error)
-        case Paused():
+        case Paused() if run.order is not None:
             return TrialPaused(**common)
-        case Stopped():
-            if isinstance(run.order, StopNow):
-                return TrialStopped(**common)
+        case Stopped() if isinstance(run.order, StopNow):
+            return TrialStopped(**common)
+        case Paused() | Stopped():
             # It left by itself: its worker retires, or it had not heard from us for too long.
             reason = f"{run.address} gave the trial up, as it retires or had lost its driver"
             return TrialLost(**common, reason=reason, charged=False)

@@ -11,8 +11,8 @@ import asyncio
 import logging
 import pickle
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -43,6 +43,13 @@ T = TypeVar("T")
 
 #: Seconds between two attempts to reach a slot that did not answer.
 _RETRY_PAUSE = 0.2
+
+#: Seconds for the workers to take the plugin or to drop it. One that hangs would take for ever.
+_PLUGIN_DEADLINE = 10.0
+
+#: Seconds that a slot with nothing to do is kept. As long as it is there, Dask counts its worker as
+#: in use and does not scale it down.
+_IDLE_TIME = 5.0
 
 #: Seconds between two polls without a bell, for few trials; a lost bell costs so much.
 _POLL_INTERVAL = 1.0
@@ -129,8 +136,14 @@ class TrialService:
 
     async def open(self) -> None:
         """Put the plugin on the workers and listen for bells; again after a lost connection."""
-        with _by_value(plugin_module):
-            await self._client.register_plugin(self._plugin)
+        # For good: several experiments of one process may be at this point at the same time.
+        cloudpickle.register_pickle_by_value(plugin_module)
+        registering = _awaited(self._client.register_plugin(self._plugin))
+        try:
+            await asyncio.wait_for(registering, _PLUGIN_DEADLINE)
+        except asyncio.TimeoutError:
+            # The scheduler has it and gives it to every worker that comes.
+            logger.warning("some worker has not taken the experiment's plugin; does it hang?")
         self._client.subscribe_topic(self._settings.name, self._on_bell)
 
     def serve(self, run: Run) -> None:
@@ -154,63 +167,88 @@ class TrialService:
         for gone in tuple(self._idle) if address is None else (address,):
             self._idle.pop(gone, None)
 
+    def trim(self) -> None:
+        """Give back the slots that have had nothing to do for a while."""
+        long_ago = asyncio.get_running_loop().time() - _IDLE_TIME
+        for address, slots in tuple(self._idle.items()):
+            for slot in slots:
+                if slot.idle_since < long_ago:
+                    self._spawn(slot.close())
+            self._idle[address] = [slot for slot in slots if slot.is_open]
+
     async def close(self) -> None:
         """Stop what runs, as far as it obeys, and take everything off the cluster."""
         for run in self._runs.values():
             self.answer(run, StopNow(reason="the experiment was closed"))
-        if self._tasks:
-            await asyncio.wait(tuple(self._tasks), timeout=2 * self._settings.stop_grace + 1)
+        await self._let_finish()
         for task in tuple(self._tasks):
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
         for slot in [slot for slots in self._idle.values() for slot in slots]:
-            await slot.close()
+            self._spawn(slot.close())
+        # Ending tasks spawn others, which close slots; each of those has its own deadline.
+        while self._tasks:
+            await asyncio.wait(tuple(self._tasks))
         if self._client.status == "running":
             self._client.unsubscribe_topic(self._settings.name)
-            await self._client.unregister_worker_plugin(self._settings.name)
+            await self._unregister()
+
+    async def _let_finish(self) -> None:
+        """Wait for the runs to obey; those that were left behind are not waited for again."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + 2 * self._settings.stop_grace + 1
+        while any(not run.told for run in self._runs.values()) and loop.time() < deadline:
+            await asyncio.wait(tuple(self._tasks), timeout=0.1, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _unregister(self) -> None:
+        work = _awaited(self._client.unregister_worker_plugin(self._settings.name))
+        try:
+            await asyncio.wait_for(work, _PLUGIN_DEADLINE)
+        except Exception as error:
+            # A worker that hangs, or a scheduler that came back without knowing of us.
+            logger.info("the plugin could not be taken off every worker: %r", error)
 
     # One run
 
     async def _serve(self, run: Run) -> None:
-        slot = None
+        slot = self._slot_for(run)
         end: TrialEvent | None = None
         try:
-            slot = await self._unless_lost(run, self._slot_for(run))
-            run.slot = slot.number
+            if not slot.is_open:
+                await self._unless_lost(run, self._open_slot(slot))
             self._by_slot[slot.number] = run
             end = await self._converse(run, slot)
         except _Lost as loss:
-            end = self._event(run, TrialLost, reason=loss.reason, charged=loss.charged)
+            # A worker that died before it was asked to run the trial did not die of it.
+            charged = loss.charged and run.assigned
+            end = self._event(run, TrialLost, reason=loss.reason, charged=charged)
         except (SlotFailed, Refused) as failure:
             kind = TrialLost if run.have else StartFailed
             end = self._event(run, kind, reason=str(failure))
         finally:
             self._part(run, slot, end)
 
-    async def _slot_for(self, run: Run) -> SlotHandle:
+    def _slot_for(self, run: Run) -> SlotHandle:
         idle = self._idle[run.address]
         if idle:
             return idle.pop()
         self._slots += 1
         key = f"{self._settings.name}-slot-{self._slots}"
-        slot = SlotHandle(self._client, run.address, key, self._slots)
+        return SlotHandle(self._client, run.address, key, self._slots)
+
+    async def _open_slot(self, slot: SlotHandle) -> None:
         settings = self._settings
-        try:
-            await slot.open(
-                plugin=settings.name,
-                topic=settings.name,
-                driver_ttl=settings.driver_ttl,
-                fence_after=settings.fence_after,
-                stop_grace=settings.stop_grace,
-            )
-        except BaseException:
-            self._spawn(slot.close())
-            raise
-        return slot
+        await slot.open(
+            plugin=settings.name,
+            topic=settings.name,
+            driver_ttl=settings.driver_ttl,
+            fence_after=settings.fence_after,
+            stop_grace=settings.stop_grace,
+        )
 
     async def _converse(self, run: Run, slot: SlotHandle) -> TrialEvent | None:
         """Talk until the last word, and return what it means; None if it was told already."""
         assignment = Assignment(incarnation=run.key, spec=run.spec, config=run.config)
+        run.assigned = True
         reply = await self._call(run, slot, "assign", assignment)
         while True:
             end = self._absorb(run, reply)
@@ -218,9 +256,8 @@ class TrialService:
                 return None if run.told else end
             await self._wake(run)
             answers = tuple(run.answers)
-            request = Request(
-                incarnation=run.key, ack=run.ack, have=run.have, answers=answers
-            )
+            run.acked = run.ack
+            request = Request(incarnation=run.key, ack=run.ack, have=run.have, answers=answers)
             reply = await self._call(run, slot, self._method(run), request)
             del run.answers[: len(answers)]
 
@@ -296,24 +333,28 @@ class TrialService:
                 await self._unless_lost(run, asyncio.sleep(_RETRY_PAUSE))
 
     async def _unless_lost(self, run: Run, work: Awaitable[T]) -> T:
-        task = asyncio.ensure_future(work)
+        task: asyncio.Future[T] = asyncio.ensure_future(work)
+        # What it raises after the loss is of no interest, but asyncio complains if nobody asks.
+        task.add_done_callback(_look_at)
         try:
-            await asyncio.wait({task, run.lost}, return_when=asyncio.FIRST_COMPLETED)
+            first: set[asyncio.Future[Any]] = {task, run.lost}
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
             if run.lost.done():
                 raise _Lost(*run.lost.result())
             return task.result()
         finally:
             task.cancel()
 
-    def _part(self, run: Run, slot: SlotHandle | None, end: TrialEvent | None) -> None:
+    def _part(self, run: Run, slot: SlotHandle, end: TrialEvent | None) -> None:
         """Free what the run held, and only then tell how it ended."""
         del self._runs[run.key]
-        if slot is not None:
-            self._by_slot.pop(slot.number, None)
-            if run.over and not run.tainted and self._settings.reuse_actors:
-                self._idle[run.address].append(slot)
-            else:
-                self._spawn(slot.close())
+        self._by_slot.pop(slot.number, None)
+        clean = run.over and not run.tainted and not run.lost.done()
+        if clean and self._settings.reuse_actors:
+            slot.idle_since = asyncio.get_running_loop().time()
+            self._idle[run.address].append(slot)
+        else:
+            self._spawn(slot.close())
         if isinstance(end, TrialLost | StartFailed):
             self._on_trouble(run.address)
         self._on_free(run)
@@ -321,9 +362,7 @@ class TrialService:
             self._emit(end)
 
     def _event(self, run: Run, kind: Callable[..., TrialEvent], **facts: Any) -> TrialEvent:
-        return kind(
-            trial_id=run.trial_id, incarnation=run.incarnation, time=self._now(), **facts
-        )
+        return kind(trial_id=run.trial_id, incarnation=run.incarnation, time=self._now(), **facts)
 
     def _on_bell(self, event: tuple[float, Any]) -> None:
         run = self._by_slot.get(event[1])
@@ -341,11 +380,11 @@ class TrialService:
             self._on_crash(error)
 
 
-@contextmanager
-def _by_value(module: Any) -> Iterator[None]:
-    """Have cloudpickle send a module's classes along instead of naming them."""
-    cloudpickle.register_pickle_by_value(module)
-    try:
-        yield
-    finally:
-        cloudpickle.unregister_pickle_by_value(module)
+async def _awaited(work: Awaitable[T]) -> T:
+    # Dask returns whatever can be awaited, asyncio wants a coroutine.
+    return await work
+
+
+def _look_at(task: asyncio.Future[Any]) -> None:
+    if not task.cancelled():
+        task.exception()

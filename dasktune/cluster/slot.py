@@ -13,6 +13,8 @@ import pickle
 import threading
 import time
 import weakref
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from distributed.worker import get_worker
@@ -20,7 +22,7 @@ from tornado.ioloop import PeriodicCallback
 
 from dasktune.cluster.envelope import Assignment, Reply, Request, enveloped
 from dasktune.trainable.interrupt import TrialInterrupted
-from dasktune.trainable.messages import StopNow
+from dasktune.trainable.messages import PauseNow, StopNow
 from dasktune.trainable.run import TrialRun
 
 __all__ = ["TrialSlot"]
@@ -73,6 +75,10 @@ class TrialSlot:
         self._stop_grace = stop_grace
         self._run: TrialRun | None = None
         self._incarnation = ""
+        #: What has run here: a call that was under way for long must not start it once more.
+        self._past: set[str] = set()
+        #: Whether the driver was sent the last word of the run.
+        self._delivered = False
         self._orphaned_at: float | None = None
         self._heard = time.monotonic()
         self._contact = threading.Condition()
@@ -89,8 +95,11 @@ class TrialSlot:
         if assignment.incarnation != self._incarnation:
             if self.is_busy:
                 raise RuntimeError(f"the slot still runs {self._incarnation}")
+            if assignment.incarnation in self._past:
+                raise RuntimeError(f"{assignment.incarnation} has run here already")
             self._incarnation = assignment.incarnation
-            self._orphaned_at = None
+            self._past.add(assignment.incarnation)
+            self._orphaned_at, self._delivered = None, False
             opener = functools.partial(self._open, assignment.config)
             self._run = TrialRun(assignment.spec, opener, self._ring, self._fence)
             self._run.start()
@@ -106,16 +115,15 @@ class TrialSlot:
     async def decide(self, request: Request) -> Reply:
         """Take the driver's answers."""
         self._hear()
-        run = self._running(request)
-        for answer in request.answers:
-            run.answer(answer)
+        self._obey(request)
         return self._collect(request)
 
     @enveloped
     async def revoke(self, request: Request) -> Reply:
         """Interrupt user code that did not obey a stop."""
         self._hear()
-        self._running(request).interrupt()
+        # First the answers: with no grace at all the order to leave has not been heard of before.
+        self._obey(request).interrupt()
         return self._collect(request)
 
     # What happens on the worker
@@ -125,14 +133,30 @@ class TrialSlot:
         """Whether user code is still running, wanted or not."""
         return self._run is not None and not self._run.finished
 
+    @property
+    def is_forgotten(self) -> bool:
+        """Whether Dask has dropped the slot, which means that its driver is gone or done with it."""
+        return self._key not in self._worker.state.actors
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether a trial runs here, or its last word has not been fetched by its driver."""
+        owes = self._run is not None and not self._delivered
+        return self.is_busy or (owes and not self.is_forgotten)
+
     def retire(self) -> None:
-        """Make the trial leave, because the worker does."""
+        """Make the trial save and leave, because the worker does."""
         if self._run is not None:
-            self._run.answer(StopNow(reason="its worker is retiring"))
+            self._run.answer(PauseNow(save=True, reason="its worker is retiring"))
+
+    def join(self, timeout: float) -> None:
+        """Wait up to `timeout` seconds for the end of the trial's thread."""
+        if self._run is not None:
+            self._run.join(timeout)
 
     def watch_driver(self) -> bool:
         """Stop a trial whose driver is gone or silent, and say whether to go on watching."""
-        forgotten = self._key not in self._worker.state.actors
+        forgotten = self.is_forgotten
         silence = time.monotonic() - self._heard
         if self.is_busy and (forgotten or silence > self._driver_ttl):
             self._orphan("Dask has forgotten it" if forgotten else f"silent for {silence:.0f} s")
@@ -153,12 +177,27 @@ class TrialSlot:
 
     def _open(self, config: bytes) -> tuple[Any, Any]:
         """Unpickle what the user wrote, in the trial's thread: it may run code and take its time."""
+        deadline = time.monotonic() + 2 * self._stop_grace
+        for orphan in self._orphans():
+            # What it was started for is to run again, perhaps here, and it still uses this worker.
+            orphan.join(max(0.0, deadline - time.monotonic()))
         if self._trainable is None:
             self._trainable = pickle.loads(self._plugin.payload)["trainable"]
         return self._trainable, pickle.loads(config)["config"]
 
+    def _orphans(self) -> Iterator[TrialSlot]:
+        """Yield the slots of lost drivers on this worker, our own before a reconnect among them."""
+        for name, plugin in tuple(self._worker.plugins.items()):
+            if name.startswith("dasktune-"):
+                yield from (s for s in tuple(plugin.slots) if s.is_forgotten and s is not self)
+
     def _ring(self) -> None:
-        self._worker.loop.add_callback(self._worker.log_event, self._topic, self._number)
+        self._worker.loop.add_callback(self._send_bell)
+
+    def _send_bell(self) -> None:
+        # A worker on its way out may have no connection left; the driver polls besides.
+        with suppress(OSError):
+            self._worker.log_event(self._topic, self._number)
 
     def _hear(self) -> None:
         with self._contact:
@@ -174,18 +213,33 @@ class TrialSlot:
         with self._contact:
             if self._contact.wait_for(self._is_in_contact, timeout=self._fence_after):
                 return
-        raise TrialInterrupted(f"the driver has been silent for {self._fence_after:.0f} s")
+        reason = f"the driver has been silent for {self._fence_after:.0f} s"
+        if self._run is not None:
+            # An order to leave, or it would look like a failure of user code.
+            self._run.answer(StopNow(reason=reason))
+        raise TrialInterrupted(reason)
 
     def _is_in_contact(self) -> bool:
-        return time.monotonic() - self._heard < self._fence_after
+        silence = time.monotonic() - self._heard
+        # A call may have lain in a buffer while this process was stopped, so it proves little.
+        return silence < self._fence_after and not self.is_forgotten
 
     def _running(self, request: Request) -> TrialRun:
         if self._run is None or request.incarnation != self._incarnation:
             raise RuntimeError(f"the slot runs {self._incarnation!r}, not {request.incarnation!r}")
         return self._run
 
+    def _obey(self, request: Request) -> TrialRun:
+        run = self._running(request)
+        for answer in request.answers:
+            run.answer(answer)
+        return run
+
     def _collect(self, request: Request) -> Reply:
-        messages = self._running(request).collect(request.ack, request.have)
+        run = self._running(request)
+        finished = run.finished
+        messages = run.collect(request.ack, request.have)
+        self._delivered = finished
         return Reply(messages=tuple(messages))
 
 

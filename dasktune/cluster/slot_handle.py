@@ -6,6 +6,7 @@ Everything here runs on the client's event loop.
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 from distributed import Actor, Client
@@ -20,6 +21,11 @@ _OPEN_DEADLINE = 15.0
 
 #: Seconds that a call may take. No method of a slot waits for user code.
 _CALL_DEADLINE = 5.0
+
+#: Seconds to tell the scheduler that a slot is not needed any more.
+_CLOSE_DEADLINE = 5.0
+
+logger = logging.getLogger(__name__)
 
 
 class SlotFailed(Exception):
@@ -45,9 +51,16 @@ class SlotHandle:
         self.address = address
         self.key = key
         self.number = number
+        #: When it had nothing to do any more, on the loop's clock.
+        self.idle_since = 0.0
         self._client = client
         self._future: Any = None
         self._actor: Any = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can be called."""
+        return self._actor is not None
 
     async def open(self, **settings: Any) -> None:
         """Create the actor; `settings` are the keyword arguments of `TrialSlot`.
@@ -93,20 +106,31 @@ class SlotHandle:
         try:
             answer = await asyncio.wait_for(_settled(self._actor, method, blob), _CALL_DEADLINE)
         except asyncio.TimeoutError:
-            raise SlotFailed(f"{self.address} did not answer within {_CALL_DEADLINE:.0f} s") from None
-        except (OSError, RuntimeError) as error:
-            raise SlotFailed(f"{self.address} cannot be reached: {error}") from error
+            raise SlotFailed(
+                f"{self.address} did not answer within {_CALL_DEADLINE:.0f} s"
+            ) from None
+        except Exception as error:  # a lost connection shows in many ways
+            raise SlotFailed(f"{self.address} cannot be reached: {error!r}") from error
         return open_reply(answer)
 
     async def close(self) -> None:
-        """Let Dask forget the slot, on whichever way it is; the worker stops a trial in it."""
+        """Let Dask forget the slot, however far it has come; the worker stops a trial in it."""
         future, self._future, self._actor = self._future, None, None
-        if future is not None:
-            await future.cancel()
+        if future is None or future.cancelled():
+            return
+        try:
+            await asyncio.wait_for(_cancel(future), _CLOSE_DEADLINE)
+        except Exception as error:
+            # A scheduler that is gone has forgotten it already.
+            logger.info("the slot %s could not be given back: %r", self.key, error)
 
 
 async def _result(future: Any) -> Any:
     return await future
+
+
+async def _cancel(future: Any) -> None:
+    await future.cancel()
 
 
 async def _settled(actor: Any, method: str, blob: bytes) -> bytes:

@@ -30,6 +30,9 @@ _INTERVAL = 1.0
 #: Seconds that one reading may take.
 _READ_DEADLINE = 10.0
 
+#: Seconds between two looks at whether a lost scheduler is back.
+_RETRY_PAUSE = 0.1
+
 
 class ClusterWatch:
     """Keeps the executor's picture of the cluster true.
@@ -67,6 +70,13 @@ class ClusterWatch:
         self._on_disconnect = on_disconnect
         self._on_reconnect = on_reconnect
         self._look_now = asyncio.Event()
+        #: The connection that our subscriptions were made on.
+        self._comm: Any = None
+
+    def open(self) -> None:
+        """Begin to listen."""
+        self._comm = self._client.scheduler_comm
+        self._client.subscribe_topic(_TOPIC, self._on_event)
 
     async def run(self) -> None:
         """Watch until cancelled.
@@ -76,10 +86,10 @@ class ClusterWatch:
         ClusterLost
             If the scheduler does not come back in time.
         """
-        self._subscribe()
         while True:
             if not await self.read():
                 await self._reconnect()
+                continue
             try:
                 await asyncio.wait_for(self._look_now.wait(), _INTERVAL)
             except asyncio.TimeoutError:
@@ -90,8 +100,11 @@ class ClusterWatch:
         """Stop listening."""
         self._client.unsubscribe_topic(_TOPIC)
 
-    def _subscribe(self) -> None:
-        self._client.subscribe_topic(_TOPIC, self._on_event)
+    @property
+    def is_connected(self) -> bool:
+        """Whether the connection is still the one that we listen on."""
+        # One that broke and came back between two looks has lost our futures all the same.
+        return self._client.status == "running" and self._client.scheduler_comm is self._comm
 
     def _on_event(self, event: tuple[float, Any]) -> None:
         told = event[1]
@@ -104,34 +117,44 @@ class ClusterWatch:
 
     async def read(self) -> bool:
         """Read the workers, and say whether the scheduler answered."""
-        if self._client.status != "running":
+        if not self.is_connected:
             return False
         try:
             workers = await asyncio.wait_for(read_workers(self._client), _READ_DEADLINE)
         except asyncio.TimeoutError:
             # A scheduler that is busy or stopped for a while loses nothing by itself.
             logger.warning("the scheduler has not answered for %.0f s", _READ_DEADLINE)
-            return self._client.status == "running"
+            return self.is_connected
         except Exception as error:
             logger.info("the workers could not be read: %r", error)
-            return self._client.status == "running"
-        self._on_workers(workers)
-        return True
+            return self.is_connected
+        if self.is_connected:
+            self._on_workers(workers)
+        return self.is_connected
 
     async def _reconnect(self) -> None:
         logger.warning("the connection to the Dask scheduler is lost; waiting for it to come back")
         self._on_disconnect()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._scheduler_wait
-        while self._client.status != "running":
+        while not await self._is_back():
             if self._client.status == "closed" or loop.time() > deadline:
                 raise ClusterLost(
                     f"the Dask scheduler has not come back within {self._scheduler_wait:.0f} s. "
                     "Nothing that was recorded is lost; start the cluster again and run the "
                     "experiment under the same name, or raise RunConfig(scheduler_wait=...)."
                 )
-            await asyncio.sleep(0.1)
-        # The subscriptions were lost with the connection.
-        self._subscribe()
-        await self._on_reconnect()
+            await asyncio.sleep(_RETRY_PAUSE)
         logger.warning("the Dask scheduler is back")
+
+    async def _is_back(self) -> bool:
+        if self._client.status != "running":
+            return False
+        # The subscriptions were lost with the connection.
+        self.open()
+        try:
+            await self._on_reconnect()
+        except Exception as error:
+            logger.info("the Dask scheduler was lost again: %r", error)
+            return False
+        return self.is_connected

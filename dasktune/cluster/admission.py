@@ -1,0 +1,117 @@
+"""Which workers may take trials: those that were seen to be able to, late ones included.
+
+A worker that cannot import dasktune does not survive the attempt to put an actor on it, and it may
+be somebody else's. So nothing is placed on a worker before it has passed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from dasktune.cluster.capacity import WorkerCapacity
+from dasktune.cluster.preflight import Checks, check_worker
+from dasktune.errors import PreflightError
+
+__all__ = ["Admission"]
+
+logger = logging.getLogger(__name__)
+
+#: Shown in place of a running worker's status; on another status nothing is placed.
+_UNCHECKED: Final = "unchecked"
+_REFUSED: Final = "refused"
+
+#: Workers that are looked at side by side.
+_AT_ONCE: Final = 16
+
+
+class Admission:
+    """Looks at every worker once, and tells which of them may take trials.
+
+    All methods are for the client's event loop.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        A connected client.
+    checks : Checks
+        What a worker must be able to do. Storage and code are tried once for each host.
+    hosts : iterable of str, default=()
+        Hosts on which they were tried already.
+    """
+
+    def __init__(self, client: Any, checks: Checks, hosts: Iterable[str] = ()) -> None:
+        self._client = client
+        self._checks = checks
+        self._hosts = set(hosts)
+        self._passed: set[str] = set()
+        self._refused: set[str] = set()
+        self._examined: set[str] = set()
+        self._gate = asyncio.Semaphore(_AT_ONCE)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __call__(self, workers: Mapping[str, WorkerCapacity]) -> dict[str, WorkerCapacity]:
+        """Return all workers, under another status those that may not take trials now.
+
+        New ones are looked at from now on, and pass at a later call.
+
+        Parameters
+        ----------
+        workers : mapping
+            All workers by address, as just read from the scheduler.
+        """
+        for known in (self._passed, self._refused):
+            # An address may be used again, by a worker of another kind.
+            known.intersection_update(workers)
+        for worker in self._take_unknown(workers):
+            task = asyncio.get_running_loop().create_task(self._examine(worker))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return {address: self._marked(worker) for address, worker in workers.items()}
+
+    async def examine(self, workers: Mapping[str, WorkerCapacity]) -> None:
+        """Look at the new ones among `workers` and wait for what comes of it."""
+        await asyncio.gather(*(self._examine(worker) for worker in self._take_unknown(workers)))
+
+    def close(self) -> None:
+        """Look at no worker any more."""
+        for task in self._tasks:
+            task.cancel()
+
+    def _take_unknown(self, workers: Mapping[str, WorkerCapacity]) -> list[WorkerCapacity]:
+        """Return the workers to be looked at, and count them as being looked at from now on."""
+        seen = self._passed | self._refused | self._examined
+        unknown = [
+            worker
+            for address, worker in workers.items()
+            if worker.status == "running" and address not in seen
+        ]
+        self._examined.update(worker.address for worker in unknown)
+        return unknown
+
+    def _marked(self, worker: WorkerCapacity) -> WorkerCapacity:
+        if worker.status != "running" or worker.address in self._passed:
+            return worker
+        status = _REFUSED if worker.address in self._refused else _UNCHECKED
+        return dataclasses.replace(worker, status=status)
+
+    async def _examine(self, worker: WorkerCapacity) -> None:
+        try:
+            async with self._gate:
+                new_host = worker.host not in self._hosts
+                reason = await check_worker(self._client, worker, self._checks, whole=new_host)
+        except PreflightError as error:
+            self._refused.add(worker.address)
+            logger.warning("the worker %s gets no trials: %s", worker.address, error)
+        else:
+            if reason is None:
+                self._passed.add(worker.address)
+                self._hosts.add(worker.host)
+            else:
+                # Neither good nor bad: it is asked again when the workers are read again.
+                logger.info("the worker %s was not checked: %s", worker.address, reason)
+        finally:
+            self._examined.discard(worker.address)

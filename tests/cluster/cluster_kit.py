@@ -1,0 +1,216 @@
+"""Real clusters whose processes a test may kill, and trials that say what they do."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from distributed import Client
+
+import dasktune as tune
+from dasktune.cluster.capacity import read_workers
+
+T = TypeVar("T")
+
+#: A guard against hanging, not an expectation: two busy cores are slow.
+PATIENCE = 90.0
+
+# Runs the worker's command line in a process that cannot import dasktune, as on a worker that was
+# set up by somebody else.
+WITHOUT_DASKTUNE = """
+import sys
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "dasktune":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Blocker())
+from distributed.cli.dask_worker import main
+main()
+"""
+
+
+def until(condition: Callable[[], T], timeout: float = PATIENCE) -> T:
+    """Look until a condition holds, and return what it gave."""
+    deadline = time.monotonic() + timeout
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "it has not come about"
+        time.sleep(0.02)
+    return value
+
+
+class Fleet:
+    """A scheduler and workers, each a process of its own, as users start them."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self.workers: list[subprocess.Popen[bytes]] = []
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.address = f"tcp://127.0.0.1:{self.port}"
+        self.scheduler = self.start_scheduler()
+
+    def start_scheduler(self) -> subprocess.Popen[bytes]:
+        flags = ["--host=127.0.0.1", f"--port={self.port}", "--no-dashboard", "--no-show"]
+        self.scheduler = self._start("-m", "distributed.cli.dask_scheduler", *flags)
+        return self.scheduler
+
+    def add_worker(
+        self, *options: str, nanny: bool = False, dasktune: bool = True
+    ) -> subprocess.Popen[bytes]:
+        program = ["-m", "distributed.cli.dask_worker"] if dasktune else ["-c", WITHOUT_DASKTUNE]
+        flags = ["--nthreads=1", "--no-dashboard", "--host=127.0.0.1", "--memory-limit=0"]
+        process = self._start(
+            *program, self.address, *flags, "--nanny" if nanny else "--no-nanny", *options
+        )
+        self.workers.append(process)
+        return process
+
+    def keep(self, count: int) -> None:
+        """See to it that exactly so many healthy workers are there."""
+        self.workers = [worker for worker in self.workers if worker.poll() is None]
+        while len(self.workers) > count:
+            kill(self.workers.pop())
+        while len(self.workers) < count:
+            self.add_worker()
+        with self.client() as client:
+            until(lambda: len(client.scheduler_info()["workers"]) == count)
+
+    def address_of(self, process: subprocess.Popen[bytes]) -> str:
+        with self.client() as client:
+            pids = client.run(os.getpid)
+        return next(address for address, pid in pids.items() if pid == process.pid)
+
+    @contextmanager
+    def client(self) -> Iterator[Client]:
+        with Client(self.address, set_as_default=False, timeout=PATIENCE) as client:
+            yield client
+
+    def close(self) -> None:
+        for process in self._processes:
+            kill(process)
+
+    def _start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        log = (self._directory / f"process-{len(self._processes)}.log").open("wb")
+        with log:
+            process = subprocess.Popen(
+                [sys.executable, *arguments], stdout=log, stderr=log, cwd=self._directory
+            )
+        self._processes.append(process)
+        return process
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+@contextmanager
+def fitting(tuner: tune.Tuner) -> Iterator[Future[tune.ResultGrid]]:
+    """Run an experiment in a thread."""
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(tuner.fit)
+
+
+def run_config(place: Path, name: str = "run", **options: Any) -> tune.RunConfig:
+    return tune.RunConfig(storage_path=place, name=name, verbose=0, **options)
+
+
+def journal(place: Path, name: str = "run", event: str = "") -> list[dict[str, Any]]:
+    """Read what stands in an experiment's journal so far."""
+    records = []
+    for segment in sorted(place.glob(f"{name}/journal/*.jsonl")):
+        lines = segment.read_text().splitlines(keepends=True)
+        records += [json.loads(line) for line in lines if line.endswith("\n")]
+    return [one for one in records if "event" in one and event in ("", one["event"])]
+
+
+def notes(place: Path) -> list[str]:
+    """Read what the trials noted down, see `note`."""
+    path = place / "notes"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def note(place: Path, text: object) -> None:
+    descriptor = os.open(place / "notes", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        os.write(descriptor, f"{text}\n".encode())
+    finally:
+        os.close(descriptor)
+
+
+def wait_for_file(path: Path) -> None:
+    """Block user code, in a way that an interrupt can end, until a test makes a file."""
+    while not path.exists():
+        time.sleep(0.01)
+
+
+def steps(config: dict[str, Any]) -> None:
+    """Report steps 1, 2, ..., each with a checkpoint, and wait before those that have a gate."""
+    place = Path(config["place"])
+    checkpoint = tune.get_checkpoint()
+    done = checkpoint.to_dict()["step"] if checkpoint else 0
+    note(place, f"{tune.get_context().get_trial_id()} starts after {done}")
+    for step in range(done + 1, config["steps"] + 1):
+        if step in config.get("gates", ()):
+            wait_for_file(place / f"gate-{step}")
+        tune.report({"step": step}, checkpoint=tune.Checkpoint.from_dict({"step": step}))
+
+
+def histories(results: tune.ResultGrid, name: str = "step") -> list[list[Any]]:
+    return [[row[name] for row in result.history] for result in results]
+
+
+def statuses(results: tune.ResultGrid) -> set[str]:
+    return {result.status.value for result in results}
+
+
+def restarts(place: Path, name: str = "run") -> list[tuple[str, int]]:
+    """Return trial and iteration that each start goes on from, as the driver ordered them."""
+    starts = []
+    for record in journal(place, name):
+        for action in record.get("actions", ()):
+            if action["do"] == "StartTrial":
+                starts.append((action["trial_id"], 0))
+            elif action["do"] == "RestoreTrial":
+                starts.append((action["trial_id"], action["checkpoint"]["iteration"]))
+    return starts
+
+
+def trial_threads() -> list[str]:
+    """Return the trial threads of this process."""
+    return [one.name for one in threading.enumerate() if one.name.startswith("dasktune-")]
+
+
+def plugins(dask_worker: Any) -> list[str]:
+    """Return the plugins of ours that are registered on a worker."""
+    return [name for name in dask_worker.plugins if name.startswith("dasktune")]
+
+
+def keys(dask_scheduler: Any) -> list[str]:
+    """Return what the scheduler still knows of ours."""
+    tasks = [str(key) for key in dask_scheduler.tasks if str(key).startswith("dasktune")]
+    return tasks + [name for name in dask_scheduler.worker_plugins if name.startswith("dasktune")]
+
+
+def assert_clean(client: Client) -> None:
+    """Nothing of ours is left on a cluster."""
+    until(lambda: not client.run_on_scheduler(keys))
+    until(lambda: not any(client.run(plugins).values()))
+    until(lambda: not any(client.run(trial_threads).values()))
+
+
+async def capacities(client: Client) -> Any:
+    return await read_workers(client)

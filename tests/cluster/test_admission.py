@@ -1,0 +1,98 @@
+"""Workers that join while an experiment runs are looked at before they get a trial."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from distributed import Client, LocalCluster, Nanny
+
+from dasktune.cluster.admission import Admission
+from dasktune.cluster.capacity import WorkerCapacity, read_workers
+from dasktune.cluster.preflight import Checks
+from dasktune.storage.location import Storage
+
+pytestmark = pytest.mark.cluster
+
+WITHOUT_DASKTUNE = """
+import sys
+class Missing:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name.partition(".")[0] == "dasktune":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Missing)
+"""
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        spec = next(iter(cluster.new_worker_spec().values()))
+        options = {**spec["options"], "preload": WITHOUT_DASKTUNE}
+        cluster.worker_spec["foreign"] = {"cls": Nanny, "options": options}
+        cluster.sync(cluster._correct_state)
+        client.wait_for_workers(2, timeout=60)
+        yield client
+
+
+def checks(tmp_path: Path) -> Checks:
+    return Checks(blob=pickle.dumps({"trainable": len}), storage=Storage(str(tmp_path)))
+
+
+def test_a_worker_without_dasktune_gets_no_trial_and_stays_alive(
+    client: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def admit() -> list[dict[str, str]]:
+        admission = Admission(client, checks(tmp_path))
+        workers = await read_workers(client)
+        before = admission(workers)
+        await asyncio.gather(*admission._tasks)
+        admission.close()
+        return [
+            {w.name: w.status for w in found.values()} for found in (before, admission(workers))
+        ]
+
+    with caplog.at_level(logging.WARNING, logger="dasktune"):
+        before, after = client.sync(admit)
+    assert before == {"0": "unchecked", "foreign": "unchecked"}
+    assert after == {"0": "running", "foreign": "refused"}
+    assert "gets no trials: dasktune must be importable on the workers" in caplog.text
+    assert len(client.scheduler_info(n_workers=-1)["workers"]) == 2
+
+
+def test_a_worker_that_does_not_answer_is_asked_again(client: Client, tmp_path: Path) -> None:
+    gone = WorkerCapacity(address="tcp://127.0.0.1:1", host="127.0.0.1")
+
+    async def admit() -> tuple[str, int]:
+        impatient = dataclasses.replace(checks(tmp_path), timeout_s=0.2)
+        admission = Admission(client, impatient, hosts=["127.0.0.1"])
+        await admission.examine({gone.address: gone})
+        status = admission({gone.address: gone})[gone.address].status
+        asked = len(admission._tasks)
+        admission.close()
+        return status, asked
+
+    assert client.sync(admit) == ("unchecked", 1)
+
+
+def test_an_address_that_comes_back_is_looked_at_anew(client: Client, tmp_path: Path) -> None:
+    async def admit() -> list[str]:
+        admission = Admission(client, checks(tmp_path))
+        good = {a: w for a, w in (await read_workers(client)).items() if w.name == "0"}
+        await admission.examine(good)
+        first = admission(good)
+        admission({})
+        second = admission(good)
+        admission.close()
+        return [worker.status for found in (first, second) for worker in found.values()]
+
+    assert client.sync(admit) == ["running", "unchecked"]

@@ -1,0 +1,174 @@
+"""Ctrl-C in a real terminal, where the signal reaches the driver and all its workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dasktune.errors import StorageError
+from dasktune.tuner import Tuner
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.skipif(os.name != "posix", reason="pseudo-terminals are POSIX"),
+]
+
+SCRIPT = """
+import os
+import sys
+import threading
+from pathlib import Path
+import dasktune as tune
+
+HOME, HOW = Path(sys.argv[1]), sys.argv[2]
+
+def train(config):
+    home = Path(config["home"])
+    tune.report({"loss": 1.0})
+    tune.report({"loss": 0.5})
+    (home / f"pid-{os.getpid()}").touch()
+    if config["how"] == "stuck":
+        threading.Event().wait()
+    while True:
+        (home / "breath").touch()
+        tune.report({"loss": 0.25})
+
+if __name__ == "__main__":
+    results = tune.Tuner(
+        train,
+        param_space={"home": str(HOME), "how": HOW, "x": tune.grid_search(list(range(50)))},
+        tune_config=tune.TuneConfig(metric="loss", mode="min"),
+        run_config=tune.RunConfig(
+            storage_path=HOME / "runs", name="e", stop_grace=300 if HOW == "stuck" else 10
+        ),
+    ).fit()
+    print("RETURNED", len(results), sum(bool(r.history) for r in results), flush=True)
+"""
+
+#: Runs a command in a terminal of its own, whose keyboard is our standard input.
+TERMINAL = """
+import os, pty, sys
+sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))
+"""
+
+
+class Terminal:
+    """A script in a pseudo-terminal."""
+
+    def __init__(self, home: Path, how: str) -> None:
+        script = home / "script.py"
+        script.write_text(SCRIPT)
+        arguments = [sys.executable, "-c", TERMINAL, sys.executable, str(script), str(home), how]
+        self.process = subprocess.Popen(
+            arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        self.output = b""
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        while piece := os.read(self.process.stdout.fileno(), 65536):
+            self.output += piece
+
+    def press_ctrl_c(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(b"\x03")
+        self.process.stdin.flush()
+
+    def wait(self) -> tuple[int, str]:
+        """Wait for the script's end, and return its exit status and what it showed."""
+        status = self.process.wait(timeout=60)
+        self._reader.join()
+        return status, self.output.decode(errors="replace")
+
+    def wait_until(self, holds: Callable[[], Any]) -> None:
+        deadline = time.monotonic() + 60
+        while not holds():
+            assert self.process.poll() is None, self.output.decode(errors="replace")
+            assert time.monotonic() < deadline, self.output.decode(errors="replace")
+            threading.Event().wait(0.01)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def workers(home: Path) -> list[int]:
+    return [int(path.name.partition("-")[2]) for path in home.glob("pid-*")]
+
+
+def journal(home: Path) -> list[dict[str, Any]]:
+    files = sorted((home / "runs" / "e" / "journal").iterdir())
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
+def reported(home: Path) -> bool:
+    return bool(workers(home)) and (home / "runs" / "e" / "journal").is_dir()
+
+
+def test_ctrl_c_ends_in_good_order_and_keeps_what_there_is(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, "obedient")
+    terminal.wait_until(lambda: reported(tmp_path))
+    terminal.press_ctrl_c()
+    status, shown = terminal.wait()
+    assert status == 0, shown
+    assert "press Ctrl-C again to leave at once" in shown
+    assert f"what was recorded is kept in {tmp_path / 'runs' / 'e'}" in shown
+    assert "RETURNED 50 " in shown
+    # Workers that had died of the signal would have been reported, and restarted.
+    noise = ("Traceback", "ERROR", "WARNING", "lost its worker")
+    assert not any(word in shown for word in noise), shown
+    assert not any(map(is_running, workers(tmp_path)))
+    records = journal(tmp_path)
+    assert sum(record.get("event") == "ResultReported" for record in records) >= 2
+    final = {"TERMINATED", "ERROR"}
+    assert not final & {record.get("status") for record in records}
+
+
+def test_the_second_ctrl_c_leaves_at_once(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, "stuck")
+    terminal.wait_until(lambda: reported(tmp_path))
+    terminal.press_ctrl_c()
+    terminal.wait_until(lambda: b"press Ctrl-C again" in terminal.output)
+    terminal.press_ctrl_c()
+    status, shown = terminal.wait()
+    assert status != 0
+    assert "RETURNED" not in shown
+    assert "KeyboardInterrupt" in shown
+    assert journal(tmp_path)
+    assert not any(map(is_running, workers(tmp_path)))
+
+
+def test_ctrl_c_while_the_cluster_starts_leaves_nothing_behind(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, "obedient")
+    # Its storage is tried out right before the cluster starts.
+    terminal.wait_until(lambda: (tmp_path / "runs").is_dir())
+    terminal.press_ctrl_c()
+    status, shown = terminal.wait()
+    assert status != 0
+    assert "RETURNED" not in shown
+
+
+def test_an_interrupted_experiment_does_not_begin_again_by_accident(tmp_path: Path) -> None:
+    home = tmp_path / "e"
+    home.mkdir()
+    (home / "experiment.json").write_text("{}")
+    from dasktune import RunConfig
+
+    tuner = Tuner(lambda config: None, run_config=RunConfig(storage_path=tmp_path, name="e"))
+    with pytest.raises(StorageError, match="holds an experiment already"):
+        tuner.fit()

@@ -26,8 +26,9 @@ _MAX_ROWS: Final = 20
 #: Functions by value do not cross minor versions, and a worker would crash on one.
 _PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 
-#: A worker of another status will never take a trial again.
-_ALIVE: Final = frozenset({"running", "paused"})
+#: A worker of another status will never take a trial again; an "unchecked" one runs, and nobody has
+#: looked yet whether trials can.
+_ALIVE: Final = frozenset({"init", "unchecked", "running", "paused"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

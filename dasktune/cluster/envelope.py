@@ -1,7 +1,7 @@
 """What crosses the wire in a call to a slot: bytes that we pickle ourselves.
 
-Dask's ``ActorFuture`` hangs for ever on an argument, a result or an exception that cannot be pickled or
-unpickled, so none but bytes are handed to it, and nothing but bytes comes back.
+Dask's ``ActorFuture`` hangs for ever on an argument, a result or an exception that cannot be
+pickled or unpickled, so none but bytes are handed to it, and nothing but bytes comes back.
 """
 
 from __future__ import annotations

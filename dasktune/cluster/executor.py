@@ -1,8 +1,8 @@
 """Runs trials as Dask actors: the port between the runner and the cluster.
 
 Two threads meet here. The runner's thread gives commands and takes events; the client's event loop
-talks to the workers, in :mod:`dasktune.cluster.service`. A command is handed to the loop, an event comes
-back through a queue, and nothing else is shared but the ledger, under its lock.
+talks to the workers, in :mod:`dasktune.cluster.service`. A command is handed to the loop, an event
+comes back through a queue, and nothing else is shared but the ledger, under its lock.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from dasktune.trial.actions import (
     StopTrial,
     TrialAction,
 )
-from dasktune.trial.events import StartFailed, TrialEvent
+from dasktune.trial.events import AnyTrialEvent, StartFailed
 from dasktune.trial.resources import PlacementGroupFactory
 
 __all__ = ["DaskTrialExecutor"]
@@ -102,7 +102,7 @@ class DaskTrialExecutor:
         self._clock = clock
         self._admit = admit
         self._queue_trials = queue_trials
-        self._events: queue.SimpleQueue[TrialEvent | BaseException] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[AnyTrialEvent | BaseException] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._ledger = Ledger(heartbeat_timeout=settings.heartbeat_timeout)
         self._running: dict[str, Run] = {}
@@ -110,8 +110,9 @@ class DaskTrialExecutor:
         #: What has gone wrong for good, to be raised once the events before it are taken.
         self._crash: BaseException | None = None
         self._failed_starts = 0
-        self._waiting_since: float | None = None
-        self._complained_at = 0.0
+        #: When a place was found last to be missing for good, and when the user heard of it.
+        self._hopeless_since: float | None = None
+        self._complained_at: float | None = None
         self._service = TrialService(
             connection.client,
             settings,
@@ -148,7 +149,7 @@ class DaskTrialExecutor:
         with self._lock:
             fits = self._ledger.fits(request, now=now)
         if fits or self._running:
-            self._waiting_since = None
+            self._complained_at = self._hopeless_since = None
         else:
             self._wait_for_room(request, now)
         return fits
@@ -177,7 +178,7 @@ class DaskTrialExecutor:
         """End a trial on its worker."""
         self._answer(action, StopNow(reason=action.reason))
 
-    def next_events(self, timeout: float) -> Sequence[TrialEvent]:
+    def next_events(self, timeout: float) -> Sequence[AnyTrialEvent]:
         """Return what has happened, waiting at most `timeout` seconds for the first event.
 
         Raises
@@ -189,7 +190,7 @@ class DaskTrialExecutor:
         """
         if self._crash is not None:
             raise self._crash
-        events: list[TrialEvent] = []
+        events: list[AnyTrialEvent] = []
         with suppress(queue.Empty):
             item = self._events.get(timeout=timeout)
             while not isinstance(item, BaseException):
@@ -263,14 +264,19 @@ class DaskTrialExecutor:
 
     def _wait_for_room(self, request: PlacementGroupFactory, now: float) -> None:
         """Say what is missing while nothing can run, and give up where nothing ever will."""
-        if self._waiting_since is None:
-            self._waiting_since = self._complained_at = now
+        if self._complained_at is None:
+            self._complained_at = now
         with self._lock:
             hopeless = not self._ledger.ever_fits(request)
             empty = not self._ledger.workers
             table = self._ledger.table(request)
         may_wait = self._queue_trials or (self._queue_trials is None and empty)
-        if hopeless and not may_wait and now - self._waiting_since > _HOPELESS_AFTER:
+        if not hopeless or may_wait:
+            self._hopeless_since = None
+        elif self._hopeless_since is None:
+            # Perhaps the first of several workers that are just starting.
+            self._hopeless_since = now
+        elif now - self._hopeless_since > _HOPELESS_AFTER:
             raise PreflightError(
                 "resources must be what some worker has, got a request that none can meet:\n"
                 f"{table}\nAsk for less, start larger workers, or set "
@@ -280,7 +286,7 @@ class DaskTrialExecutor:
             self._complained_at = now
             logger.warning("no worker has room for the next trial; waiting:\n%s", table)
 
-    def _count_starts(self, event: TrialEvent) -> None:
+    def _count_starts(self, event: AnyTrialEvent) -> None:
         if not isinstance(event, StartFailed):
             self._failed_starts = 0
             return

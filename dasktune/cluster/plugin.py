@@ -1,7 +1,7 @@
 """The plugin that an experiment puts on every worker, late ones included.
 
-It travels by value, so it may use nothing but the standard library and distributed: a worker that cannot
-unpickle a plugin would be listed but dead, for everybody.
+It travels by value, so it may use nothing but the standard library and distributed: a worker that
+cannot unpickle a plugin would be listed but dead, for everybody.
 """
 
 from __future__ import annotations

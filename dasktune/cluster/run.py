@@ -21,10 +21,10 @@ from dasktune.trainable.messages import (
 )
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trial.events import (
+    AnyTrialEvent,
     CheckpointCommitted,
     ResultReported,
     TrialEnded,
-    TrialEvent,
     TrialFailed,
     TrialLost,
     TrialPaused,
@@ -86,7 +86,7 @@ class Run:
             self.wake.set()
 
 
-def event_of(message: Message, run: Run, now: float) -> TrialEvent:
+def event_of(message: Message, run: Run, now: float) -> AnyTrialEvent:
     """Return what a worker's message means to the experiment."""
     common: dict[str, Any] = {
         "trial_id": run.trial_id,

@@ -1,8 +1,8 @@
 """The conversations with the workers, on the client's event loop.
 
-Each trial on a worker has one coroutine, :meth:`TrialService._serve`. It opens a slot, assigns the trial,
-and then fetches messages and passes on answers, one call at a time, until the worker has said its last
-word or is lost. Whatever else is known (a bell, an answer, a loss) only wakes it.
+Each trial on a worker has one coroutine, :meth:`TrialService._serve`. It opens a slot, assigns the
+trial, and then fetches messages and passes on answers, one call at a time, until the worker has
+said its last word or is lost. Whatever else is known (a bell, an answer, a loss) only wakes it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from dasktune.cluster.run import TERMINAL, Run, event_of
 from dasktune.cluster.slot_handle import SlotFailed, SlotHandle
 from dasktune.trainable.messages import Answer, PauseNow, StopNow
 from dasktune.trial.events import (
+    AnyTrialEvent,
     ErrorInfo,
     StartFailed,
-    TrialEvent,
     TrialFailed,
     TrialLost,
     TrialPaused,
@@ -113,7 +113,7 @@ class TrialService:
         *,
         payload: bytes,
         now: Callable[[], float],
-        emit: Callable[[TrialEvent], None],
+        emit: Callable[[AnyTrialEvent], None],
         on_free: Callable[[Run], None],
         on_trouble: Callable[[str], None],
         on_crash: Callable[[BaseException], None],
@@ -211,7 +211,7 @@ class TrialService:
 
     async def _serve(self, run: Run) -> None:
         slot = self._slot_for(run)
-        end: TrialEvent | None = None
+        end: AnyTrialEvent | None = None
         try:
             if not slot.is_open:
                 await self._unless_lost(run, self._open_slot(slot))
@@ -245,7 +245,7 @@ class TrialService:
             stop_grace=settings.stop_grace,
         )
 
-    async def _converse(self, run: Run, slot: SlotHandle) -> TrialEvent | None:
+    async def _converse(self, run: Run, slot: SlotHandle) -> AnyTrialEvent | None:
         """Talk until the last word, and return what it means; None if it was told already."""
         assignment = Assignment(incarnation=run.key, spec=run.spec, config=run.config)
         run.assigned = True
@@ -292,7 +292,7 @@ class TrialService:
         self._emit(self._event(run, kind))
         return "revoke"
 
-    def _absorb(self, run: Run, reply: Reply) -> TrialEvent | None:
+    def _absorb(self, run: Run, reply: Reply) -> AnyTrialEvent | None:
         """Pass the new messages on, all but the last word of the run, which is returned."""
         for seq, blob in reply.messages:
             if seq <= run.have:
@@ -310,7 +310,7 @@ class TrialService:
                 self._emit(event)
         return None
 
-    def _unreadable(self, run: Run, seq: int, error: Exception) -> TrialEvent:
+    def _unreadable(self, run: Run, seq: int, error: Exception) -> AnyTrialEvent:
         run.over = run.tainted = True
         info = ErrorInfo(
             message=f"what the trial reported cannot be read by the driver: {error!r}. "
@@ -345,7 +345,7 @@ class TrialService:
         finally:
             task.cancel()
 
-    def _part(self, run: Run, slot: SlotHandle, end: TrialEvent | None) -> None:
+    def _part(self, run: Run, slot: SlotHandle, end: AnyTrialEvent | None) -> None:
         """Free what the run held, and only then tell how it ended."""
         del self._runs[run.key]
         self._by_slot.pop(slot.number, None)
@@ -361,7 +361,7 @@ class TrialService:
         if end is not None:
             self._emit(end)
 
-    def _event(self, run: Run, kind: Callable[..., TrialEvent], **facts: Any) -> TrialEvent:
+    def _event(self, run: Run, kind: Callable[..., AnyTrialEvent], **facts: Any) -> AnyTrialEvent:
         return kind(trial_id=run.trial_id, incarnation=run.incarnation, time=self._now(), **facts)
 
     def _on_bell(self, event: tuple[float, Any]) -> None:

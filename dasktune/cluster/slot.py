@@ -1,7 +1,7 @@
 """The Dask actor on a worker: a slot that runs one trial after the other.
 
-Its methods are coroutines, short, and idempotent, because Dask may issue a call again after a broken
-connection. User code never runs on the worker's event loop nor on Dask's single actor thread: a
+Its methods are coroutines, short, and idempotent, because Dask may issue a call again after a
+broken connection. User code never runs on the worker's event loop nor on Dask's single actor thread: a
 `TrialRun` gives it a thread of its own.
 """
 
@@ -135,7 +135,7 @@ class TrialSlot:
 
     @property
     def is_forgotten(self) -> bool:
-        """Whether Dask has dropped the slot, which means that its driver is gone or done with it."""
+        """Whether Dask has dropped the slot: its driver is gone, or done with it."""
         return self._key not in self._worker.state.actors
 
     @property
@@ -176,7 +176,7 @@ class TrialSlot:
             self._run.interrupt()
 
     def _open(self, config: bytes) -> tuple[Any, Any]:
-        """Unpickle what the user wrote, in the trial's thread: it may run code and take its time."""
+        """Unpickle what the user wrote, in the trial's thread: it may run code for a while."""
         deadline = time.monotonic() + 2 * self._stop_grace
         for orphan in self._orphans():
             # What it was started for is to run again, perhaps here, and it still uses this worker.

@@ -68,8 +68,8 @@ class SlotHandle:
         Raises
         ------
         SlotFailed
-            If it is not there before the deadline. A pinned task whose worker has died would wait for
-            ever.
+            If it is not there before the deadline. A pinned task whose worker has died would wait
+            for ever.
         """
         # The handle binds to the client that is current when it arrives.
         with self._client.as_current():

@@ -47,11 +47,11 @@ class ProgressLine:
     --------
     >>> line = ProgressLine(sys.stdout, total=2, metric="loss", mode="min")
     >>> line.update({PublicStatus.RUNNING: 2}, now=100.0)
-    2/2 trials · 2 running · 0 done · 0 errors · 00:00
+    0/2 trials done · 2 running · 0 errors · 00:00
     >>> done = {PublicStatus.TERMINATED: 2}
     >>> line.update(done, now=103.0, results=9, best_value=0.25, best_trial_id="a_00001")
     >>> line.finish()
-    2/2 trials · 0 running · 2 done · 0 errors · best loss 0.25 (a_00001) · 00:03
+    2/2 trials done · 0 running · 0 errors · best loss 0.25 (a_00001) · 00:03
     """
 
     def __init__(

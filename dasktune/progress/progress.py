@@ -17,11 +17,7 @@ _NOUNS: Final = {
     PublicStatus.RUNNING: "running",
     PublicStatus.PENDING: "pending",
     PublicStatus.PAUSED: "paused",
-    PublicStatus.TERMINATED: "done",
 }
-
-#: Shown though it is nothing, so that the line does not change its shape all the time.
-_ALWAYS: Final = (PublicStatus.RUNNING, PublicStatus.TERMINATED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +65,14 @@ class Progress:
 
     @property
     def remaining_s(self) -> float | None:
-        """Seconds until the end if trials go on ending at this rate; None if nobody knows."""
+        """Seconds until the end if trials go on ending at this rate; None if nobody knows.
+
+        The last trials tell nothing: under early stopping the survivors run much longer than the
+        others did.
+        """
         finished = self.finished - self.finished_before
-        if self.total is None or finished <= 0 or self.finished >= self.total:
+        running = self.counts.get(PublicStatus.RUNNING, 0)
+        if self.total is None or finished <= 0 or self.total - self.finished <= running:
             return None
         return self.elapsed_s / finished * (self.total - self.finished)
 
@@ -92,9 +93,9 @@ def render(progress: Progress, width: int | None = None) -> str:
     >>> counts = {PublicStatus.RUNNING: 4, PublicStatus.TERMINATED: 8}
     >>> progress = Progress(counts=counts, total=40, metric="acc", best_value=0.9713, elapsed_s=32)
     >>> render(progress)
-    '12/40 trials · 4 running · 8 done · 0 errors · best acc 0.9713 · 00:32 · 02:08 left'
-    >>> render(progress, 65)
-    '12/40 trials · 4 running · 8 done · 0 errors · best acc 0.9713'
+    '8/40 trials done · 4 running · 0 errors · best acc 0.9713 · 00:32 · 02:08 left'
+    >>> render(progress, 60)
+    '8/40 trials done · 4 running · 0 errors · best acc 0.9713'
     """
     parts = [(rank, _printable(text)) for rank, text in _parts(progress)]
     line = _join(parts)
@@ -109,23 +110,24 @@ def render(progress: Progress, width: int | None = None) -> str:
 def _parts(progress: Progress) -> Iterator[tuple[int, str]]:
     """Give what there is to say in its order, each with a rank; the highest is left out first."""
     counts, errors, left = progress.counts, progress.errors, progress.remaining_s
-    known = sum(counts.values())
-    trials = str(known) if progress.total is None else f"{known}/{progress.total}"
-    yield 0, f"{trials} {_plural('trial', progress.total or known)}"
+    done = progress.finished
+    trials = str(done) if progress.total is None else f"{done}/{progress.total}"
+    yield 0, f"{trials} {_plural('trial', progress.total or done)} done"
     for rank, (status, noun) in enumerate(_NOUNS.items(), start=2):
         count = counts.get(status, 0)
-        if count or status in _ALWAYS:
+        # That none runs is news: something is wrong, or it is over.
+        if count or status is PublicStatus.RUNNING:
             yield rank, f"{_SEPARATOR}{count} {noun}"
     yield 1, f"{_SEPARATOR}{errors} {_plural('error', errors)}"
     if progress.best_value is not None:
-        yield 6, f"{_SEPARATOR}best {progress.metric or 'value'} {progress.best_value:.4g}"
+        yield 5, f"{_SEPARATOR}best {progress.metric or 'value'} {progress.best_value:.4g}"
         if progress.best_trial_id:
-            yield 8, f" ({progress.best_trial_id})"
+            yield 7, f" ({progress.best_trial_id})"
     elif progress.results:
-        yield 6, f"{_SEPARATOR}{progress.results} {_plural('result', progress.results)}"
-    yield 7, f"{_SEPARATOR}{_duration(progress.elapsed_s)}"
+        yield 5, f"{_SEPARATOR}{progress.results} {_plural('result', progress.results)}"
+    yield 6, f"{_SEPARATOR}{_duration(progress.elapsed_s)}"
     if left is not None:
-        yield 9, f"{_SEPARATOR}{_duration(left)} left"
+        yield 8, f"{_SEPARATOR}{_duration(left)} left"
 
 
 def _plural(noun: str, count: int) -> str:

@@ -277,7 +277,7 @@ def test_retention_leaves_the_newest_and_the_best_on_disk(
     on_disk = sorted(path.parent.name for path in tmp_path.glob("run/trials/*/*/.manifest.json"))
     # Scores 9 and 8, and the newest.
     assert on_disk == ["checkpoint_000001_i01", "checkpoint_000003_i01", "checkpoint_000005_i01"]
-    assert not [path for path in tmp_path.glob("run/trials/*/checkpoint_000000*")]
+    assert not list(tmp_path.glob("run/trials/*/checkpoint_000000*"))
     checkpoint = results[0].checkpoint
     assert checkpoint is not None
     assert checkpoint.to_dict() == {"step": 6}

@@ -73,14 +73,7 @@ def test_three_killed_workers_cost_time_and_no_result(fleet: Fleet, tmp_path: Pa
     space = {"steps": 4, "gates": [2, 3, 4]}
     with fitting(tuner_of(steps, tmp_path, fleet.address, space=space, num_samples=20)) as future:
         for number, gate in enumerate((2, 3, 4)):
-            # Both trials that run stand at the gate: each has reported all steps before it.
-            until(lambda: results_so_far(tmp_path) >= 2 * (gate - 1))
-            kill(fleet.workers.pop(0))
-            fleet.add_worker()
-            until(lambda: len(journal(tmp_path, event="TrialLost")) > number)
-            # The one that was lost is back where it was.
-            until(lambda: len(notes(tmp_path)) >= 3 + number)
-            (tmp_path / f"gate-{gate}").touch()
+            strike(fleet, tmp_path, number, gate)
         results = future.result(timeout=120)
     assert statuses(results) == {"TERMINATED"}
     assert histories(results) == [[1, 2, 3, 4]] * 20
@@ -91,6 +84,17 @@ def test_three_killed_workers_cost_time_and_no_result(fleet: Fleet, tmp_path: Pa
     assert sum(iteration > 0 for _, iteration in restarts(tmp_path)) == 3
     with fleet.client() as client:
         assert_clean(client)
+
+
+def strike(fleet: Fleet, place: Path, number: int, gate: int) -> None:
+    """Kill the longest-serving worker while both trials stand at a gate, then let them through."""
+    until(lambda: results_so_far(place) >= 2 * (gate - 1))
+    kill(fleet.workers.pop(0))
+    fleet.add_worker()
+    until(lambda: len(journal(place, event="TrialLost")) > number)
+    # The one that was lost is back where it was.
+    until(lambda: len(notes(place)) >= 3 + number)
+    (place / f"gate-{gate}").touch()
 
 
 def zombie(config: dict[str, Any]) -> None:
@@ -223,9 +227,7 @@ def test_a_dead_driver_leaves_no_trial_and_no_harm(fleet: Fleet, tmp_path: Path)
     fleet.keep(2)
     driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(tmp_path), fleet.address])
     with fleet.client() as client:
-        until(
-            lambda: len(set(one["worker"] for one in journal(tmp_path, event="TrialStarted"))) == 2
-        )
+        until(lambda: len(journal(tmp_path, event="TrialStarted")) == 2)
         assert all(client.run(trial_threads).values())
         kill(driver)
         # At once, and not after the 30 seconds that a silent driver has.

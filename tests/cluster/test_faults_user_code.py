@@ -103,7 +103,7 @@ CASES = [*ROWS, "a class of the worker", "nothing"]
 
 @pytest.fixture(scope="module")
 def outcome(pair: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tune.Result]:
-    """Run all cases in one experiment, one worker after the other, and see that the workers live."""
+    """Run all cases in one experiment, and see that the workers live."""
     place = tmp_path_factory.mktemp("rows")
     with Client(pair, set_as_default=False) as client:
         before = client.run(os.getpid)

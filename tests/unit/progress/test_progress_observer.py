@@ -65,7 +65,7 @@ class Run:
     def start(self):
         trial_id = self.experiment.next_trial_id
         resources = PlacementGroupFactory([{"CPU": 1}])
-        self.tell(Suggested(trial_id="t_00000", config={}, time=0.0, resources=resources))
+        self.tell(Suggested(trial_id=trial_id, config={}, time=0.0, resources=resources))
         self.tell(ResourcesGranted(trial_id=trial_id, time=0.0))
         self.tell(TrialStarted(trial_id=trial_id, incarnation=1, time=0.0, worker="w"))
         return trial_id

@@ -1,0 +1,42 @@
+"""The examples, run as a reader would run them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+pytestmark = pytest.mark.cluster
+
+
+def run_example(name: str, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(EXAMPLES / name), *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def test_the_digits_are_learnt_and_early_stopping_saves_work(tmp_path):
+    done = run_example("01_digits_asha.py", "--num-samples=6", f"--storage-path={tmp_path}")
+    assert "6/6 trials done · 0 running · 0 errors · best accuracy 0." in done.stderr
+    assert "Best configuration:\n  learning_rate " in done.stdout
+    accuracy = re.search(r"test +([\d.]+)%", done.stdout)
+    assert accuracy is not None
+    # Guessing would be right in 10 % of the cases.
+    assert float(accuracy[1]) > 50
+    assert re.search(r"Early stopping saved [1-9]\d?% of the work", done.stdout)
+
+
+def test_a_killed_worker_costs_no_iteration():
+    done = run_example("02_survive_a_killed_worker.py")
+    assert "lost its worker" in done.stderr
+    restarted = re.findall(r"^\S+ +(\d+) > (\d+) +1 to 30 +\d*[05] ", done.stdout, re.MULTILINE)
+    assert len(restarted) == 1
+    assert f"*** Killed process {restarted[0][0]}," in done.stdout
+    assert "Every trial has each iteration once" in done.stdout

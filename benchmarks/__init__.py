@@ -1,0 +1,1 @@
+"""How fast dasktune is, measured: see docs/benchmarks.md."""

@@ -1,0 +1,56 @@
+"""What the workloads train: as little as possible, so that what is measured is not it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import dasktune as tune
+from benchmarks.workloads import CHECKPOINT_BYTES, STEP_SECONDS
+
+__all__ = ["Steps", "checkpoints", "dies_once", "noop", "second", "steps"]
+
+
+def noop(config: dict[str, Any]) -> float:
+    return float(config["x"])
+
+
+def steps(config: dict[str, Any]) -> None:
+    for step in range(config["steps"]):
+        tune.report({"loss": step + config["x"]})
+
+
+class Steps(tune.Trainable):
+    """The same, step by step."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        self.x, self.last = config["x"], config["steps"]
+
+    def step(self) -> dict[str, Any]:
+        return {"loss": self.iteration + self.x, "done": self.iteration + 1 == self.last}
+
+
+def checkpoints(config: dict[str, Any]) -> None:
+    checkpoint = tune.Checkpoint.temporary()
+    Path(checkpoint.path, "model").write_bytes(os.urandom(CHECKPOINT_BYTES))
+    for step in range(config["steps"]):
+        tune.report({"loss": step}, checkpoint=checkpoint)
+
+
+def second(config: dict[str, Any]) -> float:
+    time.sleep(1.0)
+    return float(config["x"])
+
+
+def dies_once(config: dict[str, Any]) -> None:
+    """Kill the own process halfway, the first time, and note when."""
+    marker = Path(config["marker"])
+    for step in range(config["steps"]):
+        time.sleep(STEP_SECONDS)
+        if step == config["steps"] // 2 and not marker.exists():
+            marker.write_text(repr(time.time()))
+            os.kill(os.getpid(), signal.SIGKILL)
+        tune.report({"loss": step})

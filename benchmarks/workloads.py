@@ -1,0 +1,54 @@
+"""How large each workload is, for both sides.
+
+Ray gets fewer trials where it takes a second for each. What that changes, the start of the
+experiment being spread over fewer trials, is left out of the `steady` figures.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from benchmarks._measure import Size
+
+__all__ = ["CHECKPOINT_BYTES", "OURS", "RAY", "STEP_SECONDS", "scaled"]
+
+#: What a checkpoint holds, in one file.
+CHECKPOINT_BYTES = 1_000_000
+
+#: Seconds of a step of the trial whose worker is killed.
+STEP_SECONDS = 0.1
+
+OURS = {
+    "noop": Size(trials=1_000),
+    "function": Size(trials=4, steps=2_000),
+    "class": Size(trials=4, steps=2_000),
+    "checkpoint": Size(trials=2, steps=200),
+    "first": Size(trials=1),
+    "slots": Size(trials=64, slots=16),
+    "threads": Size(trials=8, slots=8),
+    "recovery": Size(trials=1, steps=30),
+}
+
+RAY = {
+    "noop": Size(trials=16),
+    "noop_reuse": Size(trials=300),
+    "function": Size(trials=4, steps=2_000),
+    "class": Size(trials=4, steps=2_000),
+    "checkpoint": Size(trials=2, steps=200),
+    "first": Size(trials=1),
+    "slots": Size(trials=64, slots=16),
+    "slots_reuse": Size(trials=64, slots=16),
+    "recovery": Size(trials=1, steps=30),
+}
+
+#: Rates of these hardly depend on how many there are; the others take the time they take.
+_SCALABLE = frozenset({"noop", "noop_reuse", "function", "class", "checkpoint"})
+
+
+def scaled(name: str, size: Size, factor: float) -> Size:
+    """Return `size` with so many times the steps, or the trials where each has one step only."""
+    if name not in _SCALABLE:
+        return size
+    if size.steps > 1:
+        return replace(size, steps=max(2, round(size.steps * factor)))
+    return replace(size, trials=max(2, round(size.trials * factor)))

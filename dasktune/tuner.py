@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
+from importlib.metadata import version
 from typing import Any
 
 from dasktune.config import RunConfig, TuneConfig
@@ -261,11 +262,9 @@ class Tuner:
 
     def _spec(self, name: str) -> dict[str, Any]:
         """Return what ``experiment.json`` says."""
-        import dasktune
-
         return {
             "format": 1,
-            "dasktune": dasktune.__version__,
+            "dasktune": version("dasktune"),
             "name": name,
             "trainable": trainable_name(self._trainable),
             "metric": self._tune_config.metric,

@@ -21,9 +21,9 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from typing import Any, Final
 
-import dasktune
 from dasktune.cluster.capacity import Ledger, WorkerCapacity
 from dasktune.cluster.code import missing_module
 from dasktune.errors import ClusterError, PreflightError, TuneError
@@ -243,7 +243,7 @@ def _check_python(workers: Iterable[WorkerCapacity]) -> None:
 
 
 async def _check_dasktune(client: Any, worker: WorkerCapacity, checks: Checks) -> str | None:
-    ours = getattr(dasktune, "__version__", "")
+    ours = version("dasktune")
     # A builtin, so that a worker without dasktune can unpickle it.
     theirs = await _ask(client, worker, checks.timeout_s, eval, _THEIR_VERSION)
     cure = f"Install it there with `pip install dasktune=={ours}`, or use an image that has it."

@@ -1,8 +1,8 @@
 """The Dask actor on a worker: a slot that runs one trial after the other.
 
 Its methods are coroutines, short, and idempotent, because Dask may issue a call again after a
-broken connection. User code never runs on the worker's event loop nor on Dask's single actor thread: a
-`TrialRun` gives it a thread of its own.
+broken connection. User code never runs on the worker's event loop nor on Dask's single actor
+thread: a `TrialRun` gives it a thread of its own.
 """
 
 from __future__ import annotations

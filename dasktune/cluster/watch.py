@@ -1,8 +1,8 @@
 """Watches the cluster: which workers are there, which are gone, and whether the scheduler answers.
 
 Runs on the client's event loop. Three signals of a loss are joined: the scheduler's own event that
-a worker was removed (some 10 ms after a process dies), a heartbeat that is overdue (a hung or cut off
-worker, which Dask itself notices after minutes), and the client's own connection.
+a worker was removed (some 10 ms after a process dies), a heartbeat that is overdue (a hung or cut
+off worker, which Dask itself notices after minutes), and the client's own connection.
 """
 
 from __future__ import annotations

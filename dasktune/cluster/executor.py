@@ -320,8 +320,7 @@ class DaskTrialExecutor:
         for task in (self._watching, self._settling):
             if task is not None:
                 task.cancel()
-        if self._client.status == "running":
-            self._watch.close()
+        self._watch.close()
 
     def _on_watch_end(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:

@@ -181,10 +181,10 @@ class TrialService:
         for run in self._runs.values():
             self.answer(run, StopNow(reason="the experiment was closed"))
         await self._let_finish()
-        for task in tuple(self._tasks):
-            task.cancel()
         for slot in [slot for slots in self._idle.values() for slot in slots]:
             self._spawn(slot.close())
+        # The tasks are not cancelled: `asyncio.wait_for` loses that when it is woken by the way.
+        self.lose(None, "the experiment was closed", charged=False)
         # Ending tasks spawn others, which close slots; each of those has its own deadline.
         while self._tasks:
             await asyncio.wait(tuple(self._tasks))

@@ -72,6 +72,7 @@ class ClusterWatch:
         self._look_now = asyncio.Event()
         #: The connection that our subscriptions were made on.
         self._comm: Any = None
+        self._closed = False
 
     def open(self) -> None:
         """Begin to listen."""
@@ -86,7 +87,7 @@ class ClusterWatch:
         ClusterLost
             If the scheduler does not come back in time.
         """
-        while True:
+        while not self._closed:
             if not await self.read():
                 await self._reconnect()
                 continue
@@ -97,8 +98,10 @@ class ClusterWatch:
             self._look_now.clear()
 
     def close(self) -> None:
-        """Stop listening."""
-        self._client.unsubscribe_topic(_TOPIC)
+        """Stop watching, and listening if there is anything to hear."""
+        self._closed = True
+        if self._client.status == "running":
+            self._client.unsubscribe_topic(_TOPIC)
 
     @property
     def is_connected(self) -> bool:

@@ -6,7 +6,7 @@ import json
 import logging
 import re
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime, timezone
 from typing import Any, Final
@@ -59,8 +59,8 @@ class ExperimentStore:
         #: ``(position that must be durable first, checkpoint)``
         self._held: deque[tuple[int, CheckpointRecord]] = deque()
         self._failed: list[CheckpointRecord] = []
-        self._deletions: list[Future[None]] = []
-        self._pool = ThreadPoolExecutor(1, "dasktune-delete")
+        self._jobs: deque[Future[None]] = deque()
+        self._pool = ThreadPoolExecutor(1, "dasktune-store")
 
     def create(self, spec: Mapping[str, Any]) -> None:
         """Write `spec` as the specification of a new experiment.
@@ -138,8 +138,7 @@ class ExperimentStore:
         durable = self._writer().commit(force)
         while self._held and self._held[0][0] <= durable:
             record = self._held.popleft()[1]
-            self._deletions = [one for one in self._deletions if not one.done()]
-            self._deletions.append(self._pool.submit(self._delete, record))
+            self._in_background(self._delete, record)
         return durable
 
     def _writer(self) -> JournalWriter:
@@ -149,7 +148,9 @@ class ExperimentStore:
         return self._journal
 
     def write_params(self, trial_dir: str, config: Mapping[str, Any]) -> None:
-        """Write a trial's configuration to its ``params.json``.
+        """Write a trial's configuration to its ``params.json``, in the background.
+
+        A failure is logged and costs nothing else: the journal has the configuration too.
 
         Parameters
         ----------
@@ -160,7 +161,18 @@ class ExperimentStore:
         """
         content = json.dumps(plain(config), indent=2, allow_nan=False)
         name = f"trials/{trial_dir}/params.json"
-        self.storage.write_bytes(name, content.encode("ascii") + b"\n")
+        self._in_background(self._write_quietly, name, content.encode("ascii") + b"\n")
+
+    def _write_quietly(self, name: str, content: bytes) -> None:
+        try:
+            self.storage.write_bytes(name, content)
+        except Exception as error:  # whatever the store's client raises
+            logger.warning("Could not write %s of %s: %r.", name, self.storage, error)
+
+    def _in_background(self, work: Callable[..., None], *arguments: Any) -> None:
+        while self._jobs and self._jobs[0].done():
+            self._jobs.popleft()
+        self._jobs.append(self._pool.submit(work, *arguments))
 
     def write_error(self, trial_dir: str, text: str) -> None:
         """Add a failure to a trial's ``error.txt``.
@@ -220,8 +232,8 @@ class ExperimentStore:
             while self.commit(force=True) < self._appended:
                 pass  # an object whose put had failed goes first, on its own
             self._writer().close()
-        for deletion in self._deletions:
-            deletion.result()
+        for job in self._jobs:
+            job.result()
         again, self._failed = self._failed, []
         for record in again:
             self._delete(record)

@@ -6,7 +6,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from dasktune.errors import ConfigError
@@ -64,6 +64,12 @@ class Autofill:
         counts = {"timesteps_total": self._timesteps, "episodes_total": self._episodes}
         return {**totals, **{name: value for name, value in counts.items() if value is not None}}
 
+    def __copy__(self) -> Autofill:
+        """Copy the counters; called for each result, and the usual way is slow."""
+        twin = object.__new__(Autofill)
+        twin.__dict__.update(self.__dict__)
+        return twin
+
     def __call__(self, metrics: Mapping[str, Any], elapsed: float) -> dict[str, Any]:
         """Return a result: `metrics` with the fields.
 
@@ -89,7 +95,7 @@ class Autofill:
         result.setdefault("done", False)
         return result | {
             "trial_id": self.trial_id,
-            "date": time.strftime("%Y-%m-%d_%H-%M-%S", time.localtime(now)),
+            "date": _date(int(now)),
             "pid": os.getpid(),
             "hostname": _hostname(),
             "node_ip": _node_ip(),
@@ -133,6 +139,11 @@ def _counted(result: Mapping[str, Any], name: str) -> float:
         raise ConfigError(f"metrics[{name!r}] must be a number, got {result[name]!r}")
     # Counts stay whole numbers.
     return int(value) if isinstance(result[name], int) else value
+
+
+@lru_cache(maxsize=1)
+def _date(second: int) -> str:
+    return time.strftime("%Y-%m-%d_%H-%M-%S", time.localtime(second))
 
 
 @cache

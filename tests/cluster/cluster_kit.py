@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -119,9 +119,18 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def fitting(tuner: tune.Tuner) -> Iterator[Future[tune.ResultGrid]]:
-    """Run an experiment in a thread."""
-    with ThreadPoolExecutor(1) as pool:
-        yield pool.submit(tuner.fit)
+    """Run an experiment in a thread, for which a test that has failed does not wait."""
+    future: Future[tune.ResultGrid] = Future()
+
+    def fit() -> None:
+        try:
+            future.set_result(tuner.fit())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=fit, daemon=True).start()
+    yield future
+    future.exception(timeout=PATIENCE)
 
 
 def run_config(place: Path, name: str = "run", **options: Any) -> tune.RunConfig:

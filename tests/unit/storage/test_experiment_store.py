@@ -62,7 +62,20 @@ def test_each_driver_begins_an_epoch(store: ExperimentStore, storage: Storage) -
 
 def test_params_are_plain_json(store: ExperimentStore, storage: Storage) -> None:
     store.write_params("a", {"lr": 0.1, "layers": (1, 2)})
+    store.close()
     assert json.loads(storage.read_bytes("trials/a/params.json")) == {"lr": 0.1, "layers": [1, 2]}
+
+
+def test_params_that_cannot_be_written_cost_a_warning(
+    store: ExperimentStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*args: object, **kwargs: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(Storage, "write_bytes", full)
+    store.write_params("a", {"lr": 0.1})
+    store.close()
+    assert "disk full" in caplog.text
 
 
 def test_failures_are_numbered(store: ExperimentStore, storage: Storage) -> None:

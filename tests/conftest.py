@@ -12,6 +12,9 @@ from hypothesis import settings
 settings.register_profile("dasktune", derandomize=True, deadline=None)
 settings.load_profile("dasktune")
 
+# They hold no doctests, and Python can import only one module of a name.
+collect_ignore_glob = ["*conftest.py"]
+
 CLUSTER_TESTS = Path(__file__).parent / "cluster"
 
 

@@ -383,4 +383,6 @@ class DaskTrialExecutor:
 
     def _on_trouble(self, address: str) -> None:
         with self._lock:
-            self._ledger.avoid(address, time.monotonic() + _AVOID)
+            # One that is gone, or out of sight with the whole cluster, is new when it comes back.
+            if address in self._ledger.workers:
+                self._ledger.avoid(address, time.monotonic() + _AVOID)

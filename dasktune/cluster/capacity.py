@@ -48,7 +48,7 @@ class WorkerCapacity:
     resources : mapping, default={}
         What it declares, by resource name.
     used : mapping, default={}
-        What the scheduler counts as taken, leases of every client included.
+        What the scheduler counts as taken, leases of other experiments included, our own not.
     status : str, default="running"
         Dask's word for it.
     age : float, default=0.0
@@ -105,6 +105,22 @@ class WorkerCapacity:
             return self.memory_limit or inf
         return 0
 
+    def declared(self, needs: Mapping[str, float]) -> dict[str, float]:
+        """Return that part of `needs` of which the worker's Dask keeps account.
+
+        Parameters
+        ----------
+        needs : mapping
+            Amounts by resource name.
+
+        Examples
+        --------
+        >>> worker = WorkerCapacity(address="tcp://a:1", resources={"GPU": 1})
+        >>> worker.declared({"CPU": 1, "GPU": 0.5})
+        {'GPU': 0.5}
+        """
+        return {kind: amount for kind, amount in needs.items() if amount and kind in self.resources}
+
     def could_hold(self, needs: Mapping[str, float]) -> bool:
         """Whether the worker, if it were empty, could take all of `needs`.
 
@@ -127,11 +143,8 @@ class _Book:
         self.reserved = reserved
         #: Whether it takes trials at all.
         self.is_fit = is_fit
-        #: What others hold. The scheduler counts our leases too. One that it has not seen yet makes
-        #: others look smaller for a moment; then the lease waits, and nothing is overbooked.
-        self.others = {
-            kind: max(0.0, amount - reserved.get(kind, 0.0)) for kind, amount in worker.used.items()
-        }
+        #: What others hold.
+        self.others = worker.used
         self.declared = [kind for kind, amount in worker.resources.items() if amount]
         self.settle()
 
@@ -309,6 +322,18 @@ class Ledger:
         """
         return self._books[address].free.get(kind, 0.0)
 
+    def declared(self, address: str, request: PlacementGroupFactory) -> dict[str, float]:
+        """Return that part of a request of which a worker's Dask keeps account.
+
+        Parameters
+        ----------
+        address : str
+            Address of a known worker.
+        request : PlacementGroupFactory
+            What was placed there.
+        """
+        return self._books[address].worker.declared(request.required_resources)
+
     def ever_fits(self, request: PlacementGroupFactory) -> bool:
         """Whether some worker that is there could hold the request if it were empty.
 
@@ -391,12 +416,22 @@ def _aligned(rows: Iterable[list[str]]) -> list[str]:
     ]
 
 
-def _scheduler_side() -> Callable[..., dict[str, dict[str, Any]]]:
+def _scheduler_side(ours: str, least: float = _EPSILON) -> Callable[..., dict[str, dict[str, Any]]]:
     """Return the function that reads the workers on the scheduler.
 
     It is nested so that it travels by value: the scheduler may not have dasktune. What it returns
     are plain values, and the age is taken on the clock that stamped the heartbeats.
     """
+
+    def others(worker: Any) -> dict[str, float]:
+        # Our own leases come and go between two readings, so they are counted by the driver.
+        used = {kind: amount for kind, amount in worker.used_resources.items() if amount}
+        if used and ours:
+            for task in worker.processing:
+                if str(task.key).startswith(ours):
+                    for kind, amount in (task.resource_restrictions or {}).items():
+                        used[kind] = used.get(kind, 0.0) - amount
+        return {kind: amount for kind, amount in used.items() if amount > least}
 
     def summary(dask_scheduler: Any = None) -> dict[str, dict[str, Any]]:
         from distributed.metrics import time
@@ -409,7 +444,7 @@ def _scheduler_side() -> Callable[..., dict[str, dict[str, Any]]]:
                 "name": str(worker.name),
                 "nthreads": worker.nthreads,
                 "resources": dict(worker.resources),
-                "used": {k: v for k, v in worker.used_resources.items() if v},
+                "used": others(worker),
                 "status": worker.status.name,
                 "age": max(0.0, now - worker.last_seen),
                 "memory": worker.metrics.get("memory", 0),
@@ -423,7 +458,7 @@ def _scheduler_side() -> Callable[..., dict[str, dict[str, Any]]]:
     return summary
 
 
-async def read_workers(client: Any) -> dict[str, WorkerCapacity]:
+async def read_workers(client: Any, ours: str = "") -> dict[str, WorkerCapacity]:
     """Read all workers from the scheduler in one call.
 
     It must be awaited on the client's own loop. A function is sent to the scheduler by value,
@@ -433,13 +468,15 @@ async def read_workers(client: Any) -> dict[str, WorkerCapacity]:
     ----------
     client : distributed.Client
         A connected client.
+    ours : str, default=""
+        What the keys of our own tasks begin with; what they hold is left out.
 
     Returns
     -------
     dict
         The workers by address, in the scheduler's order.
     """
-    found = await client.run_on_scheduler(_scheduler_side())
+    found = await client.run_on_scheduler(_scheduler_side(ours))
     return {
         address: WorkerCapacity(**{**info, "python": ".".join(info["python"].split(".")[:2])})
         for address, info in found.items()

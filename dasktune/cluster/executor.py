@@ -126,6 +126,7 @@ class DaskTrialExecutor:
         self._watch = ClusterWatch(
             connection.client,
             scheduler_wait=scheduler_wait,
+            ours=settings.name,
             on_workers=self._on_workers,
             on_removed=self._on_removed,
             on_disconnect=self._on_disconnect,
@@ -227,6 +228,7 @@ class DaskTrialExecutor:
     def _start(self, action: StartTrial | RestoreTrial) -> None:
         with self._lock:
             address = self._ledger.place(action.resources, now=time.monotonic())
+            declared = self._ledger.declared(address, action.resources) if address else {}
         if address is None:
             # The room was taken between the question and the start.
             self._events.put(self._not_started(action))
@@ -239,6 +241,7 @@ class DaskTrialExecutor:
             key=key,
             address=address,
             resources=action.resources,
+            declared=declared,
             spec=spec,
             config=config,
             lost=self._client.loop.asyncio_loop.create_future(),

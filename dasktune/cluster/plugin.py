@@ -15,7 +15,7 @@ __all__ = ["ExperimentPlugin"]
 
 
 class ExperimentPlugin(WorkerPlugin):  # type: ignore[misc]
-    """Carries the user's code to the workers, and lets trials save when their worker retires.
+    """Carries the user's code to the workers, ends leases, and lets trials save at retirement.
 
     Parameters
     ----------
@@ -35,6 +35,13 @@ class ExperimentPlugin(WorkerPlugin):  # type: ignore[misc]
         self.grace = grace
         #: The slots of this worker that may be running a trial.
         self.slots: set[Any] = set()
+        #: What wakes a lease on this worker, by the key of its task.
+        self.leases: dict[str, asyncio.Event] = {}
+
+    def transition(self, key: Any, start: str, finish: str, **facts: Any) -> None:
+        """Wake a lease whose key is released; Dask itself does not end a coroutine."""
+        if finish in ("cancelled", "released", "forgotten") and key in self.leases:
+            self.leases[key].set()
 
     async def teardown(self, worker: Any) -> None:
         """Ask every running trial to leave, and wait a little for them to save and tell."""
@@ -42,6 +49,9 @@ class ExperimentPlugin(WorkerPlugin):  # type: ignore[misc]
         deadline = loop.time() + self.grace
         for slot in tuple(self.slots):
             slot.retire()
+        for released in self.leases.values():
+            # It holds on until its trial has left.
+            released.set()
         if worker.status.name == "running":
             # The worker stays, only the experiment has ended.
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,6 +50,8 @@ class Run:
     key: str
     address: str
     resources: PlacementGroupFactory
+    #: What of it the worker declares, and so Dask can keep account of.
+    declared: Mapping[str, float] = field(default_factory=dict)
     spec: TrialSpec = field(repr=False)
     #: The pickled configuration.
     config: bytes = field(repr=False)

@@ -21,6 +21,7 @@ from distributed import Client
 
 from dasktune.cluster import plugin as plugin_module
 from dasktune.cluster.envelope import Assignment, Refused, Reply, Request
+from dasktune.cluster.lease import Lease, LeaseFailed, LeaseUnsupported
 from dasktune.cluster.plugin import ExperimentPlugin
 from dasktune.cluster.run import TERMINAL, Run, event_of
 from dasktune.cluster.slot_handle import SlotFailed, SlotHandle
@@ -47,9 +48,12 @@ _RETRY_PAUSE = 0.2
 #: Seconds for the workers to take the plugin or to drop it. One that hangs would take for ever.
 _PLUGIN_DEADLINE = 10.0
 
-#: Seconds that a slot with nothing to do is kept. As long as it is there, Dask counts its worker as
-#: in use and does not scale it down.
+#: Seconds that a slot with nothing to do is kept.
 _IDLE_TIME = 5.0
+
+#: Seconds that such a slot keeps its lease for the next trial, which mostly comes within
+#: milliseconds. All the while others wait, and Dask does not scale the worker down.
+_IDLE_LEASE_TIME = 0.25
 
 #: Seconds between two polls without a bell, for few trials; a lost bell costs so much.
 _POLL_INTERVAL = 1.0
@@ -69,13 +73,14 @@ class _Lost(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSettings:
-    """How patient to be, all in seconds; see `RunConfig`."""
+    """How patient to be, all in seconds, see `RunConfig`; and whether slots take leases."""
 
     name: str
     heartbeat_timeout: float = 30.0
     driver_ttl: float = 30.0
     stop_grace: float = 10.0
     reuse_actors: bool = True
+    leases: bool = True
 
     @property
     def fence_after(self) -> float:
@@ -131,6 +136,10 @@ class TrialService:
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle: defaultdict[str, list[SlotHandle]] = defaultdict(list)
         self._slots = 0
+        #: Whether slots take leases; not any more once a worker's Dask turned out not to know how.
+        self._leases = settings.leases
+        #: Leases that were asked for, by key.
+        self._asked: dict[str, Lease] = {}
 
     # What the executor calls
 
@@ -165,7 +174,9 @@ class TrialService:
             if address in (None, run.address):
                 run.lose(reason, charged=charged)
         for gone in tuple(self._idle) if address is None else (address,):
-            self._idle.pop(gone, None)
+            # Dask would grant their leases anew on a worker that comes back at the same address.
+            for slot in self._idle.pop(gone, ()):
+                self._spawn(slot.close())
 
     def trim(self) -> None:
         """Give back the slots that have had nothing to do for a while."""
@@ -174,15 +185,13 @@ class TrialService:
             for slot in slots:
                 if slot.idle_since < long_ago:
                     self._spawn(slot.close())
-            self._idle[address] = [slot for slot in slots if slot.is_open]
+            self._idle[address] = [slot for slot in slots if slot.idle_since >= long_ago]
 
     async def close(self) -> None:
         """Stop what runs, as far as it obeys, and take everything off the cluster."""
         for run in self._runs.values():
             self.answer(run, StopNow(reason="the experiment was closed"))
         await self._let_finish()
-        for slot in [slot for slots in self._idle.values() for slot in slots]:
-            self._spawn(slot.close())
         # The tasks are not cancelled: `asyncio.wait_for` loses that when it is woken by the way.
         self.lose(None, "the experiment was closed", charged=False)
         # Ending tasks spawn others, which close slots; each of those has its own deadline.
@@ -213,15 +222,14 @@ class TrialService:
         slot = self._slot_for(run)
         end: AnyTrialEvent | None = None
         try:
-            if not slot.is_open:
-                await self._unless_lost(run, self._open_slot(slot))
+            await self._unless_lost(run, self._make_ready(run, slot))
             self._by_slot[slot.number] = run
             end = await self._converse(run, slot)
         except _Lost as loss:
             # A worker that died before it was asked to run the trial did not die of it.
             charged = loss.charged and run.assigned
             end = self._event(run, TrialLost, reason=loss.reason, charged=charged)
-        except (SlotFailed, Refused) as failure:
+        except (LeaseFailed, SlotFailed, Refused) as failure:
             kind = TrialLost if run.have else StartFailed
             end = self._event(run, kind, reason=str(failure))
         finally:
@@ -229,11 +237,52 @@ class TrialService:
 
     def _slot_for(self, run: Run) -> SlotHandle:
         idle = self._idle[run.address]
+        # One that holds what is needed already, else the last one.
+        idle.sort(key=lambda slot: slot.lease is not None and slot.lease.resources == run.declared)
         if idle:
-            return idle.pop()
+            slot = idle.pop()
+            if slot.lease is not None and slot.lease.resources != run.declared:
+                self._give_lease_back(slot)
+            return slot
         self._slots += 1
         key = f"{self._settings.name}-slot-{self._slots}"
         return SlotHandle(self._client, run.address, key, self._slots)
+
+    async def _make_ready(self, run: Run, slot: SlotHandle) -> None:
+        if self._leases and slot.lease is None:
+            for idle in self._idle[run.address]:
+                # The ledger counts what they hold as free, and this trial may need it.
+                self._give_lease_back(idle)
+            await self._take_lease(run, slot)
+        if not slot.is_open:
+            await self._open_slot(slot)
+
+    async def _take_lease(self, run: Run, slot: SlotHandle) -> None:
+        lease = slot.lease = Lease(self._client, run.address, slot.key, run.declared)
+        self._asked[lease.key] = lease
+        try:
+            await lease.take(self._settings.name)
+        except LeaseUnsupported as error:
+            if self._leases:
+                self._leases = False
+                logger.warning(
+                    "trials run without leases, so other users of the cluster do not see what they "
+                    "use, and adaptive scaling may end their workers: on %s, %s",
+                    run.address,
+                    error,
+                )
+            self._give_lease_back(slot)
+        finally:
+            del self._asked[lease.key]
+
+    def _give_lease_back(self, slot: SlotHandle) -> None:
+        lease, slot.lease = slot.lease, None
+        if lease is not None:
+            self._spawn(lease.release())
+
+    def _end_idle_lease(self, slot: SlotHandle, since: float) -> None:
+        if slot.idle_since == since and slot in self._idle.get(slot.address, ()):
+            self._give_lease_back(slot)
 
     async def _open_slot(self, slot: SlotHandle) -> None:
         settings = self._settings
@@ -351,8 +400,10 @@ class TrialService:
         self._by_slot.pop(slot.number, None)
         clean = run.over and not run.tainted and not run.lost.done()
         if clean and self._settings.reuse_actors:
-            slot.idle_since = asyncio.get_running_loop().time()
+            loop = asyncio.get_running_loop()
+            slot.idle_since = loop.time()
             self._idle[run.address].append(slot)
+            loop.call_later(_IDLE_LEASE_TIME, self._end_idle_lease, slot, slot.idle_since)
         else:
             self._spawn(slot.close())
         if isinstance(end, TrialLost | StartFailed):
@@ -365,7 +416,10 @@ class TrialService:
         return kind(trial_id=run.trial_id, incarnation=run.incarnation, time=self._now(), **facts)
 
     def _on_bell(self, event: tuple[float, Any]) -> None:
-        run = self._by_slot.get(event[1])
+        told = event[1]
+        if told in self._asked:
+            self._asked[told].grant()
+        run = self._by_slot.get(told)
         if run is not None:
             run.wake.set()
 

@@ -66,7 +66,7 @@ class TrialSlot:
         stop_grace: float,
     ) -> None:
         self._worker = get_worker()
-        self._key = key
+        self.key = key
         self._number = number
         self._plugin = self._worker.plugins[plugin]
         self._topic = topic
@@ -136,7 +136,7 @@ class TrialSlot:
     @property
     def is_forgotten(self) -> bool:
         """Whether Dask has dropped the slot: its driver is gone, or done with it."""
-        return self._key not in self._worker.state.actors
+        return self.key not in self._worker.state.actors
 
     @property
     def is_needed(self) -> bool:

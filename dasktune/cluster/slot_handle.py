@@ -12,6 +12,7 @@ from typing import Any
 from distributed import Actor, Client
 
 from dasktune.cluster.envelope import Reply, open_reply, seal
+from dasktune.cluster.lease import Lease
 from dasktune.cluster.slot import TrialSlot
 
 __all__ = ["SlotFailed", "SlotHandle"]
@@ -53,6 +54,8 @@ class SlotHandle:
         self.number = number
         #: When it had nothing to do any more, on the loop's clock.
         self.idle_since = 0.0
+        #: What holds its resources in Dask's books; None while it has nothing to do.
+        self.lease: Lease | None = None
         self._client = client
         self._future: Any = None
         self._actor: Any = None
@@ -114,7 +117,11 @@ class SlotHandle:
         return open_reply(answer)
 
     async def close(self) -> None:
-        """Let Dask forget the slot, however far it has come; the worker stops a trial in it."""
+        """Let Dask forget slot and lease, however far they have come; a trial in it is stopped."""
+        lease, self.lease = self.lease, None
+        await asyncio.gather(self._forget(), *([lease.release()] if lease is not None else []))
+
+    async def _forget(self) -> None:
         future, self._future, self._actor = self._future, None, None
         if future is None or future.cancelled():
             return

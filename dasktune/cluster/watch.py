@@ -43,6 +43,8 @@ class ClusterWatch:
         A connected client whose loop this runs on.
     scheduler_wait : float
         Seconds that a lost scheduler may take to come back.
+    ours : str
+        What the keys of our own tasks begin with; the workers are read without what they hold.
     on_workers : callable
         Called with all workers, by address, at each reading.
     on_removed : callable
@@ -58,6 +60,7 @@ class ClusterWatch:
         client: Client,
         *,
         scheduler_wait: float,
+        ours: str,
         on_workers: Callable[[Mapping[str, WorkerCapacity]], None],
         on_removed: Callable[[str, bool], None],
         on_disconnect: Callable[[], None],
@@ -65,6 +68,7 @@ class ClusterWatch:
     ) -> None:
         self._client = client
         self._scheduler_wait = scheduler_wait
+        self._ours = ours
         self._on_workers = on_workers
         self._on_removed = on_removed
         self._on_disconnect = on_disconnect
@@ -123,7 +127,7 @@ class ClusterWatch:
         if not self.is_connected:
             return False
         try:
-            workers = await asyncio.wait_for(read_workers(self._client), _READ_DEADLINE)
+            workers = await asyncio.wait_for(read_workers(self._client, self._ours), _READ_DEADLINE)
         except asyncio.TimeoutError:
             # A scheduler that is busy or stopped for a while loses nothing by itself.
             logger.warning("the scheduler has not answered for %.0f s", _READ_DEADLINE)

@@ -107,11 +107,16 @@ def test_what_other_clients_hold_is_not_ours_to_place() -> None:
     assert not ledger.fits(needs(CPU=1), now=0.0)
 
 
-def test_our_own_leases_are_not_counted_twice() -> None:
-    ledger = ledger_of(worker("a", nthreads=2))
+def test_what_others_take_besides_us_counts() -> None:
+    ledger = ledger_of(worker("a", nthreads=3))
     ledger.place(needs(CPU=1), now=0.0)
-    ledger.update({"a": worker("a", nthreads=2, used={"CPU": 1})})
+    ledger.update({"a": worker("a", nthreads=3, used={"CPU": 1})})
     assert ledger.free("a", "CPU") == 1
+
+
+def test_dask_keeps_account_of_what_a_worker_declares() -> None:
+    ledger = ledger_of(worker("a", nthreads=3, resources={"GPU": 2}))
+    assert ledger.declared("a", needs(CPU=1, GPU=0.5, memory=0)) == {"GPU": 0.5}
 
 
 def test_only_running_and_fresh_workers_take_trials() -> None:

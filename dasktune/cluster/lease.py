@@ -1,0 +1,228 @@
+"""A lease: a trial's resources in Dask's own books, for as long as the trial's slot is in use.
+
+Dask counts the resources of an actor only while its constructor runs. So every slot has a task at
+its side that holds them: pinned to the slot's worker, a coroutine, and seceded, so that it takes no
+thread from anybody. Everybody else's tasks then wait for what a trial holds, and neither adaptive
+scaling nor an idle timeout ends a worker with a busy trial.
+
+This is the one module that uses internal parts of Dask. A task cannot secede in a coroutine by the
+public function, and Dask does not cancel coroutines: one whose key is released would hold its
+resources for ever. So the task tells the worker itself that it has seceded, and the experiment's
+plugin wakes it when its key is released. A worker whose Dask has no such parts says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final
+from uuid import uuid4
+
+from distributed import Client
+from distributed.worker import get_worker
+
+__all__ = ["Lease", "LeaseFailed", "LeaseUnsupported", "hold"]
+
+logger = logging.getLogger(__name__)
+
+#: Seconds that a worker may take to grant a lease. The ledger chose a worker with room, so a lease
+#: that has to wait longer has lost a race for it.
+_GRANT_DEADLINE: Final = 10.0
+
+#: Seconds to tell the scheduler that a lease is not needed any more.
+_RELEASE_DEADLINE: Final = 5.0
+
+#: Seconds between two looks of a lease at whether Dask still wants it, if nobody wakes it.
+_LOOK_INTERVAL: Final = 1.0
+
+#: Seconds between the first two looks at whether a trial's thread has ended, and between the last.
+_FIRST_WAIT: Final = 0.02
+_LONGEST_WAIT: Final = 0.5
+
+#: What Dask takes off a fraction: sums of such have an error, and ten tenths must fit into 1.
+_SLACK: Final = 1e-9
+
+#: What a task's state is called while somebody wants it and it runs.
+_WANTED: Final = frozenset({"executing", "long-running"})
+
+
+class LeaseFailed(Exception):
+    """A lease was not granted in time. The worker may still be healthy."""
+
+
+class LeaseUnsupported(Exception):
+    """The Dask on the worker lacks what a lease needs."""
+
+
+class Lease:
+    """The driver's end of a lease; lives on the client's event loop.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        A connected client whose loop this runs on.
+    address : str
+        The worker.
+    slot : str
+        The slot's key in Dask. The lease's own key is made from it and never used again.
+    resources : mapping
+        What to hold, of what the worker declares; Dask never runs a task that asks for more kinds.
+    """
+
+    def __init__(
+        self, client: Client, address: str, slot: str, resources: Mapping[str, float]
+    ) -> None:
+        self.key = f"{slot}-lease-{uuid4().hex}"
+        self.resources = dict(resources)
+        self._client = client
+        self._address = address
+        self._slot = slot
+        self._future: Any = None
+        self._granted = asyncio.Event()
+
+    def grant(self) -> None:
+        """Take note that the worker holds the resources."""
+        self._granted.set()
+
+    async def take(self, plugin: str) -> None:
+        """Ask for the resources and wait until the worker holds them.
+
+        Parameters
+        ----------
+        plugin : str
+            Name of the experiment's worker plugin, and of the topic on which the grant is told.
+
+        Raises
+        ------
+        LeaseFailed
+            If they are not granted before the deadline.
+        LeaseUnsupported
+            If this Dask cannot do it.
+        """
+        self._future = self._client.submit(
+            hold,
+            self.key,
+            self._slot,
+            plugin,
+            key=self.key,
+            pure=False,
+            retries=0,
+            workers=[self._address],
+            allow_other_workers=False,
+            resources={k: _asked(v) for k, v in self.resources.items()} or None,
+        )
+        granted = asyncio.ensure_future(self._granted.wait())
+        ended = asyncio.ensure_future(_result(self._future))
+        try:
+            await asyncio.wait(
+                (granted, ended), timeout=_GRANT_DEADLINE, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not self._granted.is_set():
+                raise self._why_not(ended)
+        finally:
+            granted.cancel()
+            ended.cancel()
+            ended.add_done_callback(_look_at)
+
+    async def release(self) -> None:
+        """Give the resources back, however far it has come; they are free when the thread ends."""
+        future, self._future = self._future, None
+        if future is None or future.cancelled():
+            return
+        try:
+            await asyncio.wait_for(_cancel(future), _RELEASE_DEADLINE)
+        except Exception as error:
+            # A scheduler that is gone has forgotten it already.
+            logger.info("the lease %s could not be given back: %r", self.key, error)
+
+    def _why_not(self, ended: asyncio.Future[Any]) -> Exception:
+        if not ended.done():
+            return LeaseFailed(
+                f"{self._address} did not grant {self.resources} within {_GRANT_DEADLINE:.0f} s"
+            )
+        error = None if ended.cancelled() else ended.exception()
+        if isinstance(error, LeaseUnsupported):
+            return error
+        return LeaseFailed(f"{self._address} did not grant {self.resources}: {error!r}")
+
+
+async def hold(key: str, slot: str, plugin: str) -> None:
+    """Hold this task's resources until its key is released and the slot's trial has ended.
+
+    Runs on the worker's event loop.
+
+    Parameters
+    ----------
+    key : str
+        This task's key.
+    slot : str
+        Key of the slot at whose side it is.
+    plugin : str
+        Name of the experiment's worker plugin, and of the topic on which the grant is told.
+
+    Raises
+    ------
+    LeaseUnsupported
+        If the worker's Dask lacks what is needed.
+    """
+    worker = get_worker()
+    ours = worker.plugins[plugin]
+    released = ours.leases[key] = asyncio.Event()
+    try:
+        _secede(worker, key)
+        worker.log_event(plugin, key)
+        while not released.is_set() and _is_wanted(worker, key):
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(released.wait(), _LOOK_INTERVAL)
+        await _thread_end(ours, slot)
+    finally:
+        del ours.leases[key]
+
+
+def _secede(worker: Any, key: str) -> None:
+    """Leave the worker's thread slots to others, but keep the resources."""
+    try:
+        from distributed.worker_state_machine import SecedeEvent
+
+        worker.handle_stimulus(
+            # The time until here: no reason for an adaptive cluster to grow.
+            SecedeEvent(key=key, compute_duration=0.0, stimulus_id=f"dasktune-lease-{key}")
+        )
+        state = worker.state.tasks[key].state
+    except (AttributeError, ImportError, KeyError, TypeError) as error:
+        raise LeaseUnsupported(f"a task cannot secede by itself: {error!r}") from None
+    if state != "long-running":
+        raise LeaseUnsupported(f"a task that has seceded is {state!r}")
+
+
+def _is_wanted(worker: Any, key: str) -> bool:
+    task = worker.state.tasks.get(key)
+    return task is not None and task.state in _WANTED
+
+
+async def _thread_end(plugin: Any, slot: str) -> None:
+    """Wait for user code, which may not have left yet and still uses what is held for it."""
+    wait = _FIRST_WAIT
+    while any(one.key == slot and one.is_busy for one in plugin.slots):
+        await asyncio.sleep(wait)
+        wait = min(2 * wait, _LONGEST_WAIT)
+
+
+def _asked(amount: float) -> float:
+    return amount if amount == int(amount) else amount - _SLACK
+
+
+async def _result(future: Any) -> Any:
+    return await future
+
+
+async def _cancel(future: Any) -> None:
+    await future.cancel()
+
+
+def _look_at(task: asyncio.Future[Any]) -> None:
+    # asyncio complains of an exception that nobody asked for.
+    if not task.cancelled():
+        task.exception()

@@ -221,5 +221,16 @@ def assert_clean(client: Client) -> None:
     until(lambda: not any(client.run(trial_threads).values()))
 
 
+def leased_of_only_worker(dask_scheduler: Any) -> tuple[dict[str, float], int]:
+    """Return what the only worker holds, as the scheduler sees it, and its long-running tasks."""
+    [worker] = dask_scheduler.workers.values()
+    return dict(worker.used_resources), len(worker.long_running)
+
+
+def available(dask_worker: Any) -> dict[str, float]:
+    """Return what a worker itself thinks that it has left."""
+    return dict(dask_worker.state.available_resources)
+
+
 async def capacities(client: Client) -> Any:
     return await read_workers(client)

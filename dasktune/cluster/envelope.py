@@ -31,6 +31,9 @@ class Request:
     ----------
     incarnation : str
         Which incarnation of which trial it is about; the slot refuses what it does not run.
+    number : int, default=0
+        Counts the calls about this incarnation, from 1. A call that is repeated, because no answer
+        came, repeats its number.
     ack : int, default=0
         Every message up to this number stands in the journal.
     have : int, default=0
@@ -40,6 +43,7 @@ class Request:
     """
 
     incarnation: str
+    number: int = 0
     ack: int = 0
     have: int = 0
     answers: tuple[Answer, ...] = ()

@@ -63,6 +63,8 @@ class Run:
     ack: int = 0
     #: What the worker was last told of `ack`.
     acked: int = 0
+    #: How many calls were made about it.
+    calls: int = 0
     #: Every message up to here has arrived.
     have: int = 0
     #: What was decided and has not reached the worker yet.

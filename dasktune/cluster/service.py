@@ -25,6 +25,7 @@ from dasktune.cluster.lease import Lease, LeaseFailed, LeaseUnsupported
 from dasktune.cluster.plugin import ExperimentPlugin
 from dasktune.cluster.run import TERMINAL, Run, event_of
 from dasktune.cluster.slot_handle import SlotFailed, SlotHandle
+from dasktune.cluster.sweep import plugin_name, sweep
 from dasktune.trainable.messages import Answer, PauseNow, StopNow
 from dasktune.trial.events import (
     AnyTrialEvent,
@@ -125,7 +126,7 @@ class TrialService:
     ) -> None:
         self._client = client
         self._settings = settings
-        self._plugin = ExperimentPlugin(settings.name, payload)
+        self._plugin = ExperimentPlugin(plugin_name(settings.name, client.id), payload)
         self._now = now
         self._emit = emit
         self._on_free = on_free
@@ -147,6 +148,7 @@ class TrialService:
         """Put the plugin on the workers and listen for bells; again after a lost connection."""
         # For good: several experiments of one process may be at this point at the same time.
         cloudpickle.register_pickle_by_value(plugin_module)
+        await sweep(self._client)
         registering = _awaited(self._client.register_plugin(self._plugin))
         try:
             await asyncio.wait_for(registering, _PLUGIN_DEADLINE)
@@ -209,7 +211,7 @@ class TrialService:
             await asyncio.wait(tuple(self._tasks), timeout=0.1, return_when=asyncio.FIRST_COMPLETED)
 
     async def _unregister(self) -> None:
-        work = _awaited(self._client.unregister_worker_plugin(self._settings.name))
+        work = _awaited(self._client.unregister_worker_plugin(self._plugin.name))
         try:
             await asyncio.wait_for(work, _PLUGIN_DEADLINE)
         except Exception as error:
@@ -287,7 +289,7 @@ class TrialService:
     async def _open_slot(self, slot: SlotHandle) -> None:
         settings = self._settings
         await slot.open(
-            plugin=settings.name,
+            plugin=self._plugin.name,
             topic=settings.name,
             driver_ttl=settings.driver_ttl,
             fence_after=settings.fence_after,
@@ -306,7 +308,14 @@ class TrialService:
             await self._wake(run)
             answers = tuple(run.answers)
             run.acked = run.ack
-            request = Request(incarnation=run.key, ack=run.ack, have=run.have, answers=answers)
+            run.calls += 1
+            request = Request(
+                incarnation=run.key,
+                number=run.calls,
+                ack=run.ack,
+                have=run.have,
+                answers=answers,
+            )
             reply = await self._call(run, slot, self._method(run), request)
             del run.answers[: len(answers)]
 

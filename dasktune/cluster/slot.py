@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import logging
 import pickle
-import threading
 import time
 import weakref
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from typing import Any
 from distributed.worker import get_worker
 from tornado.ioloop import PeriodicCallback
 
+from dasktune.cluster.contact import Contact
 from dasktune.cluster.envelope import Assignment, Reply, Request, enveloped
 from dasktune.trainable.interrupt import TrialInterrupted
 from dasktune.trainable.messages import PauseNow, StopNow
@@ -71,7 +71,6 @@ class TrialSlot:
         self._plugin = self._worker.plugins[plugin]
         self._topic = topic
         self._driver_ttl = driver_ttl
-        self._fence_after = fence_after
         self._stop_grace = stop_grace
         self._run: TrialRun | None = None
         self._incarnation = ""
@@ -80,8 +79,7 @@ class TrialSlot:
         #: Whether the driver was sent the last word of the run.
         self._delivered = False
         self._orphaned_at: float | None = None
-        self._heard = time.monotonic()
-        self._contact = threading.Condition()
+        self._contact = Contact(fence_after)
         self._trainable: Any = None
         self._plugin.slots.add(self)
         self._worker.loop.add_callback(_watch, weakref.ref(self))
@@ -91,7 +89,6 @@ class TrialSlot:
     @enveloped
     async def assign(self, assignment: Assignment) -> Reply:
         """Start a trial; assigning it twice starts it once."""
-        self._hear()
         if assignment.incarnation != self._incarnation:
             if self.is_busy:
                 raise RuntimeError(f"the slot still runs {self._incarnation}")
@@ -100,6 +97,7 @@ class TrialSlot:
             self._incarnation = assignment.incarnation
             self._past.add(assignment.incarnation)
             self._orphaned_at, self._delivered = None, False
+            self._contact.renew()
             opener = functools.partial(self._open, assignment.config)
             self._run = TrialRun(assignment.spec, opener, self._ring, self._fence)
             self._run.start()
@@ -108,20 +106,20 @@ class TrialSlot:
     @enveloped
     async def poll(self, request: Request) -> Reply:
         """Return what the driver does not have yet."""
-        self._hear()
+        self._contact.hear(request.number)
         return self._collect(request)
 
     @enveloped
     async def decide(self, request: Request) -> Reply:
         """Take the driver's answers."""
-        self._hear()
+        self._contact.hear(request.number)
         self._obey(request)
         return self._collect(request)
 
     @enveloped
     async def revoke(self, request: Request) -> Reply:
         """Interrupt user code that did not obey a stop."""
-        self._hear()
+        self._contact.hear(request.number)
         # First the answers: with no grace at all the order to leave has not been heard of before.
         self._obey(request).interrupt()
         return self._collect(request)
@@ -157,7 +155,7 @@ class TrialSlot:
     def watch_driver(self) -> bool:
         """Stop a trial whose driver is gone or silent, and say whether to go on watching."""
         forgotten = self.is_forgotten
-        silence = time.monotonic() - self._heard
+        silence = self._contact.silence
         if self.is_busy and (forgotten or silence > self._driver_ttl):
             self._orphan("Dask has forgotten it" if forgotten else f"silent for {silence:.0f} s")
         if forgotten and not self.is_busy:
@@ -199,30 +197,15 @@ class TrialSlot:
         with suppress(OSError):
             self._worker.log_event(self._topic, self._number)
 
-    def _hear(self) -> None:
-        with self._contact:
-            self._heard = time.monotonic()
-            self._contact.notify_all()
-
     def _fence(self) -> None:
-        """Let a checkpoint be committed only under the eyes of the driver.
-
-        A worker that held the interpreter for long has heard nothing through no fault of the
-        driver's, so a fresh contact is waited for before the trial is given up.
-        """
-        with self._contact:
-            if self._contact.wait_for(self._is_in_contact, timeout=self._fence_after):
-                return
-        reason = f"the driver has been silent for {self._fence_after:.0f} s"
+        """Let a checkpoint be committed only under the eyes of the driver."""
+        if self._contact.wait() and not self.is_forgotten:
+            return
+        reason = f"the driver has been silent for {self._contact.silence:.0f} s"
         if self._run is not None:
             # An order to leave, or it would look like a failure of user code.
             self._run.answer(StopNow(reason=reason))
         raise TrialInterrupted(reason)
-
-    def _is_in_contact(self) -> bool:
-        silence = time.monotonic() - self._heard
-        # A call may have lain in a buffer while this process was stopped, so it proves little.
-        return silence < self._fence_after and not self.is_forgotten
 
     def _running(self, request: Request) -> TrialRun:
         if self._run is None or request.incarnation != self._incarnation:

@@ -444,7 +444,9 @@ def test_a_cancelled_coroutine_ends_the_experiment(cluster: LocalCluster, tmp_pa
             await fitting
 
     asyncio.run(main())
-    assert [result.status for result in it.get_results()] == [PublicStatus.RUNNING]
+    # Its code ran, whether or not the driver had heard of that yet.
+    [result] = it.get_results()
+    assert result.status in (PublicStatus.PENDING, PublicStatus.RUNNING)
     assert leases(cluster) == {}
 
 

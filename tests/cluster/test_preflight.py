@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from distributed import Client, LocalCluster
 
+import dasktune.cluster.preflight as preflight_module
 from dasktune.cluster.capacity import Ledger, WorkerCapacity, read_workers
 from dasktune.cluster.code import pack
 from dasktune.cluster.preflight import Checks, Report, check_worker, preflight
@@ -176,7 +177,7 @@ def test_another_python_is_refused_before_anything_is_sent(
 def test_another_dasktune_is_refused(
     processes: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dasktune.__version__", "99.0", raising=False)
+    monkeypatch.setattr(preflight_module, "version", lambda name: "99.0")
     with pytest.raises(PreflightError, match=r"the workers' dasktune must be 99\.0"):
         fly(processes, Storage(str(tmp_path)))
 

@@ -86,13 +86,15 @@ class Lease:
         """Take note that the worker holds the resources."""
         self._granted.set()
 
-    async def take(self, plugin: str) -> None:
+    async def take(self, plugin: str, topic: str) -> None:
         """Ask for the resources and wait until the worker holds them.
 
         Parameters
         ----------
         plugin : str
-            Name of the experiment's worker plugin, and of the topic on which the grant is told.
+            Name of the experiment's worker plugin.
+        topic : str
+            Where the grant is told.
 
         Raises
         ------
@@ -106,6 +108,7 @@ class Lease:
             self.key,
             self._slot,
             plugin,
+            topic,
             key=self.key,
             pure=False,
             retries=0,
@@ -148,7 +151,7 @@ class Lease:
         return LeaseFailed(f"{self._address} did not grant {self.resources}: {error!r}")
 
 
-async def hold(key: str, slot: str, plugin: str) -> None:
+async def hold(key: str, slot: str, plugin: str, topic: str) -> None:
     """Hold this task's resources until its key is released and the slot's trial has ended.
 
     Runs on the worker's event loop.
@@ -160,7 +163,9 @@ async def hold(key: str, slot: str, plugin: str) -> None:
     slot : str
         Key of the slot at whose side it is.
     plugin : str
-        Name of the experiment's worker plugin, and of the topic on which the grant is told.
+        Name of the experiment's worker plugin.
+    topic : str
+        Where the grant is told.
 
     Raises
     ------
@@ -172,7 +177,7 @@ async def hold(key: str, slot: str, plugin: str) -> None:
     released = ours.leases[key] = asyncio.Event()
     try:
         _secede(worker, key)
-        worker.log_event(plugin, key)
+        worker.log_event(topic, key)
         while not released.is_set() and _is_wanted(worker, key):
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(released.wait(), _LOOK_INTERVAL)

@@ -263,7 +263,7 @@ class TrialService:
         lease = slot.lease = Lease(self._client, run.address, slot.key, run.declared)
         self._asked[lease.key] = lease
         try:
-            await lease.take(self._settings.name)
+            await lease.take(self._plugin.name, self._settings.name)
         except LeaseUnsupported as error:
             if self._leases:
                 self._leases = False

@@ -2,8 +2,8 @@
 
 Dask counts the resources of an actor only while its constructor runs. So every slot has a task at
 its side that holds them: pinned to the slot's worker, a coroutine, and seceded, so that it takes no
-thread from anybody. Everybody else's tasks then wait for what a trial holds, and neither adaptive
-scaling nor an idle timeout ends a worker with a busy trial.
+thread from anybody. Everybody else's tasks then wait for what a trial holds, and adaptive scaling
+ends no worker with a busy trial.
 
 This is the one module that uses internal parts of Dask. A task cannot secede in a coroutine by the
 public function, and Dask does not cancel coroutines: one whose key is released would hold its

@@ -167,6 +167,7 @@ TRANSITIONS: dict[tuple[TrialStatus, type[TrialEvent] | type[TrialAction]], Tria
     (_S.FAILING, ResultReported): _S.FAILING,
     (_S.FAILING, CheckpointCommitted): _S.FAILING,
     (_S.FAILING, TrialStopped): _S.ERROR,
+    (_S.FAILING, TrialPaused): _S.ERROR,
     (_S.FAILING, TrialEnded): _S.ERROR,
     (_S.FAILING, TrialLost): _S.ERROR,
     (_S.FAILING, TrialFailed): _S.ERROR,

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 from experiment_kit import Lab, bring, goes_on, kinds
 
-from dasktune.trial.events import StartFailed, TrialEnded, TrialLost, TrialStarted, TrialStopped
+from dasktune.trial.events import (
+    StartFailed,
+    TrialEnded,
+    TrialLost,
+    TrialPaused,
+    TrialStarted,
+    TrialStopped,
+)
 from dasktune.trial.status import TrialStatus
 
 LOSES_ITS_PLACE = (
@@ -265,7 +272,8 @@ def test_without_fail_fast_the_others_go_on():
 # Stoppers that raise
 
 
-@pytest.mark.parametrize("last_word", [TrialStopped, TrialEnded])
+# A worker that retires pauses its trials, and that may cross our stop on the wire.
+@pytest.mark.parametrize("last_word", [TrialStopped, TrialEnded, TrialPaused])
 def test_a_stopper_that_raises_fails_the_trial_and_nothing_else(last_word):
     lab = Lab()
     other = lab.running()

@@ -234,3 +234,22 @@ def available(dask_worker: Any) -> dict[str, float]:
 
 async def capacities(client: Client) -> Any:
     return await read_workers(client)
+
+
+#: Runs two endless trials; for the tests that kill a driver. Takes a directory and an address.
+DRIVER = """
+import sys
+from pathlib import Path
+import dasktune as tune
+place, address = Path(sys.argv[1]), sys.argv[2]
+def trainable(config):
+    while True:
+        tune.report({"step": 1})
+if __name__ == "__main__":
+    tune.Tuner(
+        trainable,
+        tune_config=tune.TuneConfig(num_samples=2),
+        run_config=tune.RunConfig(storage_path=place, name="run", verbose=0),
+        client=address,
+    ).fit()
+"""

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from cluster_kit import (
+    DRIVER,
     Fleet,
     assert_clean,
     fitting,
@@ -205,24 +206,6 @@ def test_a_worker_that_is_terminated_lets_its_trial_move(fleet: Fleet, tmp_path:
         results = future.result(timeout=120)
     nanny.wait(timeout=60)
     assert_moved(results, tmp_path)
-
-
-DRIVER = """
-import sys
-from pathlib import Path
-import dasktune as tune
-place, address = Path(sys.argv[1]), sys.argv[2]
-def trainable(config):
-    while True:
-        tune.report({"step": 1})
-if __name__ == "__main__":
-    tune.Tuner(
-        trainable,
-        tune_config=tune.TuneConfig(num_samples=2),
-        run_config=tune.RunConfig(storage_path=place, name="run", verbose=0),
-        client=address,
-    ).fit()
-"""
 
 
 def test_a_dead_driver_leaves_no_trial_and_no_harm(fleet: Fleet, tmp_path: Path) -> None:

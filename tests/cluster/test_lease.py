@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from cluster_kit import (
+    DRIVER,
     Fleet,
     assert_clean,
     available,
@@ -204,24 +205,6 @@ def test_a_thread_that_does_not_leave_keeps_its_resources(client: Client, tmp_pa
     # The driver has gone; the worker knows better than the scheduler.
     assert books(client) == {**FREE, "worker": {"CPU": 1}}
     (tmp_path / "go").touch()
-
-
-DRIVER = """
-import sys
-from pathlib import Path
-import dasktune as tune
-place, address = Path(sys.argv[1]), sys.argv[2]
-def trainable(config):
-    while True:
-        tune.report({"step": 1})
-if __name__ == "__main__":
-    tune.Tuner(
-        trainable,
-        tune_config=tune.TuneConfig(num_samples=2),
-        run_config=tune.RunConfig(storage_path=place, name="run", verbose=0),
-        client=address,
-    ).fit()
-"""
 
 
 def test_a_killed_driver_gives_everything_back(client: Client, tmp_path: Path) -> None:

@@ -74,8 +74,9 @@ class TrialSlot:
         self._queue: deque[Turn] = deque()
         self._orphaned_at: float | None = None
         self._trainable: Any = None
-        self._plugin.slots[key] = self
         self._station = Station.of(self._worker, self._plugin, topic, fence_after)
+        self._plugin.slots[key] = self
+        self._station.watch()
 
     # What the driver calls
 

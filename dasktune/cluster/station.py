@@ -60,8 +60,11 @@ class Station:
         station: Station = plugin.stations.setdefault(
             topic, cls(worker, plugin, topic, fence_after)
         )
-        worker.loop.add_callback(station._watch)
         return station
+
+    def watch(self) -> None:
+        """Look after the slots for as long as there are any. Thread-safe."""
+        self._worker.loop.add_callback(self._watch)
 
     def exchange(self, request: Request) -> Reply:
         """Take what the driver says, and return what it does not have."""
@@ -121,7 +124,6 @@ class Station:
             self._closing = None
 
     def _watch(self) -> None:
-        """Look after the slots for as long as there are any."""
         if self._watching is None:
             self._watching = PeriodicCallback(self._look, _WATCH_INTERVAL * 1000)
             self._watching.start()

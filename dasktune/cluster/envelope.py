@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import cloudpickle
 
+from dasktune.cluster.bell import SHORTEST_WINDOW
 from dasktune.trainable.messages import Answer
 from dasktune.trainable.spec import TrialSpec
 
@@ -40,6 +41,8 @@ class Request:
         Every message up to this number has arrived.
     answers : tuple of Answer, default=()
         What was decided. An answer that comes late or twice is ignored.
+    window_s : float, default=SHORTEST_WINDOW
+        Seconds that streamed results are to gather before the slot rings for them.
     """
 
     incarnation: str
@@ -47,6 +50,7 @@ class Request:
     ack: int = 0
     have: int = 0
     answers: tuple[Answer, ...] = ()
+    window_s: float = SHORTEST_WINDOW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,11 +65,14 @@ class Assignment:
         The trial.
     config : bytes
         Its pickled configuration, opened in the trial's own thread: it may run the user's code.
+    window_s : float, default=SHORTEST_WINDOW
+        Seconds that streamed results are to gather before the slot rings for them.
     """
 
     incarnation: str
     spec: TrialSpec
     config: bytes = field(repr=False)
+    window_s: float = SHORTEST_WINDOW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +84,12 @@ class Reply:
     messages : tuple of (int, bytes)
         Number and pickled message of everything that the driver does not have, in order. Each is
         pickled on its own, so that one that cannot be read costs only itself.
+    spent : bool, default=False
+        Whether the slot is to take no further trial: a cleanup in it does not end.
     """
 
     messages: tuple[tuple[int, bytes], ...]
+    spent: bool = False
 
 
 class Refused(Exception):

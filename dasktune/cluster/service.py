@@ -294,6 +294,7 @@ class TrialService:
             driver_ttl=settings.driver_ttl,
             fence_after=settings.fence_after,
             stop_grace=settings.stop_grace,
+            reuse=settings.reuse_actors,
         )
 
     async def _converse(self, run: Run, slot: SlotHandle) -> AnyTrialEvent | None:
@@ -352,6 +353,7 @@ class TrialService:
 
     def _absorb(self, run: Run, reply: Reply) -> AnyTrialEvent | None:
         """Pass the new messages on, all but the last word of the run, which is returned."""
+        run.tainted = run.tainted or reply.spent
         for seq, blob in reply.messages:
             if seq <= run.have:
                 continue

@@ -12,17 +12,20 @@ import logging
 import pickle
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
 from distributed.worker import get_worker
 from tornado.ioloop import PeriodicCallback
 
+from dasktune.cluster.bell import Bell
 from dasktune.cluster.contact import Contact
 from dasktune.cluster.envelope import Assignment, Reply, Request, enveloped
 from dasktune.trainable.interrupt import TrialInterrupted
+from dasktune.trainable.keeper import Farewell, Keeper
 from dasktune.trainable.messages import PauseNow, StopNow
+from dasktune.trainable.outbox import Urgency
 from dasktune.trainable.run import TrialRun
 
 __all__ = ["TrialSlot"]
@@ -52,6 +55,8 @@ class TrialSlot:
         No checkpoint is committed when the driver has been silent for so many seconds.
     stop_grace : float
         Seconds from asking user code to stop to interrupting it.
+    reuse : bool, default=True
+        Whether the object of a class trainable is kept for the next trial, if it can be reset.
     """
 
     def __init__(
@@ -64,14 +69,18 @@ class TrialSlot:
         driver_ttl: float,
         fence_after: float,
         stop_grace: float,
+        reuse: bool = True,
     ) -> None:
-        self._worker = get_worker()
+        worker = self._worker = get_worker()
         self.key = key
         self._number = number
         self._plugin = self._worker.plugins[plugin]
         self._topic = topic
         self._driver_ttl = driver_ttl
         self._stop_grace = stop_grace
+        self._reuse = reuse
+        self._keeper = Keeper(stop_grace)
+        self._bell = Bell(self._send_bell, worker.loop.call_later, worker.loop.remove_timeout)
         self._run: TrialRun | None = None
         self._incarnation = ""
         #: What has run here: a call that was under way for long must not start it once more.
@@ -90,7 +99,7 @@ class TrialSlot:
     async def assign(self, assignment: Assignment) -> Reply:
         """Start a trial; assigning it twice starts it once."""
         if assignment.incarnation != self._incarnation:
-            if self.is_busy:
+            if self._is_running:
                 raise RuntimeError(f"the slot still runs {self._incarnation}")
             if assignment.incarnation in self._past:
                 raise RuntimeError(f"{assignment.incarnation} has run here already")
@@ -98,10 +107,9 @@ class TrialSlot:
             self._past.add(assignment.incarnation)
             self._orphaned_at, self._delivered = None, False
             self._contact.renew()
-            opener = functools.partial(self._open, assignment.config)
-            self._run = TrialRun(assignment.spec, opener, self._ring, self._fence)
-            self._run.start()
-        return self._collect(Request(incarnation=assignment.incarnation))
+            self._start(assignment)
+        request = Request(incarnation=assignment.incarnation, window_s=assignment.window_s)
+        return self._collect(request)
 
     @enveloped
     async def poll(self, request: Request) -> Reply:
@@ -129,7 +137,12 @@ class TrialSlot:
     @property
     def is_busy(self) -> bool:
         """Whether user code is still running, wanted or not."""
-        return self._run is not None and not self._run.finished
+        return bool(self._tenants())
+
+    @property
+    def is_cleaning(self) -> bool:
+        """Whether a trainable that was kept is being cleaned up."""
+        return self._keeper.is_cleaning
 
     @property
     def is_forgotten(self) -> bool:
@@ -144,24 +157,50 @@ class TrialSlot:
 
     def retire(self) -> None:
         """Make the trial save and leave, because the worker does."""
+        self._keeper.close()
         if self._run is not None:
             self._run.answer(PauseNow(save=True, reason="its worker is retiring"))
 
+    def vacate(self) -> Sequence[TrialRun | Farewell]:
+        """Give up what is kept for the next trial, and return what still runs."""
+        self._keeper.close()
+        return self._tenants()
+
     def join(self, timeout: float) -> None:
-        """Wait up to `timeout` seconds for the end of the trial's thread."""
-        if self._run is not None:
-            self._run.join(timeout)
+        """Wait up to `timeout` seconds for the end of the user's code."""
+        deadline = time.monotonic() + timeout
+        for tenant in self._tenants():
+            tenant.join(max(0.0, deadline - time.monotonic()))
 
     def watch_driver(self) -> bool:
         """Stop a trial whose driver is gone or silent, and say whether to go on watching."""
         forgotten = self.is_forgotten
         silence = self._contact.silence
-        if self.is_busy and (forgotten or silence > self._driver_ttl):
+        if self._is_running and (forgotten or silence > self._driver_ttl):
             self._orphan("Dask has forgotten it" if forgotten else f"silent for {silence:.0f} s")
+        if forgotten:
+            self._keeper.close()
+        self._keeper.urge()
         if forgotten and not self.is_busy:
             self._plugin.slots.discard(self)
             return False
         return True
+
+    @property
+    def _is_running(self) -> bool:
+        return self._run is not None and not self._run.finished
+
+    def _tenants(self) -> list[TrialRun | Farewell]:
+        """Return what runs user code: the trial, and cleanups of what earlier ones left."""
+        runs = [run for run in (self._run,) if run is not None and not run.finished]
+        return [*runs, *self._keeper.farewells]
+
+    def _start(self, assignment: Assignment) -> None:
+        if self._reuse:
+            self._keeper.open()
+        opener = functools.partial(self._open, assignment.config)
+        self._run = TrialRun(assignment.spec, opener, self._ring, self._fence, keeper=self._keeper)
+        self._run.start()
 
     def _orphan(self, why: str) -> None:
         assert self._run is not None
@@ -189,8 +228,8 @@ class TrialSlot:
             if name.startswith("dasktune-"):
                 yield from (s for s in tuple(plugin.slots) if s.is_forgotten and s is not self)
 
-    def _ring(self) -> None:
-        self._worker.loop.add_callback(self._send_bell)
+    def _ring(self, urgency: Urgency) -> None:
+        self._worker.loop.add_callback(self._bell.ring, urgency)
 
     def _send_bell(self) -> None:
         # A worker on its way out may have no connection left; the driver polls besides.
@@ -222,8 +261,10 @@ class TrialSlot:
         run = self._running(request)
         finished = run.finished
         messages = run.collect(request.ack, request.have)
+        self._bell.answered()
+        self._bell.window = request.window_s
         self._delivered = finished
-        return Reply(messages=tuple(messages))
+        return Reply(messages=tuple(messages), spent=finished and self._keeper.is_cleaning)
 
 
 def _watch(reference: weakref.ref[TrialSlot]) -> None:

@@ -84,12 +84,13 @@ class Reply:
     messages : tuple of (int, bytes)
         Number and pickled message of everything that the driver does not have, in order. Each is
         pickled on its own, so that one that cannot be read costs only itself.
-    spent : bool, default=False
-        Whether the slot is to take no further trial: a cleanup in it does not end.
+    occupied : bool, default=False
+        Whether user code runs in the slot although its trial has ended: a cleanup that does not
+        end. What the slot holds stays taken for so long, and it takes no further trial.
     """
 
     messages: tuple[tuple[int, bytes], ...]
-    spent: bool = False
+    occupied: bool = False
 
 
 class Refused(Exception):

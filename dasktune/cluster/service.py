@@ -304,8 +304,10 @@ class TrialService:
         reply = await self._call(run, slot, "assign", assignment)
         while True:
             end = self._absorb(run, reply)
-            if run.over:
+            if run.over and not reply.occupied:
                 return None if run.told else end
+            if end is not None and not run.told:
+                self._leave_behind(run, end)
             await self._wake(run)
             answers = tuple(run.answers)
             run.acked = run.ack
@@ -351,9 +353,18 @@ class TrialService:
         self._emit(self._event(run, kind))
         return "revoke"
 
+    def _leave_behind(self, run: Run, end: AnyTrialEvent) -> None:
+        """Tell how a trial ended although its slot, in which a cleanup hangs, is not free."""
+        logger.warning(
+            "a cleanup on %s does not end; the resources of trial %s stay taken until it does",
+            run.address,
+            run.trial_id,
+        )
+        run.told = run.tainted = True
+        self._emit(end)
+
     def _absorb(self, run: Run, reply: Reply) -> AnyTrialEvent | None:
         """Pass the new messages on, all but the last word of the run, which is returned."""
-        run.tainted = run.tainted or reply.spent
         for seq, blob in reply.messages:
             if seq <= run.have:
                 continue

@@ -229,7 +229,12 @@ class TrialSlot:
                 yield from (s for s in tuple(plugin.slots) if s.is_forgotten and s is not self)
 
     def _ring(self, urgency: Urgency) -> None:
-        self._worker.loop.add_callback(self._bell.ring, urgency)
+        self._worker.loop.add_callback(self._pass_on, urgency)
+
+    def _pass_on(self, urgency: Urgency) -> None:
+        # The driver may have come by itself before the loop found the time.
+        if self._run is not None and self._run.has_news:
+            self._bell.ring(urgency)
 
     def _send_bell(self) -> None:
         # A worker on its way out may have no connection left; the driver polls besides.
@@ -264,7 +269,7 @@ class TrialSlot:
         self._bell.answered()
         self._bell.window = request.window_s
         self._delivered = finished
-        return Reply(messages=tuple(messages), spent=finished and self._keeper.is_cleaning)
+        return Reply(messages=tuple(messages), occupied=finished and self.is_cleaning)
 
 
 def _watch(reference: weakref.ref[TrialSlot]) -> None:

@@ -69,6 +69,11 @@ class Outbox:
         self._rung = 0
         self._lifted = False
 
+    @property
+    def has_news(self) -> bool:
+        """Whether the bell has rung and nobody has come."""
+        return self._rung > 0
+
     def put(
         self, make_message: Callable[[int], Message], *, bounded: bool = False, urgent: bool = True
     ) -> None:

@@ -98,6 +98,11 @@ class TrialRun:
         """Whether the terminal message is there to be collected."""
         return self._finished.is_set()
 
+    @property
+    def has_news(self) -> bool:
+        """Whether the bell has rung and nobody has collected since."""
+        return self._outbox.has_news
+
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()

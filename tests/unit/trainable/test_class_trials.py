@@ -109,13 +109,23 @@ def test_a_class_streams_up_to_its_milestone_without_being_asked():
 
 
 def test_a_class_that_steps_faster_than_its_driver_collects_waits():
-    driver, _ = drive(config={"until": 3 * 4096})
-    outbox = driver.run._outbox
-    while outbox._has_room():
-        assert not driver.run.finished
-    assert len(outbox._messages) == 4096
+    class Runs(Counting):
+        def step(self):
+            assert go.wait(PATIENCE)
+            if self.steps == 7:
+                there.set()
+            return super().step()
+
+    go, there = threading.Event(), threading.Event()
+    driver, _ = drive(Runs, {"until": 20})
+    driver.run._outbox._max_messages = 8
+    go.set()
+    assert there.wait(PATIENCE)
+    # Started and seven results: the eighth, whose step has begun, has no room.
+    assert len(driver.run._outbox._messages) == 8
+    assert not driver.run.finished
     assert isinstance(driver.end(), Ended)
-    assert driver.values("steps") == list(range(1, 3 * 4096 + 1))
+    assert driver.values("steps") == list(range(1, 21))
 
 
 def test_a_checkpoint_is_saved_at_each_multiple_of_the_frequency():

@@ -1,4 +1,4 @@
-"""The doorbell by which a slot tells the driver that there is something to fetch.
+"""The doorbell by which a worker tells the driver that there is something to fetch.
 
 A bell costs the driver a call. So streamed results ring after a window in which more of them
 gather; what the driver must act on rings at once.
@@ -7,33 +7,11 @@ gather; what the driver must act on rings at once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from dasktune.trainable.outbox import Urgency
 
-__all__ = ["SHORTEST_WINDOW", "Bell", "collection_window"]
-
-#: Seconds. Results of one trial alone are not fetched more often than this.
-SHORTEST_WINDOW: Final = 0.01
-
-#: What the driver spends on one call, in seconds, with several trials of a worker in one.
-_CALL_COST: Final = 1e-4
-
-#: Share of the driver's core that may go to such calls.
-_SHARE: Final = 0.1
-
-
-def collection_window(trials: int) -> float:
-    """Return for how many seconds results are to gather while so many trials run.
-
-    Each running trial may call the driver once in this time, so it grows with their number.
-
-    Examples
-    --------
-    >>> [collection_window(trials) for trials in (1, 10, 1_000, 10_000)]
-    [0.01, 0.01, 1.0, 10.0]
-    """
-    return max(SHORTEST_WINDOW, trials * _CALL_COST / _SHARE)
+__all__ = ["Bell"]
 
 
 class Bell:
@@ -58,7 +36,7 @@ class Bell:
         cancel: Callable[[Any], None],
     ) -> None:
         #: Seconds from the first streamed result to the bell; the driver sets it.
-        self.window = SHORTEST_WINDOW
+        self.window = 0.0
         self._send = send
         self._call_later = call_later
         self._cancel = cancel

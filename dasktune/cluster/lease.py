@@ -210,7 +210,7 @@ def _is_wanted(worker: Any, key: str) -> bool:
 async def _thread_end(plugin: Any, slot: str) -> None:
     """Wait for user code, which may not have left yet and still uses what is held for it."""
     # Those of now: the slot may get its next trial, with a lease of its own, while we wait.
-    tenants = [tenant for one in tuple(plugin.slots) if one.key == slot for tenant in one.vacate()]
+    tenants = plugin.slots[slot].vacate() if slot in plugin.slots else []
     wait = _FIRST_WAIT
     while not all(tenant.finished for tenant in tenants):
         await asyncio.sleep(wait)

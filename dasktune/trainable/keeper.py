@@ -52,6 +52,8 @@ class Farewell:
         self._timer = timer
         self._deadline = timer() + grace
         self._interrupter = Interrupter()
+        #: Whether somebody has waited for it in vain.
+        self.left_behind = False
         trainable = kept.trainable
         self._thread = threading.Thread(
             target=kept.context.run,
@@ -78,6 +80,7 @@ class Farewell:
             if self.join(max(0.0, self._deadline - self._timer())):
                 return True
             self.urge()
+        self.left_behind = not self.finished
         return self.finished
 
     def join(self, timeout: float) -> bool:
@@ -116,6 +119,11 @@ class Keeper:
     def is_cleaning(self) -> bool:
         """Whether user code runs here, in a cleanup."""
         return bool(self.farewells)
+
+    @property
+    def is_occupied(self) -> bool:
+        """Whether a cleanup was left behind and has not ended: no trial should begin beside it."""
+        return any(farewell.left_behind for farewell in self.farewells)
 
     @property
     def farewells(self) -> list[Farewell]:

@@ -55,6 +55,8 @@ class TrialRun:
         this worker may not commit.
     keeper : Keeper, optional
         Where a class trainable may come from and go to; by default it is built and cleaned up.
+    on_end : callable, optional
+        Called in the trial's thread, as the last thing that it does.
     timer : callable, default=time.monotonic
         Seconds, for the time that user code takes.
     """
@@ -67,11 +69,13 @@ class TrialRun:
         fence: Callable[[], None] | None = None,
         *,
         keeper: Keeper | None = None,
+        on_end: Callable[[], None] | None = None,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
         self.spec = spec
         self._opener = opener
         self._keeper = keeper or Keeper()
+        self._on_end = on_end
         self._timer = timer
         self._outbox = Outbox(ring)
         self._gate = Gate(spec.milestones)
@@ -97,6 +101,11 @@ class TrialRun:
     def finished(self) -> bool:
         """Whether the terminal message is there to be collected."""
         return self._finished.is_set()
+
+    @property
+    def occupied(self) -> bool:
+        """Whether it has ended, but not a cleanup that hung before it began and was left behind."""
+        return self.finished and self._keeper.is_occupied
 
     @property
     def has_news(self) -> bool:
@@ -140,6 +149,8 @@ class TrialRun:
     def _run(self) -> None:
         self._outbox.put(lambda seq: Started(seq=seq))
         self._outbox.put(self._outcome())
+        if self._on_end is not None:
+            self._on_end()
 
     def _outcome(self) -> Callable[[int], Terminal]:
         """Run the trial and return what makes its terminal message."""

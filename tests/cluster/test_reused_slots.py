@@ -52,8 +52,8 @@ def client(cluster: LocalCluster) -> Iterator[Client]:
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """However busy the machine is, no slot has a rest between two trials."""
-    monkeypatch.setattr("dasktune.cluster.service._IDLE_LEASE_TIME", 300.0)
-    monkeypatch.setattr("dasktune.cluster.service._IDLE_TIME", 300.0)
+    monkeypatch.setattr("dasktune.cluster.slot_pool._IDLE_LEASE_TIME", 300.0)
+    monkeypatch.setattr("dasktune.cluster.slot_pool._IDLE_TIME", 300.0)
 
 
 def free_cpus(client: Client) -> float:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dasktune.cluster.bell import SHORTEST_WINDOW, Bell, collection_window
+from dasktune.cluster.bell import Bell
 from dasktune.trainable.outbox import Urgency
 
 WHENEVER, NOW, AGAIN = Urgency
@@ -85,11 +85,3 @@ def test_news_after_the_driver_has_come_ring_again(loop, bell, urgency):
     bell.ring(urgency)
     loop.pass_window()
     assert loop.rings == 2
-
-
-def test_the_window_grows_with_the_trials_and_calls_keep_to_their_share():
-    assert collection_window(0) == SHORTEST_WINDOW
-    windows = [collection_window(trials) for trials in range(0, 10_001, 10)]
-    assert windows == sorted(windows)
-    calls_per_second = [trials / collection_window(trials) for trials in range(0, 10_001, 10)]
-    assert max(calls_per_second) <= 1000 + 1e-9

@@ -11,10 +11,19 @@ import cloudpickle
 import pytest
 
 from dasktune.cluster import slot as slot_module
-from dasktune.cluster.envelope import Assignment, Refused, Request, open_reply, seal
+from dasktune.cluster.envelope import Assignment, Note, Request, open_reply, seal
 from dasktune.cluster.slot import TrialSlot
 from dasktune.storage.location import Storage
-from dasktune.trainable.messages import Ended, Failed, GoOn, Reported, Started, StopNow, Stopped
+from dasktune.trainable.messages import (
+    Ended,
+    Failed,
+    GoOn,
+    Reported,
+    Returned,
+    Started,
+    StopNow,
+    Stopped,
+)
 from dasktune.trainable.session import report
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trainable.trainable import Trainable
@@ -37,9 +46,9 @@ class Loop:
     def add_callback(self, function, *arguments):
         self.callbacks.put(functools.partial(function, *arguments))
 
-    def call_later(self, delay, function):
+    def call_later(self, delay, function, *arguments):
         handle = object()
-        self.timers[handle] = (delay, function)
+        self.timers[handle] = (delay, functools.partial(function, *arguments))
         return handle
 
     def remove_timeout(self, handle):
@@ -51,25 +60,23 @@ class Worker:
 
     def __init__(self, monkeypatch, trainable, **settings):
         payload = cloudpickle.dumps({"trainable": trainable})
-        self.plugin = SimpleNamespace(slots=set(), payload=payload)
+        self.plugin = SimpleNamespace(slots={}, stations={}, payload=payload)
+        self.address = "tcp://worker"
         self.plugins = {"plugin": self.plugin}
         self.state = SimpleNamespace(actors={"slot-1": None})
         self.loop = Loop()
         self.rung = 0
         monkeypatch.setattr(slot_module, "get_worker", lambda: self)
         settings = {"driver_ttl": 60.0, "fence_after": 60.0, "stop_grace": 0.05, **settings}
-        self.slot = TrialSlot("slot-1", 1, plugin="plugin", topic="topic", **settings)
+        self.slot = TrialSlot("slot-1", plugin="plugin", topic="topic", **settings)
         # The watch, which needs a real loop.
         self.loop.callbacks.get_nowait()
-        self.trials = 0
+        self.trials = self.calls = 0
 
     def log_event(self, topic, number):
         self.rung += 1
 
-    def call(self, method, value):
-        return open_reply(asyncio.run(getattr(self.slot, method)(seal(value))))
-
-    def assign(self, config=(), window_s=0.01, **spec):
+    def assign(self, config=(), window=0.01, **spec):
         self.trials += 1
         self.key = f"t{self.trials}-1"
         self.messages = []
@@ -86,21 +93,28 @@ class Worker:
         }
         blob = pickle.dumps({"config": dict(config)})
         assignment = Assignment(
-            incarnation=self.key,
-            spec=TrialSpec(**{**values, **spec}),
-            config=blob,
-            window_s=window_s,
+            incarnation=self.key, slot="slot-1", spec=TrialSpec(**{**values, **spec}), config=blob
         )
-        self.read(self.call("assign", assignment))
+        self.exchange(window=window, assignments=(assignment,))
 
-    def ask(self, method="poll", *answers, **fields):
+    def ask(self, *answers, interrupt=False, window=0.01, done=()):
         have = self.messages[-1].seq if self.messages else 0
-        request = Request(incarnation=self.key, have=have, answers=answers, **fields)
-        self.read(self.call(method, request))
+        note = Note(incarnation=self.key, ack=have, have=have, answers=answers, interrupt=interrupt)
+        self.exchange(window=window, notes=(note,), done=done)
 
-    def read(self, reply):
-        self.reply = reply
-        self.messages += [pickle.loads(blob) for _, blob in reply.messages]
+    def exchange(self, **fields):
+        self.calls += 1
+        request = Request(number=self.calls, **fields)
+        reply = open_reply(asyncio.run(self.slot.exchange(seal(request))))
+        assert not reply.refused
+        self.news = {news.incarnation: news for news in reply.news}
+        if self.key in self.news:
+            self.messages += [pickle.loads(blob) for _, blob in self.news[self.key].messages]
+
+    @property
+    def occupied(self):
+        """What the driver was told with the last call."""
+        return self.news[self.key].occupied
 
     def turn(self):
         """Let the loop do the next thing that comes."""
@@ -115,7 +129,9 @@ class Worker:
 
     def run(self, config=(), **spec):
         self.assign(config, **spec)
-        return self.until(Ended | Failed | Stopped)
+        end = self.until(Ended | Failed | Stopped)
+        assert self.slot._turn.run.join(PATIENCE)
+        return end
 
 
 @pytest.fixture
@@ -167,7 +183,7 @@ def test_a_slot_keeps_the_object_for_its_next_trial(monkeypatch, tell):
         assert isinstance(worker.run({"test": tell.name}), Ended)
     assert tell.log == ["setup", "reset", "reset"]
     assert not worker.slot.is_busy
-    assert not worker.reply.occupied
+    assert not worker.occupied
 
 
 def test_without_reuse_nothing_is_kept(monkeypatch, tell):
@@ -200,7 +216,7 @@ def test_what_is_kept_is_cleaned_up_once_however_the_slot_ends(monkeypatch, tell
     end_by_forgetting(worker)
     worker.slot.join(PATIENCE)
     assert tell.log == ["setup", "cleanup"]
-    assert worker.slot not in worker.plugin.slots
+    assert not worker.plugin.slots
 
 
 def test_a_slot_is_busy_and_stays_known_while_a_cleanup_runs(monkeypatch, tell):
@@ -211,10 +227,10 @@ def test_a_slot_is_busy_and_stays_known_while_a_cleanup_runs(monkeypatch, tell):
     assert worker.slot.is_busy
     assert worker.slot.is_cleaning
     assert worker.slot.is_needed
-    assert worker.slot in worker.plugin.slots
+    assert worker.plugin.slots
     tell.release.set()
     assert tenant.join(PATIENCE)
-    assert worker.slot.watch_driver() is False
+    worker.slot.watch_driver()
     assert not worker.plugin.slots
     assert tell.log == ["setup", "cleanup"]
 
@@ -249,14 +265,25 @@ def test_a_cleanup_that_never_ends_is_left_behind_and_occupies_the_slot(monkeypa
     assert isinstance(worker.run({"test": tell.name, "reusable": False}), Ended)
     assert "interrupted" in tell.log
     # The driver is told not to use it again, and its lease waits for what is left.
-    assert worker.reply.occupied
+    assert worker.occupied
     [left, *_] = worker.slot.vacate()
     assert not left.finished
     tell.release.set()
     worker.slot.join(PATIENCE)
     assert left.finished
     worker.ask()
-    assert not worker.reply.occupied
+    assert not worker.occupied
+    worker.ask(done=(worker.key,))
+    assert worker.key not in worker.news
+
+
+def test_trials_that_wait_behind_such_a_cleanup_are_given_back(monkeypatch, tell):
+    worker = Worker(monkeypatch, Deaf)
+    worker.run({"test": tell.name})
+    worker.assign({"test": tell.name, "reusable": False})
+    worker.assign({"test": tell.name})
+    worker.until(Returned)
+    assert tell.log.count("setup") == 2
 
 
 # What does not obey.
@@ -279,16 +306,12 @@ def test_a_step_that_obeys_nothing_holds_its_slot_until_it_ends_at_last(monkeypa
     worker = Worker(monkeypatch, Stuck)
     worker.assign({"test": tell.name})
     assert tell.entered.wait(PATIENCE)
-    worker.ask("decide", StopNow(reason="slow"))
+    worker.ask(StopNow(reason="slow"))
     while "interrupted" not in tell.log:
-        worker.ask("revoke")
+        worker.ask(interrupt=True)
     tenants = worker.slot.vacate()
     assert worker.slot.is_busy
     assert not any(tenant.finished for tenant in tenants)
-    key = worker.key
-    with pytest.raises(Refused, match="still runs"):
-        worker.assign({"test": tell.name})
-    worker.key = key
     tell.release.set()
     assert isinstance(worker.until(Stopped), Stopped)
     assert all(tenant.finished for tenant in tenants)
@@ -307,9 +330,9 @@ def stream(config):
 
 def test_streamed_results_ring_after_the_window_that_the_driver_has_set(monkeypatch, tell):
     worker = Worker(monkeypatch, stream)
-    worker.assign({"test": tell.name}, window_s=0.5)
+    worker.assign({"test": tell.name}, window=0.5)
     worker.until(Started)
-    worker.ask(window_s=0.7)
+    worker.ask(window=0.7)
     rung = worker.rung
     tell.entered.set()
     while not worker.loop.timers:
@@ -335,9 +358,9 @@ def test_news_that_the_driver_has_fetched_by_itself_do_not_ring(monkeypatch, tel
 
 def test_a_milestone_and_the_end_ring_at_once(monkeypatch):
     worker = Worker(monkeypatch, lambda config: report({}))
-    worker.assign(window_s=60.0, milestones=EVERY_RESULT)
+    worker.assign(window=60.0, milestones=EVERY_RESULT)
     waiting = worker.until(Reported)
-    worker.ask("decide", GoOn(seq=waiting.seq, milestones=()))
+    worker.ask(GoOn(seq=waiting.seq, milestones=()))
     worker.until(Ended)
     # `until` does nothing but what bells and not timers tell it.
     assert not worker.loop.timers
@@ -351,5 +374,4 @@ def test_no_thread_is_left_when_trials_have_ended(monkeypatch, tell):
     worker = Worker(monkeypatch, Model)
     for _ in range(3):
         worker.run({"test": tell.name})
-        worker.slot._run.join(PATIENCE)
     assert set(threading.enumerate()) <= before

@@ -118,11 +118,14 @@ class News:
         cannot be read costs only itself.
     seconds : float, default=0.0
         How long it has been running.
+    occupied : bool, default=False
+        Whether a cleanup that does not end holds its slot, beyond the trial's own end.
     """
 
     incarnation: str
     messages: tuple[tuple[int, bytes], ...]
     seconds: float = 0.0
+    occupied: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -116,6 +116,7 @@ class TrialService:
                 "driver_ttl": settings.driver_ttl,
                 "fence_after": settings.fence_after,
                 "stop_grace": settings.stop_grace,
+                "reuse": settings.reuse_actors,
             },
             leases=settings.leases,
             spawn=self._spawn,

@@ -23,6 +23,7 @@ from dasktune.cluster.turn import Turn
 from dasktune.trainable.interrupt import TrialInterrupted
 from dasktune.trainable.keeper import Farewell, Keeper
 from dasktune.trainable.messages import PauseNow, StopNow
+from dasktune.trainable.outbox import Urgency
 from dasktune.trainable.run import TrialRun
 
 __all__ = ["TrialSlot"]
@@ -32,6 +33,9 @@ logger = logging.getLogger(__name__)
 #: Seconds that a trial may run while others wait for its slot. They were sent ahead to save the way
 #: of a trial that takes milliseconds; behind a longer one they would only be kept from other slots.
 _LONGEST_AHEAD: Final = 0.1
+
+#: Trials with which a slot has enough to do until the driver comes.
+_ENOUGH_AHEAD: Final = 4
 
 
 class TrialSlot:
@@ -180,7 +184,7 @@ class TrialSlot:
         run = TrialRun(
             assignment.spec,
             functools.partial(self._open, assignment.config),
-            functools.partial(self._station.ring, turn),
+            functools.partial(self._ring, turn),
             functools.partial(self._fence, turn),
             keeper=self._keeper,
             on_end=functools.partial(self._on_end, turn),
@@ -233,6 +237,12 @@ class TrialSlot:
             if name.startswith("dasktune-"):
                 slots = tuple(plugin.slots.values())
                 yield from (slot for slot in slots if slot.is_forgotten and slot is not self)
+
+    def _ring(self, turn: Turn, urgency: Urgency) -> None:
+        """Tell the driver that there is news; of a trial's end soon if few others follow it."""
+        if turn.has_ended and len(self._queue) > _ENOUGH_AHEAD:
+            urgency = min(urgency, Urgency.WHENEVER)
+        self._station.ring(turn, urgency)
 
     def _fence(self, turn: Turn) -> None:
         """Let a checkpoint be committed only under the eyes of the driver."""

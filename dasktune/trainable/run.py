@@ -147,7 +147,7 @@ class TrialRun:
         self._interrupter.interrupt()
 
     def _run(self) -> None:
-        self._outbox.put(lambda seq: Started(seq=seq))
+        self._outbox.put(lambda seq: Started(seq=seq), urgent=False)
         self._outbox.put(self._outcome())
         if self._on_end is not None:
             self._on_end()

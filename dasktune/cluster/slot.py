@@ -2,14 +2,13 @@
 
 Its methods are coroutines, short, and idempotent, because Dask may issue a call again after a
 broken connection. User code never runs on the worker's event loop nor on Dask's single actor
-thread: a `TrialRun` gives it a thread of its own.
+thread: a `TrialRun` gives it a thread of its own, a `ProcessRun` a process.
 """
 
 from __future__ import annotations
 
 import functools
 import logging
-import pickle
 import time
 import weakref
 from collections.abc import Iterator
@@ -21,8 +20,12 @@ from tornado.ioloop import PeriodicCallback
 
 from dasktune.cluster.contact import Contact
 from dasktune.cluster.envelope import Assignment, Reply, Request, enveloped
+from dasktune.isolation.environment import needs_process
+from dasktune.isolation.nursery import Nursery
+from dasktune.isolation.process_run import ProcessRun
 from dasktune.trainable.interrupt import TrialInterrupted
 from dasktune.trainable.messages import PauseNow, StopNow
+from dasktune.trainable.parcel import open_config, open_trainable
 from dasktune.trainable.run import TrialRun
 
 __all__ = ["TrialSlot"]
@@ -31,6 +34,11 @@ logger = logging.getLogger(__name__)
 
 #: Seconds between two looks at whether the driver is still there.
 _WATCH_INTERVAL = 1.0
+
+#: Seconds at most that interrupted user code has before its process is killed.
+_LONGEST_CHANCE = 1.0
+
+AnyRun = TrialRun | ProcessRun
 
 
 class TrialSlot:
@@ -72,7 +80,7 @@ class TrialSlot:
         self._topic = topic
         self._driver_ttl = driver_ttl
         self._stop_grace = stop_grace
-        self._run: TrialRun | None = None
+        self._run: AnyRun | None = None
         self._incarnation = ""
         #: What has run here: a call that was under way for long must not start it once more.
         self._past: set[str] = set()
@@ -81,6 +89,7 @@ class TrialSlot:
         self._orphaned_at: float | None = None
         self._contact = Contact(fence_after)
         self._trainable: Any = None
+        self._nursery = Nursery()
         self._plugin.slots.add(self)
         self._worker.loop.add_callback(_watch, weakref.ref(self))
 
@@ -98,8 +107,7 @@ class TrialSlot:
             self._past.add(assignment.incarnation)
             self._orphaned_at, self._delivered = None, False
             self._contact.renew()
-            opener = functools.partial(self._open, assignment.config)
-            self._run = TrialRun(assignment.spec, opener, self._ring, self._fence)
+            self._run = self._make_run(assignment)
             self._run.start()
         return self._collect(Request(incarnation=assignment.incarnation))
 
@@ -146,9 +154,10 @@ class TrialSlot:
         """Make the trial save and leave, because the worker does."""
         if self._run is not None:
             self._run.answer(PauseNow(save=True, reason="its worker is retiring"))
+        self._nursery.close()
 
     def join(self, timeout: float) -> None:
-        """Wait up to `timeout` seconds for the end of the trial's thread."""
+        """Wait up to `timeout` seconds for the end of the trial's thread or process."""
         if self._run is not None:
             self._run.join(timeout)
 
@@ -159,6 +168,7 @@ class TrialSlot:
         if self.is_busy and (forgotten or silence > self._driver_ttl):
             self._orphan("Dask has forgotten it" if forgotten else f"silent for {silence:.0f} s")
         if forgotten and not self.is_busy:
+            self._nursery.close()
             self._plugin.slots.discard(self)
             return False
         return True
@@ -173,15 +183,40 @@ class TrialSlot:
         elif now - self._orphaned_at > self._stop_grace:
             self._run.interrupt()
 
+    def _make_run(self, assignment: Assignment) -> AnyRun:
+        spec, config = assignment.spec, assignment.config
+        if not needs_process(spec):
+            return TrialRun(spec, functools.partial(self._open, config), self._ring, self._fence)
+        return ProcessRun(
+            spec,
+            functools.partial(self._parcel, config),
+            self._nursery,
+            self._ring,
+            self._fence,
+            # The driver loses patience when it has waited for its grace once more.
+            chance=min(_LONGEST_CHANCE, self._stop_grace / 2),
+        )
+
     def _open(self, config: bytes) -> tuple[Any, Any]:
         """Unpickle what the user wrote, in the trial's thread: it may run code for a while."""
+        self._await_orphans()
+        if self._trainable is None:
+            self._trainable = open_trainable(self._plugin.payload)
+        return self._trainable, open_config(config)
+
+    def _parcel(self, config: bytes) -> tuple[bytes, bytes]:
+        """Return what the user wrote, to be unpickled in the trial's process."""
+        self._await_orphans()
+        return self._plugin.payload, config
+
+    def _await_orphans(self) -> None:
+        """Let trials of lost drivers end: what they were started for is to run again, maybe here.
+
+        They still use this worker.
+        """
         deadline = time.monotonic() + 2 * self._stop_grace
         for orphan in self._orphans():
-            # What it was started for is to run again, perhaps here, and it still uses this worker.
             orphan.join(max(0.0, deadline - time.monotonic()))
-        if self._trainable is None:
-            self._trainable = pickle.loads(self._plugin.payload)["trainable"]
-        return self._trainable, pickle.loads(config)["config"]
 
     def _orphans(self) -> Iterator[TrialSlot]:
         """Yield the slots of lost drivers on this worker, our own before a reconnect among them."""
@@ -207,12 +242,12 @@ class TrialSlot:
             self._run.answer(StopNow(reason=reason))
         raise TrialInterrupted(reason)
 
-    def _running(self, request: Request) -> TrialRun:
+    def _running(self, request: Request) -> AnyRun:
         if self._run is None or request.incarnation != self._incarnation:
             raise RuntimeError(f"the slot runs {self._incarnation!r}, not {request.incarnation!r}")
         return self._run
 
-    def _obey(self, request: Request) -> TrialRun:
+    def _obey(self, request: Request) -> AnyRun:
         run = self._running(request)
         for answer in request.answers:
             run.answer(answer)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pickle
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import takewhile
 from logging import getLogger
 
 import cloudpickle
@@ -60,6 +61,21 @@ class Outbox:
         if ring:
             self._ring_the_bell()
 
+    def extend(self, entries: Sequence[tuple[int, bytes]]) -> None:
+        """Append messages that another outbox has numbered and pickled: the next ones, in order.
+
+        Parameters
+        ----------
+        entries : sequence of (int, bytes)
+            At least one.
+        """
+        with self._changed:
+            self._messages.extend(entries)
+            self._next_seq = entries[-1][0] + 1
+            ring, self._rung = not self._rung, True
+        if ring:
+            self._ring_the_bell()
+
     def collect(self, ack: int, have: int) -> list[tuple[int, bytes]]:
         """Forget what the driver has for good, and return what it has not seen.
 
@@ -76,7 +92,9 @@ class Outbox:
             while self._messages and self._messages[0][0] <= ack:
                 self._messages.popleft()
             self._changed.notify_all()
-            return [entry for entry in self._messages if entry[0] > have]
+            # From the end: there may be thousands that wait for their acknowledgement.
+            fresh = [*takewhile(lambda entry: entry[0] > have, reversed(self._messages))]
+        return fresh[::-1]
 
     def lift_bound(self) -> None:
         """Let everybody through who waits for room, now and later: the trial is to end."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import pickle
 import queue
+import select
 import signal
 import subprocess
 import sys
@@ -91,6 +93,9 @@ class ChildProcess:
         self._link, theirs = Pipe()
         with theirs:
             self._process = _starter.submit(self._start, theirs.fileno()).result()
+        # Connection.poll() makes one of its own each time.
+        self._readable = select.poll()
+        self._readable.register(self._link.fileno(), select.POLLIN)
         self._lock = threading.Lock()
         self._buried = False
         self._outgoing: queue.SimpleQueue[object | None] = queue.SimpleQueue()
@@ -122,10 +127,10 @@ class ChildProcess:
             If it says nothing more; nothing is left of it then.
         """
         try:
-            while not self._link.poll(_LOOK):
+            while not self._readable.poll(_LOOK * 1000):
                 if not self.is_alive:
                     raise EOFError
-            message: FromChild = self._link.recv()
+            message: FromChild = pickle.loads(self._link.recv_bytes())
         except (EOFError, OSError):
             raise ChildDied(self._obituary()) from None
         return message

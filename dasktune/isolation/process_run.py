@@ -91,7 +91,9 @@ class ProcessRun:
         self._finished = threading.Event()
         self._lock = threading.Lock()
         self._child: ChildProcess | None = None
-        #: What is for the child and came before it.
+        #: Whether the child has said something.
+        self._begun = False
+        #: What came for the child until then.
         self._early: list[ToChild] = []
         self._acked = 0
         self._timer: threading.Timer | None = None
@@ -164,17 +166,29 @@ class ProcessRun:
         """Run the trial and return what makes its terminal message."""
         try:
             payload, config = self._opener()
-            with self._nursery.lend(environment_of(self.spec)) as child:
-                try:
-                    self._board(child, payload, config)
-                    return self._attend(child)
-                finally:
-                    with self._lock:
-                        self._child = None
-        except ChildDied as death:
-            return self._fate(death)
+            while True:
+                with self._nursery.lend(environment_of(self.spec)) as child:
+                    terminal = self._perform(child, payload, config)
+                if terminal is not None:
+                    return terminal
         except Exception as error:
             return partial(Failed, error=error_info(error))
+
+    def _perform(
+        self, child: ChildProcess, payload: bytes, config: bytes
+    ) -> Callable[..., Terminal] | None:
+        """Run the trial in a child; None if it was dying before the trial came."""
+        warm = child.has_payload
+        try:
+            self._board(child, payload, config)
+            return self._attend(child)
+        except ChildDied as death:
+            if warm and not (self._begun or self._killed):
+                return None
+            return self._fate(death)
+        finally:
+            with self._lock:
+                self._child = None
 
     def _board(self, child: ChildProcess, payload: bytes, config: bytes) -> None:
         fresh, child.has_payload = not child.has_payload, True
@@ -196,6 +210,7 @@ class ProcessRun:
         while True:
             match child.receive():
                 case Said(messages=messages):
+                    self._begun = True
                     self._outbox.extend(messages)
                 case MayCommit():
                     child.post(Verdict(refusal=self._refusal()))
@@ -226,10 +241,10 @@ class ProcessRun:
 
     def _post(self, message: ToChild) -> None:
         with self._lock:
+            if not self._begun:
+                self._early.append(message)
             if self._child is not None:
                 self._child.post(message)
-            elif not self.finished:
-                self._early.append(message)
 
 
 def _again(message: Terminal, *, seq: int) -> Terminal:

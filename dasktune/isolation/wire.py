@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from dasktune.trainable.messages import Answer
 from dasktune.trainable.spec import TrialSpec
@@ -91,6 +92,14 @@ class Said:
     """Messages of the trial to the driver, each with its number and pickled on its own."""
 
     messages: tuple[tuple[int, bytes], ...]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Several times as fast as what a frozen class with slots does by itself.
+        return _said, (self.messages,)
+
+
+def _said(messages: tuple[tuple[int, bytes], ...]) -> Said:
+    return Said(messages=messages)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ import cloudpickle
 from dasktune.isolation.nursery import Nursery
 from dasktune.isolation.process_run import ProcessRun
 from dasktune.storage.location import Storage
-from dasktune.trainable.messages import Ended, Failed, Message, Paused, Reported, Stopped
+from dasktune.trainable.messages import Ended, Failed, GoOn, Message, Paused, Reported, Stopped
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trial.resources import PlacementGroupFactory
 
@@ -60,6 +60,7 @@ class Slot:
         *,
         fence: Callable[[], None] | None = None,
         chance: float = 1.0,
+        shared: dict[str, str] | None = None,
         **spec: Any,
     ) -> Trial:
         blob = cloudpickle.dumps({"config": {"do": do, **(config or {})}})
@@ -71,6 +72,7 @@ class Slot:
             bell.release,
             fence,
             chance=chance,
+            shared=shared,
         )
         run.start()
         return Trial(run, bell)
@@ -108,6 +110,15 @@ class Trial:
         found = self.until(lambda m: isinstance(m, Reported) and name in m.metrics)
         assert isinstance(found, Reported)
         return found.metrics[name]
+
+    def result_number(self, number: int) -> Reported:
+        """Wait for the result with this number, from 1, and return it."""
+        self.until(lambda message: len(self.results) >= number)
+        return self.results[number - 1]
+
+    def go_on(self, number: int) -> None:
+        """Answer the result with this number."""
+        self.run.answer(GoOn(seq=self.results[number - 1].seq))
 
     def end(self) -> Message:
         last = self.until(lambda message: isinstance(message, TERMINAL))

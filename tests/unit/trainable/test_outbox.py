@@ -39,6 +39,21 @@ def test_the_bell_rings_again_only_after_a_collect():
     assert len(rings) == 2
 
 
+def test_messages_of_another_outbox_keep_their_numbers_and_ring():
+    rings, outbox = [], Outbox(lambda: rings.append(1))
+    child = Outbox(lambda: None)
+    put(child)
+    put(child)
+    outbox.extend(child.collect(0, 0))
+    outbox.put(lambda seq: Ended(seq=seq))
+    assert len(rings) == 1
+    assert [m.seq for m in collected(outbox, 0, 0)] == [1, 2, 3]
+    put(child)
+    outbox.collect(3, 3)
+    outbox.extend(child.collect(2, 2))
+    assert len(rings) == 2
+
+
 def test_a_broken_bell_costs_no_message(caplog):
     def broken():
         raise OSError("no route")

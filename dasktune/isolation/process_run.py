@@ -62,6 +62,8 @@ class ProcessRun:
     fence : callable, optional
         Called right before a checkpoint comes into being. It raises, or blocks for a while, if
         this worker may not commit.
+    on_end : callable, optional
+        Called as the last thing, in a thread of the run.
     chance : float, default=1.0
         Seconds from an interrupt to the kill.
     shared : mapping, optional
@@ -76,6 +78,7 @@ class ProcessRun:
         ring: Callable[[], None],
         fence: Callable[[], None] | None = None,
         *,
+        on_end: Callable[[], None] | None = None,
         chance: float = 1.0,
         shared: Mapping[str, str] | None = None,
     ) -> None:
@@ -83,6 +86,7 @@ class ProcessRun:
         self._opener = opener
         self._nursery = nursery
         self._fence = fence
+        self._on_end = on_end
         self._chance = chance
         self._shared = shared or {}
         self._outbox = Outbox(ring)
@@ -156,6 +160,8 @@ class ProcessRun:
         if self._timer is not None:
             self._timer.cancel()
         self._outbox.put(partial(self._finish, terminal))
+        if self._on_end is not None:
+            self._on_end()
 
     def _finish(self, make: Callable[..., Terminal], seq: int) -> Terminal:
         # Under the outbox's lock: whoever collects the message finds `finished` set.

@@ -123,7 +123,7 @@ class TrialSlot:
         self._nursery.close()
 
     def join(self, timeout: float) -> None:
-        """Wait up to `timeout` seconds for the end of the trial's thread or process. For any thread."""
+        """Wait up to `timeout` seconds until the trial holds nothing here. For any thread."""
         if self._turn is not None:
             self._turn.join(timeout)
 

@@ -91,8 +91,13 @@ class ChildProcess:
         self._crash_file = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
         self._link: Connection
         self._link, theirs = Pipe()
-        with theirs:
-            self._process = _starter.submit(self._start, theirs.fileno()).result()
+        try:
+            with theirs:
+                self._process = _starter.submit(self._start, theirs.fileno()).result()
+        except BaseException:
+            self._link.close()
+            self._crash_file.close()
+            raise
         # Connection.poll() makes one of its own each time.
         self._readable = select.poll()
         self._readable.register(self._link.fileno(), select.POLLIN)

@@ -12,6 +12,7 @@ import logging
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -103,6 +104,9 @@ class DaskTrialExecutor:
         self._admit = admit
         self._queue_trials = queue_trials
         self._events: queue.SimpleQueue[AnyTrialEvent | BaseException] = queue.SimpleQueue()
+        #: What the loop is to call, in order, and whether it was told so.
+        self._commands: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+        self._woken = False
         self._lock = threading.Lock()
         self._ledger = Ledger(heartbeat_timeout=settings.heartbeat_timeout)
         self._running: dict[str, Run] = {}
@@ -286,7 +290,12 @@ class DaskTrialExecutor:
             self._call_soon(self._service.answer, run, answer)
 
     def _call_soon(self, function: Callable[..., None], *arguments: Any) -> None:
-        self._client.loop.add_callback(function, *arguments)
+        """Call something on the client's loop, after what was to be called there before."""
+        self._commands.append((function, arguments))
+        if not self._woken:
+            # To wake the loop costs ten times as much as most commands, so it is done for many.
+            self._woken = True
+            self._client.loop.add_callback(self._obey)
 
     def _wait_for_room(self, request: PlacementGroupFactory, now: float) -> None:
         """Say what is missing while nothing can run, and give up where nothing ever will."""
@@ -325,6 +334,17 @@ class DaskTrialExecutor:
             )
 
     # On the client's loop
+
+    def _obey(self) -> None:
+        # First: a command that comes after the last look must wake the loop again.
+        self._woken = False
+        while self._commands:
+            function, arguments = self._commands.popleft()
+            try:
+                function(*arguments)
+            except Exception as error:
+                # A bug, and better than a silent hang.
+                self._events.put(error)
 
     async def _open(self) -> None:
         await self._service.open()

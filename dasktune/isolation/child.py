@@ -20,6 +20,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
+from dasktune.errors import TuneError
 from dasktune.isolation.shared import publish
 from dasktune.isolation.traces import Surroundings
 from dasktune.isolation.wire import (
@@ -56,9 +57,10 @@ def main(link: Connection) -> None:
     """
     # Ctrl-C in a terminal is for the driver.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # What user code starts must not hold the link open.
-    os.set_inheritable(link.fileno(), False)
     hello: Hello = link.recv()
+    for descriptor in (link.fileno(), hello.crash_file):
+        # What user code starts must not hold them open.
+        os.set_inheritable(descriptor, False)
     faulthandler.enable(hello.crash_file, all_threads=False)
     _die_with(hello.parent)
     Host(link, _die).serve()
@@ -91,6 +93,7 @@ class Host:
     def __init__(self, link: Connection, hang_up: Callable[[], None]) -> None:
         self._link = link
         self._hang_up = hang_up
+        self._pid = os.getpid()
         self._sending = threading.Lock()
         self._guests: queue.SimpleQueue[_Guest | None] = queue.SimpleQueue()
         self._guest: _Guest | None = None
@@ -134,6 +137,11 @@ class Host:
         return True
 
     def _send(self, message: FromChild) -> None:
+        if os.getpid() != self._pid:
+            raise TuneError(
+                "report() must be called in the process of the trial, not in one that it has "
+                "forked. Send the values there, by a multiprocessing.Queue for one."
+            )
         # Connection.send() makes a pickler of its own each time, which takes longer than the rest.
         blob = pickle.dumps(message)
         with self._sending:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -142,6 +143,19 @@ def test_a_trial_that_reports_too_fast_waits_for_acknowledgements(slot: Slot) ->
     assert not trial.run.finished
     assert isinstance(trial.end(), Ended)
     assert trial.values("step") == list(range(5000))
+
+
+def test_a_result_of_a_forked_process_does_not_mix_with_the_others(slot: Slot) -> None:
+    def fork(config: dict[str, Any]) -> None:
+        fork = multiprocessing.get_context("fork")
+        other = fork.Process(target=tune.report, args=({"step": 0},))
+        other.start()
+        other.join()
+        tune.report({"step": 1})
+
+    trial = slot.run(fork)
+    assert isinstance(trial.messages[-1], Ended)
+    assert trial.values("step") == [1]
 
 
 # Failures.
@@ -361,8 +375,6 @@ def leave_a_thread(config: dict[str, Any]) -> None:
 
 
 def leave_a_process(config: dict[str, Any]) -> None:
-    import multiprocessing
-
     multiprocessing.get_context("fork").Process(target=time.sleep, args=(1000,)).start()
 
 

@@ -169,7 +169,6 @@ class _Guest:
 
     def run(self) -> Over:
         """Run the trial to its end, and return its last word."""
-        self._before = Surroundings.now()
         self._run.start()
         self._run.join()
         with self._lock:

@@ -38,6 +38,8 @@ from dasktune.isolation.wire import (
     Verdict,
 )
 from dasktune.trainable.interrupt import TrialInterrupted
+from dasktune.trainable.keeper import Keeper
+from dasktune.trainable.outbox import Urgency
 from dasktune.trainable.parcel import open_config, open_trainable
 from dasktune.trainable.run import TrialRun
 
@@ -99,12 +101,16 @@ class Host:
         self._guest: _Guest | None = None
         self._payload: bytes = b""
         self._trainable: Any = None
+        self._keeper = Keeper()
 
     def serve(self) -> None:
         """Run trials until told to leave."""
         threading.Thread(target=self._listen, name="dasktune-link", daemon=True).start()
         while (guest := self._guests.get()) is not None:
             self._send(guest.run())
+        # Before the worker loses patience, which is its own affair.
+        self._keeper.close()
+        self._keeper.settle()
 
     def open_trainable(self) -> Any:
         """Unpickle the user's code when the first trial needs it, in that trial's thread."""
@@ -130,7 +136,7 @@ class Host:
                 self._payload, self._trainable = message.payload, None
             publish(message.shared)
             # Made here and not where it runs: what is said next is meant for it.
-            self._guest = _Guest(message, self.open_trainable, self._send)
+            self._guest = _Guest(message, self.open_trainable, self._send, self._keeper)
             self._guests.put(self._guest)
         elif self._guest is not None:
             self._guest.take(message)
@@ -156,24 +162,25 @@ class _Guest:
         begin: Begin,
         open_trainable: Callable[[], Any],
         send: Callable[[FromChild], None],
+        keeper: Keeper,
     ) -> None:
+        if begin.reuse:
+            keeper.open()
         self._config = begin.config
         self._open_trainable = open_trainable
         self._send = send
         self._verdicts: queue.SimpleQueue[Verdict] = queue.SimpleQueue()
-        self._lock = threading.Lock()
         #: Every message up to here is safe, or has been sent.
         self._ack = self._sent = 0
-        self._run = TrialRun(begin.spec, self._open, self._push, self._ask)
+        self._run = TrialRun(begin.spec, self._open, self._push, self._ask, keeper=keeper)
         self._before = Surroundings.now()
 
     def run(self) -> Over:
         """Run the trial to its end, and return its last word."""
         self._run.start()
         self._run.join()
-        with self._lock:
-            *rest, (_, terminal) = self._run.collect(self._ack, self._sent)
-            self._say(rest)
+        *rest, (_, terminal) = self._run.collect(self._ack, self._sent)
+        self._say(rest, urgent=True)
         for stream in (sys.stdout, sys.stderr):
             # The process may be killed before its buffers are full; user code may have closed them.
             with suppress(Exception):
@@ -186,9 +193,8 @@ class _Guest:
             case Tell(answer=answer):
                 self._run.answer(answer)
             case Acknowledge(ack=ack):
-                with self._lock:
-                    self._ack = ack
-                    self._run.collect(ack, self._sent)
+                self._ack = ack
+                self._run.collect(ack, self._sent)
             case Interrupt():
                 self._run.interrupt()
             case Verdict():
@@ -202,16 +208,16 @@ class _Guest:
         self._before = Surroundings.now()
         return trainable, config
 
-    def _push(self) -> None:
-        # The last message waits for the end of the trial's thread.
+    def _push(self, urgency: Urgency) -> None:
+        # Called under the outbox's lock, so one after the other. The last message waits for the end
+        # of the trial's thread.
         if not self._run.finished:
-            with self._lock:
-                self._say(self._run.collect(self._ack, self._sent))
+            self._say(self._run.collect(self._ack, self._sent), urgent=urgency >= Urgency.NOW)
 
-    def _say(self, news: list[tuple[int, bytes]]) -> None:
+    def _say(self, news: list[tuple[int, bytes]], *, urgent: bool) -> None:
         if news:
             self._sent = news[-1][0]
-            self._send(Said(messages=tuple(news)))
+            self._send(Said(messages=tuple(news), urgent=urgent))
 
     def _ask(self) -> None:
         """Let the worker decide whether a checkpoint may be committed."""

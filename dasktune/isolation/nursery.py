@@ -22,6 +22,7 @@ class Nursery:
         self._turn = threading.Lock()
         self._guard = threading.Lock()
         self._idle: ChildProcess | None = None
+        self._leaving: list[ChildProcess] = []
         self._closed = False
 
     @contextmanager
@@ -47,14 +48,28 @@ class Nursery:
                 if not self._keep(child):
                     child.retire()
 
+    @property
+    def leaving(self) -> list[ChildProcess]:
+        """The children that were let go and are not gone yet."""
+        with self._guard:
+            self._leaving = [child for child in self._leaving if not child.finished]
+            return list(self._leaving)
+
+    def vacate(self) -> None:
+        """Let a child go that has nothing to do; return at once."""
+        with self._guard:
+            idle, self._idle = self._idle, None
+            if idle is None:
+                return
+            self._leaving.append(idle)
+        # It takes a moment, for which the caller's event loop must not wait.
+        threading.Thread(target=idle.retire, name="dasktune-farewell", daemon=True).start()
+
     def close(self) -> None:
         """Let the child go, at once or when its trial has ended; return at once."""
         with self._guard:
             self._closed = True
-            idle, self._idle = self._idle, None
-        if idle is not None:
-            # It takes a moment, for which the caller's event loop must not wait.
-            threading.Thread(target=idle.retire, name="dasktune-farewell", daemon=True).start()
+        self.vacate()
 
     def _fitting(self, environment: Mapping[str, str]) -> ChildProcess:
         with self._guard:

@@ -103,6 +103,7 @@ class ChildProcess:
         self._readable.register(self._link.fileno(), select.POLLIN)
         self._lock = threading.Lock()
         self._buried = False
+        self._gone = threading.Event()
         self._outgoing: queue.SimpleQueue[object | None] = queue.SimpleQueue()
         self._writer = threading.Thread(target=self._write, name="dasktune-link", daemon=True)
         self._writer.start()
@@ -118,6 +119,15 @@ class ChildProcess:
     def is_alive(self) -> bool:
         """Whether it has not ended yet."""
         return self._process.poll() is None
+
+    @property
+    def finished(self) -> bool:
+        """Whether it is gone, with all that it held."""
+        return self._gone.is_set()
+
+    def join(self, timeout: float) -> bool:
+        """Wait up to `timeout` seconds until it is gone, and say whether it is."""
+        return self._gone.wait(timeout)
 
     def post(self, message: ToChild) -> None:
         """Send a message, as soon as the child reads; return at once."""
@@ -185,6 +195,7 @@ class ChildProcess:
             self._kill_group()
             self._buried = True
         status = self._process.wait()
+        self._gone.set()
         self._outgoing.put(None)
         # It cannot wait for a reader any more, unless user code has hidden one from the kill.
         self._writer.join(_FAREWELL)

@@ -33,7 +33,7 @@ from dasktune.trainable.messages import (
     Stopped,
     Terminal,
 )
-from dasktune.trainable.outbox import Outbox
+from dasktune.trainable.outbox import Outbox, Urgency
 from dasktune.trainable.spec import TrialSpec
 
 __all__ = ["ProcessRun"]
@@ -58,12 +58,15 @@ class ProcessRun:
     nursery : Nursery
         Where the child comes from.
     ring : callable
-        Called when there are messages to collect and the last bell has been answered.
+        Called with an `Urgency` when there are messages to collect; see
+        :class:`~dasktune.trainable.outbox.Outbox`.
     fence : callable, optional
         Called right before a checkpoint comes into being. It raises, or blocks for a while, if
         this worker may not commit.
     on_end : callable, optional
         Called as the last thing, in a thread of the run.
+    reuse : bool, default=False
+        Whether the object of a class trainable is kept for the next trial, if it can be reset.
     chance : float, default=1.0
         Seconds from an interrupt to the kill.
     shared : mapping, optional
@@ -75,10 +78,11 @@ class ProcessRun:
         spec: TrialSpec,
         opener: Callable[[], tuple[bytes, bytes]],
         nursery: Nursery,
-        ring: Callable[[], None],
+        ring: Callable[[Urgency], None],
         fence: Callable[[], None] | None = None,
         *,
         on_end: Callable[[], None] | None = None,
+        reuse: bool = False,
         chance: float = 1.0,
         shared: Mapping[str, str] | None = None,
     ) -> None:
@@ -87,6 +91,7 @@ class ProcessRun:
         self._nursery = nursery
         self._fence = fence
         self._on_end = on_end
+        self._reuse = reuse
         self._chance = chance
         self._shared = shared or {}
         self._outbox = Outbox(ring)
@@ -115,6 +120,16 @@ class ProcessRun:
     def finished(self) -> bool:
         """Whether the terminal message is there to be collected."""
         return self._finished.is_set()
+
+    @property
+    def occupied(self) -> bool:
+        """Whether a cleanup is left when the trial has ended: never, it ends with the process."""
+        return False
+
+    @property
+    def has_news(self) -> bool:
+        """Whether the bell has rung and nobody has collected since."""
+        return self._outbox.has_news
 
     def start(self) -> None:
         """Start the trial; return at once."""
@@ -203,6 +218,7 @@ class ProcessRun:
             payload=payload if fresh else None,
             config=config,
             shared=self._shared,
+            reuse=self._reuse,
         )
         with self._lock:
             self._child = child
@@ -215,9 +231,9 @@ class ProcessRun:
         """Take what the child says until the trial is over."""
         while True:
             match child.receive():
-                case Said(messages=messages):
+                case Said(messages=messages, urgent=urgent):
                     self._begun = True
-                    self._outbox.extend(messages)
+                    self._outbox.extend(messages, urgent=urgent)
                 case MayCommit():
                     child.post(Verdict(refusal=self._refusal()))
                 case Over(terminal=terminal, traces=traces):

@@ -50,6 +50,8 @@ class Begin:
     config: bytes = field(repr=False)
     #: Files that hold large objects of the payload, by name; see `dasktune.isolation.shared`.
     shared: Mapping[str, str] = field(default_factory=dict)
+    #: Whether the object of a class trainable is kept for the next trial.
+    reuse: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,14 +94,16 @@ class Said:
     """Messages of the trial to the driver, each with its number and pickled on its own."""
 
     messages: tuple[tuple[int, bytes], ...]
+    #: Whether the driver should come for them at once.
+    urgent: bool
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Several times as fast as what a frozen class with slots does by itself.
-        return _said, (self.messages,)
+        return _said, (self.messages, self.urgent)
 
 
-def _said(messages: tuple[tuple[int, bytes], ...]) -> Said:
-    return Said(messages=messages)
+def _said(messages: tuple[tuple[int, bytes], ...], urgent: bool) -> Said:
+    return Said(messages=messages, urgent=urgent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,6 +61,7 @@ class Slot:
         fence: Callable[[], None] | None = None,
         chance: float = 1.0,
         shared: dict[str, str] | None = None,
+        reuse: bool = False,
         **spec: Any,
     ) -> Trial:
         blob = cloudpickle.dumps({"config": {"do": do, **(config or {})}})
@@ -69,10 +70,11 @@ class Slot:
             make_spec(self.place, **spec),
             lambda: (self._payload, blob),
             self.nursery,
-            bell.release,
+            lambda urgency: bell.release(),
             fence,
             chance=chance,
             shared=shared,
+            reuse=reuse,
         )
         run.start()
         return Trial(run, bell)

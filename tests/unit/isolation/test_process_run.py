@@ -327,7 +327,11 @@ def test_a_trial_that_is_killed_before_its_code_began_never_begins(tmp_path: Pat
         return b"", b""
 
     run = process_run_kit.ProcessRun(
-        process_run_kit.make_spec(tmp_path), opener, slot.nursery, bell.release, chance=0.0
+        process_run_kit.make_spec(tmp_path),
+        opener,
+        slot.nursery,
+        lambda urgency: bell.release(),
+        chance=0.0,
     )
     run.start()
     run.interrupt()

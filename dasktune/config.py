@@ -344,6 +344,10 @@ class RunConfig:
         Seconds to wait for a lost Dask scheduler to come back.
     code : {"auto", "installed"}, default="auto"
         Whether local modules that the workers lack travel to them, or all is installed there.
+    isolation : {"auto", "thread", "process"}, default="auto"
+        Whether a trial runs in a thread of its worker or in a process of its own, which can crash
+        or be killed without harm to others. By default it is a process for trials that ask for a
+        GPU or more than one CPU, else a thread.
     queue_trials : bool, optional
         Wait for a cluster that has no room yet for a single trial (True), or fail (False). By
         default it depends on whether the cluster can grow.
@@ -371,6 +375,7 @@ class RunConfig:
     stop_grace: float = 10.0
     scheduler_wait: float = 300.0
     code: Literal["auto", "installed"] = "auto"
+    isolation: Literal["auto", "thread", "process"] = "auto"
     queue_trials: bool | None = None
 
     def __post_init__(self) -> None:
@@ -383,6 +388,7 @@ class RunConfig:
         for name in ("stop_grace", "scheduler_wait"):
             _check_seconds(name, getattr(self, name), zero=True)
         check(self.code in ("auto", "installed"), "code", "'auto' or 'installed'", self.code)
+        self._check_isolation()
         if self.queue_trials is not None:
             _check_bool("queue_trials", self.queue_trials)
 
@@ -408,6 +414,17 @@ class RunConfig:
             "storage_options",
             "a mapping",
             type(options),
+        )
+
+    def _check_isolation(self) -> None:
+        kinds = ("auto", "thread", "process")
+        check(self.isolation in kinds, "isolation", "'auto', 'thread' or 'process'", self.isolation)
+        check(
+            self.isolation != "process" or not self.storage_url.startswith("memory:"),
+            "isolation",
+            f"'auto' or 'thread' with storage_path={self.storage_url!r}",
+            self.isolation,
+            "Each process has a memory of its own.",
         )
 
     def _check_parts(self) -> None:

@@ -75,6 +75,7 @@ class Launch:
             checkpoint_frequency=checkpoints.checkpoint_frequency,
             checkpoint_at_end=checkpoints.checkpoint_at_end,
             required_metrics=self.metrics,
+            isolation=self.run_config.isolation,
         )
         return spec, pack({"config": action.config}, code=self.run_config.code)
 

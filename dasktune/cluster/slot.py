@@ -2,14 +2,13 @@
 
 Its only method for the driver is a coroutine, short, and idempotent, because Dask may issue a call
 again after a broken connection. User code never runs on the worker's event loop nor on Dask's
-single actor thread: a `TrialRun` gives it a thread of its own.
+single actor thread: a `TrialRun` gives it a thread of its own, a `ProcessRun` a process.
 """
 
 from __future__ import annotations
 
 import functools
 import logging
-import pickle
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -19,11 +18,16 @@ from distributed.worker import get_worker
 
 from dasktune.cluster.envelope import Reply, Request, enveloped
 from dasktune.cluster.station import Station
-from dasktune.cluster.turn import Turn
+from dasktune.cluster.turn import AnyRun, Turn
+from dasktune.isolation.environment import needs_process
+from dasktune.isolation.nursery import Nursery
+from dasktune.isolation.process import ChildProcess
+from dasktune.isolation.process_run import ProcessRun
 from dasktune.trainable.interrupt import TrialInterrupted
 from dasktune.trainable.keeper import Farewell, Keeper
 from dasktune.trainable.messages import PauseNow, StopNow
 from dasktune.trainable.outbox import Urgency
+from dasktune.trainable.parcel import open_config, open_trainable
 from dasktune.trainable.run import TrialRun
 
 __all__ = ["TrialSlot"]
@@ -33,6 +37,9 @@ logger = logging.getLogger(__name__)
 #: Seconds that a trial may run while others wait for its slot. They were sent ahead to save the way
 #: of a trial that takes milliseconds; behind a longer one they would only be kept from other slots.
 _LONGEST_AHEAD: Final = 0.1
+
+#: Seconds at most that interrupted user code has before its process is killed.
+_LONGEST_CHANCE: Final = 1.0
 
 #: Trials with which a slot has enough to do until the driver comes.
 _ENOUGH_AHEAD: Final = 4
@@ -83,6 +90,7 @@ class TrialSlot:
         self._queue: deque[Turn] = deque()
         self._orphaned_at: float | None = None
         self._trainable: Any = None
+        self._nursery = Nursery()
         self._station = Station.of(self._worker, self._plugin, topic, fence_after)
         self._plugin.slots[key] = self
         self._station.watch()
@@ -129,10 +137,12 @@ class TrialSlot:
         for turn in (self._turn, *self._queue):
             if turn is not None:
                 turn.leave(order)
+        self._nursery.close()
 
-    def vacate(self) -> Sequence[TrialRun | Farewell]:
+    def vacate(self) -> Sequence[AnyRun | Farewell | ChildProcess]:
         """Give up what is kept for the next trial, and return what still runs."""
         self._keeper.close()
+        self._nursery.vacate()
         return self._tenants()
 
     def join(self, timeout: float) -> None:
@@ -152,17 +162,18 @@ class TrialSlot:
             self._keeper.close()
         self._keeper.urge()
         if forgotten and not self.is_busy:
+            self._nursery.close()
             self._plugin.slots.pop(self.key, None)
 
     @property
     def _is_running(self) -> bool:
         return self._turn is not None and self._turn.is_busy
 
-    def _tenants(self) -> list[TrialRun | Farewell]:
-        """Return what runs user code: the trial, and cleanups of what earlier ones left."""
+    def _tenants(self) -> list[AnyRun | Farewell | ChildProcess]:
+        """Return what is in use: by the trial, and by what earlier ones left to be cleaned up."""
         run = None if self._turn is None else self._turn.run
         runs = [] if run is None or run.finished else [run]
-        return [*runs, *self._keeper.farewells]
+        return [*runs, *self._keeper.farewells, *self._nursery.leaving]
 
     def _advance(self) -> None:
         """Begin the next trial if there is room, and see that none waits for long."""
@@ -178,18 +189,29 @@ class TrialSlot:
     def _begin(self, turn: Turn) -> None:
         self._turn = turn
         self._orphaned_at = None
+        turn.begin(self._make_run(turn))
+
+    def _make_run(self, turn: Turn) -> AnyRun:
+        spec, config = turn.assignment.spec, turn.assignment.config
+        ring = functools.partial(self._ring, turn)
+        fence = functools.partial(self._fence, turn)
+        on_end = functools.partial(self._on_end, turn)
+        if needs_process(spec):
+            return ProcessRun(
+                spec,
+                functools.partial(self._parcel, config),
+                self._nursery,
+                ring,
+                fence,
+                on_end=on_end,
+                reuse=self._reuse,
+                # The driver gives the trial up when it has waited for its grace once more.
+                chance=min(_LONGEST_CHANCE, self._stop_grace / 2),
+            )
         if self._reuse:
             self._keeper.open()
-        assignment = turn.assignment
-        run = TrialRun(
-            assignment.spec,
-            functools.partial(self._open, assignment.config),
-            functools.partial(self._ring, turn),
-            functools.partial(self._fence, turn),
-            keeper=self._keeper,
-            on_end=functools.partial(self._on_end, turn),
-        )
-        turn.begin(run)
+        opener = functools.partial(self._open, config)
+        return TrialRun(spec, opener, ring, fence, keeper=self._keeper, on_end=on_end)
 
     def _on_end(self, turn: Turn) -> None:
         # Called in the trial's own thread.
@@ -223,13 +245,24 @@ class TrialSlot:
 
     def _open(self, config: bytes) -> tuple[Any, Any]:
         """Unpickle what the user wrote, in the trial's thread: it may run code for a while."""
+        self._await_orphans()
+        if self._trainable is None:
+            self._trainable = open_trainable(self._plugin.payload)
+        return self._trainable, open_config(config)
+
+    def _parcel(self, config: bytes) -> tuple[bytes, bytes]:
+        """Return what the user wrote, to be unpickled in the trial's process."""
+        self._await_orphans()
+        return self._plugin.payload, config
+
+    def _await_orphans(self) -> None:
+        """Let trials of lost drivers end: what they were started for is to run again, maybe here.
+
+        They still use this worker.
+        """
         deadline = time.monotonic() + 2 * self._stop_grace
         for orphan in self._orphans():
-            # What it was started for is to run again, perhaps here, and it still uses this worker.
             orphan.join(max(0.0, deadline - time.monotonic()))
-        if self._trainable is None:
-            self._trainable = pickle.loads(self._plugin.payload)["trainable"]
-        return self._trainable, pickle.loads(config)["config"]
 
     def _orphans(self) -> Iterator[TrialSlot]:
         """Yield the slots of lost drivers on this worker, our own before a reconnect among them."""

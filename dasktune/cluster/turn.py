@@ -6,10 +6,14 @@ import pickle
 import time
 
 from dasktune.cluster.envelope import Assignment, News, Note
+from dasktune.isolation.process_run import ProcessRun
 from dasktune.trainable.messages import PauseNow, Returned, StopNow, Stopped
 from dasktune.trainable.run import TrialRun
 
-__all__ = ["Turn"]
+__all__ = ["AnyRun", "Turn"]
+
+#: A trial in a thread of its worker, or in a process of its own.
+AnyRun = TrialRun | ProcessRun
 
 
 class Turn:
@@ -24,7 +28,7 @@ class Turn:
     def __init__(self, assignment: Assignment) -> None:
         self.assignment = assignment
         #: Runs the trial; None until it is begun.
-        self.run: TrialRun | None = None
+        self.run: AnyRun | None = None
         #: Whether the driver was sent the last message.
         self.delivered = False
         #: The only message of a trial that is never begun.
@@ -36,7 +40,7 @@ class Turn:
         #: Whether the driver may have been told that its slot is occupied beyond its end.
         self._was_occupied = False
 
-    def begin(self, run: TrialRun) -> None:
+    def begin(self, run: AnyRun) -> None:
         """Start the run of the trial."""
         self.run = run
         self._begun_at = time.monotonic()

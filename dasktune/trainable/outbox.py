@@ -5,8 +5,9 @@ from __future__ import annotations
 import pickle
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import IntEnum
+from itertools import takewhile
 from logging import getLogger
 
 import cloudpickle
@@ -93,12 +94,22 @@ class Outbox:
                 # The driver may have come and made no room: it must come again.
                 self._ring_for(Urgency.WHENEVER)
                 self._changed.wait()
-            blob = _pickled(make_message(self._next_seq))
-            self._messages.append((self._next_seq, blob))
-            self._next_seq += 1
-            self._bytes += len(blob)
-            self._news[0] += 1
-            self._news[1] += len(blob)
+            self._append(self._next_seq, _pickled(make_message(self._next_seq)))
+            self._ring_for(self._urgency(urgent))
+
+    def extend(self, entries: Sequence[tuple[int, bytes]], *, urgent: bool) -> None:
+        """Append messages that another outbox has numbered and pickled: the next ones, in order.
+
+        Parameters
+        ----------
+        entries : sequence of (int, bytes)
+            At least one.
+        urgent : bool
+            Whether the driver should come for them at once.
+        """
+        with self._changed:
+            for seq, blob in entries:
+                self._append(seq, blob)
             self._ring_for(self._urgency(urgent))
 
     def collect(self, ack: int, have: int) -> list[tuple[int, bytes]]:
@@ -117,13 +128,22 @@ class Outbox:
             while self._messages and self._messages[0][0] <= ack:
                 self._bytes -= len(self._messages.popleft()[1])
             self._changed.notify_all()
-            return [entry for entry in self._messages if entry[0] > have]
+            # From the end: there may be thousands that wait for their acknowledgement.
+            fresh = [*takewhile(lambda entry: entry[0] > have, reversed(self._messages))]
+        return fresh[::-1]
 
     def lift_bound(self) -> None:
         """Let everybody through who waits for room, now and later: the trial is to end."""
         with self._changed:
             self._lifted = True
             self._changed.notify_all()
+
+    def _append(self, seq: int, blob: bytes) -> None:
+        self._messages.append((seq, blob))
+        self._next_seq = seq + 1
+        self._bytes += len(blob)
+        self._news[0] += 1
+        self._news[1] += len(blob)
 
     def _has_room(self) -> bool:
         full = len(self._messages) >= self._max_messages or self._bytes >= self._max_bytes

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from dasktune.storage.location import Storage
 from dasktune.trial.checkpoint import CheckpointRecord
 from dasktune.trial.milestone import EVERY_RESULT, Milestone
 from dasktune.trial.resources import PlacementGroupFactory
 
-__all__ = ["TrialSpec"]
+__all__ = ["Isolation", "TrialSpec"]
+
+#: What a trial is kept apart from others by; "auto" decides by its resources.
+Isolation = Literal["auto", "thread", "process"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,3 +42,7 @@ class TrialSpec:
     checkpoint_at_end: bool | None = None
     #: What every result must hold: the metrics that somebody decides by.
     required_metrics: tuple[str, ...] = ()
+    #: Whether user code runs in a thread of the worker or in a process of its own.
+    isolation: Isolation = "thread"
+    #: The physical GPUs that the trial was assigned; None leaves what its worker sees.
+    devices: tuple[str, ...] | None = None

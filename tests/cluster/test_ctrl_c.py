@@ -29,7 +29,7 @@ import threading
 from pathlib import Path
 import dasktune as tune
 
-HOME, HOW = Path(sys.argv[1]), sys.argv[2]
+HOME, HOW, ISOLATION = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 
 def train(config):
     home = Path(config["home"])
@@ -48,7 +48,10 @@ if __name__ == "__main__":
         param_space={"home": str(HOME), "how": HOW, "x": tune.grid_search(list(range(50)))},
         tune_config=tune.TuneConfig(metric="loss", mode="min"),
         run_config=tune.RunConfig(
-            storage_path=HOME / "runs", name="e", stop_grace=300 if HOW == "stuck" else 10
+            storage_path=HOME / "runs",
+            name="e",
+            stop_grace=300 if HOW == "stuck" else 10,
+            isolation=ISOLATION,
         ),
     ).fit()
     print("RETURNED", len(results), sum(bool(r.history) for r in results), flush=True)
@@ -64,10 +67,11 @@ sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))
 class Terminal:
     """A script in a pseudo-terminal."""
 
-    def __init__(self, home: Path, how: str) -> None:
+    def __init__(self, home: Path, how: str, isolation: str = "thread") -> None:
         script = home / "script.py"
         script.write_text(SCRIPT)
-        arguments = [sys.executable, "-c", TERMINAL, sys.executable, str(script), str(home), how]
+        python = [sys.executable, str(script), str(home), how, isolation]
+        arguments = [sys.executable, "-c", TERMINAL, *python]
         self.process = subprocess.Popen(
             arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
@@ -108,7 +112,16 @@ def is_running(pid: int) -> bool:
 
 
 def workers(home: Path) -> list[int]:
+    """Return the processes in which trials have run."""
     return [int(path.name.partition("-")[2]) for path in home.glob("pid-*")]
+
+
+def assert_none_left(home: Path) -> None:
+    """Nothing is left in which a trial ran; the kernel ends children when their worker is gone."""
+    deadline = time.monotonic() + 60
+    while left := [pid for pid in workers(home) if is_running(pid)]:
+        assert time.monotonic() < deadline, left
+        threading.Event().wait(0.01)
 
 
 def journal(home: Path) -> list[dict[str, Any]]:
@@ -124,8 +137,9 @@ def reported(home: Path) -> bool:
     return bool(workers(home)) and told >= 2
 
 
-def test_ctrl_c_ends_in_good_order_and_keeps_what_there_is(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path, "obedient")
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+def test_ctrl_c_ends_in_good_order_and_keeps_what_there_is(tmp_path: Path, isolation: str) -> None:
+    terminal = Terminal(tmp_path, "obedient", isolation)
     terminal.wait_until(lambda: reported(tmp_path))
     terminal.press_ctrl_c()
     status, shown = terminal.wait()
@@ -136,15 +150,16 @@ def test_ctrl_c_ends_in_good_order_and_keeps_what_there_is(tmp_path: Path) -> No
     # Workers that had died of the signal would have been reported, and restarted.
     noise = ("Traceback", "ERROR", "WARNING", "lost its worker")
     assert not any(word in shown for word in noise), shown
-    assert not any(map(is_running, workers(tmp_path)))
+    assert_none_left(tmp_path)
     records = journal(tmp_path)
     assert sum(record.get("event") == "ResultReported" for record in records) >= 2
     final = {"TERMINATED", "ERROR"}
     assert not final & {record.get("status") for record in records}
 
 
-def test_the_second_ctrl_c_leaves_at_once(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path, "stuck")
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+def test_the_second_ctrl_c_leaves_at_once(tmp_path: Path, isolation: str) -> None:
+    terminal = Terminal(tmp_path, "stuck", isolation)
     terminal.wait_until(lambda: reported(tmp_path))
     terminal.press_ctrl_c()
     terminal.wait_until(lambda: b"press Ctrl-C again" in terminal.output)
@@ -154,7 +169,7 @@ def test_the_second_ctrl_c_leaves_at_once(tmp_path: Path) -> None:
     assert "RETURNED" not in shown
     assert "KeyboardInterrupt" in shown
     assert journal(tmp_path)
-    assert not any(map(is_running, workers(tmp_path)))
+    assert_none_left(tmp_path)
 
 
 def test_ctrl_c_while_the_cluster_starts_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -47,6 +47,21 @@ def test_the_bell_rings_again_only_after_a_collect():
     assert len(rings) == 2
 
 
+def test_messages_of_another_outbox_keep_their_numbers_and_ring():
+    rings = []
+    outbox, child = Outbox(rings.append), Outbox(lambda urgency: None)
+    put(child)
+    put(child)
+    outbox.extend(child.collect(0, 0), urgent=False)
+    outbox.put(lambda seq: Ended(seq=seq))
+    assert rings == [Urgency.WHENEVER, Urgency.NOW]
+    assert [m.seq for m in collected(outbox, 0, 0)] == [1, 2, 3]
+    put(child)
+    outbox.collect(3, 3)
+    outbox.extend(child.collect(2, 2), urgent=True)
+    assert rings[2:] == [Urgency.NOW]
+
+
 def test_the_bell_rings_again_only_for_what_is_more_urgent():
     rings = []
     outbox = Outbox(rings.append)

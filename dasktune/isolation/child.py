@@ -1,0 +1,227 @@
+"""What runs in the process of a trial.
+
+The main thread starts trials and waits for their ends, one thread listens to the worker, and user
+code has a thread of its own, as it has on a worker. What the trial says goes out in the thread that
+says it, so that a result which `report` has returned from survives the death of the process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import pickle
+import queue
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from typing import Any, Final
+
+from dasktune.errors import TuneError
+from dasktune.isolation.shared import publish
+from dasktune.isolation.traces import Surroundings
+from dasktune.isolation.wire import (
+    Acknowledge,
+    Begin,
+    FromChild,
+    Hello,
+    Interrupt,
+    Leave,
+    MayCommit,
+    Over,
+    Said,
+    Tell,
+    ToChild,
+    Verdict,
+)
+from dasktune.trainable.interrupt import TrialInterrupted
+from dasktune.trainable.keeper import Keeper
+from dasktune.trainable.outbox import Urgency
+from dasktune.trainable.parcel import open_config, open_trainable
+from dasktune.trainable.run import TrialRun
+
+__all__ = ["Host", "main"]
+
+#: Of Linux' prctl(): the signal that the kernel sends when the parent dies.
+_PR_SET_PDEATHSIG: Final = 1
+
+
+def main(link: Connection) -> None:
+    """Run trials until the worker has no more of them.
+
+    Parameters
+    ----------
+    link : Connection
+        To the worker.
+    """
+    # Ctrl-C in a terminal is for the driver.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    hello: Hello = link.recv()
+    for descriptor in (link.fileno(), hello.crash_file):
+        # What user code starts must not hold them open.
+        os.set_inheritable(descriptor, False)
+    faulthandler.enable(hello.crash_file, all_threads=False)
+    _die_with(hello.parent)
+    Host(link, _die).serve()
+
+
+def _die_with(parent: int) -> None:
+    if sys.platform == "linux":
+        # The listening thread sees the end of the worker as well, but not while C code has the GIL.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        _die()
+
+
+def _die() -> None:
+    """End at once, with all processes that user code has started."""
+    os.killpg(0, signal.SIGKILL)
+
+
+class Host:
+    """Runs the trials that come through a link, one after the other.
+
+    Parameters
+    ----------
+    link : Connection
+        To the worker.
+    hang_up : callable
+        Called when the worker is gone.
+    """
+
+    def __init__(self, link: Connection, hang_up: Callable[[], None]) -> None:
+        self._link = link
+        self._hang_up = hang_up
+        self._pid = os.getpid()
+        self._sending = threading.Lock()
+        self._guests: queue.SimpleQueue[_Guest | None] = queue.SimpleQueue()
+        self._guest: _Guest | None = None
+        self._payload: bytes = b""
+        self._trainable: Any = None
+        self._keeper = Keeper()
+
+    def serve(self) -> None:
+        """Run trials until told to leave."""
+        threading.Thread(target=self._listen, name="dasktune-link", daemon=True).start()
+        while (guest := self._guests.get()) is not None:
+            self._send(guest.run())
+        # Before the worker loses patience, which is its own affair.
+        self._keeper.close()
+        self._keeper.settle()
+
+    def open_trainable(self) -> Any:
+        """Unpickle the user's code when the first trial needs it, in that trial's thread."""
+        if self._trainable is None:
+            self._trainable = open_trainable(self._payload)
+            self._payload = b""
+        return self._trainable
+
+    def _listen(self) -> None:
+        with suppress(EOFError, OSError):
+            while self._take(self._link.recv()):
+                pass
+            return
+        self._hang_up()
+
+    def _take(self, message: ToChild) -> bool:
+        """Do as the worker says; return whether there may be more."""
+        if isinstance(message, Leave):
+            self._guests.put(None)
+            return False
+        if isinstance(message, Begin):
+            if message.payload is not None:
+                self._payload, self._trainable = message.payload, None
+            publish(message.shared)
+            # Made here and not where it runs: what is said next is meant for it.
+            self._guest = _Guest(message, self.open_trainable, self._send, self._keeper)
+            self._guests.put(self._guest)
+        elif self._guest is not None:
+            self._guest.take(message)
+        return True
+
+    def _send(self, message: FromChild) -> None:
+        if os.getpid() != self._pid:
+            raise TuneError(
+                "report() must be called in the process of the trial, not in one that it has "
+                "forked. Send the values there, by a multiprocessing.Queue for one."
+            )
+        # Connection.send() makes a pickler of its own each time, which takes longer than the rest.
+        blob = pickle.dumps(message)
+        with self._sending:
+            self._link.send_bytes(blob)
+
+
+class _Guest:
+    """One trial in this process."""
+
+    def __init__(
+        self,
+        begin: Begin,
+        open_trainable: Callable[[], Any],
+        send: Callable[[FromChild], None],
+        keeper: Keeper,
+    ) -> None:
+        if begin.reuse:
+            keeper.open()
+        self._config = begin.config
+        self._open_trainable = open_trainable
+        self._send = send
+        self._verdicts: queue.SimpleQueue[Verdict] = queue.SimpleQueue()
+        #: Every message up to here is safe, or has been sent.
+        self._ack = self._sent = 0
+        self._run = TrialRun(begin.spec, self._open, self._push, self._ask, keeper=keeper)
+        self._before = Surroundings.now()
+
+    def run(self) -> Over:
+        """Run the trial to its end, and return its last word."""
+        self._run.start()
+        self._run.join()
+        *rest, (_, terminal) = self._run.collect(self._ack, self._sent)
+        self._say(rest, urgent=True)
+        for stream in (sys.stdout, sys.stderr):
+            # The process may be killed before its buffers are full; user code may have closed them.
+            with suppress(Exception):
+                stream.flush()
+        return Over(terminal=terminal, traces=self._before.changes())
+
+    def take(self, message: ToChild) -> None:
+        """Do as the worker says."""
+        match message:
+            case Tell(answer=answer):
+                self._run.answer(answer)
+            case Acknowledge(ack=ack):
+                self._ack = ack
+                self._run.collect(ack, self._sent)
+            case Interrupt():
+                self._run.interrupt()
+            case Verdict():
+                self._verdicts.put(message)
+            case Hello() | Begin() | Leave():
+                raise TypeError(f"{message!r} is not for a trial: a bug in dasktune")
+
+    def _open(self) -> tuple[Any, dict[str, Any]]:
+        trainable, config = self._open_trainable(), open_config(self._config)
+        # What importing the user's modules changes is not the trial's doing.
+        self._before = Surroundings.now()
+        return trainable, config
+
+    def _push(self, urgency: Urgency) -> None:
+        # Called under the outbox's lock, so one after the other. The last message waits for the end
+        # of the trial's thread.
+        if not self._run.finished:
+            self._say(self._run.collect(self._ack, self._sent), urgent=urgency >= Urgency.NOW)
+
+    def _say(self, news: list[tuple[int, bytes]], *, urgent: bool) -> None:
+        if news:
+            self._sent = news[-1][0]
+            self._send(Said(messages=tuple(news), urgent=urgent))
+
+    def _ask(self) -> None:
+        """Let the worker decide whether a checkpoint may be committed."""
+        self._send(MayCommit())
+        refusal = self._verdicts.get().refusal
+        if refusal is not None:
+            raise TrialInterrupted(refusal)

@@ -1,0 +1,274 @@
+"""A trial in a process of its own, as its slot sees it."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from dasktune.isolation.environment import environment_of
+from dasktune.isolation.nursery import Nursery
+from dasktune.isolation.process import ChildDied, ChildProcess
+from dasktune.isolation.wire import (
+    Acknowledge,
+    Begin,
+    Interrupt,
+    MayCommit,
+    Over,
+    Said,
+    Tell,
+    ToChild,
+    Verdict,
+)
+from dasktune.trainable.failure import error_info
+from dasktune.trainable.gate import Gate
+from dasktune.trainable.messages import (
+    Answer,
+    Failed,
+    Paused,
+    PauseNow,
+    StopNow,
+    Stopped,
+    Terminal,
+)
+from dasktune.trainable.outbox import Outbox, Urgency
+from dasktune.trainable.spec import TrialSpec
+
+__all__ = ["ProcessRun"]
+
+logger = logging.getLogger(__name__)
+
+
+class ProcessRun:
+    """Runs one incarnation of a trial in a child process; to be used like a `TrialRun`.
+
+    What the child has said is kept here, so its death costs nothing that was reported. A terminal
+    message is there to be collected when the child is ready for another trial, or gone and with it
+    all that it held.
+
+    Parameters
+    ----------
+    spec : TrialSpec
+        The trial.
+    opener : callable
+        Returns the pickled trainable and the pickled configuration. It is called in a thread of
+        the run and may block until user code may begin.
+    nursery : Nursery
+        Where the child comes from.
+    ring : callable
+        Called with an `Urgency` when there are messages to collect; see
+        :class:`~dasktune.trainable.outbox.Outbox`.
+    fence : callable, optional
+        Called right before a checkpoint comes into being. It raises, or blocks for a while, if
+        this worker may not commit.
+    on_end : callable, optional
+        Called as the last thing, in a thread of the run.
+    reuse : bool, default=False
+        Whether the object of a class trainable is kept for the next trial, if it can be reset.
+    chance : float, default=1.0
+        Seconds from an interrupt to the kill.
+    shared : mapping, optional
+        Files that hold large objects of the payload, by name.
+    """
+
+    def __init__(
+        self,
+        spec: TrialSpec,
+        opener: Callable[[], tuple[bytes, bytes]],
+        nursery: Nursery,
+        ring: Callable[[Urgency], None],
+        fence: Callable[[], None] | None = None,
+        *,
+        on_end: Callable[[], None] | None = None,
+        reuse: bool = False,
+        chance: float = 1.0,
+        shared: Mapping[str, str] | None = None,
+    ) -> None:
+        self.spec = spec
+        self._opener = opener
+        self._nursery = nursery
+        self._fence = fence
+        self._on_end = on_end
+        self._reuse = reuse
+        self._chance = chance
+        self._shared = shared or {}
+        self._outbox = Outbox(ring)
+        #: Knows which order stands; nobody waits at it, user code waits in the child.
+        self._gate = Gate(())
+        self._finished = threading.Event()
+        self._lock = threading.Lock()
+        self._child: ChildProcess | None = None
+        #: Whether the child has said something.
+        self._begun = False
+        #: What came for the child until then.
+        self._early: list[ToChild] = []
+        self._acked = 0
+        self._timer: threading.Timer | None = None
+        self._killed = False
+        self._thread = threading.Thread(
+            target=self._run, name=f"dasktune-{spec.trial_id}", daemon=True
+        )
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the trial's resources are in use."""
+        return self._thread.is_alive()
+
+    @property
+    def finished(self) -> bool:
+        """Whether the terminal message is there to be collected."""
+        return self._finished.is_set()
+
+    @property
+    def occupied(self) -> bool:
+        """Whether a cleanup is left when the trial has ended: never, it ends with the process."""
+        return False
+
+    @property
+    def has_news(self) -> bool:
+        """Whether the bell has rung and nobody has collected since."""
+        return self._outbox.has_news
+
+    def start(self) -> None:
+        """Start the trial; return at once."""
+        self._thread.start()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait up to `timeout` seconds for the end, and say whether it has come."""
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def collect(self, ack: int, have: int) -> list[tuple[int, bytes]]:
+        """Return number and pickle of what comes after `have`; forget what `ack` covers."""
+        if ack > self._acked:
+            self._acked = ack
+            self._post(Acknowledge(ack=ack))
+        return self._outbox.collect(ack, have)
+
+    def answer(self, answer: Answer) -> None:
+        """Take the driver's answer; one that is old, repeated or overruled is ignored."""
+        self._gate.answer(answer)
+        self._post(Tell(answer=answer))
+
+    def stop(self, reason: str) -> None:
+        """End the trial at the result where it waits, or at its next one."""
+        self.answer(StopNow(reason=reason))
+
+    def interrupt(self) -> None:
+        """End user code now: by an exception if it listens in time, else by killing its process.
+
+        It stops the trial unless it was told to pause.
+        """
+        if self._gate.order is None:
+            self.stop("interrupted")
+        self._post(Interrupt())
+        with self._lock:
+            if self._timer is None and not self.finished:
+                self._timer = threading.Timer(self._chance, self._kill)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def _run(self) -> None:
+        terminal = self._outcome()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._outbox.put(partial(self._finish, terminal))
+        if self._on_end is not None:
+            self._on_end()
+
+    def _finish(self, make: Callable[..., Terminal], seq: int) -> Terminal:
+        # Under the outbox's lock: whoever collects the message finds `finished` set.
+        self._finished.set()
+        return make(seq=seq)
+
+    def _outcome(self) -> Callable[..., Terminal]:
+        """Run the trial and return what makes its terminal message."""
+        try:
+            payload, config = self._opener()
+            while True:
+                with self._nursery.lend(environment_of(self.spec)) as child:
+                    terminal = self._perform(child, payload, config)
+                if terminal is not None:
+                    return terminal
+        except Exception as error:
+            return partial(Failed, error=error_info(error))
+
+    def _perform(
+        self, child: ChildProcess, payload: bytes, config: bytes
+    ) -> Callable[..., Terminal] | None:
+        """Run the trial in a child; None if it was dying before the trial came."""
+        warm = child.has_payload
+        try:
+            self._board(child, payload, config)
+            return self._attend(child)
+        except ChildDied as death:
+            if warm and not (self._begun or self._killed):
+                return None
+            return self._fate(death)
+        finally:
+            with self._lock:
+                self._child = None
+
+    def _board(self, child: ChildProcess, payload: bytes, config: bytes) -> None:
+        fresh, child.has_payload = not child.has_payload, True
+        begin = Begin(
+            spec=self.spec,
+            payload=payload if fresh else None,
+            config=config,
+            shared=self._shared,
+            reuse=self._reuse,
+        )
+        with self._lock:
+            self._child = child
+            for message in (begin, *self._early):
+                child.post(message)
+            if self._killed:
+                child.kill()
+
+    def _attend(self, child: ChildProcess) -> Callable[..., Terminal]:
+        """Take what the child says until the trial is over."""
+        while True:
+            match child.receive():
+                case Said(messages=messages, urgent=urgent):
+                    self._begun = True
+                    self._outbox.extend(messages, urgent=urgent)
+                case MayCommit():
+                    child.post(Verdict(refusal=self._refusal()))
+                case Over(terminal=terminal, traces=traces):
+                    if traces:
+                        logger.info("%s left %s: a new process", self.spec.trial_id, traces)
+                    child.is_reusable = not traces
+                    return partial(_again, pickle.loads(terminal))
+
+    def _refusal(self) -> str | None:
+        try:
+            if self._fence is not None:
+                self._fence()
+        except BaseException as error:
+            return str(error) or type(error).__name__
+        return None
+
+    def _fate(self, death: ChildDied) -> Callable[..., Terminal]:
+        if not self._killed:
+            return partial(Failed, error=death.error)
+        return Paused if isinstance(self._gate.order, PauseNow) else Stopped
+
+    def _kill(self) -> None:
+        with self._lock:
+            self._killed = True
+            if self._child is not None:
+                self._child.kill()
+
+    def _post(self, message: ToChild) -> None:
+        with self._lock:
+            if not self._begun:
+                self._early.append(message)
+            if self._child is not None:
+                self._child.post(message)
+
+
+def _again(message: Terminal, *, seq: int) -> Terminal:
+    """Return the child's own last word, which has the number that comes next anyway."""
+    return message

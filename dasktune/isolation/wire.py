@@ -1,0 +1,124 @@
+"""What a worker and the process of a trial tell each other: values that pickle.
+
+Whatever the worker says about a trial comes after its `Begin`, in order. The trial's process says
+`Said` and `MayCommit` as often as it likes and `Over` once for each `Begin`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dasktune.trainable.messages import Answer
+from dasktune.trainable.spec import TrialSpec
+
+__all__ = [
+    "Acknowledge",
+    "Begin",
+    "FromChild",
+    "Hello",
+    "Interrupt",
+    "Leave",
+    "MayCommit",
+    "Over",
+    "Said",
+    "Tell",
+    "ToChild",
+    "Verdict",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello:
+    """The first message: how the child becomes what its worker needs."""
+
+    #: Process id of the worker, without which the child has nothing to live for.
+    parent: int
+    #: File descriptor for the tracebacks of crashes.
+    crash_file: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begin:
+    """Run a trial."""
+
+    spec: TrialSpec
+    #: The pickled trainable; None if it is the one that the child has already.
+    payload: bytes | None = field(repr=False)
+    #: The pickled configuration.
+    config: bytes = field(repr=False)
+    #: Files that hold large objects of the payload, by name; see `dasktune.isolation.shared`.
+    shared: Mapping[str, str] = field(default_factory=dict)
+    #: Whether the object of a class trainable is kept for the next trial.
+    reuse: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tell:
+    """Pass on an answer of the driver."""
+
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acknowledge:
+    """Every message up to this number stands in the driver's journal."""
+
+    ack: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interrupt:
+    """Interrupt user code, as far as Python allows; a kill follows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The answer to `MayCommit`."""
+
+    #: Why not; None to commit.
+    refusal: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leave:
+    """Exit: the process is not needed any more."""
+
+
+ToChild = Hello | Begin | Tell | Acknowledge | Interrupt | Verdict | Leave
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """Messages of the trial to the driver, each with its number and pickled on its own."""
+
+    messages: tuple[tuple[int, bytes], ...]
+    #: Whether the driver should come for them at once.
+    urgent: bool
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Several times as fast as what a frozen class with slots does by itself.
+        return _said, (self.messages, self.urgent)
+
+
+def _said(messages: tuple[tuple[int, bytes], ...], urgent: bool) -> Said:
+    return Said(messages=messages, urgent=urgent)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MayCommit:
+    """Ask whether a checkpoint may come into being."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Over:
+    """The trial's thread has ended."""
+
+    #: Its last message, pickled.
+    terminal: bytes
+    #: What the trial has left behind that the next one must not find; empty if nothing.
+    traces: str
+
+
+FromChild = Said | MayCommit | Over

@@ -1,0 +1,204 @@
+"""The child's side of the link, in this process: a worker's words in, a trial's words out."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Iterator
+from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import pytest
+from process_run_kit import PATIENCE, make_spec
+
+import dasktune as tune
+from dasktune.isolation.child import Host
+from dasktune.isolation.wire import (
+    Acknowledge,
+    Begin,
+    FromChild,
+    Hello,
+    Interrupt,
+    Leave,
+    MayCommit,
+    Over,
+    Said,
+    Tell,
+    ToChild,
+    Verdict,
+)
+from dasktune.trainable.messages import Ended, Failed, Reported, Started, StopNow, Stopped
+
+
+class Worker:
+    """The worker's end."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.gone = threading.Event()
+        self.link: Connection
+        self.link, self.theirs = Pipe()
+        self.thread = threading.Thread(target=Host(self.theirs, self.gone.set).serve, daemon=True)
+        self.thread.start()
+
+    def begin(self, trainable: Any, *, again: bool = False, **spec: Any) -> None:
+        payload = None if again else cloudpickle.dumps({"trainable": trainable})
+        config = cloudpickle.dumps({"config": {"x": 1}})
+        self.post(Begin(spec=make_spec(self.place, **spec), payload=payload, config=config))
+
+    def post(self, message: ToChild) -> None:
+        self.link.send(message)
+
+    def receive(self) -> FromChild:
+        assert self.link.poll(PATIENCE)
+        message: FromChild = pickle.loads(self.link.recv_bytes())
+        return message
+
+    def listen(self) -> tuple[list[Any], Over]:
+        """Return what the trial reports, and its end."""
+        said: list[Any] = []
+        while not isinstance(message := self.receive(), Over):
+            if isinstance(message, Said):
+                said += [pickle.loads(blob) for _, blob in message.messages]
+        return said, message
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Iterator[Worker]:
+    worker = Worker(tmp_path)
+    yield worker
+    if worker.thread.is_alive():
+        worker.post(Leave())
+        worker.thread.join(PATIENCE)
+    worker.link.close()
+    worker.theirs.close()
+
+
+def report_once(config: dict[str, Any]) -> None:
+    tune.report(config)
+
+
+def test_a_trial_is_told_message_by_message_and_its_last_word_comes_alone(worker: Worker) -> None:
+    worker.begin(report_once)
+    said, over = worker.listen()
+    assert [type(message) for message in said] == [Started, Reported]
+    assert said[1].metrics["x"] == 1
+    assert pickle.loads(over.terminal) == Ended(seq=3)
+    assert over.traces == ""
+
+
+class Opened:
+    """Stands for code that counts how often it is unpickled."""
+
+    times = 0
+
+    def __reduce__(self) -> Any:
+        return open_code, ()
+
+
+def open_code() -> Any:
+    Opened.times += 1
+    return report_once
+
+
+def test_the_code_is_opened_once_for_all_trials(worker: Worker) -> None:
+    before = Opened.times
+    for again in (False, True):
+        worker.begin(Opened(), again=again)
+        said, _ = worker.listen()
+        assert said[1].metrics["x"] == 1
+    assert Opened.times == before + 1
+
+
+def test_what_is_acknowledged_is_not_said_again(worker: Worker) -> None:
+    go_on = threading.Event()
+    known[0] = go_on
+    worker.begin(report_after_event)
+    assert isinstance(worker.receive(), Said)
+    worker.post(Acknowledge(ack=1))
+    go_on.set()
+    said, _ = worker.listen()
+    assert [message.seq for message in said] == [2]
+
+
+#: What a trial in this process may see of its test.
+known: dict[int, threading.Event] = {}
+
+
+def report_after_event(config: dict[str, Any]) -> None:
+    assert known[0].wait(PATIENCE)
+    tune.report(config)
+
+
+def report_for_ever(config: dict[str, Any]) -> None:
+    while True:
+        tune.report(config)
+
+
+def loop(config: dict[str, Any]) -> None:
+    while True:
+        pass
+
+
+def test_an_answer_reaches_the_trial_that_it_follows(worker: Worker) -> None:
+    worker.begin(report_for_ever)
+    worker.post(Tell(answer=StopNow()))
+    _, over = worker.listen()
+    assert isinstance(pickle.loads(over.terminal), Stopped)
+
+
+def test_an_interrupt_ends_user_code(worker: Worker) -> None:
+    worker.begin(loop)
+    worker.post(Interrupt())
+    _, over = worker.listen()
+    assert isinstance(pickle.loads(over.terminal), Stopped)
+
+
+def save(config: dict[str, Any]) -> None:
+    tune.report(config, checkpoint=tune.Checkpoint.from_dict({"x": 1}))
+
+
+@pytest.mark.parametrize("refusal", [None, "no driver"])
+def test_a_checkpoint_waits_for_the_verdict(worker: Worker, refusal: str | None) -> None:
+    worker.begin(save)
+    while not isinstance(worker.receive(), MayCommit):
+        assert not list(worker.place.rglob("*manifest*"))
+    worker.post(Verdict(refusal=refusal))
+    said, over = worker.listen()
+    last = pickle.loads(over.terminal)
+    if refusal is None:
+        assert said[0].checkpoint is not None
+        assert isinstance(last, Ended)
+    else:
+        assert isinstance(last, Failed)
+        assert "no driver" in last.error.message
+
+
+def leave_thread(config: dict[str, Any]) -> None:
+    threading.Thread(target=known[0].wait, name="left").start()
+
+
+def test_what_a_trial_leaves_behind_is_named(worker: Worker) -> None:
+    known[0] = threading.Event()
+    worker.begin(leave_thread)
+    _, over = worker.listen()
+    known[0].set()
+    assert over.traces == "thread left"
+
+
+def test_the_end_of_the_worker_is_noticed(worker: Worker) -> None:
+    worker.link.close()
+    assert worker.gone.wait(PATIENCE)
+    # For the fixture, which says goodbye to those that live.
+    worker.thread = threading.Thread()
+
+
+def test_what_is_not_meant_for_a_trial_is_a_bug(worker: Worker) -> None:
+    host = Host(worker.theirs, worker.gone.set)
+    host._take(Acknowledge(ack=1))
+    config = cloudpickle.dumps({"config": {}})
+    host._take(Begin(spec=make_spec(worker.place), payload=b"", config=config))
+    with pytest.raises(TypeError, match="a bug in dasktune"):
+        host._take(Hello(parent=1, crash_file=2))

@@ -14,10 +14,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from dasktune.cluster.capacity import Ledger, WorkerCapacity
 from dasktune.cluster.connect import Connection
+from dasktune.cluster.payload import Payload
 from dasktune.cluster.run import Run
 from dasktune.cluster.service import ServiceSettings, TrialService
 from dasktune.cluster.watch import ClusterWatch
@@ -67,8 +69,8 @@ class DaskTrialExecutor:
         To the cluster; not closed by the executor.
     settings : ServiceSettings
         Limits, in seconds.
-    payload : bytes
-        The pickled trainable.
+    payload : Payload
+        The trainable.
     prepare : callable
         ``prepare(action)`` gives a trial's specification and its pickled configuration.
     clock : Clock
@@ -88,7 +90,7 @@ class DaskTrialExecutor:
         connection: Connection,
         settings: ServiceSettings,
         *,
-        payload: bytes,
+        payload: Payload,
         prepare: Callable[[StartTrial | RestoreTrial], tuple[TrialSpec, bytes]],
         clock: Clock,
         scheduler_wait: float = 300.0,
@@ -234,6 +236,7 @@ class DaskTrialExecutor:
             self._events.put(self._not_started(action))
             return
         spec, config = self._prepare(action)
+        spec = replace(spec, bundle_workers=(address,) * len(action.resources.bundles))
         key = f"{self._settings.name}-{action.trial_id}-{action.incarnation}"
         run = Run(
             trial_id=action.trial_id,

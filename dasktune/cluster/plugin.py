@@ -37,6 +37,8 @@ class ExperimentPlugin(WorkerPlugin):  # type: ignore[misc]
         self.slots: set[Any] = set()
         #: What wakes a lease on this worker, by the key of its task.
         self.leases: dict[str, asyncio.Event] = {}
+        #: What the trials of this worker share, by name; each is closed with the experiment.
+        self.shared: dict[str, Any] = {}
 
     def transition(self, key: Any, start: str, finish: str, **facts: Any) -> None:
         """Wake a lease whose key is released; Dask itself does not end a coroutine."""
@@ -52,8 +54,11 @@ class ExperimentPlugin(WorkerPlugin):  # type: ignore[misc]
         for released in self.leases.values():
             # It holds on until its trial has left.
             released.set()
-        if worker.status.name == "running":
-            # The worker stays, only the experiment has ended.
-            return
-        while any(slot.is_needed for slot in self.slots) and loop.time() < deadline:
+        # A worker that is running stays, only the experiment has ended.
+        leaves = worker.status.name != "running"
+        while leaves and any(slot.is_needed for slot in self.slots) and loop.time() < deadline:
             await asyncio.sleep(0.02)
+        while self.shared:
+            _, one = self.shared.popitem()
+            # Beside the event loop: a client may have to talk to a scheduler that lives on it.
+            await loop.run_in_executor(None, one.close)

@@ -21,7 +21,9 @@ from distributed import Client
 
 from dasktune.cluster import plugin as plugin_module
 from dasktune.cluster.envelope import Assignment, Refused, Reply, Request
+from dasktune.cluster.large_objects import LargeObjects, PlacingFailed
 from dasktune.cluster.lease import Lease, LeaseFailed, LeaseUnsupported
+from dasktune.cluster.payload import Payload
 from dasktune.cluster.plugin import ExperimentPlugin
 from dasktune.cluster.run import TERMINAL, Run, event_of
 from dasktune.cluster.slot_handle import SlotFailed, SlotHandle
@@ -74,7 +76,7 @@ class _Lost(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSettings:
-    """How patient to be, all in seconds, see `RunConfig`; and whether slots take leases."""
+    """How patient to be, all in seconds, see `RunConfig`; whether slots take leases; priority."""
 
     name: str
     heartbeat_timeout: float = 30.0
@@ -82,6 +84,7 @@ class ServiceSettings:
     stop_grace: float = 10.0
     reuse_actors: bool = True
     leases: bool = True
+    priority: float = 0
 
     @property
     def fence_after(self) -> float:
@@ -98,8 +101,8 @@ class TrialService:
         A connected client on whose loop all methods must be called.
     settings : ServiceSettings
         Limits.
-    payload : bytes
-        The pickled trainable, for the worker plugin.
+    payload : Payload
+        The trainable.
     now : callable
         Seconds on the runner's clock, for the events.
     emit : callable
@@ -117,7 +120,7 @@ class TrialService:
         client: Client,
         settings: ServiceSettings,
         *,
-        payload: bytes,
+        payload: Payload,
         now: Callable[[], float],
         emit: Callable[[AnyTrialEvent], None],
         on_free: Callable[[Run], None],
@@ -126,7 +129,14 @@ class TrialService:
     ) -> None:
         self._client = client
         self._settings = settings
-        self._plugin = ExperimentPlugin(plugin_name(settings.name, client.id), payload)
+        self._plugin = ExperimentPlugin(plugin_name(settings.name, client.id), payload.blob)
+        self._objects = LargeObjects(
+            client,
+            payload,
+            name=settings.name,
+            plugin=self._plugin.name,
+            priority=settings.priority,
+        )
         self._now = now
         self._emit = emit
         self._on_free = on_free
@@ -175,6 +185,7 @@ class TrialService:
         for run in tuple(self._runs.values()):
             if address in (None, run.address):
                 run.lose(reason, charged=charged)
+        self._objects.lose(address)
         for gone in tuple(self._idle) if address is None else (address,):
             # Dask would grant their leases anew on a worker that comes back at the same address.
             for slot in self._idle.pop(gone, ()):
@@ -200,6 +211,7 @@ class TrialService:
         while self._tasks:
             await asyncio.wait(tuple(self._tasks))
         if self._client.status == "running":
+            await self._objects.close()
             self._client.unsubscribe_topic(self._settings.name)
             await self._unregister()
 
@@ -231,7 +243,7 @@ class TrialService:
             # A worker that died before it was asked to run the trial did not die of it.
             charged = loss.charged and run.assigned
             end = self._event(run, TrialLost, reason=loss.reason, charged=charged)
-        except (LeaseFailed, SlotFailed, Refused) as failure:
+        except (LeaseFailed, PlacingFailed, SlotFailed, Refused) as failure:
             kind = TrialLost if run.have else StartFailed
             end = self._event(run, kind, reason=str(failure))
         finally:
@@ -248,7 +260,9 @@ class TrialService:
             return slot
         self._slots += 1
         key = f"{self._settings.name}-slot-{self._slots}"
-        return SlotHandle(self._client, run.address, key, self._slots)
+        return SlotHandle(
+            self._client, run.address, key, self._slots, priority=self._settings.priority
+        )
 
     async def _make_ready(self, run: Run, slot: SlotHandle) -> None:
         if self._leases and slot.lease is None:
@@ -256,11 +270,14 @@ class TrialService:
                 # The ledger counts what they hold as free, and this trial may need it.
                 self._give_lease_back(idle)
             await self._take_lease(run, slot)
+        await self._objects.bring(run.address)
         if not slot.is_open:
             await self._open_slot(slot)
 
     async def _take_lease(self, run: Run, slot: SlotHandle) -> None:
-        lease = slot.lease = Lease(self._client, run.address, slot.key, run.declared)
+        lease = slot.lease = Lease(
+            self._client, run.address, slot.key, run.declared, priority=self._settings.priority
+        )
         self._asked[lease.key] = lease
         try:
             await lease.take(self._plugin.name, self._settings.name)

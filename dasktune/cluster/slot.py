@@ -21,9 +21,12 @@ from tornado.ioloop import PeriodicCallback
 
 from dasktune.cluster.contact import Contact
 from dasktune.cluster.envelope import Assignment, Reply, Request, enveloped
+from dasktune.cluster.nested import ClusterAccess, SharedClient
 from dasktune.trainable.interrupt import TrialInterrupted
 from dasktune.trainable.messages import PauseNow, StopNow
+from dasktune.trainable.nested import offer_client
 from dasktune.trainable.run import TrialRun
+from dasktune.trainable.shared_objects import loads_with
 
 __all__ = ["TrialSlot"]
 
@@ -82,6 +85,9 @@ class TrialSlot:
         self._contact = Contact(fence_after)
         self._trainable: Any = None
         self._plugin.slots.add(self)
+        self._plugin.shared.setdefault(
+            "client", SharedClient(ClusterAccess.of_worker(self._worker))
+        )
         self._worker.loop.add_callback(_watch, weakref.ref(self))
 
     # What the driver calls
@@ -180,8 +186,13 @@ class TrialSlot:
             # What it was started for is to run again, perhaps here, and it still uses this worker.
             orphan.join(max(0.0, deadline - time.monotonic()))
         if self._trainable is None:
-            self._trainable = pickle.loads(self._plugin.payload)["trainable"]
+            self._trainable = loads_with(self._plugin.payload, self._shared)["trainable"]
+        offer_client(self._plugin.shared["client"].get)
         return self._trainable, pickle.loads(config)["config"]
+
+    def _shared(self, name: str) -> Any:
+        """Return a large object, which is on this worker before a trial is assigned."""
+        return self._plugin.shared[name].get()
 
     def _orphans(self) -> Iterator[TrialSlot]:
         """Yield the slots of lost drivers on this worker, our own before a reconnect among them."""

@@ -46,9 +46,13 @@ class SlotHandle:
         Its key in Dask, never used before.
     number : int
         What it calls itself when it rings.
+    priority : float, default=0
+        Dask's priority of the task that creates it.
     """
 
-    def __init__(self, client: Client, address: str, key: str, number: int) -> None:
+    def __init__(
+        self, client: Client, address: str, key: str, number: int, *, priority: float = 0
+    ) -> None:
         self.address = address
         self.key = key
         self.number = number
@@ -57,6 +61,7 @@ class SlotHandle:
         #: What holds its resources in Dask's books; None while it has nothing to do.
         self.lease: Lease | None = None
         self._client = client
+        self._priority = priority
         self._future: Any = None
         self._actor: Any = None
 
@@ -86,6 +91,7 @@ class SlotHandle:
                 pure=False,
                 workers=[self.address],
                 allow_other_workers=False,
+                priority=self._priority,
             )
             try:
                 await asyncio.wait_for(_result(self._future), _OPEN_DEADLINE)

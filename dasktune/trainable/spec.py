@@ -38,3 +38,5 @@ class TrialSpec:
     checkpoint_at_end: bool | None = None
     #: What every result must hold: the metrics that somebody decides by.
     required_metrics: tuple[str, ...] = ()
+    #: Address of the worker that holds each bundle of `resources`, the trial's own first.
+    bundle_workers: tuple[str, ...] = ()

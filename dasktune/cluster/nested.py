@@ -55,6 +55,8 @@ class ClusterAccess:
 class SharedClient:
     """One synchronous client for all trials of a process, made when the first one asks for it.
 
+    It is pickled without the client, so it can be sent to a child process.
+
     Parameters
     ----------
     access : ClusterAccess
@@ -65,6 +67,9 @@ class SharedClient:
         self._access = access
         self._lock = threading.Lock()
         self._client: Client | None = None
+
+    def __reduce__(self) -> tuple[type[SharedClient], tuple[ClusterAccess]]:
+        return SharedClient, (self._access,)
 
     def get(self) -> Client:
         """Return the client; a new one if user code has closed it."""

@@ -85,9 +85,8 @@ class TrialSlot:
         self._contact = Contact(fence_after)
         self._trainable: Any = None
         self._plugin.slots.add(self)
-        self._plugin.shared.setdefault(
-            "client", SharedClient(ClusterAccess.of_worker(self._worker))
-        )
+        access = ClusterAccess.of_worker(self._worker)
+        self._plugin.shared.setdefault("client", SharedClient(access))
         self._worker.loop.add_callback(_watch, weakref.ref(self))
 
     # What the driver calls

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import pickle
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 from dasktune.errors import TuneError
 from dasktune.trainable.session import protected
 
-__all__ = ["get_client", "offer_client"]
+__all__ = ["get_client", "offer_client", "offer_pickled_client"]
 
 #: What gives the client of the trial whose code runs here. Who knows Dask puts it there.
 _source: ContextVar[Callable[[], Any] | None] = ContextVar("dasktune_client", default=None)
@@ -24,6 +26,25 @@ def offer_client(source: Callable[[], Any]) -> None:
         Returns the client; called each time that user code asks for it.
     """
     _source.set(source)
+
+
+def offer_pickled_client(blob: bytes) -> None:
+    """Let :func:`get_client` work in a child process that trials run in.
+
+    Nothing of Dask is imported before user code asks for the client; there is one for the process.
+
+    Parameters
+    ----------
+    blob : bytes
+        A pickled :class:`dasktune.cluster.nested.SharedClient`. It may hold the keys to the
+        cluster, so it must not be passed where others can see it, such as in the environment.
+    """
+    offer_client(lambda: _unpickled(blob).get())
+
+
+@functools.cache
+def _unpickled(blob: bytes) -> Any:
+    return pickle.loads(blob)
 
 
 def get_client() -> Any:

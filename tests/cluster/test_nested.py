@@ -1,0 +1,113 @@
+"""Tasks that trials run on their own cluster."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster_kit import PATIENCE, Fleet, assert_clean, run_config, statuses, until
+from distributed import Client, LocalCluster, Security, default_client, get_worker
+
+import dasktune as tune
+from dasktune.cluster.nested import ClusterAccess, SharedClient
+
+pytestmark = pytest.mark.cluster
+
+
+def square(number: int) -> int:
+    return number * number
+
+
+def whereabouts() -> str:
+    return str(get_worker().address)
+
+
+def nest(config: dict[str, Any]) -> dict[str, Any]:
+    """Run tasks, on the workers of the trial's bundles among others."""
+    client = tune.get_client()
+    everywhere = client.gather(client.map(square, range(20), pure=False))
+    bundles = tune.get_context().get_bundle_workers()
+    [here] = {
+        client.submit(whereabouts, workers=[address], pure=False).result()
+        for address in bundles
+    }
+    try:
+        default = str(default_client())
+    except ValueError:
+        default = "none"
+    return {
+        "sum": sum(everywhere),
+        "bundles": len(bundles),
+        "here": here == bundles[0],
+        "same": client is tune.get_client(),
+        "client": client.id,
+        "default": default,
+    }
+
+
+def nested_clients(dask_scheduler: Any) -> list[str]:
+    return [name for name in dask_scheduler.clients if "dasktune-trials" in name]
+
+
+@pytest.mark.parametrize("encrypted", [False, True], ids=["tcp", "tls"])
+def test_trials_run_tasks_on_the_threads_that_their_leases_leave_free(
+    tmp_path: Path, encrypted: bool
+) -> None:
+    security = Security.temporary() if encrypted else None
+    with LocalCluster(
+        n_workers=1, threads_per_worker=2, dashboard_address=":0", security=security
+    ) as cluster:
+        results = tune.Tuner(
+            tune.with_resources(nest, tune.PlacementGroupFactory([{"CPU": 0.5}, {"CPU": 0.5}])),
+            tune_config=tune.TuneConfig(num_samples=6),
+            run_config=run_config(tmp_path),
+            client=cluster,
+        ).fit()
+        assert statuses(results) == {"TERMINATED"}, results[0].error
+        for result in results:
+            row = result.history[0]
+            assert row["sum"] == sum(n * n for n in range(20))
+            assert (row["bundles"], row["here"], row["same"]) == (2, True, True)
+            assert row["default"] == "none"
+        # One client for the process, gone with the experiment.
+        assert len({result.history[0]["client"] for result in results}) == 1
+        with Client(cluster, set_as_default=False) as client:
+            until(lambda: not client.run_on_scheduler(nested_clients))
+            assert_clean(client)
+
+
+CHILD = """
+import sys
+from dasktune.trainable.nested import get_client, offer_pickled_client
+offer_pickled_client(sys.stdin.buffer.read())
+assert "distributed" not in sys.modules
+client = get_client()
+assert client is get_client()
+print(client.submit(pow, 7, 2).result())
+"""
+
+
+def test_a_child_process_gets_a_client_from_a_pickle(fleet: Fleet) -> None:
+    fleet.keep(1)
+    shared = SharedClient(ClusterAccess(address=fleet.address, security=Security()))
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD],
+        input=pickle.dumps(shared),
+        capture_output=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.stdout.strip() == b"49", done.stderr.decode()
+
+
+def test_a_client_that_user_code_has_closed_is_replaced(fleet: Fleet) -> None:
+    fleet.keep(1)
+    shared = SharedClient(ClusterAccess(address=fleet.address, security=Security()))
+    shared.get().close()
+    assert shared.get().submit(pow, 7, 2).result() == 49
+    shared.close()
+    shared.close()

@@ -113,7 +113,9 @@ class LargeObjects:
         """Let Dask forget the copy; those on the workers end with the plugin."""
         self._discard(self._copy)
         if self._farewells:
-            await asyncio.wait(self._farewells, timeout=_CLOSE_DEADLINE)
+            _, late = await asyncio.wait(self._farewells, timeout=_CLOSE_DEADLINE)
+            for farewell in late:
+                farewell.cancel()
 
     async def _attempt(self, address: str) -> None:
         reasons: list[str] = []

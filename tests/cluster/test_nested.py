@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,8 +33,7 @@ def nest(config: dict[str, Any]) -> dict[str, Any]:
     everywhere = client.gather(client.map(square, range(20), pure=False))
     bundles = tune.get_context().get_bundle_workers()
     [here] = {
-        client.submit(whereabouts, workers=[address], pure=False).result()
-        for address in bundles
+        client.submit(whereabouts, workers=[address], pure=False).result() for address in bundles
     }
     try:
         default = str(default_client())
@@ -53,31 +53,51 @@ def nested_clients(dask_scheduler: Any) -> list[str]:
     return [name for name in dask_scheduler.clients if "dasktune-trials" in name]
 
 
-@pytest.mark.parametrize("encrypted", [False, True], ids=["tcp", "tls"])
+def fit_and_check(cluster: LocalCluster, place: Path) -> None:
+    results = tune.Tuner(
+        tune.with_resources(nest, tune.PlacementGroupFactory([{"CPU": 0.5}, {"CPU": 0.5}])),
+        tune_config=tune.TuneConfig(num_samples=6),
+        run_config=run_config(place),
+        client=cluster,
+    ).fit()
+    assert statuses(results) == {"TERMINATED"}, results[0].error
+    for result in results:
+        row = result.history[0]
+        assert row["sum"] == sum(n * n for n in range(20))
+        assert (row["bundles"], row["here"], row["same"]) == (2, True, True)
+        assert row["default"] == "none"
+    # One client for each process, gone with the experiment.
+    assert len({(row["pid"], row["client"]) for row in (r.history[0] for r in results)}) == len(
+        {result.history[0]["pid"] for result in results}
+    )
+    with Client(cluster, set_as_default=False) as client:
+        until(lambda: not client.run_on_scheduler(nested_clients))
+        assert_clean(client)
+
+
 def test_trials_run_tasks_on_the_threads_that_their_leases_leave_free(
-    tmp_path: Path, encrypted: bool
+    tmp_path: Path, pair: LocalCluster
 ) -> None:
-    security = Security.temporary() if encrypted else None
+    fit_and_check(pair, tmp_path)
+
+
+def test_the_client_of_an_encrypted_cluster_is_encrypted(
+    tmp_path: Path, security: Security
+) -> None:
     with LocalCluster(
-        n_workers=1, threads_per_worker=2, dashboard_address=":0", security=security
+        n_workers=1, processes=False, protocol="tls", security=security, dashboard_address=":0"
     ) as cluster:
-        results = tune.Tuner(
-            tune.with_resources(nest, tune.PlacementGroupFactory([{"CPU": 0.5}, {"CPU": 0.5}])),
-            tune_config=tune.TuneConfig(num_samples=6),
-            run_config=run_config(tmp_path),
-            client=cluster,
-        ).fit()
-        assert statuses(results) == {"TERMINATED"}, results[0].error
-        for result in results:
-            row = result.history[0]
-            assert row["sum"] == sum(n * n for n in range(20))
-            assert (row["bundles"], row["here"], row["same"]) == (2, True, True)
-            assert row["default"] == "none"
-        # One client for the process, gone with the experiment.
-        assert len({result.history[0]["client"] for result in results}) == 1
-        with Client(cluster, set_as_default=False) as client:
-            until(lambda: not client.run_on_scheduler(nested_clients))
-            assert_clean(client)
+        fit_and_check(cluster, tmp_path)
+
+
+def test_a_worker_with_keys_for_a_worker_only_lends_them_to_its_trials() -> None:
+    security = Security(tls_ca_file="ca", tls_worker_cert="cert", tls_worker_key="key")
+    scheduler = SimpleNamespace(address="tls://a:1")
+    access = ClusterAccess.of_worker(SimpleNamespace(security=security, scheduler=scheduler))
+    lent = access.security.get_tls_config_for_role("client")
+    assert (lent["ca_file"], lent["cert"], lent["key"]) == ("ca", "cert", "key")
+    assert security.tls_client_cert is None
+    assert "cert" not in repr(access)
 
 
 CHILD = """

@@ -141,6 +141,10 @@ class SimulatedTrialExecutor:
         """Whether a slot is free; every trial takes one, whatever it asks for."""
         return len(self._runs) < self._slots
 
+    def takes_ahead(self, request: PlacementGroupFactory) -> bool:
+        """Say no: there is no way to a worker that would have to be saved."""
+        return False
+
     def start_trial(self, action: StartTrial) -> None:
         """Run a trial from its beginning."""
         self._begin(action, None, 0, 0.0)

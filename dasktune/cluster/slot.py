@@ -21,6 +21,7 @@ from dasktune.cluster.envelope import Reply, Request, enveloped
 from dasktune.cluster.nested import ClusterAccess, SharedClient
 from dasktune.cluster.station import Station
 from dasktune.cluster.turn import Turn
+from dasktune.errors import TuneError
 from dasktune.trainable.interrupt import TrialInterrupted
 from dasktune.trainable.keeper import Farewell, Keeper
 from dasktune.trainable.messages import PauseNow, StopNow
@@ -87,8 +88,6 @@ class TrialSlot:
         self._orphaned_at: float | None = None
         self._trainable: Any = None
         self._station = Station.of(self._worker, self._plugin, topic, fence_after)
-        access = ClusterAccess.of_worker(self._worker)
-        self._plugin.shared.setdefault("client", SharedClient(access))
         self._plugin.slots[key] = self
         self._station.watch()
 
@@ -234,12 +233,20 @@ class TrialSlot:
             orphan.join(max(0.0, deadline - time.monotonic()))
         if self._trainable is None:
             self._trainable = loads_with(self._plugin.payload, self._shared)["trainable"]
-        offer_client(self._plugin.shared["client"].get)
+        offer_client(self._client)
         return self._trainable, pickle.loads(config)["config"]
 
     def _shared(self, name: str) -> Any:
         """Return a large object, which is on this worker before a trial is assigned."""
         return self._plugin.shared[name].get()
+
+    def _client(self) -> Any:
+        """Return the client that the trials of this worker share."""
+        if self.is_forgotten:
+            # Nobody would close it any more.
+            raise TuneError("get_client() was called after the end of the experiment")
+        shared = SharedClient(ClusterAccess.of_worker(self._worker))
+        return self._plugin.shared.setdefault("client", shared).get()
 
     def _orphans(self) -> Iterator[TrialSlot]:
         """Yield the slots of lost drivers on this worker, our own before a reconnect among them."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from cluster_kit import PATIENCE, Fleet, assert_clean, run_config, statuses, until
-from distributed import Client, LocalCluster, Security, default_client, get_worker
+from cluster_kit import PATIENCE, Fleet, assert_clean, histories, run_config, statuses, until
+from distributed import Client, LocalCluster, Security, default_client, get_worker, wait
 
 import dasktune as tune
 from dasktune.cluster.nested import ClusterAccess, SharedClient
@@ -131,3 +132,34 @@ def test_a_client_that_user_code_has_closed_is_replaced(fleet: Fleet) -> None:
     assert shared.get().submit(pow, 7, 2).result() == 49
     shared.close()
     shared.close()
+
+
+def left_behind(dask_scheduler: Any) -> list[str]:
+    return [str(key) for key in dask_scheduler.tasks if "left-behind" in str(key)]
+
+
+def leave_tasks(config: dict[str, Any]) -> None:
+    """Trial 0 is stopped while its tasks wait; trial 1 sees them go."""
+    client = tune.get_client()
+    if config["number"] == 0:
+        keys = [f"left-behind-{number}" for number in range(20)]
+        here = tune.get_context().get_bundle_workers()
+        futures = client.map(time.sleep, [0.2] * 20, key=keys, workers=here)
+        until(lambda: len(client.run_on_scheduler(left_behind)) == 20)
+        tune.report({"known": 20})
+        wait(futures)
+    until(lambda: not client.run_on_scheduler(left_behind))
+    tune.report({"known": 0})
+
+
+def test_the_tasks_of_a_trial_that_is_stopped_are_dropped_with_it(
+    tmp_path: Path, pair: LocalCluster
+) -> None:
+    results = tune.Tuner(
+        leave_tasks,
+        param_space={"number": tune.grid_search([0, 1])},
+        tune_config=tune.TuneConfig(max_concurrent_trials=1),
+        run_config=run_config(tmp_path, stop={"training_iteration": 1}),
+        client=pair,
+    ).fit()
+    assert histories(results, "known") == [[20], [0]]

@@ -136,11 +136,14 @@ class Reply:
     ----------
     news : tuple of News
         One for each incarnation that has some, in the order in which they were assigned.
+    more : bool, default=False
+        Whether there was too much news for one call.
     refused : tuple of (str, str), default=()
         Incarnations that cannot be run, and why.
     """
 
     news: tuple[News, ...]
+    more: bool = False
     refused: tuple[tuple[str, str], ...] = ()
 
 

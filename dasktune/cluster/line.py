@@ -289,6 +289,8 @@ class Line:
         for key, why in reply.refused:
             if key in self.runs:
                 self._refuse(self.runs[key], why)
+        if reply.more:
+            self.wake()
         returned = []
         for news in reply.news:
             run = self.runs.get(news.incarnation)

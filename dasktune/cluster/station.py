@@ -14,7 +14,7 @@ from tornado.ioloop import PeriodicCallback
 
 from dasktune.cluster.bell import Bell
 from dasktune.cluster.contact import Contact
-from dasktune.cluster.envelope import Assignment, Reply, Request
+from dasktune.cluster.envelope import Assignment, News, Reply, Request
 from dasktune.cluster.turn import Turn
 from dasktune.trainable.outbox import Urgency
 
@@ -22,6 +22,10 @@ __all__ = ["Station"]
 
 #: Seconds between two looks at whether the driver is still there.
 _WATCH_INTERVAL = 1.0
+
+#: Bytes of messages with which a reply is full; the driver then calls again. Each trial may have
+#: that much, and a call has a deadline.
+_LARGEST_REPLY = 16 << 20
 
 
 class Station:
@@ -79,10 +83,8 @@ class Station:
             if turn is not None:
                 turn.heed(note)
         self._bell.answered()
-        news = (turn.news() for turn in self._turns.values())
-        return Reply(
-            news=tuple(one for one in news if one), refused=tuple(one for one in answers if one[1])
-        )
+        news, more = self._gather()
+        return Reply(news=news, more=more, refused=tuple(one for one in answers if one[1]))
 
     def ring(self, turn: Turn, urgency: Urgency) -> None:
         """Tell the driver that a trial has news: at once, or when the window closes. Thread-safe.
@@ -106,6 +108,21 @@ class Station:
         turn = self._turns[assignment.incarnation] = Turn(assignment)
         slot.take(turn)
         return ""
+
+    def _gather(self) -> tuple[tuple[News, ...], bool]:
+        """Return as much news as one call should carry, and whether there may be more."""
+        gathered: list[News] = []
+        size = 0
+        for turn in tuple(self._turns.values()):
+            if size >= _LARGEST_REPLY:
+                # Those that were left out are the first next time.
+                for one in gathered:
+                    self._turns[one.incarnation] = self._turns.pop(one.incarnation)
+                return tuple(gathered), True
+            if (news := turn.news()) is not None:
+                gathered.append(news)
+                size += sum(len(blob) for _, blob in news.messages)
+        return tuple(gathered), False
 
     def _ring(self, turn: Turn, urgency: Urgency) -> None:
         if turn.has_news:

@@ -39,6 +39,7 @@ from dasktune.storage.checkpoint import Checkpoint
 from dasktune.trainable import (
     Trainable,
     get_checkpoint,
+    get_client,
     get_context,
     report,
     with_parameters,
@@ -46,6 +47,7 @@ from dasktune.trainable import (
 )
 from dasktune.trial.resources import PlacementGroupFactory, Resources
 from dasktune.tuner import Tuner
+from dasktune.workers import WorkerInfo
 
 __version__ = version("dasktune")
 
@@ -56,10 +58,12 @@ __all__ = [
     "RunConfig",
     "TuneConfig",
     "Tuner",
+    "WorkerInfo",
     # Trainables
     "Checkpoint",
     "Trainable",
     "get_checkpoint",
+    "get_client",
     "get_context",
     "register_env",
     "register_trainable",

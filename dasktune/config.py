@@ -17,6 +17,7 @@ from dasktune.errors import check
 from dasktune.stopper import as_stopper
 from dasktune.trial.metrics import Mode, number
 from dasktune.trial.retention import Retention
+from dasktune.workers import WorkerFilter, check_workers
 
 __all__ = [
     "DEFAULT_METRIC",
@@ -351,6 +352,13 @@ class RunConfig:
     queue_trials : bool, optional
         Wait for a cluster that has no room yet for a single trial (True), or fail (False). By
         default it depends on whether the cluster can grow.
+    workers : list of str or callable, optional
+        Addresses or names of the workers that trials may run on, or a function that is given a
+        :class:`~dasktune.WorkerInfo` of each worker and returns whether they may, for workers that
+        come later, too. All by default.
+    priority : float, default=0
+        Dask's priority of the experiment's tasks among everybody's: those of the highest come
+        first. It matters while a trial waits for a worker that is busy with other tasks.
 
     Raises
     ------
@@ -377,6 +385,8 @@ class RunConfig:
     code: Literal["auto", "installed"] = "auto"
     isolation: Literal["auto", "thread", "process"] = "auto"
     queue_trials: bool | None = None
+    workers: WorkerFilter = None
+    priority: float = 0
 
     def __post_init__(self) -> None:
         self._check_place()
@@ -391,6 +401,10 @@ class RunConfig:
         self._check_isolation()
         if self.queue_trials is not None:
             _check_bool("queue_trials", self.queue_trials)
+        check_workers(self.workers)
+        priority = None if isinstance(self.priority, bool) else number(self.priority)
+        finite = priority is not None and isfinite(priority)
+        check(finite, "priority", "a finite number", self.priority)
 
     def _check_place(self) -> None:
         check(

@@ -12,11 +12,12 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from dasktune.cluster.capacity import WorkerCapacity
+from dasktune.cluster.capacity import NOT_ALLOWED, WorkerCapacity
 from dasktune.cluster.preflight import Checks, check_worker
-from dasktune.errors import PreflightError
+from dasktune.errors import ConfigError, PreflightError
+from dasktune.workers import WorkerFilter, allows
 
-__all__ = ["Admission"]
+__all__ = ["Admission", "only_allowed"]
 
 logger = logging.getLogger(__name__)
 
@@ -41,11 +42,23 @@ class Admission:
         What a worker must be able to do. Storage and code are tried once for each host.
     hosts : iterable of str, default=()
         Hosts on which they were tried already.
+    allowed : None, collection of str, or callable, default=None
+        Which workers the user lets the experiment use; the others are left alone altogether.
     """
 
-    def __init__(self, client: Any, checks: Checks, hosts: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        client: Any,
+        checks: Checks,
+        hosts: Iterable[str] = (),
+        *,
+        allowed: WorkerFilter = None,
+    ) -> None:
         self._client = client
         self._checks = checks
+        self._allowed = allowed
+        #: Whether the user allows it, by address; asked once.
+        self._verdicts: dict[str, bool] = {}
         self._hosts = set(hosts)
         self._passed: set[str] = set()
         self._refused: set[str] = set()
@@ -66,6 +79,7 @@ class Admission:
         for known in (self._passed, self._refused):
             # An address may be used again, by a worker of another kind.
             known.intersection_update(workers)
+        self._verdicts = {a: verdict for a, verdict in self._verdicts.items() if a in workers}
         for worker in self._take_unknown(workers):
             task = asyncio.get_running_loop().create_task(self._examine(worker))
             self._tasks.add(task)
@@ -87,7 +101,7 @@ class Admission:
         unknown = [
             worker
             for address, worker in workers.items()
-            if worker.status == "running" and address not in seen
+            if worker.status == "running" and address not in seen and self._may_use(worker)
         ]
         self._examined.update(worker.address for worker in unknown)
         return unknown
@@ -95,8 +109,21 @@ class Admission:
     def _marked(self, worker: WorkerCapacity) -> WorkerCapacity:
         if worker.status != "running" or worker.address in self._passed:
             return worker
+        if not self._may_use(worker):
+            return dataclasses.replace(worker, status=NOT_ALLOWED)
         status = _REFUSED if worker.address in self._refused else _UNCHECKED
         return dataclasses.replace(worker, status=status)
+
+    def _may_use(self, worker: WorkerCapacity) -> bool:
+        if worker.address not in self._verdicts:
+            try:
+                verdict = allows(self._allowed, worker.info)
+            except ConfigError as error:
+                # The experiment has others; the first ones were asked about before it began.
+                logger.warning("the worker %s gets no trials: %s", worker.address, error)
+                verdict = False
+            self._verdicts[worker.address] = verdict
+        return self._verdicts[worker.address]
 
     async def _examine(self, worker: WorkerCapacity) -> None:
         try:
@@ -115,3 +142,37 @@ class Admission:
                 logger.info("the worker %s was not checked: %s", worker.address, reason)
         finally:
             self._examined.discard(worker.address)
+
+
+def only_allowed(
+    workers: Mapping[str, WorkerCapacity], allowed: WorkerFilter, *, may_wait: bool = False
+) -> dict[str, WorkerCapacity]:
+    """Return all workers, under another status those that the user keeps from the experiment.
+
+    Parameters
+    ----------
+    workers : mapping
+        All workers by address.
+    allowed : None, collection of str, or callable
+        See ``RunConfig(workers=...)``.
+    may_wait : bool, default=False
+        Whether it is fine if none of them may be used, because others may come.
+
+    Raises
+    ------
+    ConfigError
+        If the user's function raises.
+    PreflightError
+        If there are workers and none may be used.
+    """
+    kept = {a for a, worker in workers.items() if allows(allowed, worker.info)}
+    if workers and not kept and not may_wait:
+        shown = ", ".join(f"{a} (name {worker.name!r})" for a, worker in workers.items())
+        raise PreflightError(
+            f"workers must allow at least one worker of the cluster, got {allowed!r} with {shown}. "
+            "RunConfig(queue_trials=True) waits for others to come."
+        )
+    return {
+        address: worker if address in kept else dataclasses.replace(worker, status=NOT_ALLOWED)
+        for address, worker in workers.items()
+    }

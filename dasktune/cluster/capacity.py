@@ -14,8 +14,12 @@ from math import inf
 from typing import Any, Final
 
 from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.workers import WorkerInfo
 
-__all__ = ["Ledger", "WorkerCapacity", "read_workers"]
+__all__ = ["NOT_ALLOWED", "Ledger", "WorkerCapacity", "read_workers"]
+
+#: Status of a worker that runs, but not for this experiment: the user has kept it out.
+NOT_ALLOWED: Final = "not allowed"
 
 #: Ten leases of 0.1 must fit into 1.
 _EPSILON: Final = 1e-6
@@ -80,6 +84,18 @@ class WorkerCapacity:
     memory_limit: int = 0
     python: str = ""
     nanny: bool = False
+
+    @property
+    def info(self) -> WorkerInfo:
+        """What users see of it."""
+        return WorkerInfo(
+            address=self.address,
+            name=self.name,
+            host=self.host,
+            nthreads=self.nthreads,
+            memory_limit=self.memory_limit,
+            resources=dict(self.resources),
+        )
 
     @property
     def is_foreign(self) -> bool:

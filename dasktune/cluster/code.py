@@ -23,6 +23,7 @@ from typing import Any, Final
 import cloudpickle
 
 from dasktune.errors import ConfigError, check
+from dasktune.trainable.shared_objects import dumps_without
 
 __all__ = ["by_value", "local_modules", "missing_module", "pack"]
 
@@ -39,7 +40,9 @@ _registry = threading.RLock()
 _REMEDY: Final = "Create it inside the function, on the worker, instead of carrying it there."
 
 
-def pack(objects: Mapping[str, Any], *, code: str = "auto") -> bytes:
+def pack(
+    objects: Mapping[str, Any], *, code: str = "auto", apart: Mapping[str, Any] | None = None
+) -> bytes:
     """Pickle what the trials need.
 
     Parameters
@@ -49,6 +52,8 @@ def pack(objects: Mapping[str, Any], *, code: str = "auto") -> bytes:
     code : {"auto", "installed"}, default="auto"
         Whether functions and classes of local modules travel by value, or are imported on the
         workers, where the module must be installed then.
+    apart : mapping, optional
+        Objects that are pickled by name only, for :func:`~.shared_objects.loads_with`.
 
     Returns
     -------
@@ -71,11 +76,11 @@ def pack(objects: Mapping[str, Any], *, code: str = "auto") -> bytes:
     # One configuration is packed for each trial, and mostly it has no code in it.
     if code == "auto" and not _is_plain(things):
         with by_value(local_modules()):
-            blob = _dumped(things)
+            blob = _dumped(things, apart)
         if blob is not None:
             return blob
     # A local module may hold what cannot travel, such as a lock, and yet be there on the workers.
-    blob = _dumped(things)
+    blob = _dumped(things, apart)
     if blob is not None:
         return blob
     raise ConfigError(_explain(things))
@@ -172,12 +177,11 @@ def _is_plain(thing: Any) -> bool:
     return type(thing) in _PLAIN
 
 
-def _dumped(thing: Any) -> bytes | None:
+def _dumped(thing: Any, apart: Mapping[str, Any] | None = None) -> bytes | None:
     try:
-        blob: bytes = cloudpickle.dumps(thing)
+        return dumps_without(thing, apart or {})
     except Exception:  # an object's own __reduce__ may raise anything
         return None
-    return blob
 
 
 def _explain(things: Mapping[str, Any]) -> str:

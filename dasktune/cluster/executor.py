@@ -15,10 +15,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from dasktune.cluster.capacity import Ledger, WorkerCapacity
 from dasktune.cluster.connect import Connection
+from dasktune.cluster.payload import Payload
 from dasktune.cluster.run import Run, Seat
 from dasktune.cluster.service import ServiceSettings, TrialService
 from dasktune.cluster.watch import ClusterWatch
@@ -68,8 +70,8 @@ class DaskTrialExecutor:
         To the cluster; not closed by the executor.
     settings : ServiceSettings
         Limits, in seconds.
-    payload : bytes
-        The pickled trainable.
+    payload : Payload
+        The trainable.
     prepare : callable
         ``prepare(action)`` gives a trial's specification and its pickled configuration.
     clock : Clock
@@ -89,7 +91,7 @@ class DaskTrialExecutor:
         connection: Connection,
         settings: ServiceSettings,
         *,
-        payload: bytes,
+        payload: Payload,
         prepare: Callable[[StartTrial | RestoreTrial], tuple[TrialSpec, bytes]],
         clock: Clock,
         scheduler_wait: float = 300.0,
@@ -254,6 +256,8 @@ class DaskTrialExecutor:
             # The room was taken between the question and the start.
             self._events.put(self._not_started(action))
             return
+        workers = (run.address,) * len(action.resources.bundles)
+        run.spec = replace(spec, bundle_workers=workers)
         self._running[action.trial_id] = run
         self._call_soon(self._serve, run)
 

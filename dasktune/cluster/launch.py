@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from dasktune.cluster.admission import Admission
+from dasktune.cluster.admission import Admission, only_allowed
 from dasktune.cluster.capacity import Ledger, read_workers
 from dasktune.cluster.code import pack
 from dasktune.cluster.connect import connect
 from dasktune.cluster.executor import DaskTrialExecutor
+from dasktune.cluster.payload import pack_trainable
 from dasktune.cluster.preflight import Checks, preflight
 from dasktune.cluster.service import ServiceSettings
 from dasktune.config import RunConfig
@@ -88,6 +89,7 @@ class Launch:
             driver_ttl=config.driver_ttl,
             stop_grace=config.stop_grace,
             reuse_actors=self.reuse_actors,
+            priority=config.priority,
         )
 
 
@@ -115,9 +117,9 @@ def launched(client: Any, launch: Launch, clock: Clock) -> Iterator[DaskTrialExe
     """
     config = launch.run_config
     pack({"param_space": launch.param_space}, code=config.code)
-    payload = pack({"trainable": launch.trainable}, code=config.code)
+    payload = pack_trainable(launch.trainable, code=config.code)
     with connect(client, timeout_s=config.scheduler_wait) as connection:
-        checks = Checks(blob=payload, storage=launch.storage, code=config.code)
+        checks = Checks(blob=payload.blob, storage=launch.storage, code=config.code)
         admission = connection.client.sync(_check, connection.client, checks, launch)
         executor = DaskTrialExecutor(
             connection,
@@ -138,16 +140,18 @@ def launched(client: Any, launch: Launch, clock: Clock) -> Iterator[DaskTrialExe
 
 
 async def _check(client: Any, checks: Checks, launch: Launch) -> Admission:
-    ledger = Ledger(heartbeat_timeout=launch.run_config.heartbeat_timeout)
-    workers = await read_workers(client)
+    config = launch.run_config
+    may_wait = bool(config.queue_trials)
+    ledger = Ledger(heartbeat_timeout=config.heartbeat_timeout)
+    workers = only_allowed(await read_workers(client), config.workers, may_wait=may_wait)
     ledger.update(workers)
     report = await preflight(
         client,
         checks,
         ledger=ledger,
         resources=launch.resources or PlacementGroupFactory([{}]),
-        queue_trials=bool(launch.run_config.queue_trials),
+        queue_trials=may_wait,
     )
-    admission = Admission(client, checks, report.hosts)
+    admission = Admission(client, checks, report.hosts, allowed=config.workers)
     await admission.examine(workers)
     return admission

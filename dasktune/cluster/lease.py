@@ -69,16 +69,25 @@ class Lease:
         The slot's key in Dask. The lease's own key is made from it and never used again.
     resources : mapping
         What to hold, of what the worker declares; Dask never runs a task that asks for more kinds.
+    priority : float, default=0
+        Dask's priority of the task.
     """
 
     def __init__(
-        self, client: Client, address: str, slot: str, resources: Mapping[str, float]
+        self,
+        client: Client,
+        address: str,
+        slot: str,
+        resources: Mapping[str, float],
+        *,
+        priority: float = 0,
     ) -> None:
         self.key = f"{slot}-lease-{uuid4().hex}"
         self.resources = dict(resources)
         self._client = client
         self._address = address
         self._slot = slot
+        self._priority = priority
         self._future: Any = None
         self._granted = asyncio.Event()
 
@@ -114,6 +123,7 @@ class Lease:
             retries=0,
             workers=[self._address],
             allow_other_workers=False,
+            priority=self._priority,
             resources={k: _asked(v) for k, v in self.resources.items()} or None,
         )
         granted = asyncio.ensure_future(self._granted.wait())

@@ -39,6 +39,8 @@ class ExperimentPlugin(WorkerPlugin):  # type: ignore[misc]
         self.stations: dict[str, Any] = {}
         #: What wakes a lease on this worker, by the key of its task.
         self.leases: dict[str, asyncio.Event] = {}
+        #: What the trials of this worker share, by name; each is closed with the experiment.
+        self.shared: dict[str, Any] = {}
 
     def transition(self, key: Any, start: str, finish: str, **facts: Any) -> None:
         """Wake a lease whose key is released; Dask itself does not end a coroutine."""
@@ -61,3 +63,7 @@ class ExperimentPlugin(WorkerPlugin):  # type: ignore[misc]
             slot.is_cleaning if stays else slot.is_needed for slot in self.slots.values()
         ):
             await asyncio.sleep(0.02)
+        while self.shared:
+            _, one = self.shared.popitem()
+            # Beside the event loop: a client may have to talk to a scheduler that lives on it.
+            await loop.run_in_executor(None, one.close)

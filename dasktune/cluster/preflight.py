@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import pickle
 import sys
 import threading
 import uuid
@@ -24,11 +23,12 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any, Final
 
-from dasktune.cluster.capacity import Ledger, WorkerCapacity
+from dasktune.cluster.capacity import NOT_ALLOWED, Ledger, WorkerCapacity
 from dasktune.cluster.code import missing_module
 from dasktune.errors import ClusterError, PreflightError, TuneError
 from dasktune.storage.location import Storage
 from dasktune.storage.probe import probe
+from dasktune.trainable.shared_objects import loads_with
 from dasktune.trial.resources import PlacementGroupFactory
 
 __all__ = ["Checks", "Report", "check_storage", "check_worker", "preflight"]
@@ -144,7 +144,7 @@ async def preflight(
         If there are workers and none answers.
     """
     workers = ledger.workers
-    _check_python(workers.values())
+    _check_python(worker for worker in workers.values() if worker.status != NOT_ALLOWED)
     if workers and not queue_trials and not ledger.ever_fits(resources):
         raise PreflightError(
             "resources must be at most what one worker has, got a request that none can ever "
@@ -309,7 +309,8 @@ def _examination(blob: bytes, storage: Storage, name: str) -> dict[str, Any]:
     """Return what happened, as plain values: an exception of the user's may not unpickle."""
     found: dict[str, Any] = {}
     try:
-        pickle.loads(blob)
+        # Large objects are not there yet; what holds them is.
+        loads_with(blob, lambda name: None)
     except ModuleNotFoundError as exc:
         found["missing"] = exc.name or str(exc)
     except BaseException as exc:  # importing user code may do anything, sys.exit() included

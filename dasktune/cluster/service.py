@@ -17,9 +17,11 @@ import cloudpickle
 from distributed import Client
 
 from dasktune.cluster import plugin as plugin_module
+from dasktune.cluster.large_objects import LargeObjects, PlacingFailed
 from dasktune.cluster.lease import LeaseFailed
 from dasktune.cluster.line import Line, WorkerLost
 from dasktune.cluster.pace import Pace
+from dasktune.cluster.payload import Payload
 from dasktune.cluster.plugin import ExperimentPlugin
 from dasktune.cluster.run import Run, Seat
 from dasktune.cluster.slot_handle import SlotFailed
@@ -46,7 +48,7 @@ _CALL_SHARE = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSettings:
-    """How patient to be, all in seconds, see `RunConfig`; and whether slots take leases."""
+    """How patient to be, in seconds, whether slots take leases, and Dask's priority."""
 
     name: str
     heartbeat_timeout: float = 30.0
@@ -54,6 +56,7 @@ class ServiceSettings:
     stop_grace: float = 10.0
     reuse_actors: bool = True
     leases: bool = True
+    priority: float = 0
 
     @property
     def fence_after(self) -> float:
@@ -70,8 +73,8 @@ class TrialService:
         A connected client on whose loop all methods must be called.
     settings : ServiceSettings
         Limits.
-    payload : bytes
-        The pickled trainable, for the worker plugin.
+    payload : Payload
+        The trainable.
     now : callable
         Seconds on the runner's clock, for the events.
     emit : callable
@@ -90,7 +93,7 @@ class TrialService:
         client: Client,
         settings: ServiceSettings,
         *,
-        payload: bytes,
+        payload: Payload,
         now: Callable[[], float],
         emit: Callable[[AnyTrialEvent], None],
         on_free: Callable[[Run], bool],
@@ -100,7 +103,14 @@ class TrialService:
         self.pace = Pace()
         self._client = client
         self._settings = settings
-        self._plugin = ExperimentPlugin(plugin_name(settings.name, client.id), payload)
+        self._plugin = ExperimentPlugin(plugin_name(settings.name, client.id), payload.blob)
+        self._objects = LargeObjects(
+            client,
+            payload,
+            name=settings.name,
+            plugin=self._plugin.name,
+            priority=settings.priority,
+        )
         self._now = now
         self._emit = emit
         self._on_free = on_free
@@ -118,6 +128,8 @@ class TrialService:
                 "stop_grace": settings.stop_grace,
                 "reuse": settings.reuse_actors,
             },
+            objects=self._objects,
+            priority=settings.priority,
             leases=settings.leases,
             spawn=self._spawn,
         )
@@ -170,6 +182,7 @@ class TrialService:
                 line.lose(reason, charged=charged)
         # Dask would grant their leases anew on a worker that comes back at the same address.
         self._pool.drop(address)
+        self._objects.lose(address)
 
     def trim(self) -> None:
         """Give back the slots that have had nothing to do for a while."""
@@ -186,6 +199,7 @@ class TrialService:
         while self._tasks:
             await asyncio.wait(tuple(self._tasks))
         if self._client.status == "running":
+            await self._objects.close()
             self._client.unsubscribe_topic(self._settings.name)
             await self._unregister()
 
@@ -241,7 +255,7 @@ class TrialService:
         assert slot is not None
         try:
             await line.unless_lost(self._pool.make_ready(slot, seat.declared))
-        except (LeaseFailed, SlotFailed) as failure:
+        except (LeaseFailed, PlacingFailed, SlotFailed) as failure:
             line.fail(next(run for run in line.runs.values() if run.seat is seat), str(failure))
         except WorkerLost:
             # The line ends the runs, and with the last one the slot is given back.

@@ -11,14 +11,15 @@ import functools
 import logging
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 from distributed.worker import get_worker
 
 from dasktune.cluster.envelope import Reply, Request, enveloped
 from dasktune.cluster.station import Station
 from dasktune.cluster.turn import AnyRun, Turn
+from dasktune.cluster.unpack import Unpacker
 from dasktune.isolation.environment import needs_process
 from dasktune.isolation.nursery import Nursery
 from dasktune.isolation.process import ChildProcess
@@ -27,7 +28,6 @@ from dasktune.trainable.interrupt import TrialInterrupted
 from dasktune.trainable.keeper import Farewell, Keeper
 from dasktune.trainable.messages import PauseNow, StopNow
 from dasktune.trainable.outbox import Urgency
-from dasktune.trainable.parcel import open_config, open_trainable
 from dasktune.trainable.run import TrialRun
 
 __all__ = ["TrialSlot"]
@@ -89,7 +89,7 @@ class TrialSlot:
         #: Those that wait for it to end.
         self._queue: deque[Turn] = deque()
         self._orphaned_at: float | None = None
-        self._trainable: Any = None
+        self._unpacker = Unpacker(self._worker, self._plugin, self, 2 * stop_grace)
         self._nursery = Nursery()
         self._station = Station.of(self._worker, self._plugin, topic, fence_after)
         self._plugin.slots[key] = self
@@ -199,7 +199,7 @@ class TrialSlot:
         if needs_process(spec):
             return ProcessRun(
                 spec,
-                functools.partial(self._parcel, config),
+                functools.partial(self._unpacker.parcel, config),
                 self._nursery,
                 ring,
                 fence,
@@ -210,7 +210,7 @@ class TrialSlot:
             )
         if self._reuse:
             self._keeper.open()
-        opener = functools.partial(self._open, config)
+        opener = functools.partial(self._unpacker.open, config)
         return TrialRun(spec, opener, ring, fence, keeper=self._keeper, on_end=on_end)
 
     def _on_end(self, turn: Turn) -> None:
@@ -242,34 +242,6 @@ class TrialSlot:
             turn.interrupt()
 
     # What happens in a trial's thread
-
-    def _open(self, config: bytes) -> tuple[Any, Any]:
-        """Unpickle what the user wrote, in the trial's thread: it may run code for a while."""
-        self._await_orphans()
-        if self._trainable is None:
-            self._trainable = open_trainable(self._plugin.payload)
-        return self._trainable, open_config(config)
-
-    def _parcel(self, config: bytes) -> tuple[bytes, bytes]:
-        """Return what the user wrote, to be unpickled in the trial's process."""
-        self._await_orphans()
-        return self._plugin.payload, config
-
-    def _await_orphans(self) -> None:
-        """Let trials of lost drivers end: what they were started for is to run again, maybe here.
-
-        They still use this worker.
-        """
-        deadline = time.monotonic() + 2 * self._stop_grace
-        for orphan in self._orphans():
-            orphan.join(max(0.0, deadline - time.monotonic()))
-
-    def _orphans(self) -> Iterator[TrialSlot]:
-        """Yield the slots of lost drivers on this worker, our own before a reconnect among them."""
-        for name, plugin in tuple(self._worker.plugins.items()):
-            if name.startswith("dasktune-"):
-                slots = tuple(plugin.slots.values())
-                yield from (slot for slot in slots if slot.is_forgotten and slot is not self)
 
     def _ring(self, turn: Turn, urgency: Urgency) -> None:
         """Tell the driver that there is news; of a trial's end soon if few others follow it."""

@@ -44,9 +44,11 @@ class SlotHandle:
         The worker that it is on.
     key : str
         Its key in Dask, never used before.
+    priority : float, default=0
+        Dask's priority of the task that creates it.
     """
 
-    def __init__(self, client: Client, address: str, key: str) -> None:
+    def __init__(self, client: Client, address: str, key: str, *, priority: float = 0) -> None:
         self.address = address
         self.key = key
         #: When it had nothing to do any more, on the loop's clock.
@@ -54,6 +56,7 @@ class SlotHandle:
         #: What holds its resources in Dask's books; None while it has nothing to do.
         self.lease: Lease | None = None
         self._client = client
+        self._priority = priority
         self._future: Any = None
         self._actor: Any = None
 
@@ -82,6 +85,7 @@ class SlotHandle:
                 pure=False,
                 workers=[self.address],
                 allow_other_workers=False,
+                priority=self._priority,
             )
             try:
                 await asyncio.wait_for(_result(self._future), _OPEN_DEADLINE)

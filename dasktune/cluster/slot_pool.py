@@ -13,6 +13,7 @@ from typing import Any
 
 from distributed import Client
 
+from dasktune.cluster.large_objects import LargeObjects
 from dasktune.cluster.lease import Lease, LeaseUnsupported
 from dasktune.cluster.slot_handle import SlotHandle
 
@@ -41,6 +42,10 @@ class SlotPool:
         Name of the experiment's worker plugin.
     slot_settings : mapping
         Further keyword arguments of :class:`~dasktune.cluster.slot.TrialSlot`.
+    objects : LargeObjects
+        What trials need on their worker.
+    priority : float
+        Dask's priority of the tasks.
     leases : bool
         Whether slots take leases.
     spawn : callable
@@ -54,6 +59,8 @@ class SlotPool:
         name: str,
         plugin: str,
         slot_settings: Mapping[str, Any],
+        objects: LargeObjects,
+        priority: float,
         leases: bool,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
@@ -61,6 +68,8 @@ class SlotPool:
         self._name = name
         self._plugin = plugin
         self._slot_settings = slot_settings
+        self._objects = objects
+        self._priority = priority
         #: Not any more once a worker's Dask turned out not to know how.
         self._leases = leases
         self._spawn = spawn
@@ -79,19 +88,22 @@ class SlotPool:
                 self._give_lease_back(slot)
             return slot
         self._opened += 1
-        return SlotHandle(self._client, address, f"{self._name}-slot-{self._opened}")
+        key = f"{self._name}-slot-{self._opened}"
+        return SlotHandle(self._client, address, key, priority=self._priority)
 
     def is_ready(self, slot: SlotHandle) -> bool:
         """Whether a slot can run a trial at once."""
         return slot.is_open and (slot.lease is not None or not self._leases)
 
     async def make_ready(self, slot: SlotHandle, resources: Mapping[str, float]) -> None:
-        """Take the resources, and open the slot.
+        """Take the resources, bring the large objects, and open the slot.
 
         Raises
         ------
         LeaseFailed
             If they are not granted in time.
+        PlacingFailed
+            If the objects do not come to the worker.
         SlotFailed
             If it cannot be opened.
         """
@@ -100,6 +112,7 @@ class SlotPool:
                 # The ledger counts what they hold as free, and this trial may need it.
                 self._give_lease_back(idle)
             await self._take_lease(slot, resources)
+        await self._objects.bring(slot.address)
         if not slot.is_open:
             await slot.open(plugin=self._plugin, topic=self._name, **self._slot_settings)
 
@@ -137,7 +150,9 @@ class SlotPool:
         return lease is not None
 
     async def _take_lease(self, slot: SlotHandle, resources: Mapping[str, float]) -> None:
-        lease = slot.lease = Lease(self._client, slot.address, slot.key, resources)
+        lease = slot.lease = Lease(
+            self._client, slot.address, slot.key, resources, priority=self._priority
+        )
         self._asked[lease.key] = lease
         try:
             await lease.take(self._plugin, self._name)

@@ -21,7 +21,6 @@ from multiprocessing.connection import Connection
 from typing import Any, Final
 
 from dasktune.errors import TuneError
-from dasktune.isolation.shared import publish
 from dasktune.isolation.traces import Surroundings
 from dasktune.isolation.wire import (
     Acknowledge,
@@ -39,6 +38,7 @@ from dasktune.isolation.wire import (
 )
 from dasktune.trainable.interrupt import TrialInterrupted
 from dasktune.trainable.keeper import Keeper
+from dasktune.trainable.nested import offer_pickled_client
 from dasktune.trainable.outbox import Urgency
 from dasktune.trainable.parcel import open_config, open_trainable
 from dasktune.trainable.run import TrialRun
@@ -112,10 +112,10 @@ class Host:
         self._keeper.close()
         self._keeper.settle()
 
-    def open_trainable(self) -> Any:
+    def open_trainable(self, find: Callable[[str], Any]) -> Any:
         """Unpickle the user's code when the first trial needs it, in that trial's thread."""
         if self._trainable is None:
-            self._trainable = open_trainable(self._payload)
+            self._trainable = open_trainable(self._payload, find)
             self._payload = b""
         return self._trainable
 
@@ -132,9 +132,8 @@ class Host:
             self._guests.put(None)
             return False
         if isinstance(message, Begin):
-            if message.payload is not None:
-                self._payload, self._trainable = message.payload, None
-            publish(message.shared)
+            if message.parcel.payload is not None:
+                self._payload, self._trainable = message.parcel.payload, None
             # Made here and not where it runs: what is said next is meant for it.
             self._guest = _Guest(message, self.open_trainable, self._send, self._keeper)
             self._guests.put(self._guest)
@@ -160,13 +159,13 @@ class _Guest:
     def __init__(
         self,
         begin: Begin,
-        open_trainable: Callable[[], Any],
+        open_trainable: Callable[[Callable[[str], Any]], Any],
         send: Callable[[FromChild], None],
         keeper: Keeper,
     ) -> None:
         if begin.reuse:
             keeper.open()
-        self._config = begin.config
+        self._parcel = begin.parcel
         self._open_trainable = open_trainable
         self._send = send
         self._verdicts: queue.SimpleQueue[Verdict] = queue.SimpleQueue()
@@ -203,7 +202,10 @@ class _Guest:
                 raise TypeError(f"{message!r} is not for a trial: a bug in dasktune")
 
     def _open(self) -> tuple[Any, dict[str, Any]]:
-        trainable, config = self._open_trainable(), open_config(self._config)
+        parcel = self._parcel
+        if parcel.client:
+            offer_pickled_client(parcel.client)
+        trainable, config = self._open_trainable(parcel.find), open_config(parcel.config)
         # What importing the user's modules changes is not the trial's doing.
         self._before = Surroundings.now()
         return trainable, config

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import pickle
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from dasktune.isolation.environment import environment_of
@@ -34,6 +35,7 @@ from dasktune.trainable.messages import (
     Terminal,
 )
 from dasktune.trainable.outbox import Outbox, Urgency
+from dasktune.trainable.parcel import Parcel
 from dasktune.trainable.spec import TrialSpec
 
 __all__ = ["ProcessRun"]
@@ -53,8 +55,8 @@ class ProcessRun:
     spec : TrialSpec
         The trial.
     opener : callable
-        Returns the pickled trainable and the pickled configuration. It is called in a thread of
-        the run and may block until user code may begin.
+        Returns what the child opens. It is called in a thread of the run and may block until user
+        code may begin.
     nursery : Nursery
         Where the child comes from.
     ring : callable
@@ -69,14 +71,12 @@ class ProcessRun:
         Whether the object of a class trainable is kept for the next trial, if it can be reset.
     chance : float, default=1.0
         Seconds from an interrupt to the kill.
-    shared : mapping, optional
-        Files that hold large objects of the payload, by name.
     """
 
     def __init__(
         self,
         spec: TrialSpec,
-        opener: Callable[[], tuple[bytes, bytes]],
+        opener: Callable[[], Parcel],
         nursery: Nursery,
         ring: Callable[[Urgency], None],
         fence: Callable[[], None] | None = None,
@@ -84,7 +84,6 @@ class ProcessRun:
         on_end: Callable[[], None] | None = None,
         reuse: bool = False,
         chance: float = 1.0,
-        shared: Mapping[str, str] | None = None,
     ) -> None:
         self.spec = spec
         self._opener = opener
@@ -93,7 +92,6 @@ class ProcessRun:
         self._on_end = on_end
         self._reuse = reuse
         self._chance = chance
-        self._shared = shared or {}
         self._outbox = Outbox(ring)
         #: Knows which order stands; nobody waits at it, user code waits in the child.
         self._gate = Gate(())
@@ -186,22 +184,20 @@ class ProcessRun:
     def _outcome(self) -> Callable[..., Terminal]:
         """Run the trial and return what makes its terminal message."""
         try:
-            payload, config = self._opener()
+            parcel = self._opener()
             while True:
                 with self._nursery.lend(environment_of(self.spec)) as child:
-                    terminal = self._perform(child, payload, config)
+                    terminal = self._perform(child, parcel)
                 if terminal is not None:
                     return terminal
         except Exception as error:
             return partial(Failed, error=error_info(error))
 
-    def _perform(
-        self, child: ChildProcess, payload: bytes, config: bytes
-    ) -> Callable[..., Terminal] | None:
+    def _perform(self, child: ChildProcess, parcel: Parcel) -> Callable[..., Terminal] | None:
         """Run the trial in a child; None if it was dying before the trial came."""
         warm = child.has_payload
         try:
-            self._board(child, payload, config)
+            self._board(child, parcel)
             return self._attend(child)
         except ChildDied as death:
             if warm and not (self._begun or self._killed):
@@ -211,13 +207,11 @@ class ProcessRun:
             with self._lock:
                 self._child = None
 
-    def _board(self, child: ChildProcess, payload: bytes, config: bytes) -> None:
+    def _board(self, child: ChildProcess, parcel: Parcel) -> None:
         fresh, child.has_payload = not child.has_payload, True
         begin = Begin(
             spec=self.spec,
-            payload=payload if fresh else None,
-            config=config,
-            shared=self._shared,
+            parcel=parcel if fresh else replace(parcel, payload=None),
             reuse=self._reuse,
         )
         with self._lock:

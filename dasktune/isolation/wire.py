@@ -6,11 +6,11 @@ Whatever the worker says about a trial comes after its `Begin`, in order. The tr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from dasktune.trainable.messages import Answer
+from dasktune.trainable.parcel import Parcel
 from dasktune.trainable.spec import TrialSpec
 
 __all__ = [
@@ -44,12 +44,7 @@ class Begin:
     """Run a trial."""
 
     spec: TrialSpec
-    #: The pickled trainable; None if it is the one that the child has already.
-    payload: bytes | None = field(repr=False)
-    #: The pickled configuration.
-    config: bytes = field(repr=False)
-    #: Files that hold large objects of the payload, by name; see `dasktune.isolation.shared`.
-    shared: Mapping[str, str] = field(default_factory=dict)
+    parcel: Parcel
     #: Whether the object of a class trainable is kept for the next trial.
     reuse: bool = False
 

@@ -1,6 +1,7 @@
 """User code on its worker: ``report()``, the class API, and the thread that runs them."""
 
 from dasktune.trainable.interface import with_parameters, with_resources
+from dasktune.trainable.nested import get_client
 from dasktune.trainable.session import TrialContext, get_checkpoint, get_context, report
 from dasktune.trainable.trainable import Trainable
 
@@ -8,6 +9,7 @@ __all__ = [
     "Trainable",
     "TrialContext",
     "get_checkpoint",
+    "get_client",
     "get_context",
     "report",
     "with_parameters",

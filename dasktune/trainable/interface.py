@@ -14,6 +14,7 @@ from dasktune.trial.resources import PlacementGroupFactory, as_placement_group
 
 __all__ = [
     "BoundFunction",
+    "bound_parameters",
     "default_resources",
     "trainable_name",
     "validate_trainable",
@@ -145,6 +146,12 @@ def trainable_name(trainable: object) -> str:
 def with_parameters(trainable: Any, **parameters: Any) -> Any:
     """Bind objects to a trainable that are no hyperparameters, such as a data set.
 
+    An object of more than 1 MB when pickled is kept once for each worker process, for all trials
+    there, however many there are. Treat such an object as read-only, and copy what you want to
+    change: numpy arrays refuse to be written to, other objects do not notice. Smaller ones travel
+    with the trainable. What a closure, a global variable, a default argument or a
+    `functools.partial` holds travels with the trainable, too, however large it is.
+
     Parameters
     ----------
     trainable : type or callable
@@ -172,12 +179,29 @@ def with_parameters(trainable: Any, **parameters: Any) -> Any:
     if isinstance(trainable, type):
         _validate_class(trainable)
         _validate_setup(trainable, parameters)
-        return _subclass(trainable, setup=_bound_setup(trainable, parameters))
+        setup = _bound_setup(trainable, parameters)
+        return _subclass(trainable, setup=setup, bound_parameters=parameters)
     check(callable(trainable), "trainable", "a function or a subclass of Trainable", trainable)
     bound = trainable if isinstance(trainable, BoundFunction) else BoundFunction(trainable)
     bound = replace(bound, parameters={**bound.parameters, **parameters})
     _validate_function(bound)
     return bound
+
+
+def bound_parameters(trainable: Any) -> list[tuple[str, Any]]:
+    """Return names and values of all that :func:`with_parameters` bound to a trainable.
+
+    Examples
+    --------
+    >>> bound_parameters(with_parameters(lambda config, data: 0, data=[1, 2]))
+    [('data', [1, 2])]
+    """
+    if isinstance(trainable, type):
+        # What was bound to a class above is still there, though another value may hide it.
+        levels = [vars(level).get("bound_parameters", {}) for level in trainable.__mro__]
+    else:
+        levels = [trainable.parameters] if isinstance(trainable, BoundFunction) else []
+    return [item for level in levels for item in level.items()]
 
 
 def with_resources(trainable: Any, resources: Any) -> Any:

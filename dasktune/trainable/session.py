@@ -6,7 +6,8 @@ import copy
 import os
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any
 
@@ -19,7 +20,15 @@ from dasktune.trainable.recorder import Recorder
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trial.resources import PlacementGroupFactory
 
-__all__ = ["Session", "TrialContext", "current_context", "get_checkpoint", "get_context", "report"]
+__all__ = [
+    "Session",
+    "TrialContext",
+    "current_context",
+    "get_checkpoint",
+    "get_context",
+    "protected",
+    "report",
+]
 
 _OUTSIDE = (
     "was called outside of a trial{effect}. In a thread that your code starts, run it through "
@@ -57,6 +66,10 @@ class TrialContext:
     def get_trial_resources(self) -> PlacementGroupFactory:
         """Return what the trial holds while it runs."""
         return self._spec.resources
+
+    def get_bundle_workers(self) -> list[str]:
+        """Return the address of the Dask worker of each bundle, the trial's own first."""
+        return list(self._spec.bundle_workers)
 
     def get_trial_dir(self) -> str:
         """Return the trial's directory: a path, which exists, or the URL of a remote one."""
@@ -131,6 +144,7 @@ class Session:
 
     def report(self, metrics: object, checkpoint: object = None) -> None:
         """Record a result; see :func:`report`."""
+        # What `protected` does, without the cost of a generator for each result.
         self._interrupter.shield()
         try:
             with self._lock:
@@ -144,9 +158,15 @@ class Session:
 
     def get_checkpoint(self) -> Checkpoint | None:
         """Return the newest checkpoint of the trial; see :func:`get_checkpoint`."""
+        with self.protected():
+            return self._recorder.load()
+
+    @contextmanager
+    def protected(self) -> Iterator[None]:
+        """Let no interrupt strike inside the ``with`` block, which is not user code."""
         self._interrupter.shield()
         try:
-            return self._recorder.load()
+            yield
         finally:
             self._interrupter.unshield()
 
@@ -193,6 +213,12 @@ def current_context() -> TrialContext | None:
     """Return the context of the trial whose code runs here, or None outside of one."""
     session = _current.get()
     return None if session is None else session.context
+
+
+def protected() -> AbstractContextManager[None]:
+    """Return a context in which no interrupt strikes the trial that calls this."""
+    session = _current.get()
+    return nullcontext() if session is None else session.protected()
 
 
 def report(metrics: dict[str, Any], *, checkpoint: Checkpoint | None = None) -> None:

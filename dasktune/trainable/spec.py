@@ -46,3 +46,5 @@ class TrialSpec:
     isolation: Isolation = "thread"
     #: The physical GPUs that the trial was assigned; None leaves what its worker sees.
     devices: tuple[str, ...] | None = None
+    #: Address of the worker that holds each bundle of `resources`, the trial's own first.
+    bundle_workers: tuple[str, ...] = ()

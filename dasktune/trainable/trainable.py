@@ -54,6 +54,8 @@ class Trainable(ABC):
 
     #: What :func:`~dasktune.trainable.interface.with_resources` attached.
     attached_resources: ClassVar[Any] = None
+    #: What :func:`~dasktune.trainable.interface.with_parameters` bound to this very class.
+    bound_parameters: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, config: dict[str, Any] | None = None) -> None:
         self.config: dict[str, Any] = {} if config is None else config

@@ -8,13 +8,17 @@ import logging
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from cluster_kit import run_config
 from distributed import Client, LocalCluster, Nanny
 
+import dasktune as tune
 from dasktune.cluster.admission import Admission
 from dasktune.cluster.capacity import WorkerCapacity, read_workers
 from dasktune.cluster.preflight import Checks
+from dasktune.errors import PreflightError
 from dasktune.storage.location import Storage
 
 pytestmark = pytest.mark.cluster
@@ -96,3 +100,65 @@ def test_an_address_that_comes_back_is_looked_at_anew(client: Client, tmp_path: 
         return [worker.status for found in (first, second) for worker in found.values()]
 
     assert client.sync(admit) == ["running", "unchecked"]
+
+
+def test_a_worker_that_is_not_allowed_is_left_alone(
+    client: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def without_foreign(worker: tune.WorkerInfo) -> bool:
+        if worker.name == "strange":
+            raise KeyError("strange")
+        return worker.name != "foreign"
+
+    async def admit() -> dict[str, str]:
+        admission = Admission(client, checks(tmp_path), allowed=without_foreign)
+        workers = await read_workers(client)
+        late = WorkerCapacity(address="tcp://127.0.0.1:1", name="strange")
+        await admission.examine(workers)
+        found = admission({**workers, late.address: late})
+        admission.close()
+        return {worker.name: worker.status for worker in found.values()}
+
+    with caplog.at_level(logging.WARNING, logger="dasktune"):
+        found = client.sync(admit)
+    assert found == {"0": "running", "foreign": "not allowed", "strange": "not allowed"}
+    # It was not even asked for its version. The mistake in the user's function costs one worker.
+    assert "must be importable" not in caplog.text
+    assert "gets no trials: workers must be a function" in caplog.text
+
+
+def with_priority(config: dict[str, Any]) -> dict[str, Any]:
+    def priorities(dask_scheduler: Any = None) -> list[float]:
+        tasks = dask_scheduler.tasks.items()
+        return [task.priority[0] for key, task in tasks if str(key).startswith("dasktune-")]
+
+    context = tune.get_context()
+    found = tune.get_client().run_on_scheduler(priorities)
+    return {"priorities": found, "worker": context.get_bundle_workers()[0]}
+
+
+def test_trials_run_on_allowed_workers_only_and_with_their_priority(
+    client: Client, tmp_path: Path
+) -> None:
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    [allowed] = [address for address, worker in workers.items() if worker["name"] != "foreign"]
+    results = tune.Tuner(
+        with_priority,
+        tune_config=tune.TuneConfig(num_samples=3),
+        run_config=run_config(tmp_path, workers=[allowed], priority=5),
+        client=client,
+    ).fit()
+    rows = [result.history[0] for result in results]
+    assert {row["worker"] for row in rows} == {allowed}
+    # Dask takes the lowest number first.
+    assert all(row["priorities"] and set(row["priorities"]) == {-5} for row in rows)
+
+
+def test_a_cluster_without_an_allowed_worker_is_refused_at_once(
+    client: Client, tmp_path: Path
+) -> None:
+    tuner = tune.Tuner(
+        with_priority, run_config=run_config(tmp_path, workers=["elsewhere"]), client=client
+    )
+    with pytest.raises(PreflightError, match=r"workers must allow .*'elsewhere'.*name 'foreign'"):
+        tuner.fit()

@@ -40,3 +40,15 @@ def test_a_killed_worker_costs_no_iteration():
     assert len(restarted) == 1
     assert f"*** Killed process {restarted[0][0]}," in done.stdout
     assert "Every trial has each iteration once" in done.stdout
+
+
+def test_trees_of_a_forest_are_tasks_on_the_workers_of_its_trial(tmp_path):
+    done = run_example("03_nested_dask.py", "--num-samples=4", f"--storage-path={tmp_path}")
+    assert "4/4 trials done · 0 running · 0 errors · best accuracy 0." in done.stderr
+    accuracy = re.search(r"Its accuracy: ([\d.]+)%", done.stdout)
+    assert accuracy is not None
+    # Guessing would be right in 10 % of the cases.
+    assert float(accuracy[1]) > 50
+    assert re.search(
+        r"^\d+ of 128 trees were fitted, each by a Dask task", done.stdout, re.MULTILINE
+    )

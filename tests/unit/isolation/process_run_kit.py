@@ -15,6 +15,7 @@ from dasktune.isolation.nursery import Nursery
 from dasktune.isolation.process_run import ProcessRun
 from dasktune.storage.location import Storage
 from dasktune.trainable.messages import Ended, Failed, GoOn, Message, Paused, Reported, Stopped
+from dasktune.trainable.parcel import Parcel
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trial.resources import PlacementGroupFactory
 
@@ -60,7 +61,7 @@ class Slot:
         *,
         fence: Callable[[], None] | None = None,
         chance: float = 1.0,
-        shared: dict[str, str] | None = None,
+        parcel: dict[str, Any] | None = None,
         reuse: bool = False,
         **spec: Any,
     ) -> Trial:
@@ -68,12 +69,11 @@ class Slot:
         bell = threading.Semaphore(0)
         run = ProcessRun(
             make_spec(self.place, **spec),
-            lambda: (self._payload, blob),
+            lambda: Parcel(**{"payload": self._payload, "config": blob, **(parcel or {})}),
             self.nursery,
             lambda urgency: bell.release(),
             fence,
             chance=chance,
-            shared=shared,
             reuse=reuse,
         )
         run.start()

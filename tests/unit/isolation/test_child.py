@@ -30,6 +30,7 @@ from dasktune.isolation.wire import (
     Verdict,
 )
 from dasktune.trainable.messages import Ended, Failed, Reported, Started, StopNow, Stopped
+from dasktune.trainable.parcel import Parcel
 
 
 class Worker:
@@ -46,7 +47,9 @@ class Worker:
     def begin(self, trainable: Any, *, again: bool = False, **spec: Any) -> None:
         payload = None if again else cloudpickle.dumps({"trainable": trainable})
         config = cloudpickle.dumps({"config": {"x": 1}})
-        self.post(Begin(spec=make_spec(self.place, **spec), payload=payload, config=config))
+        self.post(
+            Begin(spec=make_spec(self.place, **spec), parcel=Parcel(payload=payload, config=config))
+        )
 
     def post(self, message: ToChild) -> None:
         self.link.send(message)
@@ -199,6 +202,6 @@ def test_what_is_not_meant_for_a_trial_is_a_bug(worker: Worker) -> None:
     host = Host(worker.theirs, worker.gone.set)
     host._take(Acknowledge(ack=1))
     config = cloudpickle.dumps({"config": {}})
-    host._take(Begin(spec=make_spec(worker.place), payload=b"", config=config))
+    host._take(Begin(spec=make_spec(worker.place), parcel=Parcel(payload=b"", config=config)))
     with pytest.raises(TypeError, match="a bug in dasktune"):
         host._take(Hello(parent=1, crash_file=2))

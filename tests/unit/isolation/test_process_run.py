@@ -14,15 +14,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
+import numpy as np
 import process_run_kit
 import psutil
 import pytest
 from process_run_kit import PATIENCE, Slot
 
 import dasktune as tune
-from dasktune.isolation.shared import shared_files
 from dasktune.trainable.interrupt import TrialInterrupted
 from dasktune.trainable.messages import Ended, Failed, Paused, PauseNow, Started, StopNow, Stopped
+from dasktune.trainable.parcel import Parcel
+from dasktune.trainable.shared_objects import dump, dumps_without
 from dasktune.trial.milestone import EVERY_RESULT
 from dasktune.trial.resources import PlacementGroupFactory
 
@@ -322,9 +325,9 @@ def test_what_a_killed_trial_has_started_dies_with_it(slot: Slot) -> None:
 def test_a_trial_that_is_killed_before_its_code_began_never_begins(tmp_path: Path) -> None:
     slot, opened, bell = Slot(tmp_path), threading.Event(), threading.Semaphore(0)
 
-    def opener() -> tuple[bytes, bytes]:
+    def opener() -> Parcel:
         assert opened.wait(PATIENCE)
-        return b"", b""
+        return Parcel(payload=b"", config=b"")
 
     run = process_run_kit.ProcessRun(
         process_run_kit.make_spec(tmp_path),
@@ -428,13 +431,36 @@ def test_the_process_has_the_path_and_the_directory_of_its_worker(
     assert trial.values("directory") == [str(tmp_path)]
 
 
-def test_shared_files_are_known_in_the_process(slot: Slot, tmp_path: Path) -> None:
-    def look(config: dict[str, Any]) -> None:
-        tune.report(dict(shared_files()))
+def test_large_objects_are_mapped_from_the_worker_s_files(tmp_path: Path) -> None:
+    def look(config: dict[str, Any], data: Any) -> None:
+        tune.report({"sum": int(data.sum()), "writeable": bool(data.flags.writeable)})
 
-    trial = slot.run(look, shared={"data": "/dev/shm/data"})
-    assert trial.values("data") == ["/dev/shm/data"]
-    assert slot.run(look).values("data") == [None]
+    data = np.arange(1000)
+    dump(data, tmp_path / "data")
+    trainable = tune.with_parameters(look, data=data)
+    fresh = Slot(tmp_path)
+    trial = fresh.run(
+        parcel={
+            "payload": dumps_without({"trainable": trainable}, {"data": data}),
+            "shared": {"data": str(tmp_path / "data")},
+        }
+    )
+    fresh.nursery.close()
+    assert trial.values("sum") == [499500]
+    assert trial.values("writeable") == [False]
+
+
+def test_user_code_gets_the_client_that_its_worker_sent(slot: Slot) -> None:
+    def look(config: dict[str, Any]) -> None:
+        tune.report({"client": tune.get_client()})
+
+    class Source:
+        def get(self) -> str:
+            return "the client"
+
+    trial = slot.run(look, parcel={"client": cloudpickle.dumps(Source())})
+    assert trial.values("client") == ["the client"]
+    assert isinstance(slot.run(look).end(), Failed)
 
 
 def test_a_slot_that_is_closed_keeps_no_process(tmp_path: Path) -> None:

@@ -1,0 +1,168 @@
+"""Bringing large objects to workers, with a cluster that is made up."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dasktune.cluster import large_objects
+from dasktune.cluster.large_objects import LargeObjects, PlacingFailed
+from dasktune.cluster.payload import Payload
+
+
+class Remote:
+    """A future of Dask."""
+
+    def __init__(self, key: str, error: Exception | None = None) -> None:
+        self.key = key
+        self.status = "finished"
+        self.error = error
+        self.released = False
+
+    def __await__(self) -> Any:
+        if self.error is not None:
+            raise self.error
+        yield from asyncio.sleep(0).__await__()
+
+    async def cancel(self) -> None:
+        self.status = "cancelled"
+
+    def release(self) -> None:
+        self.released = True
+
+
+class Cluster:
+    """A client that keeps count; fetching fails as often as it is told."""
+
+    def __init__(self, *, failures: int = 0, hangs: bool = False) -> None:
+        self.copies: list[tuple[str, Remote]] = []
+        self.fetches: list[tuple[str, Remote]] = []
+        self.failures = itertools.chain([RuntimeError("lost")] * failures, itertools.repeat(None))
+        self.hangs = hangs
+
+    async def scatter(self, data: Any, *, workers: list[str], hash: bool) -> dict[str, Remote]:
+        if self.hangs:
+            await asyncio.Event().wait()
+        await asyncio.sleep(0)
+        futures = {key: Remote(key) for key in data}
+        self.copies += [(workers[0], future) for future in futures.values()]
+        return futures
+
+    def submit(self, function: Any, *args: Any, workers: list[str], **options: Any) -> Remote:
+        fetch = Remote(options["key"], next(self.failures))
+        self.fetches.append((workers[0], fetch))
+        return fetch
+
+
+def objects(cluster: Any) -> LargeObjects:
+    payload = Payload(blob=b"", objects={"data-0": np.zeros(10)}, code="installed")
+    return LargeObjects(cluster, payload, name="dasktune-1", plugin="plugin")
+
+
+def test_one_copy_is_sent_and_each_worker_fetches_it_once() -> None:
+    cluster = Cluster()
+
+    async def scenario() -> None:
+        there = objects(cluster)
+        await asyncio.gather(*(there.bring(address) for address in "aabbca"))
+        await there.bring("a")
+        await there.close()
+
+    asyncio.run(scenario())
+    assert [at for at, _ in cluster.copies] == ["a"]
+    assert sorted(at for at, _ in cluster.fetches) == ["a", "b", "c"]
+    assert all(future.released for _, future in cluster.fetches)
+    assert cluster.copies[0][1].status == "cancelled"
+    assert cluster.copies[0][1].key.startswith("dasktune-1-object-data-0-")
+
+
+def test_a_copy_that_was_lost_is_sent_anew_when_it_is_needed() -> None:
+    cluster = Cluster()
+
+    async def scenario() -> None:
+        there = objects(cluster)
+        await there.bring("a")
+        cluster.copies[0][1].status = "cancelled"
+        there.lose("a")
+        assert len(cluster.copies) == 1
+        await there.bring("b")
+        await there.close()
+
+    asyncio.run(scenario())
+    assert [at for at, _ in cluster.copies] == ["a", "b"]
+
+
+def test_after_a_lost_connection_every_worker_is_asked_again() -> None:
+    cluster = Cluster()
+
+    async def scenario() -> None:
+        there = objects(cluster)
+        await there.bring("a")
+        there.lose(None)
+        await there.bring("a")
+        await there.close()
+
+    asyncio.run(scenario())
+    assert [at for at, _ in cluster.fetches] == ["a", "a"]
+
+
+def test_a_failed_fetch_is_tried_once_more_with_a_new_copy() -> None:
+    cluster = Cluster(failures=1)
+
+    async def scenario() -> None:
+        there = objects(cluster)
+        await there.bring("a")
+        await there.close()
+
+    asyncio.run(scenario())
+    assert len(cluster.copies) == len(cluster.fetches) == 2
+    assert len({future.key for _, future in cluster.copies}) == 2
+    assert all(future.status == "cancelled" for _, future in cluster.copies)
+
+
+@pytest.mark.parametrize("trouble", [{"failures": 2}, {"hangs": True}])
+def test_a_worker_that_cannot_get_them_is_an_error_that_says_why(
+    trouble: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(large_objects, "_DEADLINE", 0.01)
+    monkeypatch.setattr(large_objects, "_CLOSE_DEADLINE", 0.01)
+
+    async def scenario() -> None:
+        there = objects(Cluster(**trouble))
+        with pytest.raises(PlacingFailed, match=r"with_parameters.*did not come to a: .*;"):
+            await there.bring("a")
+        await there.close()
+
+    asyncio.run(scenario())
+
+
+def test_who_gives_up_waiting_takes_nothing_from_the_others() -> None:
+    cluster = Cluster()
+
+    async def scenario() -> None:
+        there = objects(cluster)
+        lost = asyncio.ensure_future(there.bring("a"))
+        await asyncio.sleep(0)
+        other = asyncio.ensure_future(there.bring("b"))
+        await asyncio.sleep(0)
+        lost.cancel()
+        await other
+        await there.close()
+
+    asyncio.run(scenario())
+    assert [at for at, _ in cluster.copies] == ["a"]
+    assert [at for at, _ in cluster.fetches] == ["b"]
+
+
+def test_an_experiment_without_large_objects_asks_nothing() -> None:
+    async def scenario() -> None:
+        nothing = LargeObjects(SimpleNamespace(), Payload(blob=b""), name="n", plugin="p")
+        await nothing.bring("a")
+        await nothing.close()
+
+    asyncio.run(scenario())

@@ -118,6 +118,40 @@ def test_the_class_api_saves_and_restores_across_processes(tmp_path: Path) -> No
     assert second.values("count") == [4, 5, 6]
 
 
+class Kept(tune.Trainable):
+    """Counts its trials, and notes when it is cleaned up."""
+
+    trials = 0
+
+    def step(self) -> dict[str, Any]:
+        return {"trials": self.trials, "done": True}
+
+    def reset_config(self, config: dict[str, Any]) -> bool:
+        self.trials += 1
+        return True
+
+    def cleanup(self) -> None:
+        Path(self.config["place"], "cleaned").touch()
+
+
+def test_a_trainable_that_can_be_reset_is_kept_in_its_process(tmp_path: Path) -> None:
+    slot, config = Slot(tmp_path, Kept), {"place": str(tmp_path)}
+
+    def trials() -> list[int]:
+        return slot.run(None, config, reuse=True).values("trials")
+
+    assert [trials(), trials(), trials()] == [[0], [1], [2]]
+    assert not (tmp_path / "cleaned").exists()
+    # Its resources are wanted elsewhere.
+    slot.nursery.vacate()
+    for child in slot.nursery.leaving:
+        assert child.join(PATIENCE)
+    assert (tmp_path / "cleaned").exists()
+    assert not slot.nursery.leaving
+    assert trials() == [0]
+    slot.nursery.close()
+
+
 def test_a_milestone_waits_for_the_answer(slot: Slot) -> None:
     trial = slot.start(train, milestones=EVERY_RESULT)
     for step in (1, 2):

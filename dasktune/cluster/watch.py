@@ -27,6 +27,9 @@ _TOPIC = "all"
 #: Seconds between two readings of the workers.
 _INTERVAL = 1.0
 
+#: Seconds until the next one, when something is about to change.
+_SOON = 0.2
+
 #: Seconds that one reading may take.
 _READ_DEADLINE = 10.0
 
@@ -100,6 +103,10 @@ class ClusterWatch:
             except asyncio.TimeoutError:
                 continue
             self._look_now.clear()
+
+    def look_soon(self) -> None:
+        """Read the workers again before it is time."""
+        asyncio.get_running_loop().call_later(_SOON, self._look_now.set)
 
     def close(self) -> None:
         """Stop watching, and listening if there is anything to hear."""

@@ -53,6 +53,12 @@ class TrialExecutor(Protocol):
     def has_resources(self, request: PlacementGroupFactory) -> bool:
         """Whether a trial that needs this could be started now."""
 
+    def note_waiting(self, request: PlacementGroupFactory | None, count: int) -> None:
+        """Hear how many trials like this would start now if there was room; None and 0 for none.
+
+        A cluster that can grow may make room.
+        """
+
     def start_trial(self, action: StartTrial) -> None:
         """Run a trial from its beginning."""
 

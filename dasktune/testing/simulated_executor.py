@@ -141,6 +141,9 @@ class SimulatedTrialExecutor:
         """Whether a slot is free; every trial takes one, whatever it asks for."""
         return len(self._runs) < self._slots
 
+    def note_waiting(self, request: PlacementGroupFactory | None, count: int) -> None:
+        """Do nothing: there are as many slots as there are."""
+
     def start_trial(self, action: StartTrial) -> None:
         """Run a trial from its beginning."""
         self._begin(action, None, 0, 0.0)

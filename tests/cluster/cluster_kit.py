@@ -52,8 +52,9 @@ def until(condition: Callable[[], T], timeout: float = PATIENCE) -> T:
 class Fleet:
     """A scheduler and workers, each a process of its own, as users start them."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *scheduler_options: str) -> None:
         self._directory = directory
+        self._scheduler_options = scheduler_options
         self._processes: list[subprocess.Popen[bytes]] = []
         self.workers: list[subprocess.Popen[bytes]] = []
         with socket.socket() as probe:
@@ -64,7 +65,9 @@ class Fleet:
 
     def start_scheduler(self) -> subprocess.Popen[bytes]:
         flags = ["--host=127.0.0.1", f"--port={self.port}", "--no-dashboard", "--no-show"]
-        self.scheduler = self._start("-m", "distributed.cli.dask_scheduler", *flags)
+        self.scheduler = self._start(
+            "-m", "distributed.cli.dask_scheduler", *flags, *self._scheduler_options
+        )
         return self.scheduler
 
     def add_worker(

@@ -49,8 +49,8 @@ _RETRY_PAUSE = 0.2
 #: Seconds for the workers to take the plugin or to drop it. One that hangs would take for ever.
 _PLUGIN_DEADLINE = 10.0
 
-#: Seconds that a slot with nothing to do is kept. It is an actor, and Dask retires no worker in peace
-#: that has one; an adaptive cluster decides within 3 s to end an idle worker.
+#: Seconds that a slot with nothing to do is kept. It is an actor, and Dask does not retire a worker
+#: that has one in peace; an adaptive cluster decides within 3 s to end an idle worker.
 _IDLE_TIME = 1.0
 
 #: Seconds that such a slot keeps its lease for the next trial, which mostly comes within

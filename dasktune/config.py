@@ -344,7 +344,6 @@ class RunConfig:
     code : {"auto", "installed"}, default="auto"
         Whether local modules that the workers lack travel to them, or all is installed there.
     queue_trials : bool, optional
-    queue_trials : bool, optional
         Wait for a cluster that has no room yet for a single trial (True), or fail (False) after
         10 s. By default wait while there is no worker at all, and on an adaptive cluster object
         unless its new workers are known to be too small; else fail. Every 60 s a table tells what

@@ -12,6 +12,7 @@ import logging
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -19,7 +20,7 @@ from typing import Any
 from dasktune.cluster.capacity import Ledger, WorkerCapacity
 from dasktune.cluster.connect import Connection
 from dasktune.cluster.demand import Demand, Growth, signal
-from dasktune.cluster.run import Run
+from dasktune.cluster.run import Run, Seat
 from dasktune.cluster.service import ServiceSettings, TrialService
 from dasktune.cluster.watch import ClusterWatch
 from dasktune.errors import ClusterError, PreflightError
@@ -112,9 +113,14 @@ class DaskTrialExecutor:
         #: What could start if there was room: what each asks for, and how many.
         self._waiting: tuple[PlacementGroupFactory | None, int] = (None, 0)
         self._events: queue.SimpleQueue[AnyTrialEvent | BaseException] = queue.SimpleQueue()
+        #: What the loop is to call, in order, and whether it was told so.
+        self._commands: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+        self._woken = False
         self._lock = threading.Lock()
         self._ledger = Ledger(heartbeat_timeout=settings.heartbeat_timeout)
         self._running: dict[str, Run] = {}
+        #: The seats that are taken, by what was asked for; a dict for a set that keeps the order.
+        self._seats: dict[PlacementGroupFactory, dict[Seat, None]] = {}
         self._closed = False
         #: What has gone wrong for good, to be raised once the events before it are taken.
         self._crash: BaseException | None = None
@@ -171,6 +177,11 @@ class DaskTrialExecutor:
             # Later changes are shown at the next reading of the workers.
             self._call_soon(self._show_demand)
 
+    def takes_ahead(self, request: PlacementGroupFactory) -> bool:
+        """Whether a trial that needs this can follow one that ends within milliseconds."""
+        with self._lock:
+            return self._seat_ahead(request) is not None
+
     def start_trial(self, action: StartTrial) -> None:
         """Run a trial from its beginning."""
         self._start(action)
@@ -225,9 +236,9 @@ class DaskTrialExecutor:
         run = self._running.get(trial_id)
         if run is not None and run.incarnation == incarnation:
             run.ack = max(run.ack, seq)
-            if run.ack - run.acked >= _ACK_AFTER:
+            if run.ack - run.told_ack >= _ACK_AFTER:
                 # Before the worker's buffer is full and user code has to wait.
-                self._call_soon(run.wake.set)
+                self._call_soon(self._service.wake, run)
 
     def close(self) -> None:
         """Stop what still runs, as far as it obeys, and take everything off the cluster.
@@ -242,28 +253,44 @@ class DaskTrialExecutor:
     # On the runner's thread
 
     def _start(self, action: StartTrial | RestoreTrial) -> None:
-        with self._lock:
-            address = self._ledger.place(action.resources, now=time.monotonic())
-            declared = self._ledger.declared(address, action.resources) if address else {}
-        if address is None:
-            # The room was taken between the question and the start.
-            self._events.put(self._not_started(action))
-            return
         spec, config = self._prepare(action)
-        key = f"{self._settings.name}-{action.trial_id}-{action.incarnation}"
         run = Run(
             trial_id=action.trial_id,
             incarnation=action.incarnation,
-            key=key,
-            address=address,
-            resources=action.resources,
-            declared=declared,
+            key=f"{self._settings.name}-{action.trial_id}-{action.incarnation}",
             spec=spec,
             config=config,
-            lost=self._client.loop.asyncio_loop.create_future(),
         )
+        with self._lock:
+            seat = self._find_seat(action.resources)
+            if seat is not None:
+                run.seat = seat
+                seat.runs.append(run)
+        if seat is None:
+            # The room was taken between the question and the start.
+            self._events.put(self._not_started(action))
+            return
         self._running[action.trial_id] = run
         self._call_soon(self._serve, run)
+
+    def _find_seat(self, request: PlacementGroupFactory) -> Seat | None:
+        """Return a seat on a worker that has room, or one whose trials end within milliseconds."""
+        address = self._ledger.place(request, now=time.monotonic())
+        if address is None:
+            return self._seat_ahead(request)
+        declared = self._ledger.declared(address, request)
+        seat = Seat(address=address, resources=request, declared=declared)
+        self._seats.setdefault(request, {})[seat] = None
+        return seat
+
+    def _seat_ahead(self, request: PlacementGroupFactory) -> Seat | None:
+        """Return the seat with the fewest trials, if one more would not be too many."""
+        depth = self._service.pace.depth
+        if depth < 2 or not self._settings.reuse_actors:
+            return None
+        seats = self._seats.get(request, ())
+        seat = min(seats, key=lambda seat: len(seat.runs), default=None)
+        return seat if seat is not None and len(seat.runs) < depth else None
 
     def _not_started(self, action: StartTrial | RestoreTrial) -> StartFailed:
         return StartFailed(
@@ -279,7 +306,12 @@ class DaskTrialExecutor:
             self._call_soon(self._service.answer, run, answer)
 
     def _call_soon(self, function: Callable[..., None], *arguments: Any) -> None:
-        self._client.loop.add_callback(function, *arguments)
+        """Call something on the client's loop, after what was to be called there before."""
+        self._commands.append((function, arguments))
+        if not self._woken:
+            # To wake the loop costs ten times as much as most commands, so it is done for many.
+            self._woken = True
+            self._client.loop.add_callback(self._obey)
 
     def _wait_for_room(self, request: PlacementGroupFactory, now: float) -> None:
         """Say what is missing while nothing can run, and give up where nothing ever will."""
@@ -321,6 +353,17 @@ class DaskTrialExecutor:
 
     # On the client's loop
 
+    def _obey(self) -> None:
+        # First: a command that comes after the last look must wake the loop again.
+        self._woken = False
+        while self._commands:
+            function, arguments = self._commands.popleft()
+            try:
+                function(*arguments)
+            except Exception as error:
+                # A bug, and better than a silent hang.
+                self._events.put(error)
+
     async def _open(self) -> None:
         await self._service.open()
         self._watch.open()
@@ -329,12 +372,13 @@ class DaskTrialExecutor:
         self._watching.add_done_callback(self._on_watch_end)
 
     def _serve(self, run: Run) -> None:
+        self._service.serve(run)
         with self._lock:
             known = run.address in self._ledger.workers
         if not known:
-            run.removed = True
-            run.lose(f"worker {run.address} left the cluster", charged=False)
-        self._service.serve(run)
+            run.seat.removed = True
+            reason = f"worker {run.address} left the cluster"
+            self._service.lose(run.address, reason, charged=False)
 
     async def _close(self) -> None:
         self._demand.close()
@@ -383,7 +427,7 @@ class DaskTrialExecutor:
                 request,
                 count,
                 self._ledger,
-                busy=len(self._running),
+                busy=sum(map(len, self._seats.values())),
                 new_worker=self._growth.expected(self._ledger),
             )
         self._demand.show(wanted)
@@ -414,14 +458,21 @@ class DaskTrialExecutor:
         """Note that nothing is left to be released there, not even if a worker comes back."""
         for run in tuple(self._running.values()):
             if address in (None, run.address):
-                run.removed = True
+                run.seat.removed = True
 
-    def _on_free(self, run: Run) -> None:
+    def _on_free(self, run: Run) -> bool:
+        """Take a run off its seat, and say whether the seat was given up because of it."""
+        seat = run.seat
         with self._lock:
-            if not run.removed:
-                self._ledger.release(run.address, run.resources)
+            seat.runs.remove(run)
+            is_free = not seat.runs
+            if is_free:
+                del self._seats[seat.resources][seat]
+                if not seat.removed:
+                    self._ledger.release(seat.address, seat.resources)
         if self._running.get(run.trial_id) is run:
             del self._running[run.trial_id]
+        return is_free
 
     def _on_trouble(self, address: str) -> None:
         with self._lock:

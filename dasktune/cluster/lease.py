@@ -210,7 +210,7 @@ def _is_wanted(worker: Any, key: str) -> bool:
 async def _thread_end(plugin: Any, slot: str) -> None:
     """Wait for user code, which may not have left yet and still uses what is held for it."""
     wait = _FIRST_WAIT
-    while any(one.key == slot and one.is_busy for one in plugin.slots):
+    while slot in plugin.slots and plugin.slots[slot].is_busy:
         await asyncio.sleep(wait)
         wait = min(2 * wait, _LONGEST_WAIT)
 

@@ -1,12 +1,13 @@
-"""The driver's view of one incarnation of a trial on a worker."""
+"""The driver's view of an incarnation of a trial, and of the place on a worker where it runs."""
 
 from __future__ import annotations
 
-import asyncio
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dasktune.cluster.slot_handle import SlotHandle
 from dasktune.trainable.messages import (
     Answer,
     Committed,
@@ -16,6 +17,7 @@ from dasktune.trainable.messages import (
     Paused,
     PauseNow,
     Reported,
+    Returned,
     Started,
     StopNow,
     Stopped,
@@ -29,15 +31,38 @@ from dasktune.trial.events import (
     TrialFailed,
     TrialLost,
     TrialPaused,
+    TrialReturned,
     TrialStarted,
     TrialStopped,
 )
 from dasktune.trial.resources import PlacementGroupFactory
 
-__all__ = ["Run", "TERMINAL", "event_of"]
+__all__ = ["Run", "Seat", "TERMINAL", "event_of"]
 
 #: Messages after which no other comes.
-TERMINAL = (Ended, Paused, Stopped, Failed)
+TERMINAL = (Ended, Paused, Stopped, Failed, Returned)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Seat:
+    """A place on a worker: what is reserved there, and who uses it, one after the other.
+
+    The first run of a seat is on the worker's slot; those behind it were handed ahead and follow by
+    themselves. The seat is given up when the last one has ended.
+    """
+
+    address: str
+    resources: PlacementGroupFactory
+    #: What of it the worker declares, and so Dask can keep account of.
+    declared: Mapping[str, float] = field(default_factory=dict)
+    #: Who has been given it and has not ended, in order; under the executor's lock.
+    runs: deque[Run] = field(default_factory=deque, repr=False)
+    #: Whether its worker has left the cluster, and with it what was reserved there.
+    removed: bool = False
+    #: The slot on the worker, while there is one; for the client's loop, like all that follows.
+    slot: SlotHandle | None = None
+    #: Whether the slot is open and holds the resources.
+    ready: bool = False
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -48,47 +73,39 @@ class Run:
     incarnation: int
     #: Unique on the cluster.
     key: str
-    address: str
-    resources: PlacementGroupFactory
-    #: What of it the worker declares, and so Dask can keep account of.
-    declared: Mapping[str, float] = field(default_factory=dict)
+    #: Given by the executor, with the run in its place there.
+    seat: Seat = field(init=False)
     spec: TrialSpec = field(repr=False)
     #: The pickled configuration.
     config: bytes = field(repr=False)
-    #: Why the worker is lost; set once.
-    lost: asyncio.Future[tuple[str, bool]]
-    #: Whether user code may have begun: the worker was asked to run it.
+    #: Whether the worker was asked to run it, so that user code may have begun.
     assigned: bool = False
+    #: How long it has been running, as the worker said last.
+    seconds: float = 0.0
     #: Every message up to here stands in the journal.
     ack: int = 0
-    #: What the worker was last told of `ack`.
-    acked: int = 0
-    #: How many calls were made about it.
-    calls: int = 0
     #: Every message up to here has arrived.
     have: int = 0
+    #: What the worker was last told of `ack` and `have`.
+    told_ack: int = 0
+    told_have: int = 0
     #: What was decided and has not reached the worker yet.
     answers: list[Answer] = field(default_factory=list)
-    #: Set when there is something to fetch or to tell.
-    wake: asyncio.Event = field(default_factory=asyncio.Event)
     #: The order to leave, once given.
     order: StopNow | PauseNow | None = None
     #: When patience with user code that does not leave ends, on the loop's clock.
     patience: float = 0.0
+    #: Whether user code is to be interrupted with the next call.
+    interrupt: bool = False
     #: Whether user code was interrupted or left behind: its slot is not used again.
     tainted: bool = False
-    #: Whether its worker has left the cluster, and with it what the run held there.
-    removed: bool = False
     #: Whether the experiment has been told how it ended.
     told: bool = False
-    #: Whether the worker has said its last word.
-    over: bool = False
 
-    def lose(self, reason: str, *, charged: bool = True) -> None:
-        """Note that the worker is gone; only the first reason counts."""
-        if not self.lost.done():
-            self.lost.set_result((reason, charged))
-            self.wake.set()
+    @property
+    def address(self) -> str:
+        """The worker's address."""
+        return self.seat.address
 
 
 def event_of(message: Message, run: Run, now: float) -> AnyTrialEvent:
@@ -119,6 +136,8 @@ def event_of(message: Message, run: Run, now: float) -> AnyTrialEvent:
             return TrialPaused(**common)
         case Stopped() if isinstance(run.order, StopNow):
             return TrialStopped(**common)
+        case Returned():
+            return TrialReturned(**common)
         case Paused() | Stopped():
             # It left by itself: its worker retires, or it had not heard from us for too long.
             reason = f"{run.address} gave the trial up, as it retires or had lost its driver"

@@ -60,6 +60,7 @@ from dasktune.trial.events import (
     TrialFailed,
     TrialLost,
     TrialPaused,
+    TrialReturned,
     TrialStarted,
     TrialStopped,
     TrialStopRequested,
@@ -148,6 +149,14 @@ class Experiment:
         return self.may_ask and len(self.roster.pending) < self.search.lookahead
 
     @property
+    def hands_ahead(self) -> bool:
+        """Whether trials may be given to a worker that is still busy, to follow by themselves.
+
+        Not where a result may change which trial is next: one that is on a worker stays there.
+        """
+        return self.scheduler.starts_in_order and self.search.lookahead > 1
+
+    @property
     def next_trial_id(self) -> str:
         """What the next trial will be called."""
         return f"{self._prefix}_{len(self.roster):05d}"
@@ -230,7 +239,9 @@ class Experiment:
                 self._on_failed(trial, event)
             case TrialLost():
                 self._on_lost(trial, event)
-            case TrialEnded() | TrialStopped() | TrialPaused() | StartFailed():  # pragma: no branch
+            case (  # pragma: no branch - these are all
+                TrialEnded() | TrialStopped() | TrialPaused() | TrialReturned() | StartFailed()
+            ):
                 pass
         if trial.status.is_final:
             self._conclude(trial, event.time, was_active=True)

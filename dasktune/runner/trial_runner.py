@@ -136,9 +136,15 @@ class TrialRunner:
             trial = experiment.next_trial()
             if trial is None:
                 return self._executor.note_waiting(None, 0)
-            if not self._executor.has_resources(trial.resources):
+            if not self._has_place(trial.resources):
                 return self._executor.note_waiting(trial.resources, _waiting(experiment))
             self._handle(ResourcesGranted(trial_id=trial.trial_id, time=self._clock.now()))
+
+    def _has_place(self, request: PlacementGroupFactory) -> bool:
+        executor = self._executor
+        return executor.has_resources(request) or (
+            self.experiment.hands_ahead and executor.takes_ahead(request)
+        )
 
     def _ask(self) -> None:
         experiment = self.experiment

@@ -144,6 +144,10 @@ class SimulatedTrialExecutor:
     def note_waiting(self, request: PlacementGroupFactory | None, count: int) -> None:
         """Do nothing: there are as many slots as there are."""
 
+    def takes_ahead(self, request: PlacementGroupFactory) -> bool:
+        """Say no: there is no way to a worker that would have to be saved."""
+        return False
+
     def start_trial(self, action: StartTrial) -> None:
         """Run a trial from its beginning."""
         self._begin(action, None, 0, 0.0)

@@ -52,6 +52,8 @@ class TrialRun:
     fence : callable, optional
         Called right before a checkpoint comes into being. It raises, or blocks for a while, if
         this worker may not commit.
+    on_end : callable, optional
+        Called in the trial's thread, as the last thing that it does.
     timer : callable, default=time.monotonic
         Seconds, for the time that user code takes.
     """
@@ -63,10 +65,12 @@ class TrialRun:
         ring: Callable[[], None],
         fence: Callable[[], None] | None = None,
         *,
+        on_end: Callable[[], None] | None = None,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
         self.spec = spec
         self._opener = opener
+        self._on_end = on_end
         self._timer = timer
         self._outbox = Outbox(ring)
         self._gate = Gate(spec.milestones)
@@ -130,6 +134,8 @@ class TrialRun:
     def _run(self) -> None:
         self._outbox.put(lambda seq: Started(seq=seq))
         self._outbox.put(self._outcome())
+        if self._on_end is not None:
+            self._on_end()
 
     def _outcome(self) -> Callable[[int], Terminal]:
         """Run the trial and return what makes its terminal message."""

@@ -23,7 +23,7 @@ from typing import Any, Final
 import dask
 from dask.utils import parse_timedelta
 from distributed import Client, default_client
-from distributed.deploy import Cluster, SpecCluster
+from distributed.deploy import SpecCluster
 
 from dasktune.cluster.capacity import Ledger, WorkerCapacity
 from dasktune.trial.resources import PlacementGroupFactory
@@ -154,11 +154,10 @@ class Growth:
         """
         if self._embedded:
             return False
-        cluster: Any = self._cluster
-        if getattr(type(cluster), "adapt", None) not in (Cluster.adapt, SpecCluster.adapt):
+        if not isinstance(self._cluster, SpecCluster):
             # A cluster that somebody else scales, such as an operator, or only an address.
             return None
-        adaptive = cluster._adaptive
+        adaptive = self._cluster._adaptive
         return adaptive is not None and adaptive.periodic_callback is not None
 
     @property

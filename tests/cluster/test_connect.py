@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cluster_kit import make_certificate
 from distributed import Client, LocalCluster, Security
 
 from dasktune.cluster import connect as module
@@ -180,27 +180,8 @@ def test_a_cluster_in_this_process_is_reached_by_object_and_by_address() -> None
             connect(closed)
 
 
-@pytest.fixture
-def certificate(tmp_path: Path) -> Path:
-    """A self-signed certificate and its key, in one file."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("openssl makes the certificate")
-    path = tmp_path / "both.pem"
-    command = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost"]
-    subprocess.run([*command, "-keyout", path, "-out", path], check=True, capture_output=True)
-    key = path.read_text()
-    made = subprocess.run(
-        [openssl, "req", "-x509", "-key", path, "-subj", "/CN=localhost"],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    path.write_text(key + made.stdout)
-    return path
-
-
-def test_encryption_comes_from_the_cluster_or_client(certificate: Path) -> None:
+def test_encryption_comes_from_the_cluster_or_client(tmp_path: Path) -> None:
+    certificate = make_certificate(tmp_path)
     roles = ("scheduler", "worker", "client")
     files = {f"tls_{role}_{part}": str(certificate) for role in roles for part in ("cert", "key")}
     security = Security(tls_ca_file=str(certificate), require_encryption=True, **files)

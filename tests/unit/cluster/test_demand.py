@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from distributed.deploy import Cluster
+from distributed.deploy import SpecCluster
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -96,10 +96,8 @@ def test_a_request_for_nothing_needs_one_worker() -> None:
     assert shown == Signal(tasks=1, weight=1.0)
 
 
-class Scaled(Cluster):  # type: ignore[misc]
+class Scaled(SpecCluster):  # type: ignore[misc]
     """A cluster object without a cluster."""
-
-    scheduler_address = "tcp://127.0.0.1:1"
 
     def __init__(self, spec: dict[str, Any]) -> None:
         self.new_spec = spec

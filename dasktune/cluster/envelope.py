@@ -118,11 +118,14 @@ class News:
         cannot be read costs only itself.
     seconds : float, default=0.0
         How long it has been running.
+    occupied : bool, default=False
+        Whether a cleanup that does not end holds its slot, beyond the trial's own end.
     """
 
     incarnation: str
     messages: tuple[tuple[int, bytes], ...]
     seconds: float = 0.0
+    occupied: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,11 +136,14 @@ class Reply:
     ----------
     news : tuple of News
         One for each incarnation that has some, in the order in which they were assigned.
+    more : bool, default=False
+        Whether there was too much news for one call.
     refused : tuple of (str, str), default=()
         Incarnations that cannot be run, and why.
     """
 
     news: tuple[News, ...]
+    more: bool = False
     refused: tuple[tuple[str, str], ...] = ()
 
 

@@ -288,7 +288,8 @@ class DaskTrialExecutor:
         depth = self._service.pace.depth
         if depth < 2 or not self._settings.reuse_actors:
             return None
-        seats = self._seats.get(request, ())
+        # Behind user code that does not leave they would only wait.
+        seats = (seat for seat in self._seats.get(request, ()) if not seat.runs[0].tainted)
         seat = min(seats, key=lambda seat: len(seat.runs), default=None)
         return seat if seat is not None and len(seat.runs) < depth else None
 

@@ -270,21 +270,38 @@ class Line:
         kind = TrialStopped if isinstance(run.order, StopNow) else TrialPaused
         self._emit(self._event(run, kind))
 
+    def _leave_behind(self, run: Run, end: AnyTrialEvent) -> None:
+        """Tell how a trial ended although its slot, in which a cleanup hangs, is not free."""
+        self._leaving.pop(run.key, None)
+        if run.told:
+            return
+        logger.warning(
+            "a cleanup on %s does not end; the resources of trial %s stay taken until it does",
+            run.address,
+            run.trial_id,
+        )
+        run.told = run.tainted = True
+        self._emit(end)
+
     # What comes of it
 
     def _absorb(self, reply: Reply) -> None:
         for key, why in reply.refused:
             if key in self.runs:
                 self._refuse(self.runs[key], why)
+        if reply.more:
+            self.wake()
         returned = []
         for news in reply.news:
             run = self.runs.get(news.incarnation)
             if run is None:
                 continue
             run.seconds = news.seconds
-            end = self._hear(run, news.messages)
+            run.end = end = self._hear(run, news.messages) or run.end
             if isinstance(end, TrialReturned):
                 returned.append((run, end))
+            elif end is not None and news.occupied:
+                self._leave_behind(run, end)
             elif end is not None:
                 self._finish(run, end)
         # Each goes before all that wait, so the first of them comes last.

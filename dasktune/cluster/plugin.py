@@ -54,8 +54,10 @@ class ExperimentPlugin(WorkerPlugin):  # type: ignore[misc]
         for released in self.leases.values():
             # It holds on until its trial has left.
             released.set()
-        if worker.status.name == "running":
-            # The worker stays, only the experiment has ended.
-            return
-        while any(slot.is_needed for slot in self.slots.values()) and loop.time() < deadline:
+        # A worker that stays, when only the experiment has ended, lets go of what was kept; but its
+        # process may end together with the driver.
+        stays = worker.status.name == "running"
+        while loop.time() < deadline and any(
+            slot.is_cleaning if stays else slot.is_needed for slot in self.slots.values()
+        ):
             await asyncio.sleep(0.02)

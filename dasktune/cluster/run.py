@@ -99,6 +99,8 @@ class Run:
     interrupt: bool = False
     #: Whether user code was interrupted or left behind: its slot is not used again.
     tainted: bool = False
+    #: How it ended, once the worker has said its last word.
+    end: AnyTrialEvent | None = None
     #: Whether the experiment has been told how it ended.
     told: bool = False
 

@@ -116,6 +116,7 @@ class TrialService:
                 "driver_ttl": settings.driver_ttl,
                 "fence_after": settings.fence_after,
                 "stop_grace": settings.stop_grace,
+                "reuse": settings.reuse_actors,
             },
             leases=settings.leases,
             spawn=self._spawn,
@@ -256,10 +257,10 @@ class TrialService:
         seat = run.seat
         failed = isinstance(end, TrialLost | StartFailed)
         usable = not failed and not run.tainted
-        if usable:
-            self.pace.note(run.seconds)
-        else:
+        if not usable:
             self.pace.pause()
+        elif run.seconds:
+            self.pace.note(run.seconds)
         is_free = self._on_free(run)
         if seat.slot is not None and (is_free or not usable):
             slot, seat.slot, seat.ready = seat.slot, None, False

@@ -7,13 +7,12 @@ single actor thread: a `TrialRun` gives it a thread of its own.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import logging
 import pickle
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from distributed.worker import get_worker
@@ -22,7 +21,9 @@ from dasktune.cluster.envelope import Reply, Request, enveloped
 from dasktune.cluster.station import Station
 from dasktune.cluster.turn import Turn
 from dasktune.trainable.interrupt import TrialInterrupted
+from dasktune.trainable.keeper import Farewell, Keeper
 from dasktune.trainable.messages import PauseNow, StopNow
+from dasktune.trainable.outbox import Urgency
 from dasktune.trainable.run import TrialRun
 
 __all__ = ["TrialSlot"]
@@ -32,6 +33,9 @@ logger = logging.getLogger(__name__)
 #: Seconds that a trial may run while others wait for its slot. They were sent ahead to save the way
 #: of a trial that takes milliseconds; behind a longer one they would only be kept from other slots.
 _LONGEST_AHEAD: Final = 0.1
+
+#: Trials with which a slot has enough to do until the driver comes.
+_ENOUGH_AHEAD: Final = 4
 
 
 class TrialSlot:
@@ -51,6 +55,8 @@ class TrialSlot:
         No checkpoint is committed when the driver has been silent for so many seconds.
     stop_grace : float
         Seconds from asking user code to stop to interrupting it.
+    reuse : bool, default=True
+        Whether the object of a class trainable is kept for the next trial, if it can be reset.
     """
 
     def __init__(
@@ -62,20 +68,24 @@ class TrialSlot:
         driver_ttl: float,
         fence_after: float,
         stop_grace: float,
+        reuse: bool = True,
     ) -> None:
         self._worker = get_worker()
         self.key = key
         self._plugin = self._worker.plugins[plugin]
         self._driver_ttl = driver_ttl
         self._stop_grace = stop_grace
+        self._reuse = reuse
+        self._keeper = Keeper(stop_grace)
         #: Runs now, or ran last.
         self._turn: Turn | None = None
         #: Those that wait for it to end.
         self._queue: deque[Turn] = deque()
         self._orphaned_at: float | None = None
         self._trainable: Any = None
-        self._plugin.slots[key] = self
         self._station = Station.of(self._worker, self._plugin, topic, fence_after)
+        self._plugin.slots[key] = self
+        self._station.watch()
 
     # What the driver calls
 
@@ -94,7 +104,12 @@ class TrialSlot:
     @property
     def is_busy(self) -> bool:
         """Whether user code is still running, wanted or not."""
-        return self._turn is not None and self._turn.is_busy
+        return self._is_running or self.is_cleaning
+
+    @property
+    def is_cleaning(self) -> bool:
+        """Whether a trainable that was kept is being cleaned up."""
+        return self._keeper.is_cleaning
 
     @property
     def is_forgotten(self) -> bool:
@@ -109,45 +124,69 @@ class TrialSlot:
 
     def retire(self) -> None:
         """Make the trials save and leave, because the worker does."""
+        self._keeper.close()
         order = PauseNow(save=True, reason="its worker is retiring")
         for turn in (self._turn, *self._queue):
             if turn is not None:
                 turn.leave(order)
 
+    def vacate(self) -> Sequence[TrialRun | Farewell]:
+        """Give up what is kept for the next trial, and return what still runs."""
+        self._keeper.close()
+        return self._tenants()
+
     def join(self, timeout: float) -> None:
-        """Wait up to `timeout` seconds for the end of the trial's thread. For any thread."""
-        if self._turn is not None:
-            self._turn.join(timeout)
+        """Wait up to `timeout` seconds for the end of user code here. For any thread."""
+        deadline = time.monotonic() + timeout
+        for tenant in self._tenants():
+            tenant.join(max(0.0, deadline - time.monotonic()))
 
     def watch_driver(self) -> None:
         """Stop a trial whose driver is gone or silent, and end with a driver that is gone."""
         forgotten = self.is_forgotten
         silence = self._station.contact.silence
-        if self._turn is not None and self.is_busy and (forgotten or silence > self._driver_ttl):
+        if self._turn and self._turn.is_busy and (forgotten or silence > self._driver_ttl):
             why = "Dask has forgotten it" if forgotten else f"silent for {silence:.0f} s"
             self._orphan(self._turn, why)
+        if forgotten:
+            self._keeper.close()
+        self._keeper.urge()
         if forgotten and not self.is_busy:
             self._plugin.slots.pop(self.key, None)
 
+    @property
+    def _is_running(self) -> bool:
+        return self._turn is not None and self._turn.is_busy
+
+    def _tenants(self) -> list[TrialRun | Farewell]:
+        """Return what runs user code: the trial, and cleanups of what earlier ones left."""
+        run = None if self._turn is None else self._turn.run
+        runs = [] if run is None or run.finished else [run]
+        return [*runs, *self._keeper.farewells]
+
     def _advance(self) -> None:
         """Begin the next trial if there is room, and see that none waits for long."""
-        while self._queue and not self.is_busy:
+        if self._keeper.is_occupied:
+            self._return_queue()
+        while self._queue and not self._is_running:
             turn = self._queue.popleft()
             if turn.may_begin:
                 self._begin(turn)
         if self._queue and self._turn is not None:
-            loop = asyncio.get_running_loop()
-            loop.call_later(_LONGEST_AHEAD, self._give_back, self._turn)
+            self._worker.loop.call_later(_LONGEST_AHEAD, self._give_back, self._turn)
 
     def _begin(self, turn: Turn) -> None:
         self._turn = turn
         self._orphaned_at = None
+        if self._reuse:
+            self._keeper.open()
         assignment = turn.assignment
         run = TrialRun(
             assignment.spec,
             functools.partial(self._open, assignment.config),
-            self._station.ring,
+            functools.partial(self._ring, turn),
             functools.partial(self._fence, turn),
+            keeper=self._keeper,
             on_end=functools.partial(self._on_end, turn),
         )
         turn.begin(run)
@@ -159,11 +198,15 @@ class TrialSlot:
 
     def _give_back(self, turn: Turn) -> None:
         """Give back what still waits for a trial that takes its time."""
-        if turn is self._turn and turn.is_busy and self._queue:
+        if turn is self._turn and turn.is_busy:
+            self._return_queue()
+
+    def _return_queue(self) -> None:
+        if self._queue:
             for waiting in self._queue:
                 waiting.give_back()
             self._queue.clear()
-            self._station.ring()
+            self._station.ring_now()
 
     def _orphan(self, turn: Turn, why: str) -> None:
         now = time.monotonic()
@@ -194,6 +237,12 @@ class TrialSlot:
             if name.startswith("dasktune-"):
                 slots = tuple(plugin.slots.values())
                 yield from (slot for slot in slots if slot.is_forgotten and slot is not self)
+
+    def _ring(self, turn: Turn, urgency: Urgency) -> None:
+        """Tell the driver that there is news; of a trial's end soon if few others follow it."""
+        if turn.has_ended and len(self._queue) > _ENOUGH_AHEAD:
+            urgency = min(urgency, Urgency.WHENEVER)
+        self._station.ring(turn, urgency)
 
     def _fence(self, turn: Turn) -> None:
         """Let a checkpoint be committed only under the eyes of the driver."""

@@ -7,20 +7,25 @@ for the worker's event loop.
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import suppress
 from typing import Any
 
 from tornado.ioloop import PeriodicCallback
 
+from dasktune.cluster.bell import Bell
 from dasktune.cluster.contact import Contact
-from dasktune.cluster.envelope import Assignment, Reply, Request
+from dasktune.cluster.envelope import Assignment, News, Reply, Request
 from dasktune.cluster.turn import Turn
+from dasktune.trainable.outbox import Urgency
 
 __all__ = ["Station"]
 
 #: Seconds between two looks at whether the driver is still there.
 _WATCH_INTERVAL = 1.0
+
+#: Bytes of messages with which a reply is full; the driver then calls again. Each trial may have
+#: that much, and a call has a deadline.
+_LARGEST_REPLY = 16 << 20
 
 
 class Station:
@@ -46,11 +51,7 @@ class Station:
         self._turns: dict[str, Turn] = {}
         #: What has been assigned here: a call that was under way for long must not start it anew.
         self._past: set[str] = set()
-        self._window = 0.0
-        #: Whether a bell was rung that no call has answered.
-        self._rung = False
-        #: The bell that rings when the window closes.
-        self._closing: asyncio.TimerHandle | None = None
+        self._bell = Bell(self._send_bell, worker.loop.call_later, worker.loop.remove_timeout)
         self._watching: PeriodicCallback | None = None
 
     @classmethod
@@ -60,8 +61,11 @@ class Station:
         station: Station = plugin.stations.setdefault(
             topic, cls(worker, plugin, topic, fence_after)
         )
-        worker.loop.add_callback(station._watch)
         return station
+
+    def watch(self) -> None:
+        """Look after the slots for as long as there are any. Thread-safe."""
+        self._worker.loop.add_callback(self._watch)
 
     def exchange(self, request: Request) -> Reply:
         """Take what the driver says, and return what it does not have."""
@@ -70,7 +74,7 @@ class Station:
         else:
             # There was no reason to call.
             self.contact.renew(request.number)
-        self._window = request.window
+        self._bell.window = request.window
         for incarnation in request.done:
             self._turns.pop(incarnation, None)
         answers = [(one.incarnation, self._take(one)) for one in request.assignments]
@@ -78,15 +82,20 @@ class Station:
             turn = self._turns.get(note.incarnation)
             if turn is not None:
                 turn.heed(note)
-        self._answer_bell()
-        news = (turn.news() for turn in self._turns.values())
-        return Reply(
-            news=tuple(one for one in news if one), refused=tuple(one for one in answers if one[1])
-        )
+        self._bell.answered()
+        news, more = self._gather()
+        return Reply(news=news, more=more, refused=tuple(one for one in answers if one[1]))
 
-    def ring(self, *, urgent: bool = True) -> None:
-        """Tell the driver that there is news: at once, or when the window closes. Thread-safe."""
-        self._worker.loop.add_callback(self._ring, urgent)
+    def ring(self, turn: Turn, urgency: Urgency) -> None:
+        """Tell the driver that a trial has news: at once, or when the window closes. Thread-safe.
+
+        The trial may have none any more when the loop finds the time, as the driver has come.
+        """
+        self._worker.loop.add_callback(self._ring, turn, urgency)
+
+    def ring_now(self) -> None:
+        """Tell the driver of something else than a trial's messages."""
+        self._bell.ring(Urgency.NOW)
 
     def _take(self, assignment: Assignment) -> str:
         """Take a trial, and return why not if it cannot be."""
@@ -100,28 +109,31 @@ class Station:
         slot.take(turn)
         return ""
 
-    def _ring(self, urgent: bool) -> None:
-        if self._rung:
-            return
-        if not urgent and self._window:
-            if self._closing is None:
-                loop = asyncio.get_running_loop()
-                self._closing = loop.call_later(self._window, self._ring, True)
-            return
-        self._answer_bell()
-        self._rung = True
+    def _gather(self) -> tuple[tuple[News, ...], bool]:
+        """Return as much news as one call should carry, and whether there may be more."""
+        gathered: list[News] = []
+        size = 0
+        for turn in tuple(self._turns.values()):
+            if size >= _LARGEST_REPLY:
+                # Those that were left out are the first next time.
+                for one in gathered:
+                    self._turns[one.incarnation] = self._turns.pop(one.incarnation)
+                return tuple(gathered), True
+            if (news := turn.news()) is not None:
+                gathered.append(news)
+                size += sum(len(blob) for _, blob in news.messages)
+        return tuple(gathered), False
+
+    def _ring(self, turn: Turn, urgency: Urgency) -> None:
+        if turn.has_news:
+            self._bell.ring(urgency)
+
+    def _send_bell(self) -> None:
         # A worker on its way out may have no connection left; the driver polls besides.
         with suppress(OSError):
             self._worker.log_event(self._topic, self._worker.address)
 
-    def _answer_bell(self) -> None:
-        self._rung = False
-        if self._closing is not None:
-            self._closing.cancel()
-            self._closing = None
-
     def _watch(self) -> None:
-        """Look after the slots for as long as there are any."""
         if self._watching is None:
             self._watching = PeriodicCallback(self._look, _WATCH_INTERVAL * 1000)
             self._watching.start()

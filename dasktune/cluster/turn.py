@@ -33,6 +33,8 @@ class Turn:
         self._ended_at = 0.0
         self._ack = 0
         self._have = 0
+        #: Whether the driver may have been told that its slot is occupied beyond its end.
+        self._was_occupied = False
 
     def begin(self, run: TrialRun) -> None:
         """Start the run of the trial."""
@@ -53,6 +55,11 @@ class Turn:
     def is_busy(self) -> bool:
         """Whether user code is running."""
         return self.run is not None and not self.run.finished
+
+    @property
+    def has_news(self) -> bool:
+        """Whether its run has rung for messages that nobody has collected."""
+        return self.run is not None and self.run.has_news
 
     @property
     def has_ended(self) -> bool:
@@ -96,10 +103,16 @@ class Turn:
     def news(self) -> News | None:
         """Return what the driver does not have; None if there is nothing."""
         messages = self._messages()
-        if not messages:
+        occupied = self.run is not None and self.run.occupied
+        # Said until the driver is done with it: an answer may get lost on its way.
+        self._was_occupied = self._was_occupied or occupied
+        if not messages and not self._was_occupied:
             return None
         return News(
-            incarnation=self.assignment.incarnation, messages=messages, seconds=self._seconds()
+            incarnation=self.assignment.incarnation,
+            messages=messages,
+            seconds=self._seconds(),
+            occupied=occupied,
         )
 
     def _messages(self) -> tuple[tuple[int, bytes], ...]:

@@ -245,8 +245,9 @@ class Experiment:
                 pass
         if trial.status.is_final:
             self._conclude(trial, event.time, was_active=True)
-        # Whatever has made room: nothing may start there once the time is up.
-        self._on_time(event.time)
+        if not isinstance(event, ResultReported):
+            # Whatever has made room: nothing may start there once the time is up.
+            self._on_time(event.time)
 
     def _on_suggested(self, event: Suggested) -> None:
         if event.config is None or event.resources is None:
@@ -273,6 +274,7 @@ class Experiment:
         result = flatten(event.metrics)
         seen_before = not self._record(trial, result)
         if trial.status is not TrialStatus.RUNNING:
+            self._on_time(event.time)
             return
         trial.awaiting_seq = event.seq if event.awaits else 0
         decision = self._judge(trial, result, event.time, seen_before=seen_before)
@@ -300,6 +302,7 @@ class Experiment:
         decision: Decision
         if seen_before:
             # Recomputed after a restart: the decision that was made on it then stands.
+            self._on_time(now)
             return Stop(self._criteria.reason(key, result)) if met else Continue()
         self._stopper.on_time(now)
         # Asked in any case: it may count what it is shown.

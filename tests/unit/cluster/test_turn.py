@@ -39,7 +39,7 @@ def turn(tmp_path: Any) -> Turn:
 
 
 def begin(turn: Turn, trainable: Any) -> None:
-    run = TrialRun(turn.assignment.spec, lambda: (trainable, {}), lambda: None)
+    run = TrialRun(turn.assignment.spec, lambda: (trainable, {}), lambda urgency: None)
     turn.begin(run)
     assert run.join(10)
     turn.note_end()

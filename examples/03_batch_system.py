@@ -1,10 +1,10 @@
-"""Tune on a batch system: workers are jobs, which come when trials wait and go when they have ended.
+"""Tune on a batch system: workers are jobs, which come when trials wait and go when they ended.
 
     python examples/03_batch_system.py
 
-With dask-jobqueue and SLURM each worker is a job in the queue. Where there is no SLURM the same runs
-on worker processes of this machine. Either way the cluster begins without a worker and ends without
-one, and in between has as many as the trials need, up to a limit.
+With dask-jobqueue and SLURM each worker is a job in the queue. Where there is no SLURM the same
+runs on worker processes of this machine. Either way the cluster begins without a worker and ends
+without one, and in between has as many as the trials need, up to a limit.
 """
 
 from __future__ import annotations

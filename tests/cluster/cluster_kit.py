@@ -55,9 +55,8 @@ def until(condition: Callable[[], T], timeout: float = PATIENCE) -> T:
 class Fleet:
     """A scheduler and workers, each a process of its own, as users start them."""
 
-    def __init__(self, directory: Path, *scheduler_options: str) -> None:
+    def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._scheduler_options = scheduler_options
         self._processes: list[subprocess.Popen[bytes]] = []
         self.workers: list[subprocess.Popen[bytes]] = []
         with socket.socket() as probe:
@@ -68,9 +67,7 @@ class Fleet:
 
     def start_scheduler(self) -> subprocess.Popen[bytes]:
         flags = ["--host=127.0.0.1", f"--port={self.port}", "--no-dashboard", "--no-show"]
-        self.scheduler = self._start(
-            "-m", "distributed.cli.dask_scheduler", *flags, *self._scheduler_options
-        )
+        self.scheduler = self._start("-m", "distributed.cli.dask_scheduler", *flags)
         return self.scheduler
 
     def add_worker(

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cluster_kit import (
-    PATIENCE,
-    Fleet,
     assert_clean,
     fitting,
     journal,
@@ -56,6 +53,13 @@ def adaptive() -> Iterator[LocalCluster]:
         yield cluster
 
 
+def is_idle(dask_scheduler: Any) -> bool:
+    """Say what the scheduler's `idle-timeout` goes by."""
+    # Whatever has happened since it looked last makes it look again.
+    dask_scheduler.check_idle()
+    return dask_scheduler.check_idle() is not None
+
+
 def size(cluster: LocalCluster) -> int:
     return len(cluster.scheduler.workers)
 
@@ -66,7 +70,10 @@ def test_an_adaptive_cluster_comes_for_the_trials_and_goes_with_them(
 ) -> None:
     assert size(adaptive) == 0
     client = adaptive.scheduler_address if by_address else adaptive
-    with fitting(tuner(client, tmp_path, "long", "a", "b", "c", "d")) as future:
+    with (
+        Client(adaptive, set_as_default=False) as observer,
+        fitting(tuner(client, tmp_path, "long", "a", "b", "c", "d")) as future,
+    ):
         # Nobody leaves before a third one has come.
         until(lambda: len(notes(tmp_path)) == 3)
         assert size(adaptive) == 3
@@ -75,14 +82,16 @@ def test_an_adaptive_cluster_comes_for_the_trials_and_goes_with_them(
         until(lambda: len(notes(tmp_path)) == 5)
         # The idle ones go, the busy one stays.
         until(lambda: size(adaptive) == 1)
+        assert not observer.run_on_scheduler(is_idle)
         assert not future.done()
         (tmp_path / "long").touch()
         assert statuses(future.result(timeout=60)) == {"TERMINATED"}
     until(lambda: size(adaptive) == 0)
     # None lost its worker to the scaling.
     assert not journal(tmp_path, event="TrialLost")
-    with Client(adaptive, set_as_default=False) as client:
-        assert_clean(client)
+    with Client(adaptive, set_as_default=False) as observer:
+        assert_clean(observer)
+        until(lambda: observer.run_on_scheduler(is_idle))
 
 
 def test_a_request_that_no_new_worker_can_meet_is_refused(
@@ -113,29 +122,3 @@ def test_who_waits_for_workers_is_told_what_is_missing_and_goes_on_when_they_com
             cluster.new_spec["options"]["nthreads"] = 2
             cluster.scale(2)
             assert statuses(future.result(timeout=60)) == {"TERMINATED"}
-
-
-def busy(config: dict[str, Any]) -> None:
-    # Longer than an idle cluster lives.
-    end = time.monotonic() + config["seconds"]
-    while time.monotonic() < end:
-        time.sleep(0.05)
-    tune.report({"step": 1})
-
-
-def test_a_cluster_that_shuts_down_when_idle_lives_as_long_as_its_trials(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, "--idle-timeout=2s")
-    try:
-        fleet.add_worker()
-        tuner = tune.Tuner(
-            busy,
-            param_space={"seconds": 6},
-            run_config=run_config(tmp_path),
-            client=fleet.address,
-        )
-        assert statuses(tuner.fit()) == {"TERMINATED"}
-        assert not journal(tmp_path, event="TrialLost")
-        # Nothing of ours keeps it.
-        fleet.scheduler.wait(timeout=PATIENCE)
-    finally:
-        fleet.close()

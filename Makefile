@@ -2,6 +2,7 @@
 #
 #   make demo         tune a classifier on a local Dask cluster (examples/01_digits_asha.py)
 #   make test         the tests, with the coverage that the project promises
+#   make test-oldest  the core of the tests with the oldest supported Dask
 #   make lint         style, types, layers, docstrings, spelling
 #   make format       let ruff mend what it can
 #   make docs         the documentation, into docs/_build/html
@@ -22,6 +23,9 @@ BIN := $(VENV)/bin
 PYTHON ?= $(shell for name in python3.11 python3; do \
 	$$name -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$name && break; \
 	done)
+
+# Where the oldest supported dependencies go.
+OLDEST_VENV := build/oldest-venv
 
 WHEEL_DIR := build/wheel
 WHEEL_VENV := build/wheel-venv
@@ -64,6 +68,18 @@ test: $(DEV)
 	$(BIN)/python -m coverage run -m pytest
 	$(BIN)/python -m coverage report --fail-under=90
 	$(BIN)/python -m coverage report --include='$(PURE)' --fail-under=100
+
+# Of the test extra only what these tests need, to be quick. Warnings that are fixed by now may come.
+.PHONY: test-oldest
+test-oldest: $(OLDEST_VENV)/.installed
+	$(OLDEST_VENV)/bin/python -m pytest -p no:cacheprovider -W default -m core tests/cluster
+	$(OLDEST_VENV)/bin/python -m pytest -p no:cacheprovider -W default tests/unit/cluster
+
+$(OLDEST_VENV)/.installed: .ci/oldest.txt pyproject.toml setup.cfg
+	$(call make_venv,$(OLDEST_VENV))
+	PYTHONWARNINGS=ignore $(OLDEST_VENV)/bin/python -m pip install --quiet \
+		--constraint .ci/oldest.txt --editable . hypothesis psutil pytest pytest-timeout
+	touch $@
 
 .PHONY: lint
 lint: $(DEV)

@@ -25,6 +25,7 @@ from benchmarks.limits import limits
 from benchmarks.recovery import recovery
 from benchmarks.simulator import simulator
 from benchmarks.workloads import OURS, RAY, scaled
+from dasktune.cluster import connect
 
 __all__ = ["main"]
 
@@ -195,12 +196,24 @@ def _shared_cluster() -> Iterator[LocalCluster]:
         yield cluster
 
 
+def _hide_the_workers() -> None:
+    """Have dasktune find that it cannot reach the workers, as from outside of their network."""
+
+    async def out_of_reach(client: Any) -> bool:
+        return False
+
+    connect._reaches_a_worker = out_of_reach
+
+
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks.throughput", description=__doc__)
     parser.add_argument("--runs", type=int, default=3, help="runs of each workload (3)")
     parser.add_argument("--only", nargs="+", choices=WORKLOADS, default=WORKLOADS)
     parser.add_argument("--ray-python", help="an interpreter that has ray[tune]")
     parser.add_argument("--json", type=Path, help="where to write every run")
+    parser.add_argument(
+        "--via-scheduler", action="store_true", help="call workers through the scheduler only"
+    )
     parser.add_argument("--scale", type=float, default=1.0, help="how much of each workload (1.0)")
     return parser.parse_args(arguments)
 
@@ -236,6 +249,8 @@ def main(arguments: list[str] | None = None) -> None:
     about["command"] = " ".join(["python -m benchmarks.throughput", *given])
     before = load()
     bench = Bench(scale=options.scale, ray_python=options.ray_python)
+    if options.via_scheduler:
+        _hide_the_workers()
     with _shared_cluster() as cluster:
         for run, name in product(range(options.runs), options.only):
             print(f"run {run + 1}: {name}", file=sys.stderr, flush=True)

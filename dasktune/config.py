@@ -350,8 +350,10 @@ class RunConfig:
         or be killed without harm to others. By default it is a process for trials that ask for a
         GPU or more than one CPU, else a thread.
     queue_trials : bool, optional
-        Wait for a cluster that has no room yet for a single trial (True), or fail (False). By
-        default it depends on whether the cluster can grow.
+        Wait for a cluster that has no room yet for a single trial (True), or fail (False) after
+        10 s. By default wait while there is no worker at all, and on an adaptive cluster object
+        unless its new workers are known to be too small; else fail. Every 60 s a table tells what
+        is asked and what is there.
     workers : list of str or callable, optional
         Addresses or names of the workers that trials may run on, or a function that is given a
         :class:`~dasktune.WorkerInfo` of each worker and returns whether they may, for workers that

@@ -20,6 +20,7 @@ from typing import Any
 
 from dasktune.cluster.capacity import Ledger, WorkerCapacity
 from dasktune.cluster.connect import Connection
+from dasktune.cluster.demand import Demand, Growth, signal
 from dasktune.cluster.payload import Payload
 from dasktune.cluster.run import Run, Seat
 from dasktune.cluster.service import ServiceSettings, TrialService
@@ -83,7 +84,10 @@ class DaskTrialExecutor:
         trials. Called on the client's loop at each reading of the workers.
     queue_trials : bool, optional
         Whether trials may wait for workers that are not there. None waits while there is no worker
-        at all, and fails after 10 s if there are some and none is large enough.
+        at all, or the cluster is known to be adaptive, and fails after 10 s if there are some and
+        none is large enough.
+    growth : Growth, optional
+        What is known of how the cluster grows.
     """
 
     def __init__(
@@ -97,6 +101,7 @@ class DaskTrialExecutor:
         scheduler_wait: float = 300.0,
         admit: Callable[[Mapping[str, WorkerCapacity]], Mapping[str, WorkerCapacity]] = dict,
         queue_trials: bool | None = None,
+        growth: Growth | None = None,
     ) -> None:
         self._client = connection.client
         self._connection = connection
@@ -105,6 +110,10 @@ class DaskTrialExecutor:
         self._clock = clock
         self._admit = admit
         self._queue_trials = queue_trials
+        self._growth = growth or Growth()
+        self._demand = Demand(connection.client, settings.name, self._growth)
+        #: What could start if there was room: what each asks for, and how many.
+        self._waiting: tuple[PlacementGroupFactory | None, int] = (None, 0)
         self._events: queue.SimpleQueue[AnyTrialEvent | BaseException] = queue.SimpleQueue()
         #: What the loop is to call, in order, and whether it was told so.
         self._commands: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
@@ -162,6 +171,13 @@ class DaskTrialExecutor:
         else:
             self._wait_for_room(request, now)
         return fits
+
+    def note_waiting(self, request: PlacementGroupFactory | None, count: int) -> None:
+        """Hear what could start if there was room; an adaptive cluster is shown it."""
+        (before, _), self._waiting = self._waiting, (request, count)
+        if before is None and request is not None:
+            # Later changes are shown at the next reading of the workers.
+            self._call_soon(self._show_demand)
 
     def takes_ahead(self, request: PlacementGroupFactory) -> bool:
         """Whether a trial that needs this can follow one that ends within milliseconds."""
@@ -310,7 +326,9 @@ class DaskTrialExecutor:
             hopeless = not self._ledger.ever_fits(request)
             empty = not self._ledger.workers
             table = self._ledger.table(request)
-        may_wait = self._queue_trials or (self._queue_trials is None and empty)
+        may_wait = self._queue_trials
+        if may_wait is None:
+            may_wait = self._growth.may_wait(request, empty=empty)
         if not hopeless or may_wait:
             self._hopeless_since = None
         elif self._hopeless_since is None:
@@ -319,7 +337,7 @@ class DaskTrialExecutor:
         elif now - self._hopeless_since > _HOPELESS_AFTER:
             raise PreflightError(
                 "resources must be what some worker has, got a request that none can meet:\n"
-                f"{table}\nAsk for less, start larger workers, or set "
+                f"{table}\n{self._growth.limit(request)}Ask for less, start larger workers, or set "
                 "RunConfig(queue_trials=True) to wait for them."
             )
         if now - self._complained_at > _COMPLAIN_EVERY:
@@ -368,6 +386,7 @@ class DaskTrialExecutor:
             self._service.lose(run.address, reason, charged=False)
 
     async def _close(self) -> None:
+        self._demand.close()
         await self._service.close()
         for task in (self._watching, self._settling):
             if task is not None:
@@ -390,6 +409,9 @@ class DaskTrialExecutor:
             loop = asyncio.get_running_loop()
             self._settling = loop.create_task(self._connection.settle_direct())
         self._service.trim()
+        self._show_demand()
+        if any(worker.status == "unchecked" for worker in admitted.values()):
+            self._watch.look_soon()
         for address, worker in workers.items():
             if worker.age > self._settings.heartbeat_timeout:
                 self._service.lose(
@@ -397,6 +419,23 @@ class DaskTrialExecutor:
                     f"worker {address} has sent no heartbeat for {worker.age:.0f} s: "
                     "it hangs or is cut off",
                 )
+
+    def _show_demand(self) -> None:
+        request, count = self._waiting
+        if self._closed:
+            return
+        if request is None or self._growth.is_adaptive is False:
+            self._demand.show(None)
+            return
+        with self._lock:
+            wanted = signal(
+                request,
+                count,
+                self._ledger,
+                busy=sum(map(len, self._seats.values())),
+                new_worker=self._growth.expected(self._ledger),
+            )
+        self._demand.show(wanted)
 
     def _on_removed(self, address: str, expected: bool) -> None:
         with self._lock:

@@ -12,6 +12,7 @@ from dasktune.cluster.admission import Admission, only_allowed
 from dasktune.cluster.capacity import Ledger, read_workers
 from dasktune.cluster.code import pack
 from dasktune.cluster.connect import connect
+from dasktune.cluster.demand import Growth
 from dasktune.cluster.executor import DaskTrialExecutor
 from dasktune.cluster.payload import pack_trainable
 from dasktune.cluster.preflight import Checks, preflight
@@ -119,8 +120,9 @@ def launched(client: Any, launch: Launch, clock: Clock) -> Iterator[DaskTrialExe
     pack({"param_space": launch.param_space}, code=config.code)
     payload = pack_trainable(launch.trainable, code=config.code)
     with connect(client, timeout_s=config.scheduler_wait) as connection:
+        growth = Growth(client, embedded=connection.embedded)
         checks = Checks(blob=payload.blob, storage=launch.storage, code=config.code)
-        admission = connection.client.sync(_check, connection.client, checks, launch)
+        admission = connection.client.sync(_check, connection.client, checks, launch, growth)
         executor = DaskTrialExecutor(
             connection,
             launch.service_settings(),
@@ -130,6 +132,7 @@ def launched(client: Any, launch: Launch, clock: Clock) -> Iterator[DaskTrialExe
             scheduler_wait=config.scheduler_wait,
             admit=admission,
             queue_trials=config.queue_trials,
+            growth=growth,
         )
         try:
             yield executor
@@ -139,18 +142,18 @@ def launched(client: Any, launch: Launch, clock: Clock) -> Iterator[DaskTrialExe
                 connection.client.loop.add_callback(admission.close)
 
 
-async def _check(client: Any, checks: Checks, launch: Launch) -> Admission:
+async def _check(client: Any, checks: Checks, launch: Launch, growth: Growth) -> Admission:
     config = launch.run_config
-    may_wait = bool(config.queue_trials)
     ledger = Ledger(heartbeat_timeout=config.heartbeat_timeout)
+    may_wait = bool(config.queue_trials)
     workers = only_allowed(await read_workers(client), config.workers, may_wait=may_wait)
     ledger.update(workers)
+    resources = launch.resources or PlacementGroupFactory([{}])
+    queue_trials = config.queue_trials
+    if queue_trials is None:
+        queue_trials = growth.may_wait(resources, empty=not workers)
     report = await preflight(
-        client,
-        checks,
-        ledger=ledger,
-        resources=launch.resources or PlacementGroupFactory([{}]),
-        queue_trials=may_wait,
+        client, checks, ledger=ledger, resources=resources, queue_trials=queue_trials
     )
     admission = Admission(client, checks, report.hosts, allowed=config.workers)
     await admission.examine(workers)

@@ -21,8 +21,9 @@ __all__ = ["SlotPool"]
 
 logger = logging.getLogger(__name__)
 
-#: Seconds that a slot with nothing to do is kept.
-_IDLE_TIME = 5.0
+#: Seconds that a slot with nothing to do is kept. It is an actor, and Dask does not retire a worker
+#: that has one in peace; an adaptive cluster decides within 3 s to end an idle worker.
+_IDLE_TIME = 1.0
 
 #: Seconds that such a slot keeps its lease for the next trial, which mostly comes within
 #: milliseconds. All the while others wait, and Dask does not scale the worker down.

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from distributed import Client
@@ -21,11 +22,11 @@ __all__ = ["ClusterWatch"]
 
 logger = logging.getLogger(__name__)
 
-#: Dask's own topic on which the scheduler tells of workers that come and go.
-_TOPIC = "all"
-
 #: Seconds between two readings of the workers.
 _INTERVAL = 1.0
+
+#: Seconds until the next one, when something is about to change.
+_SOON = 0.2
 
 #: Seconds that one reading may take.
 _READ_DEADLINE = 10.0
@@ -74,6 +75,8 @@ class ClusterWatch:
         self._on_disconnect = on_disconnect
         self._on_reconnect = on_reconnect
         self._look_now = asyncio.Event()
+        #: The workers whose topics we listen to.
+        self._heard: set[str] = set()
         #: The connection that our subscriptions were made on.
         self._comm: Any = None
         self._closed = False
@@ -81,7 +84,8 @@ class ClusterWatch:
     def open(self) -> None:
         """Begin to listen."""
         self._comm = self._client.scheduler_comm
-        self._client.subscribe_topic(_TOPIC, self._on_event)
+        # What was subscribed to was lost with the connection before.
+        self._heard = set()
 
     async def run(self) -> None:
         """Watch until cancelled.
@@ -101,11 +105,15 @@ class ClusterWatch:
                 continue
             self._look_now.clear()
 
+    def look_soon(self) -> None:
+        """Read the workers again before it is time."""
+        asyncio.get_running_loop().call_later(_SOON, self._look_now.set)
+
     def close(self) -> None:
         """Stop watching, and listening if there is anything to hear."""
         self._closed = True
         if self._client.status == "running":
-            self._client.unsubscribe_topic(_TOPIC)
+            self._listen_to(())
 
     @property
     def is_connected(self) -> bool:
@@ -113,14 +121,23 @@ class ClusterWatch:
         # One that broke and came back between two looks has lost our futures all the same.
         return self._client.status == "running" and self._client.scheduler_comm is self._comm
 
-    def _on_event(self, event: tuple[float, Any]) -> None:
+    def _listen_to(self, addresses: Iterable[str]) -> None:
+        """Listen to what the scheduler tells of these workers, and of no others.
+
+        Not to the topic of all workers, ``"all"``: ``client.replicate`` puts on it what cannot be
+        sent, and the scheduler then cuts off everybody who listens.
+        """
+        wanted = set(addresses)
+        for address in self._heard - wanted:
+            self._client.unsubscribe_topic(address)
+        for address in wanted - self._heard:
+            self._client.subscribe_topic(address, partial(self._on_event, address))
+        self._heard = wanted
+
+    def _on_event(self, address: str, event: tuple[float, Any]) -> None:
         told = event[1]
-        if not isinstance(told, dict):
-            return
-        if told.get("action") == "remove-worker":
-            self._on_removed(told["worker"], bool(told.get("expected", False)))
-        elif told.get("action") == "add-worker":
-            self._look_now.set()
+        if isinstance(told, dict) and told.get("action") == "remove-worker":
+            self._on_removed(address, bool(told.get("expected", False)))
 
     async def read(self) -> bool:
         """Read the workers, and say whether the scheduler answered."""
@@ -136,6 +153,7 @@ class ClusterWatch:
             logger.info("the workers could not be read: %r", error)
             return self.is_connected
         if self.is_connected:
+            self._listen_to(workers)
             self._on_workers(workers)
         return self.is_connected
 

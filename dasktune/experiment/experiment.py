@@ -139,13 +139,14 @@ class Experiment:
         return self._search_finished and not self.roster.unfinished
 
     @property
+    def may_ask(self) -> bool:
+        """Whether the search algorithm may have a trial to offer now."""
+        return not (self._search_finished or self._search_waits)
+
+    @property
     def wants_suggestion(self) -> bool:
         """Whether the search algorithm should be asked now."""
-        return (
-            not self._search_finished
-            and not self._search_waits
-            and len(self.roster.pending) < self.search.lookahead
-        )
+        return self.may_ask and len(self.roster.pending) < self.search.lookahead
 
     @property
     def hands_ahead(self) -> bool:

@@ -53,6 +53,12 @@ class TrialExecutor(Protocol):
     def has_resources(self, request: PlacementGroupFactory) -> bool:
         """Whether a trial that needs this could be started now."""
 
+    def note_waiting(self, request: PlacementGroupFactory | None, count: int) -> None:
+        """Hear how many trials like this would start now if there was room; None and 0 for none.
+
+        A cluster that can grow may make room.
+        """
+
     def takes_ahead(self, request: PlacementGroupFactory) -> bool:
         """Whether a trial that needs this may be started now although there is no room.
 

@@ -134,8 +134,10 @@ class TrialRunner:
             while experiment.wants_suggestion:
                 self._ask()
             trial = experiment.next_trial()
-            if trial is None or not self._has_place(trial.resources):
-                return
+            if trial is None:
+                return self._executor.note_waiting(None, 0)
+            if not self._has_place(trial.resources):
+                return self._executor.note_waiting(trial.resources, _waiting(experiment))
             self._handle(ResourcesGranted(trial_id=trial.trial_id, time=self._clock.now()))
 
     def _has_place(self, request: PlacementGroupFactory) -> bool:
@@ -218,3 +220,16 @@ class TrialRunner:
         except Exception:
             logger.exception("%r raised and is not called again", observer)
             self._observers.remove(observer)
+
+
+def _waiting(experiment: Experiment) -> int:
+    """Return how many trials would start now if there was room, without asking for any."""
+    roster = experiment.roster
+    pending = max(1, len(roster.pending))
+    if not experiment.may_ask:
+        return pending
+    # A search that learns from results may hold back, nobody knows when. So it is trusted with as
+    # many as run already: the room doubles until it holds back.
+    total = experiment.search.total_samples
+    left = len(roster.active) if total is None else total - len(roster)
+    return pending + max(0, min(left, len(roster.active) - pending))

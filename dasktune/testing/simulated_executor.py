@@ -141,6 +141,9 @@ class SimulatedTrialExecutor:
         """Whether a slot is free; every trial takes one, whatever it asks for."""
         return len(self._runs) < self._slots
 
+    def note_waiting(self, request: PlacementGroupFactory | None, count: int) -> None:
+        """Do nothing: there are as many slots as there are."""
+
     def takes_ahead(self, request: PlacementGroupFactory) -> bool:
         """Say no: there is no way to a worker that would have to be saved."""
         return False

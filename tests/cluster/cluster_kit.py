@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
 from distributed import Client
 
 import dasktune as tune
@@ -112,6 +115,25 @@ class Fleet:
         return process
 
 
+def make_certificate(directory: Path) -> Path:
+    """Write a self-signed certificate and its key into one file."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("openssl makes the certificate")
+    path = directory / "both.pem"
+    command = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost"]
+    subprocess.run([*command, "-keyout", path, "-out", path], check=True, capture_output=True)
+    key = path.read_text()
+    made = subprocess.run(
+        [openssl, "req", "-x509", "-key", path, "-subj", "/CN=localhost"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    path.write_text(key + made.stdout)
+    return path
+
+
 def kill(process: subprocess.Popen[bytes]) -> None:
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -196,6 +218,11 @@ def restarts(place: Path, name: str = "run") -> list[tuple[str, int]]:
             elif action["do"] == "RestoreTrial":
                 starts.append((action["trial_id"], action["checkpoint"]["iteration"]))
     return starts
+
+
+async def leave(dask_worker: Any) -> None:
+    """Let a worker go, as one does whose time is up."""
+    dask_worker.leaving = asyncio.ensure_future(dask_worker.close())
 
 
 def trial_threads() -> list[str]:

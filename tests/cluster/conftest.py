@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import cloudpickle
 import cluster_kit
 import pytest
-from cluster_kit import Fleet
+from cluster_kit import Fleet, make_certificate
 from distributed import LocalCluster, Security
 
 # What `Client.run` calls there: a worker process cannot import this directory.
@@ -35,20 +33,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 @pytest.fixture
 def security(tmp_path: Path) -> Security:
     """For an encrypted cluster: one self-signed certificate for all parties."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("openssl makes the certificate")
-    path = tmp_path / "both.pem"
-    command = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost"]
-    subprocess.run([*command, "-keyout", path, "-out", path], check=True, capture_output=True)
-    key = path.read_text()
-    made = subprocess.run(
-        [openssl, "req", "-x509", "-key", path, "-subj", "/CN=localhost"],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    path.write_text(key + made.stdout)
+    path = make_certificate(tmp_path)
     roles = ("scheduler", "worker", "client")
     files = {f"tls_{role}_{part}": str(path) for role in roles for part in ("cert", "key")}
     return Security(tls_ca_file=str(path), require_encryption=True, **files)

@@ -29,7 +29,7 @@ from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
 from dasktune.testing.simulation import simulate
 from dasktune.trial.trial import Trial
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.core]
 
 SPACE = {"x": tune.uniform(0, 1), "depth": tune.randint(1, 9)}
 

@@ -68,6 +68,7 @@ def assert_no_step_back(place: Path) -> None:
             newest[record["trial_id"]] = record["checkpoint"]["iteration"]
 
 
+@pytest.mark.core
 def test_three_killed_workers_cost_time_and_no_result(fleet: Fleet, tmp_path: Path) -> None:
     fleet.keep(2)
     # Each kill strikes while trials wait at a gate of the step that they are at.
@@ -254,6 +255,7 @@ def test_a_worker_without_dasktune_can_join_during_a_run_and_after_it(
         assert runs_foreign_tasks(client, fleet)
 
 
+@pytest.mark.core
 def test_a_broken_connection_costs_no_loss(fleet: Fleet, tmp_path: Path) -> None:
     fleet.keep(2)
     tuner = tuner_of(

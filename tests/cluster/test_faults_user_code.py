@@ -118,6 +118,7 @@ def outcome(pair: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> dic
     return {result.config["what"]: result for result in results}
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("case", ROWS)
 def test_what_user_code_raises_fails_its_trial_alone(
     outcome: dict[str, tune.Result], case: str

@@ -39,7 +39,7 @@ from dasktune.cluster import lease
 from dasktune.cluster.launch import Launch
 from dasktune.cluster.service import ServiceSettings
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.core]
 
 FREE = {"scheduler": {"CPU": 0}, "worker": {"CPU": 2}, "long running": 0}
 FULL = {"scheduler": {"CPU": 2}, "worker": {"CPU": 0}, "long running": 2}

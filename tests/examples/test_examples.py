@@ -14,9 +14,13 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 pytestmark = pytest.mark.cluster
 
 
-def run_example(name: str, *options: str) -> subprocess.CompletedProcess[str]:
+def run_example(
+    name: str, *options: str, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(EXAMPLES / name), *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=240, check=False, cwd=cwd
+    )
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     return done
@@ -52,3 +56,9 @@ def test_trees_of_a_forest_are_tasks_on_the_workers_of_its_trial(tmp_path):
     assert re.search(
         r"^\d+ of 128 trees were fitted, each by a Dask task", done.stdout, re.MULTILINE
     )
+
+
+def test_a_cluster_without_workers_grows_for_the_trials(tmp_path):
+    done = run_example("04_batch_system.py", cwd=tmp_path)
+    assert "6/6 trials done · 0 running · 0 errors" in done.stderr
+    assert "The best learning rate is 0.3" in done.stdout

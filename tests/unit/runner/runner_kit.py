@@ -57,9 +57,13 @@ class ScriptedExecutor:
         self.runs: dict[str, list[int]] = {}
         self.closed = False
         self.timeouts: list[float] = []
+        self.waiting = 0
 
     def has_resources(self, request: PlacementGroupFactory) -> bool:
         return len(self.runs) < self.places
+
+    def note_waiting(self, request: PlacementGroupFactory | None, count: int) -> None:
+        self.waiting = count
 
     def takes_ahead(self, request: PlacementGroupFactory) -> bool:
         return len(self.runs) < self.places + self.ahead

@@ -11,7 +11,7 @@ from dasktune.config import CheckpointConfig, FailureConfig, RunConfig
 from dasktune.runner import SystemClock
 from dasktune.schedulers import FIFOScheduler
 from dasktune.schedulers.decision import Continue, Pause
-from dasktune.search import Searcher
+from dasktune.search import BasicVariantGenerator, Searcher
 from dasktune.trial.events import TrialLost, TrialStarted
 from dasktune.trial.status import TrialStatus
 
@@ -106,6 +106,33 @@ def test_the_executor_is_asked_for_events_for_one_poll_interval():
 
 
 # The journal comes first
+
+
+def test_the_executor_hears_how_many_trials_wait_for_room():
+    bench = Bench(places=2, num_samples=6)
+    bench.runner.step()
+    assert bench.executor.waiting == 4
+    bench.run()
+    assert bench.executor.waiting == 0
+
+
+class OneByOne(BasicVariantGenerator):
+    """Is asked for the next trial only when there is room for it."""
+
+    lookahead = 1
+
+
+@pytest.mark.parametrize(("places", "waiting"), [(0, 1), (1, 1), (4, 4), (7, 3)])
+def test_of_trials_that_were_not_asked_for_as_many_wait_as_run_already(places, waiting):
+    bench = Bench(places=places, num_samples=10, search_alg=OneByOne())
+    bench.runner.step()
+    assert bench.executor.waiting == waiting
+
+
+def test_of_a_search_without_end_as_many_trials_wait_as_run_already():
+    bench = Bench(places=3, num_samples=-1, search_alg=OneByOne())
+    bench.runner.step()
+    assert bench.executor.waiting == 3
 
 
 def test_messages_are_acknowledged_only_when_the_journal_is_safe():

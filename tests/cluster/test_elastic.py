@@ -1,0 +1,124 @@
+"""Clusters that grow with the trials that wait, and shrink when they have ended."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster_kit import (
+    assert_clean,
+    fitting,
+    journal,
+    keys,
+    note,
+    notes,
+    run_config,
+    statuses,
+    until,
+    wait_for_file,
+)
+from distributed import Client, LocalCluster
+
+import dasktune as tune
+from dasktune.cluster import executor
+from dasktune.errors import PreflightError
+
+pytestmark = [pytest.mark.cluster, pytest.mark.core]
+
+
+def gated(config: dict[str, Any]) -> None:
+    place = Path(config["place"])
+    note(place, config["gate"])
+    wait_for_file(place / config["gate"])
+    tune.report({"step": 1})
+
+
+def tuner(client: Any, place: Path, *gates: str, cpus: float = 1, **options: Any) -> tune.Tuner:
+    return tune.Tuner(
+        tune.with_resources(gated, {"cpu": cpus}),
+        param_space={"place": str(place), "gate": tune.grid_search(list(gates))},
+        run_config=run_config(place, **options),
+        client=client,
+    )
+
+
+@pytest.fixture(scope="module")
+def adaptive() -> Iterator[LocalCluster]:
+    """Up to three single-threaded worker processes, none at first."""
+    with LocalCluster(n_workers=0, threads_per_worker=1, dashboard_address=":0") as cluster:
+        cluster.adapt(minimum=0, maximum=3, interval="200ms", wait_count=5)
+        yield cluster
+
+
+def is_idle(dask_scheduler: Any) -> bool:
+    """Say what the scheduler's `idle-timeout` goes by."""
+    # Whatever has happened since it looked last makes it look again.
+    dask_scheduler.check_idle()
+    return dask_scheduler.check_idle() is not None
+
+
+def size(cluster: LocalCluster) -> int:
+    return len(cluster.scheduler.workers)
+
+
+@pytest.mark.parametrize("by_address", [False, True], ids=["object", "address"])
+def test_an_adaptive_cluster_comes_for_the_trials_and_goes_with_them(
+    adaptive: LocalCluster, tmp_path: Path, by_address: bool
+) -> None:
+    assert size(adaptive) == 0
+    client = adaptive.scheduler_address if by_address else adaptive
+    with (
+        Client(adaptive, set_as_default=False) as observer,
+        fitting(tuner(client, tmp_path, "long", "a", "b", "c", "d")) as future,
+    ):
+        # Nobody leaves before a third one has come.
+        until(lambda: len(notes(tmp_path)) == 3)
+        assert size(adaptive) == 3
+        for gate in "abcd":
+            (tmp_path / gate).touch()
+        until(lambda: len(notes(tmp_path)) == 5)
+        # The idle ones go, the busy one stays.
+        until(lambda: size(adaptive) == 1)
+        assert not observer.run_on_scheduler(is_idle)
+        assert not future.done()
+        (tmp_path / "long").touch()
+        assert statuses(future.result(timeout=60)) == {"TERMINATED"}
+    until(lambda: size(adaptive) == 0)
+    # None lost its worker to the scaling.
+    assert not journal(tmp_path, event="TrialLost")
+    with Client(adaptive, set_as_default=False) as observer:
+        assert_clean(observer)
+        until(lambda: observer.run_on_scheduler(is_idle))
+
+
+def test_a_request_that_no_new_worker_can_meet_is_refused(
+    adaptive: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executor, "_HOPELESS_AFTER", 0.5)
+    with pytest.raises(PreflightError, match="every worker that it starts has CPU 1"):
+        tuner(adaptive, tmp_path, "a", cpus=2).fit()
+    with Client(adaptive, set_as_default=False) as client:
+        assert not client.run_on_scheduler(keys)
+
+
+def test_who_waits_for_workers_is_told_what_is_missing_and_goes_on_when_they_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(executor, "_COMPLAIN_EVERY", 0.2)
+    (tmp_path / "a").touch()
+    with (
+        caplog.at_level(logging.WARNING, logger="dasktune"),
+        LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
+        ) as cluster,
+    ):
+        waiting = tuner(cluster.scheduler_address, tmp_path, "a", cpus=2, queue_trials=True)
+        with fitting(waiting) as future:
+            until(lambda: "no worker has room" in caplog.text)
+            assert "CPU free/total" in caplog.text
+            cluster.new_spec["options"]["nthreads"] = 2
+            cluster.scale(2)
+            assert statuses(future.result(timeout=60)) == {"TERMINATED"}

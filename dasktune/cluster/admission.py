@@ -12,9 +12,9 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from dasktune.cluster.capacity import WorkerCapacity
 from dasktune.cluster.preflight import Checks, check_worker
 from dasktune.errors import PreflightError
+from dasktune.placement import WorkerCapacity
 
 __all__ = ["Admission"]
 

@@ -16,12 +16,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from dasktune.cluster.capacity import Ledger, WorkerCapacity
 from dasktune.cluster.connect import Connection
 from dasktune.cluster.run import Run
 from dasktune.cluster.service import ServiceSettings, TrialService
 from dasktune.cluster.watch import ClusterWatch
 from dasktune.errors import ClusterError, PreflightError
+from dasktune.placement import Ledger, WorkerCapacity
 from dasktune.runner.ports import Clock
 from dasktune.trainable.messages import Answer, GoOn, PauseNow, SaveAndGoOn, StopNow
 from dasktune.trainable.spec import TrialSpec
@@ -227,9 +227,8 @@ class DaskTrialExecutor:
 
     def _start(self, action: StartTrial | RestoreTrial) -> None:
         with self._lock:
-            address = self._ledger.place(action.resources, now=time.monotonic())
-            declared = self._ledger.declared(address, action.resources) if address else {}
-        if address is None:
+            placement = self._ledger.place(action.resources, now=time.monotonic())
+        if placement is None:
             # The room was taken between the question and the start.
             self._events.put(self._not_started(action))
             return
@@ -239,9 +238,7 @@ class DaskTrialExecutor:
             trial_id=action.trial_id,
             incarnation=action.incarnation,
             key=key,
-            address=address,
-            resources=action.resources,
-            declared=declared,
+            placement=placement,
             spec=spec,
             config=config,
             lost=self._client.loop.asyncio_loop.create_future(),
@@ -312,10 +309,9 @@ class DaskTrialExecutor:
 
     def _serve(self, run: Run) -> None:
         with self._lock:
-            known = run.address in self._ledger.workers
-        if not known:
-            run.removed = True
-            run.lose(f"worker {run.address} left the cluster", charged=False)
+            gone = [one for one in run.placement.addresses if one not in self._ledger.workers]
+        if gone:
+            run.lose(f"worker {gone[0]} left the cluster", charged=False)
         self._service.serve(run)
 
     async def _close(self) -> None:
@@ -361,26 +357,17 @@ class DaskTrialExecutor:
                     f"; its memory was probably exceeded: {worker.memory >> 20} of "
                     f"{worker.memory_limit >> 20} MiB at its last heartbeat"
                 )
-        self._mark_removed(address)
         self._service.lose(address, reason, charged=not expected)
 
     def _on_disconnect(self) -> None:
         with self._lock:
-            for address in self._ledger.workers:
+            for address in tuple(self._ledger.workers):
                 self._ledger.remove(address)
-        self._mark_removed(None)
         self._service.lose(None, "the connection to the Dask scheduler was lost", charged=False)
-
-    def _mark_removed(self, address: str | None) -> None:
-        """Note that nothing is left to be released there, not even if a worker comes back."""
-        for run in tuple(self._running.values()):
-            if address in (None, run.address):
-                run.removed = True
 
     def _on_free(self, run: Run) -> None:
         with self._lock:
-            if not run.removed:
-                self._ledger.release(run.address, run.resources)
+            self._ledger.release(run.placement)
         if self._running.get(run.trial_id) is run:
             del self._running[run.trial_id]
 

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from dasktune.cluster.admission import Admission
-from dasktune.cluster.capacity import Ledger, read_workers
 from dasktune.cluster.code import pack
 from dasktune.cluster.connect import connect
 from dasktune.cluster.executor import DaskTrialExecutor
 from dasktune.cluster.preflight import Checks, preflight
 from dasktune.cluster.service import ServiceSettings
+from dasktune.cluster.workers import read_workers
 from dasktune.config import RunConfig
+from dasktune.placement import Ledger
 from dasktune.runner.ports import Clock
 from dasktune.storage.location import Storage
 from dasktune.trainable.spec import TrialSpec

@@ -24,9 +24,9 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any, Final
 
-from dasktune.cluster.capacity import Ledger, WorkerCapacity
 from dasktune.cluster.code import missing_module
 from dasktune.errors import ClusterError, PreflightError, TuneError
+from dasktune.placement import Ledger, WorkerCapacity
 from dasktune.storage.location import Storage
 from dasktune.storage.probe import probe
 from dasktune.trial.resources import PlacementGroupFactory

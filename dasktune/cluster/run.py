@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dasktune.placement import Placement
 from dasktune.trainable.messages import (
     Answer,
     Committed,
@@ -32,7 +32,6 @@ from dasktune.trial.events import (
     TrialStarted,
     TrialStopped,
 )
-from dasktune.trial.resources import PlacementGroupFactory
 
 __all__ = ["Run", "TERMINAL", "event_of"]
 
@@ -48,10 +47,7 @@ class Run:
     incarnation: int
     #: Unique on the cluster.
     key: str
-    address: str
-    resources: PlacementGroupFactory
-    #: What of it the worker declares, and so Dask can keep account of.
-    declared: Mapping[str, float] = field(default_factory=dict)
+    placement: Placement
     spec: TrialSpec = field(repr=False)
     #: The pickled configuration.
     config: bytes = field(repr=False)
@@ -77,12 +73,20 @@ class Run:
     patience: float = 0.0
     #: Whether user code was interrupted or left behind: its slot is not used again.
     tainted: bool = False
-    #: Whether its worker has left the cluster, and with it what the run held there.
-    removed: bool = False
     #: Whether the experiment has been told how it ended.
     told: bool = False
     #: Whether the worker has said its last word.
     over: bool = False
+
+    @property
+    def address(self) -> str:
+        """The worker that runs the trial."""
+        return self.placement.address
+
+    @property
+    def declared(self) -> dict[str, float]:
+        """What it holds on that worker of what the worker declares, so that Dask keeps account."""
+        return self.placement.declared_on(self.address)
 
     def lose(self, reason: str, *, charged: bool = True) -> None:
         """Note that the worker is gone; only the first reason counts."""

@@ -173,7 +173,7 @@ class TrialService:
     def lose(self, address: str | None, reason: str, *, charged: bool = True) -> None:
         """Give up the runs on a worker, or all of them."""
         for run in tuple(self._runs.values()):
-            if address in (None, run.address):
+            if address is None or address in run.placement.addresses:
                 run.lose(reason, charged=charged)
         for gone in tuple(self._idle) if address is None else (address,):
             # Dask would grant their leases anew on a worker that comes back at the same address.

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from distributed import Client
 
 import dasktune as tune
-from dasktune.cluster.capacity import read_workers
+from dasktune.cluster.workers import read_workers
 
 T = TypeVar("T")
 

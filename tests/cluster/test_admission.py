@@ -13,8 +13,9 @@ import pytest
 from distributed import Client, LocalCluster, Nanny
 
 from dasktune.cluster.admission import Admission
-from dasktune.cluster.capacity import WorkerCapacity, read_workers
 from dasktune.cluster.preflight import Checks
+from dasktune.cluster.workers import read_workers
+from dasktune.placement import WorkerCapacity
 from dasktune.storage.location import Storage
 
 pytestmark = pytest.mark.cluster

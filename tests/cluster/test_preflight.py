@@ -15,10 +15,11 @@ import pytest
 from distributed import Client, LocalCluster
 
 import dasktune.cluster.preflight as preflight_module
-from dasktune.cluster.capacity import Ledger, WorkerCapacity, read_workers
 from dasktune.cluster.code import pack
 from dasktune.cluster.preflight import Checks, Report, check_worker, preflight
+from dasktune.cluster.workers import read_workers
 from dasktune.errors import ClusterError, PreflightError
+from dasktune.placement import Ledger, WorkerCapacity
 from dasktune.storage.location import Storage
 from dasktune.trial.resources import PlacementGroupFactory
 

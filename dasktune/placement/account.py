@@ -10,7 +10,7 @@ from dasktune.placement.devices import loaded, picked
 from dasktune.placement.room import PLACES, Room
 from dasktune.placement.worker import WorkerCapacity
 
-__all__ = ["Account", "Holding", "empty_room", "scarce"]
+__all__ = ["Account", "Holding", "empty_room"]
 
 
 class Holding:
@@ -63,7 +63,17 @@ class Account:
         What we hold there.
     """
 
-    __slots__ = ("gpus", "holding", "number", "pool", "room", "worker")
+    __slots__ = (
+        "_totals",
+        "fill",
+        "gpus",
+        "holding",
+        "number",
+        "pool",
+        "room",
+        "scarce",
+        "worker",
+    )
 
     def __init__(self, number: int, worker: WorkerCapacity, holding: Holding) -> None:
         self.number = number
@@ -77,26 +87,26 @@ class Account:
         self.worker = worker
         #: The name of the device behind each GPU.
         self.gpus = worker.gpus
+        #: What it has that others may lack.
+        self.scarce = tuple(kind for kind in worker.kinds if kind not in ("CPU", "memory"))
+        self._totals = [
+            (kind, worker.total(kind), worker.used.get(kind, 0)) for kind in worker.kinds
+        ]
         self.settle()
 
     def settle(self) -> None:
         """Work out anew what is left."""
-        worker, held = self.worker, self.holding
+        held = self.holding
         held.stretch(len(self.gpus))
-        free = (
-            (kind, max(0.0, worker.total(kind) - held.amounts.get(kind, 0) - used))
-            for kind, used in ((kind, worker.used.get(kind, 0)) for kind in worker.kinds)
-        )
-        self.room = Room(
-            tuple((kind, round(left, PLACES)) for kind, left in free),
-            held.loads[: len(self.gpus)],
-        )
-
-    @property
-    def fill(self) -> float:
-        """Share of its scarcest resource that is taken, from 0 to 1."""
-        totals = ((self.worker.total(kind), left) for kind, left in self.room.free)
-        return max((1 - left / total for total, left in totals if 0 < total < inf), default=0.0)
+        free = []
+        #: Share of its scarcest resource that is taken, from 0 to 1.
+        self.fill = 0.0
+        for kind, total, others in self._totals:
+            left = max(0.0, round(total - held.amounts.get(kind, 0) - others, PLACES))
+            free.append((kind, left))
+            if 0 < total < inf:
+                self.fill = max(self.fill, 1 - left / total)
+        self.room = Room(tuple(free), held.loads[: len(self.gpus)])
 
     def take(self, number: int, needs: Mapping[str, float]) -> tuple[str, ...] | None:
         """Take `needs`, which there must be room for, and return the devices; None if it asks none.
@@ -113,11 +123,6 @@ class Account:
         self.holding.add(number, needs, gpus)
         self.settle()
         return tuple(self.gpus[gpu] for gpu in gpus) if amount else None
-
-
-def scarce(worker: WorkerCapacity) -> tuple[str, ...]:
-    """Return the names of what a worker has that others may lack."""
-    return tuple(kind for kind in worker.kinds if kind not in ("CPU", "memory"))
 
 
 def empty_room(worker: WorkerCapacity) -> Room:

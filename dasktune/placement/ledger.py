@@ -12,7 +12,7 @@ from collections.abc import Hashable, Mapping
 from itertools import count
 from types import MappingProxyType
 
-from dasktune.placement.account import Account, Holding, empty_room, scarce
+from dasktune.placement.account import Account, Holding, empty_room
 from dasktune.placement.arrange import Pool, arrange
 from dasktune.placement.seats import Placement, Seat
 from dasktune.placement.table import lay_out
@@ -77,13 +77,15 @@ class Ledger:
         for address in [address for address in self._accounts if address not in workers]:
             self._forget(address)
         for address, worker in workers.items():
+            before = self._workers.get(address)
             self._workers[address] = worker
-            account = self._accounts.get(address)
-            if account is None:
+            if before is None:
                 holding = self._holdings.setdefault(address, Holding())
                 self._accounts[address] = Account(next(self._arrivals), worker, holding)
+            elif not self._is_alike(before, worker):
+                self._accounts[address].show(worker)
             else:
-                account.show(worker)
+                continue
             self._sort_in(address)
 
     def remove(self, address: str) -> None:
@@ -200,8 +202,8 @@ class Ledger:
         pools: dict[Hashable, Pool] = {}
         for number, (address, worker) in enumerate(self._workers.items()):
             if worker.may_serve:
-                room, kinds = empty_room(worker), scarce(worker)
-                pool = pools.setdefault((room, kinds), Pool(room, kinds))
+                room = empty_room(worker)
+                pool = pools.setdefault(room, Pool(room))
                 pool.members.append((number, address))
         return _plan(request, pools) is not None
 
@@ -245,8 +247,10 @@ class Ledger:
             return
         self._take_out(account)
         if address not in self._avoided and self._standing(account.worker) == "running":
-            room, kinds, fill = account.room, scarce(account.worker), account.fill
-            pool = self._pools.setdefault((room, kinds, fill), Pool(room, kinds, fill))
+            key = account.room, account.scarce, account.fill
+            pool = self._pools.get(key)
+            if pool is None:
+                pool = self._pools[key] = Pool(*key)
             insort(pool.members, (account.number, address))
             account.pool = pool
 
@@ -257,6 +261,17 @@ class Ledger:
             del pool.members[bisect_left(pool.members, (account.number, account.worker.address))]
             if not pool.members:
                 del self._pools[pool.room, pool.scarce, pool.fill]
+
+    def _is_alike(self, one: WorkerCapacity, other: WorkerCapacity) -> bool:
+        """Whether two readings of a worker mean the same to whoever looks for a place."""
+        return (
+            self._standing(one) == self._standing(other)
+            and one.nthreads == other.nthreads
+            and one.memory_limit == other.memory_limit
+            and one.devices == other.devices
+            and one.used == other.used
+            and one.resources == other.resources
+        )
 
     def _standing(self, worker: WorkerCapacity) -> str:
         """Return the worker's status, or why it takes no trial although it runs."""

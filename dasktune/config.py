@@ -346,6 +346,10 @@ class RunConfig:
     queue_trials : bool, optional
         Wait for a cluster that has no room yet for a single trial (True), or fail (False). By
         default it depends on whether the cluster can grow.
+    declare_resources : bool, default=True
+        Make Dask keep account of what trials use: workers that declare no ``CPU`` are made to
+        declare one for each thread, and those that own GPUs and declare no ``GPU`` as many as they
+        own. It outlasts the experiment. What a worker declares itself is never changed.
 
     Raises
     ------
@@ -371,6 +375,7 @@ class RunConfig:
     scheduler_wait: float = 300.0
     code: Literal["auto", "installed"] = "auto"
     queue_trials: bool | None = None
+    declare_resources: bool = True
 
     def __post_init__(self) -> None:
         self._check_place()
@@ -384,6 +389,7 @@ class RunConfig:
         check(self.code in ("auto", "installed"), "code", "'auto' or 'installed'", self.code)
         if self.queue_trials is not None:
             _check_bool("queue_trials", self.queue_trials)
+        _check_bool("declare_resources", self.declare_resources)
 
     def _check_place(self) -> None:
         check(

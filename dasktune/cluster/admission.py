@@ -1,7 +1,8 @@
 """Which workers may take trials: those that were seen to be able to, late ones included.
 
 A worker that cannot import dasktune does not survive the attempt to put an actor on it, and it may
-be somebody else's. So nothing is placed on a worker before it has passed.
+be somebody else's. So nothing is placed on a worker before it has passed, got its GPUs and declared
+what it has.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from dasktune.cluster.equip import equip
 from dasktune.cluster.preflight import Checks, check_worker
 from dasktune.errors import PreflightError
 from dasktune.placement import WorkerCapacity
@@ -41,11 +43,16 @@ class Admission:
         What a worker must be able to do. Storage and code are tried once for each host.
     hosts : iterable of str, default=()
         Hosts on which they were tried already.
+    declare : bool, default=False
+        Whether workers that declare no CPUs or GPUs are made to.
     """
 
-    def __init__(self, client: Any, checks: Checks, hosts: Iterable[str] = ()) -> None:
+    def __init__(
+        self, client: Any, checks: Checks, hosts: Iterable[str] = (), *, declare: bool = False
+    ) -> None:
         self._client = client
         self._checks = checks
+        self._declare = declare
         self._hosts = set(hosts)
         self._passed: set[str] = set()
         self._refused: set[str] = set()
@@ -66,6 +73,10 @@ class Admission:
         for known in (self._passed, self._refused):
             # An address may be used again, by a worker of another kind.
             known.intersection_update(workers)
+        # The reading may be older than the declaration; or the worker was replaced in between.
+        self._passed.difference_update(
+            address for address, worker in workers.items() if not self._is_equipped(worker)
+        )
         for worker in self._take_unknown(workers):
             task = asyncio.get_running_loop().create_task(self._examine(worker))
             self._tasks.add(task)
@@ -103,6 +114,7 @@ class Admission:
             async with self._gate:
                 new_host = worker.host not in self._hosts
                 reason = await check_worker(self._client, worker, self._checks, whole=new_host)
+                reason = reason or await self._equip(worker)
         except PreflightError as error:
             self._refused.add(worker.address)
             logger.warning("the worker %s gets no trials: %s", worker.address, error)
@@ -115,3 +127,16 @@ class Admission:
                 logger.info("the worker %s was not checked: %s", worker.address, reason)
         finally:
             self._examined.discard(worker.address)
+
+    async def _equip(self, worker: WorkerCapacity) -> str | None:
+        """Give a worker what it needs, and return why not if it did not answer."""
+        try:
+            await equip(
+                self._client, worker, declare=self._declare, timeout_s=self._checks.timeout_s
+            )
+        except Exception as error:  # whatever the worker or the connection has to say
+            return repr(error)
+        return None
+
+    def _is_equipped(self, worker: WorkerCapacity) -> bool:
+        return not self._declare or "CPU" in worker.resources

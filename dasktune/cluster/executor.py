@@ -14,8 +14,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
+from dasktune.cluster.backoff import Backoff
 from dasktune.cluster.connect import Connection
 from dasktune.cluster.run import Run
 from dasktune.cluster.service import ServiceSettings, TrialService
@@ -110,6 +112,8 @@ class DaskTrialExecutor:
         #: What has gone wrong for good, to be raised once the events before it are taken.
         self._crash: BaseException | None = None
         self._failed_starts = 0
+        #: Drivers that are in each other's way must not come back at the same moment.
+        self._backoff = Backoff(settings.name)
         #: When a place was found last to be missing for good, and when the user heard of it.
         self._hopeless_since: float | None = None
         self._complained_at: float | None = None
@@ -233,6 +237,11 @@ class DaskTrialExecutor:
             self._events.put(self._not_started(action))
             return
         spec, config = self._prepare(action)
+        spec = replace(
+            spec,
+            devices=placement.devices,
+            bundle_workers=tuple(seat.address for seat in placement.seats),
+        )
         key = f"{self._settings.name}-{action.trial_id}-{action.incarnation}"
         run = Run(
             trial_id=action.trial_id,
@@ -252,6 +261,7 @@ class DaskTrialExecutor:
             incarnation=action.incarnation,
             time=self._clock.now(),
             reason="no worker had room for it any more",
+            charged=False,
         )
 
     def _answer(self, action: TrialAction, answer: Answer) -> None:
@@ -289,6 +299,10 @@ class DaskTrialExecutor:
     def _count_starts(self, event: AnyTrialEvent) -> None:
         if not isinstance(event, StartFailed):
             self._failed_starts = 0
+            self._backoff.reset()
+            return
+        if not event.charged:
+            logger.info("trial %s has to wait: %s", event.trial_id, event.reason)
             return
         self._failed_starts += 1
         logger.warning("trial %s did not start: %s", event.trial_id, event.reason)
@@ -371,8 +385,10 @@ class DaskTrialExecutor:
         if self._running.get(run.trial_id) is run:
             del self._running[run.trial_id]
 
-    def _on_trouble(self, address: str) -> None:
+    def _on_trouble(self, run: Run) -> None:
+        address = run.blamed or run.address
+        seconds = self._backoff.next() if run.contended else _AVOID
         with self._lock:
             # One that is gone, or out of sight with the whole cluster, is new when it comes back.
             if address in self._ledger.workers:
-                self._ledger.avoid(address, time.monotonic() + _AVOID)
+                self._ledger.avoid(address, time.monotonic() + seconds)

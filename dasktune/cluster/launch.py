@@ -12,7 +12,7 @@ from dasktune.cluster.admission import Admission
 from dasktune.cluster.code import pack
 from dasktune.cluster.connect import connect
 from dasktune.cluster.executor import DaskTrialExecutor
-from dasktune.cluster.preflight import Checks, preflight
+from dasktune.cluster.preflight import Checks, check_request, preflight
 from dasktune.cluster.service import ServiceSettings
 from dasktune.cluster.workers import read_workers
 from dasktune.config import RunConfig
@@ -138,16 +138,14 @@ def launched(client: Any, launch: Launch, clock: Clock) -> Iterator[DaskTrialExe
 
 
 async def _check(client: Any, checks: Checks, launch: Launch) -> Admission:
-    ledger = Ledger(heartbeat_timeout=launch.run_config.heartbeat_timeout)
+    config = launch.run_config
     workers = await read_workers(client)
-    ledger.update(workers)
-    report = await preflight(
-        client,
-        checks,
-        ledger=ledger,
-        resources=launch.resources or PlacementGroupFactory([{}]),
-        queue_trials=bool(launch.run_config.queue_trials),
-    )
-    admission = Admission(client, checks, report.hosts)
+    report = await preflight(client, checks, workers=workers)
+    admission = Admission(client, checks, report.hosts, declare=config.declare_resources)
     await admission.examine(workers)
+    if not config.queue_trials:
+        ledger = Ledger(heartbeat_timeout=config.heartbeat_timeout)
+        # Once more: now it is known who has which GPUs.
+        ledger.update(await read_workers(client))
+        check_request(ledger, launch.resources or PlacementGroupFactory([{}]))
     return admission

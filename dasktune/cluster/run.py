@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dasktune.placement import Placement
+from dasktune.cluster.lease import Lease
+from dasktune.placement import Claim, Placement
 from dasktune.trainable.messages import (
     Answer,
     Committed,
@@ -73,6 +74,11 @@ class Run:
     patience: float = 0.0
     #: Whether user code was interrupted or left behind: its slot is not used again.
     tainted: bool = False
+    #: What holds the resources of the bundles on other workers.
+    leases: list[Lease] = field(default_factory=list)
+    #: The worker that keeps it from running, if one does, and whether that is merely in use.
+    blamed: str = ""
+    contended: bool = False
     #: Whether the experiment has been told how it ended.
     told: bool = False
     #: Whether the worker has said its last word.
@@ -84,9 +90,15 @@ class Run:
         return self.placement.address
 
     @property
-    def declared(self) -> dict[str, float]:
-        """What it holds on that worker of what the worker declares, so that Dask keeps account."""
-        return self.placement.declared_on(self.address)
+    def claim(self) -> Claim:
+        """What it holds on that worker."""
+        return self.placement.claim_on(self.address)
+
+    def use_devices_of(self, lease: Lease) -> None:
+        """Run on the GPUs that the worker gave, which the ledger may not have thought of."""
+        if self.spec.devices is not None and lease.devices:
+            # The head's share is the first of its worker's.
+            self.spec = replace(self.spec, devices=lease.devices[0])
 
     def lose(self, reason: str, *, charged: bool = True) -> None:
         """Note that the worker is gone; only the first reason counts."""

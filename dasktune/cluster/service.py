@@ -107,7 +107,7 @@ class TrialService:
     on_free : callable
         Called with a run when its resources are free again, before its last event.
     on_trouble : callable
-        Called with the address of a worker on which a trial did not get going or was lost.
+        Called with a run that did not get going or was lost.
     on_crash : callable
         Called with an exception that nobody expected: a bug, and better than a silent hang.
     """
@@ -121,7 +121,7 @@ class TrialService:
         now: Callable[[], float],
         emit: Callable[[AnyTrialEvent], None],
         on_free: Callable[[Run], None],
-        on_trouble: Callable[[str], None],
+        on_trouble: Callable[[Run], None],
         on_crash: Callable[[BaseException], None],
     ) -> None:
         self._client = client
@@ -174,6 +174,7 @@ class TrialService:
         """Give up the runs on a worker, or all of them."""
         for run in tuple(self._runs.values()):
             if address is None or address in run.placement.addresses:
+                run.blamed = run.blamed or address or ""
                 run.lose(reason, charged=charged)
         for gone in tuple(self._idle) if address is None else (address,):
             # Dask would grant their leases anew on a worker that comes back at the same address.
@@ -232,18 +233,22 @@ class TrialService:
             charged = loss.charged and run.assigned
             end = self._event(run, TrialLost, reason=loss.reason, charged=charged)
         except (LeaseFailed, SlotFailed, Refused) as failure:
+            if isinstance(failure, LeaseFailed):
+                run.blamed, run.contended = failure.address, failure.contended
             kind = TrialLost if run.have else StartFailed
-            end = self._event(run, kind, reason=str(failure))
+            end = self._event(run, kind, reason=str(failure), charged=not run.contended)
         finally:
             self._part(run, slot, end)
 
     def _slot_for(self, run: Run) -> SlotHandle:
         idle = self._idle[run.address]
         # One that holds what is needed already, else the last one.
-        idle.sort(key=lambda slot: slot.lease is not None and slot.lease.resources == run.declared)
+        idle.sort(key=lambda slot: slot.lease is not None and slot.lease.claim.is_like(run.claim))
         if idle:
             slot = idle.pop()
-            if slot.lease is not None and slot.lease.resources != run.declared:
+            # Several leases are taken in a certain order, and none of them is there before.
+            alone = len(run.placement.addresses) == 1
+            if slot.lease is not None and not (alone and slot.lease.claim.is_like(run.claim)):
                 self._give_lease_back(slot)
             return slot
         self._slots += 1
@@ -252,18 +257,28 @@ class TrialService:
 
     async def _make_ready(self, run: Run, slot: SlotHandle) -> None:
         if self._leases and slot.lease is None:
-            for idle in self._idle[run.address]:
-                # The ledger counts what they hold as free, and this trial may need it.
-                self._give_lease_back(idle)
-            await self._take_lease(run, slot)
+            for address in run.placement.addresses:
+                for idle in self._idle[address]:
+                    # The ledger counts what they hold as free, and this trial may need it.
+                    self._give_lease_back(idle)
+            await self._take_leases(run, slot)
+        if slot.lease is not None:
+            run.use_devices_of(slot.lease)
         if not slot.is_open:
             await self._open_slot(slot)
 
-    async def _take_lease(self, run: Run, slot: SlotHandle) -> None:
-        lease = slot.lease = Lease(self._client, run.address, slot.key, run.declared)
-        self._asked[lease.key] = lease
+    async def _take_leases(self, run: Run, slot: SlotHandle) -> None:
+        leases = [
+            Lease(self._client, address, slot.key, run.placement.claim_on(address))
+            # In the same order for every driver, or two could wait for each other.
+            for address in sorted(run.placement.addresses)
+        ]
+        slot.lease = next(lease for lease in leases if lease.address == run.address)
+        run.leases = [lease for lease in leases if lease is not slot.lease]
+        self._asked.update((lease.key, lease) for lease in leases)
         try:
-            await lease.take(self._plugin.name, self._settings.name)
+            for lease in leases:
+                await lease.take(self._plugin.name, self._settings.name)
         except LeaseUnsupported as error:
             if self._leases:
                 self._leases = False
@@ -274,12 +289,19 @@ class TrialService:
                     error,
                 )
             self._give_lease_back(slot)
+            self._give_leases_back(run)
         finally:
-            del self._asked[lease.key]
+            for lease in leases:
+                del self._asked[lease.key]
 
     def _give_lease_back(self, slot: SlotHandle) -> None:
         lease, slot.lease = slot.lease, None
         if lease is not None:
+            self._spawn(lease.release())
+
+    def _give_leases_back(self, run: Run) -> None:
+        leases, run.leases = run.leases, []
+        for lease in leases:
             self._spawn(lease.release())
 
     def _end_idle_lease(self, slot: SlotHandle, since: float) -> None:
@@ -415,8 +437,9 @@ class TrialService:
             loop.call_later(_IDLE_LEASE_TIME, self._end_idle_lease, slot, slot.idle_since)
         else:
             self._spawn(slot.close())
+        self._give_leases_back(run)
         if isinstance(end, TrialLost | StartFailed):
-            self._on_trouble(run.address)
+            self._on_trouble(run)
         self._on_free(run)
         if end is not None:
             self._emit(end)
@@ -426,8 +449,10 @@ class TrialService:
 
     def _on_bell(self, event: tuple[float, Any]) -> None:
         told = event[1]
-        if told in self._asked:
-            self._asked[told].grant()
+        if isinstance(told, dict):
+            if told["lease"] in self._asked:
+                self._asked[told["lease"]].grant(told["devices"])
+            return
         run = self._by_slot.get(told)
         if run is not None:
             run.wake.set()

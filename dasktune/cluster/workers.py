@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from dasktune.cluster.equip import GPUS
 from dasktune.placement import WorkerCapacity
 
 __all__ = ["read_workers"]
@@ -13,7 +14,9 @@ __all__ = ["read_workers"]
 _LEAST: Final = 1e-6
 
 
-def _scheduler_side(ours: str, least: float = _LEAST) -> Callable[..., dict[str, dict[str, Any]]]:
+def _scheduler_side(
+    ours: str, least: float = _LEAST, gpus: str = GPUS
+) -> Callable[..., dict[str, dict[str, Any]]]:
     """Return the function that reads the workers on the scheduler.
 
     It is nested so that it travels by value: the scheduler may not have dasktune. What it returns
@@ -42,6 +45,7 @@ def _scheduler_side(ours: str, least: float = _LEAST) -> Callable[..., dict[str,
                 "nthreads": worker.nthreads,
                 "resources": dict(worker.resources),
                 "used": others(worker),
+                "devices": tuple(worker.extra.get(gpus, {}).get("owned", ())),
                 "status": worker.status.name,
                 "age": max(0.0, now - worker.last_seen),
                 "memory": worker.metrics.get("memory", 0),

@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
-__all__ = ["EPSILON", "dealt", "handed_out", "is_rotated", "loaded", "picked", "visible_in"]
+__all__ = [
+    "EPSILON",
+    "dealt",
+    "handed_out",
+    "is_rotated",
+    "loaded",
+    "picked",
+    "shared_out",
+    "visible_in",
+]
 
 #: Ten tenths must fit into 1.
 EPSILON: Final = 1e-6
@@ -155,14 +164,55 @@ def picked(loads: Sequence[float], amount: float) -> tuple[int, ...] | None:
     return (max(room, key=lambda number: loads[number]),) if room else None
 
 
-def loaded(loads: Sequence[float], numbers: Collection[int], amount: float) -> tuple[float, ...]:
+def shared_out(
+    gpus: Sequence[str],
+    taken: Iterable[tuple[float, Sequence[int]]],
+    shares: Iterable[tuple[float, Sequence[str]]],
+) -> list[tuple[int, ...]] | None:
+    """Give shares of a worker's GPUs, those that were thought of wherever they are still free.
+
+    Parameters
+    ----------
+    gpus : sequence of str
+        The device behind each GPU.
+    taken : iterable of (float, sequence of int)
+        What is given already: how much, of the GPUs at which positions.
+    shares : iterable of (float, sequence of str)
+        What is asked: how much, and the names of the devices that were thought of.
+
+    Returns
+    -------
+    list of tuple of int, or None
+        The positions of the GPUs of each share; None if there is no room for all.
+
+    Examples
+    --------
+    >>> shared_out("456", [(1, [0])], [(1, "5"), (0.5, "4")])
+    [(1,), (2,)]
+    """
+    loads: tuple[float, ...] = (0.0,) * len(gpus)
+    for amount, before in taken:
+        loads = loaded(loads, before, amount)
+    given = []
+    for amount, names in shares:
+        # What nobody thought of counts as full, for the first attempt.
+        hinted = [load if name in names else 1.0 for load, name in zip(loads, gpus, strict=True)]
+        numbers = picked(hinted, amount) or picked(loads, amount)
+        if numbers is None:
+            return None
+        loads = loaded(loads, numbers, amount)
+        given.append(numbers)
+    return given
+
+
+def loaded(loads: Sequence[float], numbers: Sequence[int], amount: float) -> tuple[float, ...]:
     """Return the loads after an amount was put onto, or with a negative one taken from, GPUs.
 
     Parameters
     ----------
     loads : sequence of float
         How much of each is taken, from 0 to 1.
-    numbers : collection of int
+    numbers : sequence of int
         Positions in `loads`, as :func:`picked` gave them.
     amount : float
         In all; of several GPUs each gets an equal part.

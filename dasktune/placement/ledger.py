@@ -155,6 +155,7 @@ class Ledger:
                 resources=bundles[which],
                 declared=account.worker.declared(bundles[which]),
                 devices=devices,
+                gpus=account.gpus,
             )
             self._sort_in(address)
         if 0 not in seats:

@@ -5,7 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["Placement", "Seat"]
+__all__ = ["Claim", "Placement", "Seat"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """All that one trial holds on one worker.
+
+    Parameters
+    ----------
+    resources : mapping
+        What Dask keeps account of.
+    shares : tuple of (float, tuple of str)
+        For each seat with GPUs how much of them, and which devices the ledger would take.
+    gpus : tuple of str
+        The device behind each GPU of the worker.
+    """
+
+    resources: Mapping[str, float]
+    shares: tuple[tuple[float, tuple[str, ...]], ...] = ()
+    gpus: tuple[str, ...] = ()
+
+    def is_like(self, other: Claim) -> bool:
+        """Whether one will do for the other: as much, whichever devices these are."""
+        mine, theirs = ([amount for amount, _ in one.shares] for one in (self, other))
+        return self.resources == other.resources and mine == theirs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,12 +46,15 @@ class Seat:
         That part of it which the worker declares, so that its Dask keeps account of it.
     devices : tuple of str or None
         The GPUs, by name; None if the bundle asks for none.
+    gpus : tuple of str
+        The device behind each GPU of the worker, taken or not.
     """
 
     address: str
     resources: Mapping[str, float]
     declared: Mapping[str, float]
     devices: tuple[str, ...] | None = None
+    gpus: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,16 +97,19 @@ class Placement:
         """
         return tuple(seat for seat in self.seats if seat.address == address)
 
-    def declared_on(self, address: str) -> dict[str, float]:
-        """Return all that its seats on a worker hold, as far as Dask keeps account of it.
+    def claim_on(self, address: str) -> Claim:
+        """Return all that its seats on a worker hold.
 
         Parameters
         ----------
         address : str
             The worker's address.
         """
+        seats = self.seats_on(address)
         total: dict[str, float] = {}
-        for seat in self.seats_on(address):
+        for seat in seats:
             for kind, amount in seat.declared.items():
                 total[kind] = total.get(kind, 0) + amount
-        return total
+        shares = [(seat.resources["GPU"], seat.devices) for seat in seats if seat.devices]
+        gpus = next((seat.gpus for seat in seats if seat.devices), ())
+        return Claim(resources=total, shares=tuple(shares), gpus=gpus)

@@ -38,3 +38,7 @@ class TrialSpec:
     checkpoint_at_end: bool | None = None
     #: What every result must hold: the metrics that somebody decides by.
     required_metrics: tuple[str, ...] = ()
+    #: The GPUs of the trial's own bundle, by the names that CUDA knows; None if it asks for none.
+    devices: tuple[str, ...] | None = None
+    #: Address of the worker of each bundle, in the order of `resources`.
+    bundle_workers: tuple[str, ...] = ()

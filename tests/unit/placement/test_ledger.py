@@ -158,8 +158,8 @@ def test_dask_keeps_account_of_what_a_worker_declares() -> None:
     )
     assert placement is not None
     assert placement.seats[0].declared == {"GPU": 0.5}
-    assert placement.declared_on("a") == {"GPU": 1.5}
-    assert placement.declared_on("b") == {}
+    assert placement.claim_on("a").resources == {"GPU": 1.5}
+    assert placement.claim_on("b").resources == {}
 
 
 def test_only_running_and_fresh_workers_take_trials() -> None:

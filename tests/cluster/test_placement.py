@@ -85,25 +85,22 @@ def gated(config: dict[str, Any]) -> None:
 
 def counted(config: dict[str, Any]) -> None:
     place, context = Path(config["place"]), tune.get_context()
-    things = [
-        f"{context.get_bundle_workers()[0]}/{gpu}" for gpu in context.get_gpu_ids()
-    ] or context.get_bundle_workers()
-    for thing in things:
-        note(place, f"+ {thing}")
+    for worker in context.get_bundle_workers():
+        note(place, f"+ {worker}")
     for step in range(3):
         tune.report({"step": step})
-    for thing in things:
-        note(place, f"- {thing}")
+    for worker in context.get_bundle_workers():
+        note(place, f"- {worker}")
 
 
 def most_at_a_time(place: Path) -> dict[str, int]:
-    """Return how many trials used each thing at a time."""
+    """Return how many trials used each worker at a time."""
     now: Counter[str] = Counter()
     most: Counter[str] = Counter()
     for line in notes(place):
-        sign, thing = line.split()
-        now[thing] += 1 if sign == "+" else -1
-        most[thing] = max(most[thing], now[thing])
+        sign, worker = line.split()
+        now[worker] += 1 if sign == "+" else -1
+        most[worker] = max(most[worker], now[worker])
     assert not any(now.values())
     return dict(most)
 
@@ -165,14 +162,18 @@ def test_two_drivers_that_want_all_workers_take_turns(client: Client, tmp_path: 
 
 
 def test_no_gpu_is_used_by_two_drivers_at_a_time(client: Client, tmp_path: Path) -> None:
-    one = tuner_of(counted, tmp_path, client, {"cpu": 0.5, "gpu": 1}, name="one", num_samples=12)
-    two = tuner_of(counted, tmp_path, client, {"cpu": 0.5, "gpu": 1}, name="two", num_samples=12)
-    with fitting(one) as first, fitting(two) as second:
-        for future in (first, second):
-            assert statuses(future.result(timeout=120)) == {"TERMINATED"}
-    most = most_at_a_time(tmp_path)
-    assert set(most.values()) == {1}
-    assert {thing.split("/")[-1] for thing in most} == {"0", "1"}
+    request = {"cpu": 0.5, "gpu": 1}
+    with fitting(tuner_of(gated, tmp_path, client, request, name="one")) as first:
+        until(lambda: notes(tmp_path))
+        # The ledger of the second driver cannot know which GPU the first one uses.
+        two = tuner_of(gated, tmp_path, client, request, name="two", num_samples=3)
+        with fitting(two) as second:
+            until(lambda: len(notes(tmp_path)) == 4)
+            (tmp_path / "go").touch()
+            for future in (first, second):
+                assert statuses(future.result(timeout=60)) == {"TERMINATED"}
+    workers = client.run(os.getpid)
+    assert set(notes(tmp_path)) == {f"['{one}'] ['{gpu}']" for one in workers for gpu in "01"}
 
 
 def test_the_loss_of_a_helper_s_worker_is_the_loss_of_the_trial(

@@ -46,6 +46,8 @@ class Timeline:
     cpu: float = 0.0
     results: list[float] = field(default_factory=list)
     ends: list[float] = field(default_factory=list)
+    #: How long reports waited for their decisions, in seconds, as the trials say.
+    waits: list[float] = field(default_factory=list)
 
     def figures(self) -> Figures:
         """Return rates over the whole of ``fit()``, its start and its end included."""

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from benchmarks import trainables
 from benchmarks._measure import Figures, Size
 from benchmarks.experiments import local_cluster, run, warm_up
 from benchmarks.workloads import OURS
+from dasktune.schedulers import FIFOScheduler
+from dasktune.schedulers.decision import Continue, Decision
+from dasktune.trial.trial import Trial
 
-__all__ = ["sleep_on", "slots", "threads"]
+__all__ = ["many", "sleep_on", "slots", "threads"]
 
 
 def sleep_on(workers: int, size: Size) -> Figures:
@@ -17,6 +23,27 @@ def sleep_on(workers: int, size: Size) -> Figures:
         figures = run(cluster, trainables.second, size).figures()
     ideal = -(-size.trials // size.slots)
     return {**figures, "over_ideal": figures["wall_s"] / ideal}
+
+
+class Judge(FIFOScheduler):
+    """Lets every trial go on, but only after it has seen each result."""
+
+    def on_trial_result(self, trial: Trial, result: Mapping[str, Any]) -> Decision:
+        return Continue()
+
+
+def many(size: Size) -> Figures:
+    """Run all trials at once, and have each of their results judged while they wait."""
+    with local_cluster(2, size.slots // 2) as cluster:
+        warm_up(cluster)
+        timeline = run(cluster, trainables.patient, size, scheduler=Judge())
+    waits = sorted(timeline.waits)
+    return {
+        **timeline.figures(),
+        "wait_median_s": waits[len(waits) // 2],
+        "wait_p99_s": waits[len(waits) * 99 // 100],
+        "driver_core_share": timeline.cpu / (timeline.ended - timeline.begun),
+    }
 
 
 def threads(size: Size) -> Figures:
@@ -37,6 +64,12 @@ def main() -> None:
             f"{size.trials} trials of 1 s on {size.slots} slots ({name}): "
             f"{figures['wall_s']:.2f} s, {figures['over_ideal']:.3f} of the ideal"
         )
+    figures = many(OURS["many"])
+    print(
+        f"{OURS['many'].trials} trials at once, each result judged while they wait: "
+        f"median {figures['wait_median_s']:.3f} s, p99 {figures['wait_p99_s']:.3f} s, "
+        f"{figures['driver_core_share']:.0%} of a core"
+    )
 
 
 if __name__ == "__main__":

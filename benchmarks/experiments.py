@@ -15,6 +15,7 @@ from distributed import LocalCluster
 import dasktune as tune
 from benchmarks import trainables
 from benchmarks._measure import Figures, Size, Timeline, now
+from dasktune.schedulers.trial_scheduler import TrialScheduler
 from dasktune.storage.journal import read_journal
 from dasktune.storage.location import Storage
 
@@ -36,6 +37,7 @@ def run(
     size: Size,
     *,
     space: dict[str, Any] | None = None,
+    scheduler: TrialScheduler | None = None,
     **run_config: Any,
 ) -> Timeline:
     """Run an experiment, and read from its journal when things happened.
@@ -46,7 +48,9 @@ def run(
         tuner = tune.Tuner(
             trainable,
             param_space={"x": tune.uniform(0, 1), "steps": size.steps, **(space or {})},
-            tune_config=tune.TuneConfig(metric=None, num_samples=size.trials, seed=0),
+            tune_config=tune.TuneConfig(
+                metric=None, num_samples=size.trials, scheduler=scheduler, seed=0
+            ),
             run_config=tune.RunConfig(
                 name="bench", storage_path=directory, verbose=0, **run_config
             ),
@@ -63,6 +67,8 @@ def run(
         for record in read_journal(Storage(str(Path(directory, "bench")))):
             if record["event"] == "ResultReported":
                 timeline.results.append(record["time"])
+                if "waited_s" in record["metrics"]:
+                    timeline.waits.append(record["metrics"]["waited_s"])
             elif record["event"] == "TrialEnded":
                 timeline.ends.append(record["time"])
     return timeline

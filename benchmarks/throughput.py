@@ -19,7 +19,7 @@ from typing import Any
 from distributed import LocalCluster
 
 from benchmarks._measure import Figures, Row, Series, Size, format_table, load, machine
-from benchmarks.concurrency import slots, threads
+from benchmarks.concurrency import many, slots, threads
 from benchmarks.experiments import EXPERIMENTS, local_cluster, warm_up
 from benchmarks.limits import limits
 from benchmarks.recovery import recovery
@@ -91,6 +91,9 @@ ROWS = (
         higher_is_better=False,
     ),
     Row("8 x 1 s on one worker of 8 threads", "s", "threads", "wall_s"),
+    Row("1,000 trials at once: a judged result waits, median", "s", "many", "wait_median_s"),
+    Row("1,000 trials at once: a judged result waits, p99", "s", "many", "wait_p99_s"),
+    Row("1,000 trials at once: driver's share of a core", "", "many", "driver_core_share"),
     Row(
         "SIGKILL of the worker to the next result",
         "s",
@@ -125,7 +128,7 @@ ROWS = (
     Row("driver's memory, finished trial of 10 results", "B", "simulator", "bytes_per_trial"),
 )
 
-_ALONE = {"slots": slots, "threads": threads, "recovery": recovery}
+_ALONE = {"slots": slots, "threads": threads, "many": many, "recovery": recovery}
 
 WORKLOADS = (*EXPERIMENTS, *_ALONE, "limits", "simulator")
 

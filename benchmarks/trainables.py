@@ -11,7 +11,7 @@ from typing import Any
 import dasktune as tune
 from benchmarks.workloads import CHECKPOINT_BYTES, STEP_SECONDS
 
-__all__ = ["Steps", "checkpoints", "dies_once", "noop", "second", "steps"]
+__all__ = ["Steps", "checkpoints", "dies_once", "noop", "patient", "second", "steps"]
 
 
 def noop(config: dict[str, Any]) -> float:
@@ -43,6 +43,16 @@ def checkpoints(config: dict[str, Any]) -> None:
 def second(config: dict[str, Any]) -> float:
     time.sleep(1.0)
     return float(config["x"])
+
+
+def patient(config: dict[str, Any]) -> None:
+    """Report once a second, with how long the report before had to wait for its decision."""
+    waited = 0.0
+    for _ in range(config["steps"]):
+        time.sleep(1.0)
+        begun = time.monotonic()
+        tune.report({"waited_s": waited})
+        waited = time.monotonic() - begun
 
 
 def dies_once(config: dict[str, Any]) -> None:

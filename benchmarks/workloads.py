@@ -26,6 +26,7 @@ OURS = {
     "first": Size(trials=1),
     "slots": Size(trials=64, slots=16),
     "threads": Size(trials=8, slots=8),
+    "many": Size(trials=1_000, steps=20, slots=1_000),
     "recovery": Size(trials=1, steps=30),
 }
 

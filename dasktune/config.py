@@ -94,7 +94,8 @@ class TuneConfig:
     time_budget_s : float or timedelta, optional
         Seconds after which the experiment ends.
     reuse_actors : bool, default=True
-        Run the next trial in the process of the last one where the trainable allows it.
+        Run the next trial in the place of the last one, on the same object if it is of a class
+        whose ``reset_config`` returns True. False gives every trial a new place and object.
     seed : int or SeedSequence, optional
         The source of all randomness. The same seed gives the same configurations and decisions.
 

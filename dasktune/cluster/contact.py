@@ -53,10 +53,11 @@ class Contact:
             self._heard, self._number = self._timer(), number
             self._changed.notify_all()
 
-    def renew(self) -> None:
-        """Begin anew with number 0: the slot has been given a trial."""
+    def renew(self, number: int) -> None:
+        """Begin anew with a call before which there was no reason for any."""
         with self._changed:
-            self._heard, self._number, self._doubtful = self._timer(), 0, -1
+            self._heard, self._number, self._doubtful = self._timer(), number, -1
+            self._changed.notify_all()
 
     def wait(self) -> bool:
         """Wait for a call that proves something, `limit` seconds at most, and say if it came.

@@ -1,4 +1,4 @@
-"""What crosses the wire in a call to a slot: bytes that we pickle ourselves.
+"""What crosses the wire in a call to a worker: bytes that we pickle ourselves.
 
 Dask's ``ActorFuture`` hangs for ever on an argument, a result or an exception that cannot be
 pickled or unpickled, so none but bytes are handed to it, and nothing but bytes comes back.
@@ -18,35 +18,19 @@ import cloudpickle
 from dasktune.trainable.messages import Answer
 from dasktune.trainable.spec import TrialSpec
 
-__all__ = ["Assignment", "Refused", "Reply", "Request", "enveloped", "open_reply", "seal"]
+__all__ = [
+    "Assignment",
+    "News",
+    "Note",
+    "Refused",
+    "Reply",
+    "Request",
+    "enveloped",
+    "open_reply",
+    "seal",
+]
 
 _Self = TypeVar("_Self")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What every call carries.
-
-    Parameters
-    ----------
-    incarnation : str
-        Which incarnation of which trial it is about; the slot refuses what it does not run.
-    number : int, default=0
-        Counts the calls about this incarnation, from 1. A call that is repeated, because no answer
-        came, repeats its number.
-    ack : int, default=0
-        Every message up to this number stands in the journal.
-    have : int, default=0
-        Every message up to this number has arrived.
-    answers : tuple of Answer, default=()
-        What was decided. An answer that comes late or twice is ignored.
-    """
-
-    incarnation: str
-    number: int = 0
-    ack: int = 0
-    have: int = 0
-    answers: tuple[Answer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +41,8 @@ class Assignment:
     ----------
     incarnation : str
         What the driver calls it.
+    slot : str
+        Key of the slot. A slot that is busy takes it as soon as it can.
     spec : TrialSpec
         The trial.
     config : bytes
@@ -64,31 +50,114 @@ class Assignment:
     """
 
     incarnation: str
+    slot: str
     spec: TrialSpec
     config: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
-    """What every call brings back.
+class Note:
+    """What the driver has to say about one incarnation.
 
     Parameters
     ----------
-    messages : tuple of (int, bytes)
-        Number and pickled message of everything that the driver does not have, in order. Each is
-        pickled on its own, so that one that cannot be read costs only itself.
+    incarnation : str
+        Which one; the worker ignores those that it does not know any more.
+    ack : int
+        Every message up to this number stands in the journal.
+    have : int
+        Every message up to this number has arrived.
+    answers : tuple of Answer, default=()
+        What was decided. An answer that comes late or twice is ignored.
+    interrupt : bool, default=False
+        Interrupt user code that did not obey the order to leave.
     """
 
+    incarnation: str
+    ack: int
+    have: int
+    answers: tuple[Answer, ...] = ()
+    interrupt: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What every call to a worker carries: all that the driver has to say to it.
+
+    Parameters
+    ----------
+    number : int
+        Rises from call to call. One that is repeated, because no answer came, repeats its number.
+    window : float, default=0.0
+        Seconds for which the worker collects results before it rings.
+    assignments : tuple of Assignment, default=()
+        Trials to run. One that is known already is ignored.
+    notes : tuple of Note, default=()
+        What there is to say about the trials that run there.
+    done : tuple of str, default=()
+        Incarnations whose last message has arrived.
+    """
+
+    number: int
+    window: float = 0.0
+    assignments: tuple[Assignment, ...] = ()
+    notes: tuple[Note, ...] = ()
+    done: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class News:
+    """What the driver does not have of one incarnation.
+
+    Parameters
+    ----------
+    incarnation : str
+        Which one.
+    messages : tuple of (int, bytes)
+        Number and pickle of each message, in order. Each is pickled on its own, so that one that
+        cannot be read costs only itself.
+    seconds : float, default=0.0
+        How long it has been running.
+    occupied : bool, default=False
+        Whether a cleanup that does not end holds its slot, beyond the trial's own end.
+    """
+
+    incarnation: str
     messages: tuple[tuple[int, bytes], ...]
+    seconds: float = 0.0
+    occupied: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """What every call brings back: all that the driver does not have.
+
+    Parameters
+    ----------
+    news : tuple of News
+        One for each incarnation that has some, in the order in which they were assigned.
+    more : bool, default=False
+        Whether there was too much news for one call.
+    refused : tuple of (str, str), default=()
+        Incarnations that cannot be run, and why.
+    """
+
+    news: tuple[News, ...]
+    more: bool = False
+    refused: tuple[tuple[str, str], ...] = ()
 
 
 class Refused(Exception):
-    """The slot could not do what it was asked; carries the worker's words."""
+    """The worker could not do what it was asked; carries the worker's words."""
 
 
 def seal(value: Any) -> bytes:
-    """Pickle a request, an assignment or a reply."""
-    return cloudpickle.dumps(value)  # type: ignore[no-any-return]
+    """Pickle a request or a reply: our own values, which pickle by reference."""
+    try:
+        return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+    except Exception:
+        # A milestone or storage option of the user's own making.
+        return cloudpickle.dumps(value)  # type: ignore[no-any-return]
 
 
 def open_reply(blob: bytes) -> Reply:
@@ -97,7 +166,7 @@ def open_reply(blob: bytes) -> Reply:
     Raises
     ------
     Refused
-        If the slot says that it could not.
+        If the worker says that it could not.
     """
     verdict, value = pickle.loads(blob)
     if verdict == "refused":

@@ -12,14 +12,14 @@ import logging
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 from dasktune.cluster.backoff import Backoff
 from dasktune.cluster.connect import Connection
-from dasktune.cluster.run import Run
+from dasktune.cluster.run import Run, Seat
 from dasktune.cluster.service import ServiceSettings, TrialService
 from dasktune.cluster.watch import ClusterWatch
 from dasktune.errors import ClusterError, PreflightError
@@ -105,9 +105,14 @@ class DaskTrialExecutor:
         self._admit = admit
         self._queue_trials = queue_trials
         self._events: queue.SimpleQueue[AnyTrialEvent | BaseException] = queue.SimpleQueue()
+        #: What the loop is to call, in order, and whether it was told so.
+        self._commands: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+        self._woken = False
         self._lock = threading.Lock()
         self._ledger = Ledger(heartbeat_timeout=settings.heartbeat_timeout)
         self._running: dict[str, Run] = {}
+        #: The seats that are taken, by what was asked for; a dict for a set that keeps the order.
+        self._seats: dict[PlacementGroupFactory, dict[Seat, None]] = {}
         self._closed = False
         #: What has gone wrong for good, to be raised once the events before it are taken.
         self._crash: BaseException | None = None
@@ -158,6 +163,11 @@ class DaskTrialExecutor:
         else:
             self._wait_for_room(request, now)
         return fits
+
+    def takes_ahead(self, request: PlacementGroupFactory) -> bool:
+        """Whether a trial that needs this can follow one that ends within milliseconds."""
+        with self._lock:
+            return self._seat_ahead(request) is not None
 
     def start_trial(self, action: StartTrial) -> None:
         """Run a trial from its beginning."""
@@ -213,9 +223,9 @@ class DaskTrialExecutor:
         run = self._running.get(trial_id)
         if run is not None and run.incarnation == incarnation:
             run.ack = max(run.ack, seq)
-            if run.ack - run.acked >= _ACK_AFTER:
+            if run.ack - run.told_ack >= _ACK_AFTER:
                 # Before the worker's buffer is full and user code has to wait.
-                self._call_soon(run.wake.set)
+                self._call_soon(self._service.wake, run)
 
     def close(self) -> None:
         """Stop what still runs, as far as it obeys, and take everything off the cluster.
@@ -230,30 +240,44 @@ class DaskTrialExecutor:
     # On the runner's thread
 
     def _start(self, action: StartTrial | RestoreTrial) -> None:
-        with self._lock:
-            placement = self._ledger.place(action.resources, now=time.monotonic())
-        if placement is None:
-            # The room was taken between the question and the start.
-            self._events.put(self._not_started(action))
-            return
         spec, config = self._prepare(action)
-        spec = replace(
-            spec,
-            devices=placement.devices,
-            bundle_workers=tuple(seat.address for seat in placement.seats),
-        )
-        key = f"{self._settings.name}-{action.trial_id}-{action.incarnation}"
         run = Run(
             trial_id=action.trial_id,
             incarnation=action.incarnation,
-            key=key,
-            placement=placement,
+            key=f"{self._settings.name}-{action.trial_id}-{action.incarnation}",
             spec=spec,
             config=config,
-            lost=self._client.loop.asyncio_loop.create_future(),
         )
+        with self._lock:
+            seat = self._find_seat(action.resources)
+            if seat is not None:
+                run.seat = seat
+                seat.runs.append(run)
+        if seat is None:
+            # The room was taken between the question and the start.
+            self._events.put(self._not_started(action))
+            return
         self._running[action.trial_id] = run
         self._call_soon(self._serve, run)
+
+    def _find_seat(self, request: PlacementGroupFactory) -> Seat | None:
+        """Return a seat on a worker that has room, or one whose trials end within milliseconds."""
+        placement = self._ledger.place(request, now=time.monotonic())
+        if placement is None:
+            return self._seat_ahead(request)
+        seat = Seat(placement=placement, resources=request)
+        self._seats.setdefault(request, {})[seat] = None
+        return seat
+
+    def _seat_ahead(self, request: PlacementGroupFactory) -> Seat | None:
+        """Return the seat with the fewest trials, if one more would not be too many."""
+        depth = self._service.pace.depth
+        if depth < 2 or not self._settings.reuse_actors:
+            return None
+        # Behind user code that does not leave they would only wait.
+        seats = (seat for seat in self._seats.get(request, ()) if not seat.runs[0].tainted)
+        seat = min(seats, key=lambda seat: len(seat.runs), default=None)
+        return seat if seat is not None and len(seat.runs) < depth else None
 
     def _not_started(self, action: StartTrial | RestoreTrial) -> StartFailed:
         return StartFailed(
@@ -270,7 +294,12 @@ class DaskTrialExecutor:
             self._call_soon(self._service.answer, run, answer)
 
     def _call_soon(self, function: Callable[..., None], *arguments: Any) -> None:
-        self._client.loop.add_callback(function, *arguments)
+        """Call something on the client's loop, after what was to be called there before."""
+        self._commands.append((function, arguments))
+        if not self._woken:
+            # To wake the loop costs ten times as much as most commands, so it is done for many.
+            self._woken = True
+            self._client.loop.add_callback(self._obey)
 
     def _wait_for_room(self, request: PlacementGroupFactory, now: float) -> None:
         """Say what is missing while nothing can run, and give up where nothing ever will."""
@@ -314,6 +343,17 @@ class DaskTrialExecutor:
 
     # On the client's loop
 
+    def _obey(self) -> None:
+        # First: a command that comes after the last look must wake the loop again.
+        self._woken = False
+        while self._commands:
+            function, arguments = self._commands.popleft()
+            try:
+                function(*arguments)
+            except Exception as error:
+                # A bug, and better than a silent hang.
+                self._events.put(error)
+
     async def _open(self) -> None:
         await self._service.open()
         self._watch.open()
@@ -322,11 +362,12 @@ class DaskTrialExecutor:
         self._watching.add_done_callback(self._on_watch_end)
 
     def _serve(self, run: Run) -> None:
-        with self._lock:
-            gone = [one for one in run.placement.addresses if one not in self._ledger.workers]
-        if gone:
-            run.lose(f"worker {gone[0]} left the cluster", charged=False)
         self._service.serve(run)
+        with self._lock:
+            workers = run.seat.placement.addresses
+            gone = [address for address in workers if address not in self._ledger.workers]
+        for address in gone:
+            self._service.lose(address, f"worker {address} left the cluster", charged=False)
 
     async def _close(self) -> None:
         await self._service.close()
@@ -379,15 +420,22 @@ class DaskTrialExecutor:
                 self._ledger.remove(address)
         self._service.lose(None, "the connection to the Dask scheduler was lost", charged=False)
 
-    def _on_free(self, run: Run) -> None:
+    def _on_free(self, run: Run) -> bool:
+        """Take a run off its seat, and say whether the seat was given up because of it."""
+        seat = run.seat
         with self._lock:
-            self._ledger.release(run.placement)
+            seat.runs.remove(run)
+            is_free = not seat.runs
+            if is_free:
+                del self._seats[seat.resources][seat]
+                self._ledger.release(seat.placement)
         if self._running.get(run.trial_id) is run:
             del self._running[run.trial_id]
+        return is_free
 
     def _on_trouble(self, run: Run) -> None:
-        address = run.blamed or run.address
-        seconds = self._backoff.next() if run.contended else _AVOID
+        address = run.seat.blamed or run.address
+        seconds = self._backoff.next() if run.seat.contended else _AVOID
         with self._lock:
             # One that is gone, or out of sight with the whole cluster, is new when it comes back.
             if address in self._ledger.workers:

@@ -242,8 +242,10 @@ def _is_wanted(worker: Any, key: str) -> bool:
 
 async def _thread_end(plugin: Any, slot: str) -> None:
     """Wait for user code, which may not have left yet and still uses what is held for it."""
+    # Those of now: the slot may get its next trial, with a lease of its own, while we wait.
+    tenants = plugin.slots[slot].vacate() if slot in plugin.slots else []
     wait = _FIRST_WAIT
-    while any(one.key == slot and one.is_busy for one in plugin.slots):
+    while not all(tenant.finished for tenant in tenants):
         await asyncio.sleep(wait)
         wait = min(2 * wait, _LONGEST_WAIT)
 

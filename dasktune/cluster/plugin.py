@@ -33,8 +33,10 @@ class ExperimentPlugin(WorkerPlugin):  # type: ignore[misc]
         self.name = name
         self.payload = payload
         self.grace = grace
-        #: The slots of this worker that may be running a trial.
-        self.slots: set[Any] = set()
+        #: The slots of this worker that may be running a trial, by their keys.
+        self.slots: dict[str, Any] = {}
+        #: The worker's end of the line to the driver, by the topic on which it rings.
+        self.stations: dict[str, Any] = {}
         #: What wakes a lease on this worker, by the key of its task.
         self.leases: dict[str, asyncio.Event] = {}
 
@@ -47,13 +49,15 @@ class ExperimentPlugin(WorkerPlugin):  # type: ignore[misc]
         """Ask every running trial to leave, and wait a little for them to save and tell."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.grace
-        for slot in tuple(self.slots):
+        for slot in tuple(self.slots.values()):
             slot.retire()
         for released in self.leases.values():
             # It holds on until its trial has left.
             released.set()
-        if worker.status.name == "running":
-            # The worker stays, only the experiment has ended.
-            return
-        while any(slot.is_needed for slot in self.slots) and loop.time() < deadline:
+        # A worker that stays, when only the experiment has ended, lets go of what was kept; but its
+        # process may end together with the driver.
+        stays = worker.status.name == "running"
+        while loop.time() < deadline and any(
+            slot.is_cleaning if stays else slot.is_needed for slot in self.slots.values()
+        ):
             await asyncio.sleep(0.02)

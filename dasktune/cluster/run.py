@@ -1,13 +1,13 @@
-"""The driver's view of one incarnation of a trial on a worker."""
+"""The driver's view of an incarnation of a trial, and of the place on a worker where it runs."""
 
 from __future__ import annotations
 
-import asyncio
+from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dasktune.cluster.lease import Lease
-from dasktune.placement import Claim, Placement
+from dasktune.cluster.slot_handle import SlotHandle
+from dasktune.placement import Placement
 from dasktune.trainable.messages import (
     Answer,
     Committed,
@@ -17,6 +17,7 @@ from dasktune.trainable.messages import (
     Paused,
     PauseNow,
     Reported,
+    Returned,
     Started,
     StopNow,
     Stopped,
@@ -30,14 +31,54 @@ from dasktune.trial.events import (
     TrialFailed,
     TrialLost,
     TrialPaused,
+    TrialReturned,
     TrialStarted,
     TrialStopped,
 )
+from dasktune.trial.resources import PlacementGroupFactory
 
-__all__ = ["Run", "TERMINAL", "event_of"]
+__all__ = ["Run", "Seat", "TERMINAL", "event_of"]
 
 #: Messages after which no other comes.
-TERMINAL = (Ended, Paused, Stopped, Failed)
+TERMINAL = (Ended, Paused, Stopped, Failed, Returned)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Seat:
+    """A place on a worker: what is reserved there, and who uses it, one after the other.
+
+    The first run of a seat is on the worker's slot; those behind it were handed ahead and follow by
+    themselves. The seat is given up when the last one has ended.
+    """
+
+    placement: Placement
+    #: What was asked for.
+    resources: PlacementGroupFactory
+    #: Who has been given it and has not ended, in order; under the executor's lock.
+    runs: deque[Run] = field(default_factory=deque, repr=False)
+    #: The slot on the worker, while there is one; for the client's loop, like all that follows.
+    slot: SlotHandle | None = None
+    #: Whether the slot is open and holds the resources.
+    ready: bool = False
+    #: The worker that is to blame if it comes to nothing; "" for its own.
+    blamed: str = ""
+    #: Whether that worker is merely in use.
+    contended: bool = False
+
+    @property
+    def address(self) -> str:
+        """The worker that runs user code."""
+        return self.placement.address
+
+    def equip(self, spec: TrialSpec) -> TrialSpec:
+        """Tell a trial which workers and GPUs it has."""
+        devices = self.placement.devices
+        lease = None if self.slot is None else self.slot.lease
+        if devices is not None and lease is not None and lease.devices:
+            # The worker's word counts. The head's share is the first one there.
+            devices = lease.devices[0]
+        workers = tuple(bundle.address for bundle in self.placement.bundles)
+        return replace(spec, devices=devices, bundle_workers=workers)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -48,63 +89,41 @@ class Run:
     incarnation: int
     #: Unique on the cluster.
     key: str
-    placement: Placement
+    #: Given by the executor, with the run in its place there.
+    seat: Seat = field(init=False)
     spec: TrialSpec = field(repr=False)
     #: The pickled configuration.
     config: bytes = field(repr=False)
-    #: Why the worker is lost; set once.
-    lost: asyncio.Future[tuple[str, bool]]
-    #: Whether user code may have begun: the worker was asked to run it.
+    #: Whether the worker was asked to run it, so that user code may have begun.
     assigned: bool = False
+    #: How long it has been running, as the worker said last.
+    seconds: float = 0.0
     #: Every message up to here stands in the journal.
     ack: int = 0
-    #: What the worker was last told of `ack`.
-    acked: int = 0
-    #: How many calls were made about it.
-    calls: int = 0
     #: Every message up to here has arrived.
     have: int = 0
+    #: What the worker was last told of `ack` and `have`.
+    told_ack: int = 0
+    told_have: int = 0
     #: What was decided and has not reached the worker yet.
     answers: list[Answer] = field(default_factory=list)
-    #: Set when there is something to fetch or to tell.
-    wake: asyncio.Event = field(default_factory=asyncio.Event)
     #: The order to leave, once given.
     order: StopNow | PauseNow | None = None
     #: When patience with user code that does not leave ends, on the loop's clock.
     patience: float = 0.0
+    #: Whether user code is to be interrupted with the next call.
+    interrupt: bool = False
     #: Whether user code was interrupted or left behind: its slot is not used again.
     tainted: bool = False
-    #: What holds the resources of the bundles on other workers.
-    leases: list[Lease] = field(default_factory=list)
-    #: The worker that keeps it from running, if one does, and whether that is merely in use.
-    blamed: str = ""
-    contended: bool = False
+    #: How it ended, once the worker has said its last word.
+    end: AnyTrialEvent | None = None
     #: Whether the experiment has been told how it ended.
     told: bool = False
-    #: Whether the worker has said its last word.
-    over: bool = False
 
     @property
     def address(self) -> str:
-        """The worker that runs the trial."""
-        return self.placement.address
-
-    @property
-    def claim(self) -> Claim:
-        """What it holds on that worker."""
-        return self.placement.claim_on(self.address)
-
-    def use_devices_of(self, lease: Lease) -> None:
-        """Run on the GPUs that the worker gave, which the ledger may not have thought of."""
-        if self.spec.devices is not None and lease.devices:
-            # The head's share is the first of its worker's.
-            self.spec = replace(self.spec, devices=lease.devices[0])
-
-    def lose(self, reason: str, *, charged: bool = True) -> None:
-        """Note that the worker is gone; only the first reason counts."""
-        if not self.lost.done():
-            self.lost.set_result((reason, charged))
-            self.wake.set()
+        """The worker's address."""
+        return self.seat.address
 
 
 def event_of(message: Message, run: Run, now: float) -> AnyTrialEvent:
@@ -135,6 +154,8 @@ def event_of(message: Message, run: Run, now: float) -> AnyTrialEvent:
             return TrialPaused(**common)
         case Stopped() if isinstance(run.order, StopNow):
             return TrialStopped(**common)
+        case Returned():
+            return TrialReturned(**common)
         case Paused() | Stopped():
             # It left by itself: its worker retires, or it had not heard from us for too long.
             reason = f"{run.address} gave the trial up, as it retires or had lost its driver"

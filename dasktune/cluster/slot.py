@@ -1,8 +1,8 @@
 """The Dask actor on a worker: a slot that runs one trial after the other.
 
-Its methods are coroutines, short, and idempotent, because Dask may issue a call again after a
-broken connection. User code never runs on the worker's event loop nor on Dask's single actor
-thread: a `TrialRun` gives it a thread of its own.
+Its only method for the driver is a coroutine, short, and idempotent, because Dask may issue a call
+again after a broken connection. User code never runs on the worker's event loop nor on Dask's
+single actor thread: a `TrialRun` gives it a thread of its own.
 """
 
 from __future__ import annotations
@@ -11,26 +11,31 @@ import functools
 import logging
 import pickle
 import time
-import weakref
-from collections.abc import Iterator
-from contextlib import suppress
-from typing import Any
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 from distributed.worker import get_worker
-from tornado.ioloop import PeriodicCallback
 
-from dasktune.cluster.contact import Contact
-from dasktune.cluster.envelope import Assignment, Reply, Request, enveloped
+from dasktune.cluster.envelope import Reply, Request, enveloped
+from dasktune.cluster.station import Station
+from dasktune.cluster.turn import Turn
 from dasktune.trainable.interrupt import TrialInterrupted
+from dasktune.trainable.keeper import Farewell, Keeper
 from dasktune.trainable.messages import PauseNow, StopNow
+from dasktune.trainable.outbox import Urgency
 from dasktune.trainable.run import TrialRun
 
 __all__ = ["TrialSlot"]
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two looks at whether the driver is still there.
-_WATCH_INTERVAL = 1.0
+#: Seconds that a trial may run while others wait for its slot. They were sent ahead to save the way
+#: of a trial that takes milliseconds; behind a longer one they would only be kept from other slots.
+_LONGEST_AHEAD: Final = 0.1
+
+#: Trials with which a slot has enough to do until the driver comes.
+_ENOUGH_AHEAD: Final = 4
 
 
 class TrialSlot:
@@ -40,8 +45,6 @@ class TrialSlot:
     ----------
     key : str
         The slot's key in Dask: when Dask forgets it, the driver is gone.
-    number : int
-        What the slot calls itself when it rings.
     plugin : str
         Name of the experiment's worker plugin, which holds the trainable.
     topic : str
@@ -52,84 +55,61 @@ class TrialSlot:
         No checkpoint is committed when the driver has been silent for so many seconds.
     stop_grace : float
         Seconds from asking user code to stop to interrupting it.
+    reuse : bool, default=True
+        Whether the object of a class trainable is kept for the next trial, if it can be reset.
     """
 
     def __init__(
         self,
         key: str,
-        number: int,
         *,
         plugin: str,
         topic: str,
         driver_ttl: float,
         fence_after: float,
         stop_grace: float,
+        reuse: bool = True,
     ) -> None:
         self._worker = get_worker()
         self.key = key
-        self._number = number
         self._plugin = self._worker.plugins[plugin]
-        self._topic = topic
         self._driver_ttl = driver_ttl
         self._stop_grace = stop_grace
-        self._run: TrialRun | None = None
-        self._incarnation = ""
-        #: What has run here: a call that was under way for long must not start it once more.
-        self._past: set[str] = set()
-        #: Whether the driver was sent the last word of the run.
-        self._delivered = False
+        self._reuse = reuse
+        self._keeper = Keeper(stop_grace)
+        #: Runs now, or ran last.
+        self._turn: Turn | None = None
+        #: Those that wait for it to end.
+        self._queue: deque[Turn] = deque()
         self._orphaned_at: float | None = None
-        self._contact = Contact(fence_after)
         self._trainable: Any = None
-        self._plugin.slots.add(self)
-        self._worker.loop.add_callback(_watch, weakref.ref(self))
+        self._station = Station.of(self._worker, self._plugin, topic, fence_after)
+        self._plugin.slots[key] = self
+        self._station.watch()
 
     # What the driver calls
 
     @enveloped
-    async def assign(self, assignment: Assignment) -> Reply:
-        """Start a trial; assigning it twice starts it once."""
-        if assignment.incarnation != self._incarnation:
-            if self.is_busy:
-                raise RuntimeError(f"the slot still runs {self._incarnation}")
-            if assignment.incarnation in self._past:
-                raise RuntimeError(f"{assignment.incarnation} has run here already")
-            self._incarnation = assignment.incarnation
-            self._past.add(assignment.incarnation)
-            self._orphaned_at, self._delivered = None, False
-            self._contact.renew()
-            opener = functools.partial(self._open, assignment.config)
-            self._run = TrialRun(assignment.spec, opener, self._ring, self._fence)
-            self._run.start()
-        return self._collect(Request(incarnation=assignment.incarnation))
+    async def exchange(self, request: Request) -> Reply:
+        """Take what the driver says to this worker, and return what it does not have."""
+        return self._station.exchange(request)
 
-    @enveloped
-    async def poll(self, request: Request) -> Reply:
-        """Return what the driver does not have yet."""
-        self._contact.hear(request.number)
-        return self._collect(request)
+    # What happens on the worker's event loop
 
-    @enveloped
-    async def decide(self, request: Request) -> Reply:
-        """Take the driver's answers."""
-        self._contact.hear(request.number)
-        self._obey(request)
-        return self._collect(request)
-
-    @enveloped
-    async def revoke(self, request: Request) -> Reply:
-        """Interrupt user code that did not obey a stop."""
-        self._contact.hear(request.number)
-        # First the answers: with no grace at all the order to leave has not been heard of before.
-        self._obey(request).interrupt()
-        return self._collect(request)
-
-    # What happens on the worker
+    def take(self, turn: Turn) -> None:
+        """Begin a trial as soon as those before it have ended."""
+        self._queue.append(turn)
+        self._advance()
 
     @property
     def is_busy(self) -> bool:
         """Whether user code is still running, wanted or not."""
-        return self._run is not None and not self._run.finished
+        return self._is_running or self.is_cleaning
+
+    @property
+    def is_cleaning(self) -> bool:
+        """Whether a trainable that was kept is being cleaned up."""
+        return self._keeper.is_cleaning
 
     @property
     def is_forgotten(self) -> bool:
@@ -139,39 +119,107 @@ class TrialSlot:
     @property
     def is_needed(self) -> bool:
         """Whether a trial runs here, or its last word has not been fetched by its driver."""
-        owes = self._run is not None and not self._delivered
+        owes = self._turn is not None and not self._turn.delivered
         return self.is_busy or (owes and not self.is_forgotten)
 
     def retire(self) -> None:
-        """Make the trial save and leave, because the worker does."""
-        if self._run is not None:
-            self._run.answer(PauseNow(save=True, reason="its worker is retiring"))
+        """Make the trials save and leave, because the worker does."""
+        self._keeper.close()
+        order = PauseNow(save=True, reason="its worker is retiring")
+        for turn in (self._turn, *self._queue):
+            if turn is not None:
+                turn.leave(order)
+
+    def vacate(self) -> Sequence[TrialRun | Farewell]:
+        """Give up what is kept for the next trial, and return what still runs."""
+        self._keeper.close()
+        return self._tenants()
 
     def join(self, timeout: float) -> None:
-        """Wait up to `timeout` seconds for the end of the trial's thread."""
-        if self._run is not None:
-            self._run.join(timeout)
+        """Wait up to `timeout` seconds for the end of user code here. For any thread."""
+        deadline = time.monotonic() + timeout
+        for tenant in self._tenants():
+            tenant.join(max(0.0, deadline - time.monotonic()))
 
-    def watch_driver(self) -> bool:
-        """Stop a trial whose driver is gone or silent, and say whether to go on watching."""
+    def watch_driver(self) -> None:
+        """Stop a trial whose driver is gone or silent, and end with a driver that is gone."""
         forgotten = self.is_forgotten
-        silence = self._contact.silence
-        if self.is_busy and (forgotten or silence > self._driver_ttl):
-            self._orphan("Dask has forgotten it" if forgotten else f"silent for {silence:.0f} s")
+        silence = self._station.contact.silence
+        if self._turn and self._turn.is_busy and (forgotten or silence > self._driver_ttl):
+            why = "Dask has forgotten it" if forgotten else f"silent for {silence:.0f} s"
+            self._orphan(self._turn, why)
+        if forgotten:
+            self._keeper.close()
+        self._keeper.urge()
         if forgotten and not self.is_busy:
-            self._plugin.slots.discard(self)
-            return False
-        return True
+            self._plugin.slots.pop(self.key, None)
 
-    def _orphan(self, why: str) -> None:
-        assert self._run is not None
+    @property
+    def _is_running(self) -> bool:
+        return self._turn is not None and self._turn.is_busy
+
+    def _tenants(self) -> list[TrialRun | Farewell]:
+        """Return what runs user code: the trial, and cleanups of what earlier ones left."""
+        run = None if self._turn is None else self._turn.run
+        runs = [] if run is None or run.finished else [run]
+        return [*runs, *self._keeper.farewells]
+
+    def _advance(self) -> None:
+        """Begin the next trial if there is room, and see that none waits for long."""
+        if self._keeper.is_occupied:
+            self._return_queue()
+        while self._queue and not self._is_running:
+            turn = self._queue.popleft()
+            if turn.may_begin:
+                self._begin(turn)
+        if self._queue and self._turn is not None:
+            self._worker.loop.call_later(_LONGEST_AHEAD, self._give_back, self._turn)
+
+    def _begin(self, turn: Turn) -> None:
+        self._turn = turn
+        self._orphaned_at = None
+        if self._reuse:
+            self._keeper.open()
+        assignment = turn.assignment
+        run = TrialRun(
+            assignment.spec,
+            functools.partial(self._open, assignment.config),
+            functools.partial(self._ring, turn),
+            functools.partial(self._fence, turn),
+            keeper=self._keeper,
+            on_end=functools.partial(self._on_end, turn),
+        )
+        turn.begin(run)
+
+    def _on_end(self, turn: Turn) -> None:
+        # Called in the trial's own thread.
+        turn.note_end()
+        self._worker.loop.add_callback(self._advance)
+
+    def _give_back(self, turn: Turn) -> None:
+        """Give back what still waits for a trial that takes its time."""
+        if turn is self._turn and turn.is_busy:
+            self._return_queue()
+
+    def _return_queue(self) -> None:
+        if self._queue:
+            for waiting in self._queue:
+                waiting.give_back()
+            self._queue.clear()
+            self._station.ring_now()
+
+    def _orphan(self, turn: Turn, why: str) -> None:
         now = time.monotonic()
         if self._orphaned_at is None:
             self._orphaned_at = now
-            logger.warning("The driver of %s is gone (%s); stopping it.", self._incarnation, why)
-            self._run.answer(StopNow(reason="its driver is gone"))
+            incarnation = turn.assignment.incarnation
+            logger.warning("The driver of %s is gone (%s); stopping it.", incarnation, why)
+            for orphan in (turn, *self._queue):
+                orphan.leave(StopNow(reason="its driver is gone"))
         elif now - self._orphaned_at > self._stop_grace:
-            self._run.interrupt()
+            turn.interrupt()
+
+    # What happens in a trial's thread
 
     def _open(self, config: bytes) -> tuple[Any, Any]:
         """Unpickle what the user wrote, in the trial's thread: it may run code for a while."""
@@ -187,52 +235,21 @@ class TrialSlot:
         """Yield the slots of lost drivers on this worker, our own before a reconnect among them."""
         for name, plugin in tuple(self._worker.plugins.items()):
             if name.startswith("dasktune-"):
-                yield from (s for s in tuple(plugin.slots) if s.is_forgotten and s is not self)
+                slots = tuple(plugin.slots.values())
+                yield from (slot for slot in slots if slot.is_forgotten and slot is not self)
 
-    def _ring(self) -> None:
-        self._worker.loop.add_callback(self._send_bell)
+    def _ring(self, turn: Turn, urgency: Urgency) -> None:
+        """Tell the driver that there is news; of a trial's end soon if few others follow it."""
+        if turn.has_ended and len(self._queue) > _ENOUGH_AHEAD:
+            urgency = min(urgency, Urgency.WHENEVER)
+        self._station.ring(turn, urgency)
 
-    def _send_bell(self) -> None:
-        # A worker on its way out may have no connection left; the driver polls besides.
-        with suppress(OSError):
-            self._worker.log_event(self._topic, self._number)
-
-    def _fence(self) -> None:
+    def _fence(self, turn: Turn) -> None:
         """Let a checkpoint be committed only under the eyes of the driver."""
-        if self._contact.wait() and not self.is_forgotten:
+        contact = self._station.contact
+        if contact.wait() and not self.is_forgotten:
             return
-        reason = f"the driver has been silent for {self._contact.silence:.0f} s"
-        if self._run is not None:
-            # An order to leave, or it would look like a failure of user code.
-            self._run.answer(StopNow(reason=reason))
+        reason = f"the driver has been silent for {contact.silence:.0f} s"
+        # An order to leave, or it would look like a failure of user code.
+        turn.leave(StopNow(reason=reason))
         raise TrialInterrupted(reason)
-
-    def _running(self, request: Request) -> TrialRun:
-        if self._run is None or request.incarnation != self._incarnation:
-            raise RuntimeError(f"the slot runs {self._incarnation!r}, not {request.incarnation!r}")
-        return self._run
-
-    def _obey(self, request: Request) -> TrialRun:
-        run = self._running(request)
-        for answer in request.answers:
-            run.answer(answer)
-        return run
-
-    def _collect(self, request: Request) -> Reply:
-        run = self._running(request)
-        finished = run.finished
-        messages = run.collect(request.ack, request.have)
-        self._delivered = finished
-        return Reply(messages=tuple(messages))
-
-
-def _watch(reference: weakref.ref[TrialSlot]) -> None:
-    """Look after a slot for as long as it exists; runs on the worker's event loop."""
-
-    def look() -> None:
-        slot = reference()
-        if slot is None or not slot.watch_driver():
-            periodic.stop()
-
-    periodic = PeriodicCallback(look, _WATCH_INTERVAL * 1000)
-    periodic.start()

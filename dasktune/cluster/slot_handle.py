@@ -11,7 +11,7 @@ from typing import Any
 
 from distributed import Actor, Client
 
-from dasktune.cluster.envelope import Reply, open_reply, seal
+from dasktune.cluster.envelope import Reply, Request, open_reply, seal
 from dasktune.cluster.lease import Lease
 from dasktune.cluster.slot import TrialSlot
 
@@ -44,18 +44,18 @@ class SlotHandle:
         The worker that it is on.
     key : str
         Its key in Dask, never used before.
-    number : int
-        What it calls itself when it rings.
     """
 
-    def __init__(self, client: Client, address: str, key: str, number: int) -> None:
+    def __init__(self, client: Client, address: str, key: str) -> None:
         self.address = address
         self.key = key
-        self.number = number
         #: When it had nothing to do any more, on the loop's clock.
         self.idle_since = 0.0
         #: What holds its resources in Dask's books; None while it has nothing to do.
         self.lease: Lease | None = None
+        #: What holds the resources of a trial's other bundles, on other workers.
+        self.helpers: list[Lease] = []
+        self._closed = False
         self._client = client
         self._future: Any = None
         self._actor: Any = None
@@ -79,7 +79,6 @@ class SlotHandle:
             self._future = self._client.submit(
                 TrialSlot,
                 self.key,
-                self.number,
                 **settings,
                 key=self.key,
                 actor=True,
@@ -95,19 +94,19 @@ class SlotHandle:
             except Exception as error:
                 raise SlotFailed(f"no slot could be made on {self.address}: {error!r}") from error
 
-    async def call(self, method: str, value: Any) -> Reply:
-        """Call a method of the slot.
+    async def exchange(self, request: Request) -> Reply:
+        """Call the worker through this slot, about all the slots there.
 
         Raises
         ------
         SlotFailed
             If there is no answer before the deadline, or none that can be read.
         Refused
-            If the slot answers that it cannot.
+            If the worker answers that it cannot.
         """
-        blob = seal(value)
+        blob = seal(request)
         try:
-            answer = await asyncio.wait_for(_settled(self._actor, method, blob), _CALL_DEADLINE)
+            answer = await asyncio.wait_for(_settled(self._actor, blob), _CALL_DEADLINE)
         except asyncio.TimeoutError:
             raise SlotFailed(
                 f"{self.address} did not answer within {_CALL_DEADLINE:.0f} s"
@@ -118,8 +117,25 @@ class SlotHandle:
 
     async def close(self) -> None:
         """Let Dask forget slot and lease, however far they have come; a trial in it is stopped."""
-        lease, self.lease = self.lease, None
-        await asyncio.gather(self._forget(), *([lease.release()] if lease is not None else []))
+        self._closed = True
+        await asyncio.gather(self._forget(), *(one.release() for one in self.hand_over_leases()))
+
+    def check_wanted(self) -> None:
+        """See to it that nothing is taken for a slot that was closed meanwhile.
+
+        Raises
+        ------
+        SlotFailed
+            If it was.
+        """
+        if self._closed:
+            raise SlotFailed(f"the slot {self.key} was given up before it was ready")
+
+    def hand_over_leases(self) -> list[Lease]:
+        """Return all leases, for which the slot does not care any more."""
+        leases = [*([] if self.lease is None else [self.lease]), *self.helpers]
+        self.lease, self.helpers = None, []
+        return leases
 
     async def _forget(self) -> None:
         future, self._future, self._actor = self._future, None, None
@@ -140,7 +156,7 @@ async def _cancel(future: Any) -> None:
     await future.cancel()
 
 
-async def _settled(actor: Any, method: str, blob: bytes) -> bytes:
+async def _settled(actor: Any, blob: bytes) -> bytes:
     # An actor whose worker was lost raises on the look-up of the method already.
-    answer: bytes = await getattr(actor, method)(blob)
+    answer: bytes = await actor.exchange(blob)
     return answer

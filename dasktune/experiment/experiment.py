@@ -60,6 +60,7 @@ from dasktune.trial.events import (
     TrialFailed,
     TrialLost,
     TrialPaused,
+    TrialReturned,
     TrialStarted,
     TrialStopped,
     TrialStopRequested,
@@ -147,6 +148,14 @@ class Experiment:
         )
 
     @property
+    def hands_ahead(self) -> bool:
+        """Whether trials may be given to a worker that is still busy, to follow by themselves.
+
+        Not where a result may change which trial is next: one that is on a worker stays there.
+        """
+        return self.scheduler.starts_in_order and self.search.lookahead > 1
+
+    @property
     def next_trial_id(self) -> str:
         """What the next trial will be called."""
         return f"{self._prefix}_{len(self.roster):05d}"
@@ -229,12 +238,15 @@ class Experiment:
                 self._on_failed(trial, event)
             case TrialLost():
                 self._on_lost(trial, event)
-            case TrialEnded() | TrialStopped() | TrialPaused() | StartFailed():  # pragma: no branch
+            case (  # pragma: no branch - these are all
+                TrialEnded() | TrialStopped() | TrialPaused() | TrialReturned() | StartFailed()
+            ):
                 pass
         if trial.status.is_final:
             self._conclude(trial, event.time, was_active=True)
-        # Whatever has made room: nothing may start there once the time is up.
-        self._on_time(event.time)
+        if not isinstance(event, ResultReported):
+            # Whatever has made room: nothing may start there once the time is up.
+            self._on_time(event.time)
 
     def _on_suggested(self, event: Suggested) -> None:
         if event.config is None or event.resources is None:
@@ -261,6 +273,7 @@ class Experiment:
         result = flatten(event.metrics)
         seen_before = not self._record(trial, result)
         if trial.status is not TrialStatus.RUNNING:
+            self._on_time(event.time)
             return
         trial.awaiting_seq = event.seq if event.awaits else 0
         decision = self._judge(trial, result, event.time, seen_before=seen_before)
@@ -288,6 +301,7 @@ class Experiment:
         decision: Decision
         if seen_before:
             # Recomputed after a restart: the decision that was made on it then stands.
+            self._on_time(now)
             return Stop(self._criteria.reason(key, result)) if met else Continue()
         self._stopper.on_time(now)
         # Asked in any case: it may count what it is shown.

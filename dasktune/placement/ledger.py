@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from dasktune.placement.account import Account, Holding, empty_room
 from dasktune.placement.arrange import Pool, arrange
-from dasktune.placement.seats import Placement, Seat
+from dasktune.placement.placement import PlacedBundle, Placement
 from dasktune.placement.table import lay_out
 from dasktune.placement.worker import WorkerCapacity
 from dasktune.trial.resources import PlacementGroupFactory
@@ -146,11 +146,11 @@ class Ledger:
         if plan is None:
             return None
         bundles, number = request.bundles, next(self._numbers)
-        seats: dict[int, Seat] = {}
+        placed: dict[int, PlacedBundle] = {}
         for which, address in plan.items():
             account = self._accounts[address]
             devices = account.take(number, bundles[which])
-            seats[which] = Seat(
+            placed[which] = PlacedBundle(
                 address=address,
                 resources=bundles[which],
                 declared=account.worker.declared(bundles[which]),
@@ -158,11 +158,11 @@ class Ledger:
                 gpus=account.gpus,
             )
             self._sort_in(address)
-        if 0 not in seats:
+        if 0 not in placed:
             # An empty head: user code runs where its first helper does.
-            beside = seats[min(seats)].address
-            seats[0] = Seat(address=beside, resources={}, declared={})
-        return Placement(number=number, seats=tuple(seats[which] for which in sorted(seats)))
+            beside = placed[min(placed)].address
+            placed[0] = PlacedBundle(address=beside, resources={}, declared={})
+        return Placement(number=number, bundles=tuple(placed[which] for which in sorted(placed)))
 
     def release(self, placement: Placement) -> None:
         """Give back what :meth:`place` took, as far as it is still held; a second time is no error.

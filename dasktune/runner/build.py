@@ -18,7 +18,14 @@ from dasktune.search import (
     SearchGenerator,
 )
 from dasktune.search.searcher import SearchSpec
-from dasktune.stopper import CombinedStopper, CriteriaStopper, Stopper, TimeoutStopper, as_stopper
+from dasktune.stopper import (
+    CombinedStopper,
+    CriteriaStopper,
+    NoopStopper,
+    Stopper,
+    TimeoutStopper,
+    as_stopper,
+)
 
 __all__ = ["build_experiment", "first_config"]
 
@@ -140,5 +147,5 @@ def _split(stop: Stopper, time_budget: float | None) -> tuple[Stopper, Stopper]:
     if time_budget is not None:
         members.append(TimeoutStopper(time_budget))
     criteria = [member for member in members if isinstance(member, CriteriaStopper)]
-    others = [member for member in members if not isinstance(member, CriteriaStopper)]
+    others = [member for member in members if not isinstance(member, CriteriaStopper | NoopStopper)]
     return CombinedStopper(*criteria), CombinedStopper(*others)

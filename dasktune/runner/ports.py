@@ -53,6 +53,13 @@ class TrialExecutor(Protocol):
     def has_resources(self, request: PlacementGroupFactory) -> bool:
         """Whether a trial that needs this could be started now."""
 
+    def takes_ahead(self, request: PlacementGroupFactory) -> bool:
+        """Whether a trial that needs this may be started now although there is no room.
+
+        It then follows, without another word, one that is expected to end within milliseconds. It
+        may be given back unbegun (`TrialReturned`).
+        """
+
     def start_trial(self, action: StartTrial) -> None:
         """Run a trial from its beginning."""
 

@@ -134,9 +134,15 @@ class TrialRunner:
             while experiment.wants_suggestion:
                 self._ask()
             trial = experiment.next_trial()
-            if trial is None or not self._executor.has_resources(trial.resources):
+            if trial is None or not self._has_place(trial.resources):
                 return
             self._handle(ResourcesGranted(trial_id=trial.trial_id, time=self._clock.now()))
+
+    def _has_place(self, request: PlacementGroupFactory) -> bool:
+        executor = self._executor
+        return executor.has_resources(request) or (
+            self.experiment.hands_ahead and executor.takes_ahead(request)
+        )
 
     def _ask(self) -> None:
         experiment = self.experiment

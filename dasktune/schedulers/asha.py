@@ -182,6 +182,11 @@ class AsyncHyperBandScheduler(TrialScheduler):
         """Choose the first pending trial, else the first paused one."""
         return first_in(waiting)
 
+    @property
+    def starts_in_order(self) -> bool:
+        """Always: what has stopped a trial says nothing about the next one."""
+        return True
+
     def next_milestones(self, trial: Trial) -> tuple[Milestone, ...]:
         """Return the trial's next rung, and `max_t` if trials end there."""
         climber = self._climber(trial)

@@ -45,3 +45,8 @@ class FIFOScheduler(TrialScheduler):
         """
         judges = type(self).on_trial_result is not FIFOScheduler.on_trial_result
         return EVERY_RESULT if judges else ()
+
+    @property
+    def starts_in_order(self) -> bool:
+        """Always, unless a subclass chooses otherwise."""
+        return type(self).choose_trial_to_run is FIFOScheduler.choose_trial_to_run

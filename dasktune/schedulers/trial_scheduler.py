@@ -109,6 +109,14 @@ class TrialScheduler(ABC):
         """
         return EVERY_RESULT
 
+    @property
+    def starts_in_order(self) -> bool:
+        """Whether trials always start in the order in which they came, whatever is reported.
+
+        Only then short trials are handed to the workers ahead of time.
+        """
+        return False
+
     def debug_string(self) -> str:
         """Return one line on what it is doing."""
         return type(self).__name__

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from numpy.random import Generator, SeedSequence, default_rng
+from numpy.random import PCG64DXSM, Generator, SeedSequence, default_rng
 
 from dasktune.errors import check
 from dasktune.search.searcher import SearchAlgorithm, SearchSpec, Suggestion
@@ -14,6 +14,11 @@ from dasktune.space import RandomSource, Variants, experiment_tag, overlay, rand
 from dasktune.space.checks import as_int
 
 __all__ = ["BasicVariantGenerator"]
+
+
+#: Draws from one place of the sequence to the next: what numpy's ``jumped`` uses, 2**128 divided by
+#: the golden ratio, with which any number of places lie far apart.
+_JUMP: Final = 210306068529402873165736369884012333109
 
 
 @dataclass(slots=True)
@@ -122,7 +127,7 @@ class BasicVariantGenerator(SearchAlgorithm):
             Variants(overlay(spec.space, preset)) for preset in self.points_to_evaluate
         ]
         source = default_rng(spec.seed) if self._random_state is None else self._random_state
-        self._entropy: list[int] = source.integers(2**32, size=4, dtype="uint64").tolist()
+        self._seed(source.integers(2**32, size=4, dtype="uint64").tolist())
 
     @property
     def total_samples(self) -> int | None:
@@ -152,7 +157,7 @@ class BasicVariantGenerator(SearchAlgorithm):
             return Suggestion(config=None)
         variants = self._variants_of(at.sample)
         if self.constant_grid_search and self._constants is None:
-            self._constants = variants.draw_constants(self._stream(at.sample))
+            self._constants = variants.draw_constants(self._stream(at.sample, -1))
         rng = self._stream(at.sample, at.point)
         variant = variants.draw(at.point, rng, start=self._constants)
         tag = experiment_tag(at.number, variant.resolved)
@@ -171,8 +176,21 @@ class BasicVariantGenerator(SearchAlgorithm):
             at.sample, at.point = at.sample + 1, 0
             self._constants = None
 
-    def _stream(self, *place: int) -> Generator:
-        return default_rng(SeedSequence(self._entropy, spawn_key=place))
+    def _stream(self, sample: int, point: int) -> Generator:
+        """Return the random stream of a place, good until the next call; -1 is before all points.
+
+        To seed a generator anew costs several times as much as to draw a configuration from it. So
+        there is one, and each place has its own part of its cycle of 2**128 draws.
+        """
+        self._bits.state = self._origin
+        self._bits.advance(((sample << 64) + point + 1) * _JUMP)
+        return self._generator
+
+    def _seed(self, entropy: list[int]) -> None:
+        self._entropy = entropy
+        self._bits = PCG64DXSM(SeedSequence(entropy))
+        self._origin = self._bits.state
+        self._generator = Generator(self._bits)
 
     def on_trial_complete(
         self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False
@@ -219,6 +237,6 @@ class BasicVariantGenerator(SearchAlgorithm):
         hint = "Restore with the grids that the experiment was started with."
         check(at.point < size, "param_space", f"a grid of more than {at.point} points", size, hint)
         self._position = at
-        self._entropy = list(state["entropy"])
+        self._seed(list(state["entropy"]))
         self._live = dict.fromkeys(state["live"])
         self._constants = None

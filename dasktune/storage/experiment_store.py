@@ -59,6 +59,8 @@ class ExperimentStore:
         #: ``(position that must be durable first, checkpoint)``
         self._held: deque[tuple[int, CheckpointRecord]] = deque()
         self._failed: list[CheckpointRecord] = []
+        #: Small files to be written with the next commit: one job for all costs less than one each.
+        self._params: list[tuple[str, bytes]] = []
         self._jobs: deque[Future[None]] = deque()
         self._pool = ThreadPoolExecutor(1, "dasktune-store")
 
@@ -139,6 +141,7 @@ class ExperimentStore:
         while self._held and self._held[0][0] <= durable:
             record = self._held.popleft()[1]
             self._in_background(self._delete, record)
+        self._flush_params()
         return durable
 
     def _writer(self) -> JournalWriter:
@@ -148,7 +151,7 @@ class ExperimentStore:
         return self._journal
 
     def write_params(self, trial_dir: str, config: Mapping[str, Any]) -> None:
-        """Write a trial's configuration to its ``params.json``, in the background.
+        """Write a trial's configuration to its ``params.json``, in the background after a commit.
 
         A failure is logged and costs nothing else: the journal has the configuration too.
 
@@ -161,13 +164,19 @@ class ExperimentStore:
         """
         content = json.dumps(plain(config), indent=2, allow_nan=False)
         name = f"trials/{trial_dir}/params.json"
-        self._in_background(self._write_quietly, name, content.encode("ascii") + b"\n")
+        self._params.append((name, content.encode("ascii") + b"\n"))
 
-    def _write_quietly(self, name: str, content: bytes) -> None:
-        try:
-            self.storage.write_bytes(name, content)
-        except Exception as error:  # whatever the store's client raises
-            logger.warning("Could not write %s of %s: %r.", name, self.storage, error)
+    def _flush_params(self) -> None:
+        if self._params:
+            files, self._params = self._params, []
+            self._in_background(self._write_quietly, files)
+
+    def _write_quietly(self, files: list[tuple[str, bytes]]) -> None:
+        for name, content in files:
+            try:
+                self.storage.write_bytes(name, content)
+            except Exception as error:  # whatever the store's client raises
+                logger.warning("Could not write %s of %s: %r.", name, self.storage, error)
 
     def _in_background(self, work: Callable[..., None], *arguments: Any) -> None:
         while self._jobs and self._jobs[0].done():
@@ -232,6 +241,7 @@ class ExperimentStore:
             while self.commit(force=True) < self._appended:
                 pass  # an object whose put had failed goes first, on its own
             self._writer().close()
+        self._flush_params()
         for job in self._jobs:
             job.result()
         again, self._failed = self._failed, []

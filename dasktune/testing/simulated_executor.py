@@ -145,6 +145,10 @@ class SimulatedTrialExecutor:
         """Whether there is room for a trial."""
         return self._places.has_room(request, self._clock.now())
 
+    def takes_ahead(self, request: PlacementGroupFactory) -> bool:
+        """Say no: there is no way to a worker that would have to be saved."""
+        return False
+
     def start_trial(self, action: StartTrial) -> None:
         """Run a trial from its beginning."""
         self._begin(action, None, 0, 0.0)

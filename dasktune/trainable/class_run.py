@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from logging import getLogger
 from typing import Any
 
 from dasktune.storage.checkpoint import Checkpoint
 from dasktune.trainable.interrupt import Interrupter, TrialInterrupted
+from dasktune.trainable.keeper import Keeper
 from dasktune.trainable.messages import PauseNow, StopNow
 from dasktune.trainable.recorder import Ending, Recorder
 from dasktune.trainable.session import restored_metrics
@@ -22,7 +24,7 @@ logger = getLogger(__name__)
 
 
 class ClassRun:
-    """Builds a trainable, trains it until it is done or told to end, and cleans up.
+    """Builds a trainable or takes the last trial's, trains it until it is to end, and cleans up.
 
     Every hook of the user runs in the interrupter; storage and messages do not.
 
@@ -34,13 +36,18 @@ class ClassRun:
         Where results and checkpoints go.
     interrupter : Interrupter
         Runs the hooks.
+    keeper : Keeper
+        Keeps the trainable from one trial to the next, if it can be reset.
     """
 
-    def __init__(self, spec: TrialSpec, recorder: Recorder, interrupter: Interrupter) -> None:
+    def __init__(
+        self, spec: TrialSpec, recorder: Recorder, interrupter: Interrupter, keeper: Keeper
+    ) -> None:
         self._spec = spec
         self._recorder = recorder
         self._call = interrupter.call
         self._settle = interrupter.settle
+        self._keeper = keeper
         #: Whether the last result gets a checkpoint.
         self._at_end = False
 
@@ -52,12 +59,34 @@ class ClassRun:
         BaseException
             What user code raised. A failure of ``cleanup`` counts if nothing failed before.
         """
-        trainable = self._call(trainable_class, config)
-        at_end = self._spec.checkpoint_at_end
-        self._at_end = trainable.can_save if at_end is None else at_end
-        try:
+        trainable = self._reset(config)
+        if trainable is None:
+            trainable = self._call(trainable_class, config)
+        with self._cleaned_up_if_it_fails(trainable):
+            at_end = self._spec.checkpoint_at_end
+            self._at_end = trainable.can_save if at_end is None else at_end
             self._restore(trainable)
             self._train(trainable)
+        if not self._keeper.keep(trainable):
+            self._cleanup(trainable)
+
+    def _reset(self, config: dict[str, Any]) -> Trainable | None:
+        """Return the trainable of the trial before, made ready for this one, if that can be."""
+        kept = self._keeper.take()
+        if kept is not None:
+            # What it raises is this trial's failure, as it is the one that it was asked for.
+            with self._cleaned_up_if_it_fails(kept.trainable):
+                if self._call(kept.trainable.reset, config):
+                    return kept.trainable
+            self._keeper.dismiss(kept)
+        # What is being cleaned up may hold what this trial needs: memory, a port, a file.
+        self._keeper.settle()
+        return None
+
+    @contextmanager
+    def _cleaned_up_if_it_fails(self, trainable: Trainable) -> Iterator[None]:
+        try:
+            yield
         except TrialInterrupted:
             self._cleanup(trainable)
             raise
@@ -68,7 +97,6 @@ class ClassRun:
                 # The first failure is the one that the trial ends with.
                 logger.warning("cleanup() failed after another failure", exc_info=True)
             raise
-        self._cleanup(trainable)
 
     def _cleanup(self, trainable: Trainable) -> None:
         # An interrupt that came too late to end a step must not end the cleanup.

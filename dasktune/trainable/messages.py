@@ -1,8 +1,9 @@
 """What a worker and the driver tell each other about a running trial: values that pickle.
 
 The worker's messages are numbered from 1 in each :class:`~dasktune.trainable.run.TrialRun` and end
-with exactly one of :class:`Ended`, :class:`Paused`, :class:`Stopped` and :class:`Failed`. The
-driver's answers may come late or twice: one that no longer fits is ignored.
+with exactly one of :class:`Ended`, :class:`Paused`, :class:`Stopped` and :class:`Failed`; a trial
+that is never begun has :class:`Returned` or :class:`Stopped` for its only message. The driver's
+answers may come late or twice: one that no longer fits is ignored.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ __all__ = [
     "PauseNow",
     "Paused",
     "Reported",
+    "Returned",
     "SaveAndGoOn",
     "Started",
     "StopNow",
@@ -99,7 +101,14 @@ class Failed:
     error: ErrorInfo
 
 
-Terminal = Ended | Paused | Stopped | Failed
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Returned:
+    """The trial was never begun here and never will be; its only message."""
+
+    seq: int = 1
+
+
+Terminal = Ended | Paused | Stopped | Failed | Returned
 Message = Started | Reported | Committed | Terminal
 
 

@@ -6,15 +6,27 @@ import pickle
 import threading
 from collections import deque
 from collections.abc import Callable
+from enum import IntEnum
 from logging import getLogger
 
 import cloudpickle
 
 from dasktune.trainable.messages import Message
 
-__all__ = ["Outbox"]
+__all__ = ["Outbox", "Urgency"]
 
 logger = getLogger(__name__)
+
+
+class Urgency(IntEnum):
+    """Why the bell rings; the higher, the sooner the driver should come."""
+
+    #: There are results; a few more may be waited for.
+    WHENEVER = 1
+    #: There is something that the driver must act on.
+    NOW = 2
+    #: The outbox is half full, perhaps because the bell before got lost on its way.
+    AGAIN = 3
 
 
 class Outbox:
@@ -23,24 +35,48 @@ class Outbox:
     Parameters
     ----------
     ring : callable
-        Called without arguments when there is news and the last bell has been answered by
-        :meth:`collect`. It runs in whatever thread puts the message and should return at once.
+        Called with an `Urgency` when there is news more urgent than what it last rang for;
+        :meth:`collect` answers the bell. It runs in whatever thread puts the message and must
+        return at once.
     max_messages : int, default=4096
-        Unacknowledged messages beyond which a bounded :meth:`put` blocks.
+        Unacknowledged messages with which the outbox is full: a bounded :meth:`put` waits.
+    max_bytes : int, default=8 MiB
+        Their pickled bytes with which it is full, too. A message is taken as long as it is not,
+        so one of any size passes, and this and one message is the most that :meth:`collect`
+        returns of what is bounded.
     """
 
-    def __init__(self, ring: Callable[[], None], *, max_messages: int = 4096) -> None:
+    def __init__(
+        self,
+        ring: Callable[[Urgency], None],
+        *,
+        max_messages: int = 4096,
+        max_bytes: int = 8 << 20,
+    ) -> None:
         self._ring = ring
         self._max_messages = max_messages
+        self._max_bytes = max_bytes
         self._changed = threading.Condition()
         #: Number and pickle of each. They are pickled one by one, in the thread that has the news:
         #: one that the driver cannot read costs only itself, and the event loop has nothing to do.
         self._messages: deque[tuple[int, bytes]] = deque()
+        #: What `_messages` holds.
+        self._bytes = 0
         self._next_seq = 1
-        self._rung = False
+        #: Messages and bytes since the last :meth:`collect`.
+        self._news = [0, 0]
+        #: The highest `Urgency` since then, 0 if the bell has not rung.
+        self._rung = 0
         self._lifted = False
 
-    def put(self, make_message: Callable[[int], Message], *, bounded: bool = False) -> None:
+    @property
+    def has_news(self) -> bool:
+        """Whether the bell has rung and nobody has come."""
+        return self._rung > 0
+
+    def put(
+        self, make_message: Callable[[int], Message], *, bounded: bool = False, urgent: bool = True
+    ) -> None:
         """Append the message that `make_message` makes of its sequence number.
 
         Parameters
@@ -49,16 +85,21 @@ class Outbox:
             Gets the number, from 1. It is called before anybody can collect the message.
         bounded : bool, default=False
             Wait while the outbox is full: back-pressure on whoever reports too fast.
+        urgent : bool, default=True
+            Whether the driver should come for it at once.
         """
         with self._changed:
-            if bounded:
-                self._changed.wait_for(self._has_room)
-            message = make_message(self._next_seq)
-            self._messages.append((self._next_seq, _pickled(message)))
+            while bounded and not self._has_room():
+                # The driver may have come and made no room: it must come again.
+                self._ring_for(Urgency.WHENEVER)
+                self._changed.wait()
+            blob = _pickled(make_message(self._next_seq))
+            self._messages.append((self._next_seq, blob))
             self._next_seq += 1
-            ring, self._rung = not self._rung, True
-        if ring:
-            self._ring_the_bell()
+            self._bytes += len(blob)
+            self._news[0] += 1
+            self._news[1] += len(blob)
+            self._ring_for(self._urgency(urgent))
 
     def collect(self, ack: int, have: int) -> list[tuple[int, bytes]]:
         """Forget what the driver has for good, and return what it has not seen.
@@ -72,9 +113,9 @@ class Outbox:
             is acknowledged, because an answer may get lost on its way.
         """
         with self._changed:
-            self._rung = False
+            self._rung, self._news = 0, [0, 0]
             while self._messages and self._messages[0][0] <= ack:
-                self._messages.popleft()
+                self._bytes -= len(self._messages.popleft()[1])
             self._changed.notify_all()
             return [entry for entry in self._messages if entry[0] > have]
 
@@ -85,11 +126,21 @@ class Outbox:
             self._changed.notify_all()
 
     def _has_room(self) -> bool:
-        return self._lifted or len(self._messages) < self._max_messages
+        full = len(self._messages) >= self._max_messages or self._bytes >= self._max_bytes
+        return self._lifted or not full
 
-    def _ring_the_bell(self) -> None:
+    def _urgency(self, urgent: bool) -> Urgency:
+        messages, size = self._news
+        if 2 * messages > self._max_messages or 2 * size > self._max_bytes:
+            return Urgency.AGAIN
+        return Urgency.NOW if urgent else Urgency.WHENEVER
+
+    def _ring_for(self, urgency: Urgency) -> None:
+        if urgency <= self._rung:
+            return
+        self._rung = urgency
         try:
-            self._ring()
+            self._ring(urgency)
         except Exception:
             # The driver also polls without a bell, so a broken one costs time and not the trial.
             logger.warning("The doorbell to the driver failed; it will poll.", exc_info=True)

@@ -121,7 +121,7 @@ class Recorder:
         # With an order to end there is nothing left to decide.
         awaits = not done and self._gate.order is None and self._gate.is_milestone(metrics)
         make = partial(self._reported, metrics=metrics, checkpoint=checkpoint, awaits=awaits)
-        self._outbox.put(make, bounded=True)
+        self._outbox.put(make, bounded=True, urgent=awaits)
         if done:
             self.ending = Done()
             return False

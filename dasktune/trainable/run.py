@@ -14,6 +14,7 @@ from dasktune.trainable.failure import error_info
 from dasktune.trainable.function import run_function
 from dasktune.trainable.gate import Gate
 from dasktune.trainable.interrupt import Interrupter, TrialInterrupted
+from dasktune.trainable.keeper import Keeper
 from dasktune.trainable.messages import (
     Answer,
     Ended,
@@ -25,7 +26,7 @@ from dasktune.trainable.messages import (
     Stopped,
     Terminal,
 )
-from dasktune.trainable.outbox import Outbox
+from dasktune.trainable.outbox import Outbox, Urgency
 from dasktune.trainable.recorder import Done, Ending, Recorder
 from dasktune.trainable.session import ClassSession, Session
 from dasktune.trainable.spec import TrialSpec
@@ -47,11 +48,15 @@ class TrialRun:
         Returns the trainable, a subclass of :class:`Trainable` or a function of the configuration,
         and the configuration. Called in the trial's thread: unpickling them may run user code.
     ring : callable
-        Called when there are messages to collect and the last bell has been answered, in the
-        thread that has the news.
+        Called with an `Urgency` when there are messages to collect, in the thread that has the
+        news; see :class:`~dasktune.trainable.outbox.Outbox`.
     fence : callable, optional
         Called right before a checkpoint comes into being. It raises, or blocks for a while, if
         this worker may not commit.
+    keeper : Keeper, optional
+        Where a class trainable may come from and go to; by default it is built and cleaned up.
+    on_end : callable, optional
+        Called in the trial's thread, as the last thing that it does.
     timer : callable, default=time.monotonic
         Seconds, for the time that user code takes.
     """
@@ -60,13 +65,17 @@ class TrialRun:
         self,
         spec: TrialSpec,
         opener: Callable[[], tuple[type[Trainable] | Callable[[Any], Any], dict[str, Any]]],
-        ring: Callable[[], None],
+        ring: Callable[[Urgency], None],
         fence: Callable[[], None] | None = None,
         *,
+        keeper: Keeper | None = None,
+        on_end: Callable[[], None] | None = None,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
         self.spec = spec
         self._opener = opener
+        self._keeper = keeper or Keeper()
+        self._on_end = on_end
         self._timer = timer
         self._outbox = Outbox(ring)
         self._gate = Gate(spec.milestones)
@@ -92,6 +101,16 @@ class TrialRun:
     def finished(self) -> bool:
         """Whether the terminal message is there to be collected."""
         return self._finished.is_set()
+
+    @property
+    def occupied(self) -> bool:
+        """Whether it has ended, but not a cleanup that hung before it began and was left behind."""
+        return self.finished and self._keeper.is_occupied
+
+    @property
+    def has_news(self) -> bool:
+        """Whether the bell has rung and nobody has collected since."""
+        return self._outbox.has_news
 
     def start(self) -> None:
         """Start the thread."""
@@ -128,8 +147,10 @@ class TrialRun:
         self._interrupter.interrupt()
 
     def _run(self) -> None:
-        self._outbox.put(lambda seq: Started(seq=seq))
+        self._outbox.put(lambda seq: Started(seq=seq), urgent=False)
         self._outbox.put(self._outcome())
+        if self._on_end is not None:
+            self._on_end()
 
     def _outcome(self) -> Callable[[int], Terminal]:
         """Run the trial and return what makes its terminal message."""
@@ -153,7 +174,7 @@ class TrialRun:
         session.enter()
         try:
             if isinstance(trainable, type):
-                run = ClassRun(self.spec, self._recorder, self._interrupter)
+                run = ClassRun(self.spec, self._recorder, self._interrupter, self._keeper)
                 run.run(trainable, dict(config))
             else:
                 self._interrupter.call(run_function, trainable, dict(config), session.report)

@@ -105,10 +105,15 @@ class Trainable(ABC):
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Become a fresh model with another configuration, if you can.
 
+        Override it to let one object serve one trial after the other, for what is expensive to
+        set up. It is called in place of :meth:`setup`, after a trial that came to a good end; a
+        checkpoint to go on from is loaded afterwards. What the last trial left must be undone here.
+
         Returns
         -------
         bool
-            True if this object can be used for another trial. By default it can not.
+            True if this object is ready for another trial. False, which is the default, has it
+            cleaned up and a new one built.
         """
         return False
 
@@ -202,12 +207,15 @@ class Trainable(ABC):
 
     def reset(self, new_config: dict[str, Any]) -> bool:
         """Prepare for another trial; False if :meth:`reset_config` says that it can not be done."""
-        if not self.reset_config(new_config):
-            return False
-        self.config = new_config
+        before = self._context, self._autofill, self._last_result
+        # What the user calls there speaks of the new trial.
         self._context = current_context()
         self._autofill = Autofill(self.trial_id or "default")
         self._last_result = {}
+        if not self.reset_config(new_config):
+            self._context, self._autofill, self._last_result = before
+            return False
+        self.config = new_config
         return True
 
     def stop(self) -> None:
@@ -224,6 +232,11 @@ class Trainable(ABC):
     def can_save(self) -> bool:
         """Whether :meth:`save_checkpoint` has been overridden."""
         return type(self).save_checkpoint is not Trainable.save_checkpoint
+
+    @property
+    def can_reset(self) -> bool:
+        """Whether :meth:`reset_config` has been overridden."""
+        return type(self).reset_config is not Trainable.reset_config
 
     @property
     def iteration(self) -> int:

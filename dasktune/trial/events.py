@@ -133,6 +133,11 @@ class StartFailed(TrialEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrialReturned(TrialEvent):
+    """The worker gave the trial back unbegun: the one before it there took too long to wait for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResourcesGranted:
     """The executor has room for this trial."""
 
@@ -193,6 +198,7 @@ AnyTrialEvent = (
     | TrialStopped
     | TrialFailed
     | TrialLost
+    | TrialReturned
     | StartFailed
 )
 

@@ -30,11 +30,11 @@ def flatten(result: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """
     flat: dict[str, Any] = {}
     for key, value in result.items():
-        name = intern(f"{prefix}{key}")
-        if type(value) not in _LEAVES and isinstance(value, Mapping) and value:
-            flat.update(flatten(value, f"{name}/"))
-        else:
+        name = intern(key) if not prefix and type(key) is str else intern(f"{prefix}{key}")
+        if type(value) in _LEAVES or not isinstance(value, Mapping) or not value:
             flat[name] = value
+        else:
+            flat.update(flatten(value, f"{name}/"))
     return flat
 
 

@@ -101,6 +101,8 @@ class PlacementGroupFactory:
     #: Sorted ``(name, amount)`` pairs of each bundle: hashable, and no one can change them.
     _bundles: tuple[_Bundle, ...]
     strategy: str
+    #: The sum over all bundles, which is asked for at each step of the runner.
+    _required: dict[str, float] = field(compare=False)
 
     def __init__(self, bundles: Sequence[Mapping[str, float]], strategy: str = "PACK") -> None:
         plural = isinstance(bundles, list | tuple) and len(bundles) > 0
@@ -109,6 +111,7 @@ class PlacementGroupFactory:
         clean = tuple(_normalised(bundle, f"bundles[{i}]") for i, bundle in enumerate(bundles))
         object.__setattr__(self, "_bundles", clean)
         object.__setattr__(self, "strategy", strategy)
+        object.__setattr__(self, "_required", _sum(clean))
 
     @property
     def bundles(self) -> list[dict[str, float]]:
@@ -128,9 +131,7 @@ class PlacementGroupFactory:
     @property
     def required_resources(self) -> dict[str, float]:
         """The sum over all bundles."""
-        names = sorted({name for bundle in self._bundles for name, _ in bundle})
-        bundles = self.bundles
-        return {name: _total(bundle.get(name, 0) for bundle in bundles) for name in names}
+        return self._required.copy()
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -144,6 +145,12 @@ class PlacementGroupFactory:
     def __repr__(self) -> str:
         strategy = "" if self.strategy == "PACK" else f", strategy={self.strategy!r}"
         return f"{type(self).__name__}({self.bundles}{strategy})"
+
+
+def _sum(bundles: tuple[_Bundle, ...]) -> dict[str, float]:
+    names = sorted({name for bundle in bundles for name, _ in bundle})
+    held = [dict(bundle) for bundle in bundles]
+    return {name: _total(bundle.get(name, 0) for bundle in held) for name in names}
 
 
 def _custom(given: object, name: str) -> dict[str, float]:

@@ -37,6 +37,7 @@ from dasktune.trial.events import (
     TrialFailed,
     TrialLost,
     TrialPaused,
+    TrialReturned,
     TrialStarted,
     TrialStopped,
 )
@@ -161,6 +162,7 @@ TRANSITIONS: dict[tuple[TrialStatus, type[TrialEvent] | type[TrialAction]], Tria
     # Whatever ends a trial that was to end anyway, it has ended.
     (_S.STOPPING, TrialLost): _S.TERMINATED,
     (_S.STOPPING, StartFailed): _S.TERMINATED,
+    (_S.STOPPING, TrialReturned): _S.TERMINATED,
     # Its code failed while it was being stopped: the user must hear of it.
     (_S.STOPPING, TrialFailed): _S.ERROR,
     # Being stopped because the driver could not judge it: whatever ends it, it ends in error.
@@ -181,3 +183,4 @@ for _status in (_S.STARTING, _S.RESTORING, _S.RUNNING, _S.SAVING):
     TRANSITIONS[_status, TrialLost] = _S.PENDING
 for _status in (_S.STARTING, _S.RESTORING):
     TRANSITIONS[_status, StartFailed] = _S.PENDING
+    TRANSITIONS[_status, TrialReturned] = _S.PENDING

@@ -63,7 +63,7 @@ def test_200_trials_end_with_every_result_once_and_in_order(
     assert all(row["x"] == result.config["x"] for result in results for row in result.history)
     # Nothing was lost and done again on the way.
     assert len(journal(place, event="ResultReported")) == 600
-    assert len(restarts(place)) == 200
+    assert len(restarts(place)) - len(journal(place, event="TrialReturned")) == 200
 
 
 def test_both_workers_are_used(many: tuple[tune.ResultGrid, Path]) -> None:
@@ -75,6 +75,32 @@ def test_nothing_is_left_on_the_cluster(
 ) -> None:
     with Client(pair, set_as_default=False) as client:
         assert_clean(client)
+
+
+def test_no_trial_is_kept_from_running_by_a_long_one_that_it_was_to_follow(
+    pair: LocalCluster, tmp_path: Path
+) -> None:
+    def trainable(config: dict[str, Any]) -> dict[str, int]:
+        if config["number"] == 40:
+            # It does not leave before all others have been here, those handed over behind it too.
+            until(lambda: len(list(tmp_path.glob("*.was"))) == 100)
+        else:
+            (tmp_path / f"{config['number']}.was").touch()
+        return {"step": 1}
+
+    results = tune.Tuner(
+        trainable,
+        param_space={"number": tune.grid_search([*range(40), 40, *range(42, 102)])},
+        run_config=run_config(tmp_path),
+        client=pair,
+    ).fit()
+    assert (len(results), statuses(results)) == (101, {"TERMINATED"})
+    # Each ran once to its end, however often it was handed over.
+    assert histories(results) == [[1]] * 101
+    returned = {one["trial_id"] for one in journal(tmp_path, event="TrialReturned")}
+    ended = [one["trial_id"] for one in journal(tmp_path, event="TrialEnded")]
+    assert returned <= set(ended)
+    assert len(ended) == 101
 
 
 def test_the_same_seed_gives_the_same_configurations_everywhere(

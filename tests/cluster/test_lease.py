@@ -178,8 +178,8 @@ def test_a_lease_is_taken_once_for_a_slot_that_is_used_again(
 
     monkeypatch.setattr(lease.Lease, "take", counting)
     # However busy the machine is, no slot has a rest between two trials.
-    monkeypatch.setattr("dasktune.cluster.service._IDLE_LEASE_TIME", 300.0)
-    monkeypatch.setattr("dasktune.cluster.service._IDLE_TIME", 300.0)
+    monkeypatch.setattr("dasktune.cluster.slot_pool._IDLE_LEASE_TIME", 300.0)
+    monkeypatch.setattr("dasktune.cluster.slot_pool._IDLE_TIME", 300.0)
     results = tuner_of(steps, tmp_path, client, space={"steps": 2}, num_samples=40).fit()
     assert statuses(results) == {"TERMINATED"}
     # One for each of the two workers' slots.
@@ -287,7 +287,7 @@ def test_a_dask_that_cannot_do_it_costs_the_books_and_one_warning(
     ) as cluster:
         results = tuner_of(steps, tmp_path, cluster, space={"steps": 2}, num_samples=6).fit()
     assert histories(results) == [[1, 2]] * 6
-    [warning] = [one for one in caplog.records if one.name == "dasktune.cluster.service"]
+    [warning] = [one for one in caplog.records if one.name == "dasktune.cluster.slot_pool"]
     assert "without leases" in warning.message
     assert "too young" in warning.message
 

@@ -57,7 +57,7 @@ def test_a_new_trial_begins_with_a_driver_in_touch(clock):
     contact = Contact(10.0, timer=clock)
     clock.now += 60
     contact.hear(7)
-    contact.renew()
+    contact.renew(2)
     assert fresh(contact)
     contact.hear(1)
     assert fresh(contact)

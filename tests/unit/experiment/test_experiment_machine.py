@@ -33,6 +33,7 @@ from dasktune.trial.events import (
     TrialFailed,
     TrialLost,
     TrialPaused,
+    TrialReturned,
     TrialStarted,
     TrialStopped,
     TrialStopRequested,
@@ -184,14 +185,16 @@ class ExperimentMachine(RuleBasedStateMachine):
     # What workers do
 
     @precondition(lambda self: any(not run.started for run in self.cluster.runs.values()))
-    @rule(data=st.data(), works=st.sampled_from([True, True, True, False]))
-    def worker_takes_it(self, data: st.DataObject, works: bool) -> None:
+    @rule(data=st.data(), takes=st.sampled_from(["yes", "yes", "yes", "no", "not now"]))
+    def worker_takes_it(self, data: st.DataObject, takes: str) -> None:
         run = self._draw(data, lambda run: not run.started)
-        if works:
+        if takes == "yes":
             run.started = True
             self._say(run, TrialStarted, worker="w")
-        else:
+        elif takes == "no":
             self._say(run, StartFailed, reason="no room")
+        else:
+            self._say(run, TrialReturned)
 
     @precondition(lambda self: any(run.speaks for run in self.cluster.runs.values()))
     @rule(

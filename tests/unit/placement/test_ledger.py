@@ -36,7 +36,7 @@ def place(ledger: Ledger, request: PlacementGroupFactory, now: float = 0.0) -> s
 def seats(ledger: Ledger, *bundles: dict[str, float], strategy: str = "PACK") -> list[str] | None:
     """Return the address of each bundle."""
     placement = ledger.place(PlacementGroupFactory(list(bundles), strategy), now=0.0)
-    return placement and [seat.address for seat in placement.seats]
+    return placement and [seat.address for seat in placement.bundles]
 
 
 ONE = {"CPU": 1}
@@ -157,7 +157,7 @@ def test_dask_keeps_account_of_what_a_worker_declares() -> None:
         PlacementGroupFactory([{"CPU": 1, "GPU": 0.5, "memory": 0}, {"GPU": 1}]), now=0.0
     )
     assert placement is not None
-    assert placement.seats[0].declared == {"GPU": 0.5}
+    assert placement.bundles[0].declared == {"GPU": 0.5}
     assert placement.claim_on("a").resources == {"GPU": 1.5}
     assert placement.claim_on("b").resources == {}
 
@@ -248,11 +248,11 @@ def test_an_empty_head_sits_with_its_first_helper() -> None:
     ledger = ledger_of(worker("a", nthreads=1), worker("b", nthreads=1))
     placement = ledger.place(PlacementGroupFactory([{}, ONE, ONE], "STRICT_SPREAD"), now=0.0)
     assert placement is not None
-    assert [seat.address for seat in placement.seats] == ["a", "a", "b"]
+    assert [seat.address for seat in placement.bundles] == ["a", "a", "b"]
     assert placement.address == "a"
     assert placement.addresses == ("a", "b")
     assert placement.devices is None
-    assert [seat.resources for seat in placement.seats_on("a")] == [{}, ONE]
+    assert [seat.resources for seat in placement.bundles_on("a")] == [{}, ONE]
 
 
 def test_all_bundles_are_granted_or_none() -> None:
@@ -363,8 +363,8 @@ REQUESTS = st.builds(PlacementGroupFactory, BUNDLES, strategy=st.sampled_from(ST
 
 def check_strategy(request: PlacementGroupFactory, placement: Placement) -> None:
     bundles = request.bundles
-    assert [dict(seat.resources) for seat in placement.seats] == bundles
-    real = placement.seats[1:] if not bundles[0] and any(bundles) else placement.seats
+    assert [dict(seat.resources) for seat in placement.bundles] == bundles
+    real = placement.bundles[1:] if not bundles[0] and any(bundles) else placement.bundles
     addresses = [seat.address for seat in real]
     if request.strategy == "STRICT_PACK":
         assert len(set(addresses)) == 1
@@ -375,7 +375,7 @@ def check_strategy(request: PlacementGroupFactory, placement: Placement) -> None
 def check_books(ledger: Ledger, held: list[Placement]) -> None:
     """Nobody has been given more than there is, and what is left is the rest."""
     for address, one in ledger.workers.items():
-        mine = [seat for placement in held for seat in placement.seats_on(address)]
+        mine = [seat for placement in held for seat in placement.bundles_on(address)]
         for kind in ("CPU", "GPU"):
             taken = sum(seat.resources.get(kind, 0) for seat in mine)
             assert ledger.free(address, kind) == pytest.approx(one.total(kind) - taken)

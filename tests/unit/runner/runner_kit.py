@@ -42,11 +42,16 @@ class ScriptedExecutor:
     """Every trial does what the script says, a second for each step, and ends."""
 
     def __init__(
-        self, clock: ManualClock, script: Sequence[str] = (REPORT, REPORT), places: int = 1
+        self,
+        clock: ManualClock,
+        script: Sequence[str] = (REPORT, REPORT),
+        places: int = 1,
+        ahead: int = 0,
     ) -> None:
         self.clock = clock
         self.script = script
         self.places = places
+        self.ahead = ahead
         self.calls: list[tuple[Any, ...]] = []
         self.events: deque[AnyTrialEvent] = deque()
         self.runs: dict[str, list[int]] = {}
@@ -55,6 +60,9 @@ class ScriptedExecutor:
 
     def has_resources(self, request: PlacementGroupFactory) -> bool:
         return len(self.runs) < self.places
+
+    def takes_ahead(self, request: PlacementGroupFactory) -> bool:
+        return len(self.runs) < self.places + self.ahead
 
     def start_trial(self, action: StartTrial) -> None:
         self._begin(action, 0, 0)
@@ -169,6 +177,7 @@ class Bench:
         *,
         script: Sequence[str] = (REPORT, REPORT),
         places: int = 1,
+        ahead: int = 0,
         lag: int = 0,
         observers: Sequence[Any] = (),
         run_config: RunConfig | None = None,
@@ -176,7 +185,7 @@ class Bench:
     ) -> None:
         self.clock = ManualClock()
         self.store = LaggingStore(lag)
-        self.executor = ScriptedExecutor(self.clock, script, places)
+        self.executor = ScriptedExecutor(self.clock, script, places, ahead)
         space = {"x": 7}
         self.experiment = build_experiment(
             TuneConfig(**{"seed": 0, **tune}), run_config or RunConfig(), space

@@ -11,6 +11,7 @@ from dasktune.config import CheckpointConfig, FailureConfig, RunConfig
 from dasktune.runner import SystemClock
 from dasktune.schedulers import FIFOScheduler
 from dasktune.schedulers.decision import Continue, Pause
+from dasktune.search import Searcher
 from dasktune.trial.events import TrialLost, TrialStarted
 from dasktune.trial.status import TrialStatus
 
@@ -35,6 +36,13 @@ class Watcher:
 
 def fail() -> None:
     raise RuntimeError("no space for logs")
+
+
+class Learning(Searcher):
+    """A searcher like any other that is asked for one configuration at a time."""
+
+    def suggest(self, trial_id: str) -> dict[str, Any]:
+        return {"x": 1}
 
 
 class Deciding(FIFOScheduler):
@@ -69,6 +77,28 @@ def test_as_many_trials_start_as_there_is_room_for():
     ends = [i for i, name in enumerate(bench.events) if name == "TrialEnded"]
     assert starts[1] < ends[0] < starts[2]
     assert len(ends) == 3
+
+
+class ByHand(FIFOScheduler):
+    """Chooses the first, too, but that is its own affair."""
+
+    def choose_trial_to_run(self, waiting: Any) -> Any:
+        return super().choose_trial_to_run(waiting)
+
+
+def starts_before_an_end(bench: Bench) -> int:
+    return bench.events[: bench.events.index("TrialEnded")].count("ResourcesGranted")
+
+
+def test_trials_are_handed_ahead_where_their_order_is_certain():
+    assert starts_before_an_end(Bench(num_samples=5, ahead=2).run()) == 3
+    # A decision might change which one is next.
+    assert starts_before_an_end(Bench(num_samples=5, ahead=2, scheduler=ByHand()).run()) == 1
+
+
+def test_a_searcher_that_learns_sees_a_result_before_the_next_trial_starts():
+    searcher = Learning()
+    assert starts_before_an_end(Bench(num_samples=5, ahead=2, search_alg=searcher).run()) == 1
 
 
 def test_the_executor_is_asked_for_events_for_one_poll_interval():

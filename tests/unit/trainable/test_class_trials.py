@@ -22,7 +22,7 @@ from dasktune.trainable.messages import (
 )
 from dasktune.trainable.session import get_checkpoint, report
 from dasktune.trainable.trainable import Trainable
-from dasktune.trial.milestone import EVERY_RESULT
+from dasktune.trial.milestone import EVERY_RESULT, Milestone
 
 
 class Counting(Trainable):
@@ -88,6 +88,44 @@ def test_a_class_trains_until_its_result_says_done():
     assert driver.values("steps") == [1, 2, 3]
     assert driver.values("training_iteration") == [1, 2, 3]
     assert calls == ["setup", "cleanup"]
+
+
+def test_a_class_streams_up_to_its_milestone_without_being_asked():
+    class Tells(Counting):
+        def step(self):
+            if self.steps == 99:
+                there.set()
+            return super().step()
+
+    there = threading.Event()
+    driver, _ = drive(Tells, milestones=(Milestone("training_iteration", 100),))
+    # Nobody has collected anything yet.
+    assert there.wait(PATIENCE)
+    driver.run.answer(GoOn(seq=driver.awaiting().seq, milestones=EVERY_RESULT))
+    driver.run.answer(StopNow(reason=str(driver.awaiting().seq)))
+    assert isinstance(driver.end(), Stopped)
+    assert driver.values("steps") == list(range(1, 102))
+    assert [result.awaits for result in driver.results] == [False] * 99 + [True] * 2
+
+
+def test_a_class_that_steps_faster_than_its_driver_collects_waits():
+    class Runs(Counting):
+        def step(self):
+            assert go.wait(PATIENCE)
+            if self.steps == 7:
+                there.set()
+            return super().step()
+
+    go, there = threading.Event(), threading.Event()
+    driver, _ = drive(Runs, {"until": 20})
+    driver.run._outbox._max_messages = 8
+    go.set()
+    assert there.wait(PATIENCE)
+    # Started and seven results: the eighth, whose step has begun, has no room.
+    assert len(driver.run._outbox._messages) == 8
+    assert not driver.run.finished
+    assert isinstance(driver.end(), Ended)
+    assert driver.values("steps") == list(range(1, 21))
 
 
 def test_a_checkpoint_is_saved_at_each_multiple_of_the_frequency():

@@ -5,19 +5,27 @@ import pickle
 import threading
 
 from dasktune.trainable.messages import Ended, Reported, Started
-from dasktune.trainable.outbox import Outbox
+from dasktune.trainable.outbox import Outbox, Urgency
 
 
 def collected(outbox, ack, have):
     return [pickle.loads(blob) for _, blob in outbox.collect(ack, have)]
 
 
+def quiet(urgency):
+    pass
+
+
 def put(outbox, **kwargs):
     outbox.put(lambda seq: Started(seq=seq), **kwargs)
 
 
+def put_bytes(outbox, size, **kwargs):
+    outbox.put(lambda seq: Reported(seq=seq, metrics={"blob": bytes(size)}), **kwargs)
+
+
 def test_messages_are_numbered_from_one_and_kept_until_they_are_acknowledged():
-    outbox = Outbox(lambda: None)
+    outbox = Outbox(quiet)
     put(outbox)
     put(outbox)
     assert [m.seq for m in collected(outbox, 0, 0)] == [1, 2]
@@ -30,7 +38,7 @@ def test_messages_are_numbered_from_one_and_kept_until_they_are_acknowledged():
 
 def test_the_bell_rings_again_only_after_a_collect():
     rings = []
-    outbox = Outbox(lambda: rings.append(1))
+    outbox = Outbox(rings.append)
     put(outbox)
     put(outbox)
     assert len(rings) == 1
@@ -39,8 +47,38 @@ def test_the_bell_rings_again_only_after_a_collect():
     assert len(rings) == 2
 
 
+def test_the_bell_rings_again_only_for_what_is_more_urgent():
+    rings = []
+    outbox = Outbox(rings.append)
+    put(outbox, urgent=False)
+    put(outbox, urgent=False)
+    put(outbox)
+    put(outbox)
+    put(outbox, urgent=False)
+    assert rings == [Urgency.WHENEVER, Urgency.NOW]
+
+
+def test_the_bell_rings_once_more_when_the_outbox_is_half_full():
+    rings = []
+    outbox = Outbox(rings.append, max_messages=4)
+    for _ in range(4):
+        put(outbox)
+    assert rings == [Urgency.NOW, Urgency.AGAIN]
+    outbox.collect(0, 4)
+    # The driver has all of it and is about to acknowledge it: no reason to hurry.
+    put(outbox, urgent=False)
+    assert rings[2:] == [Urgency.WHENEVER]
+
+
+def test_half_full_means_bytes_too():
+    rings = []
+    outbox = Outbox(rings.append, max_bytes=1000)
+    put_bytes(outbox, 600, urgent=False)
+    assert rings == [Urgency.AGAIN]
+
+
 def test_a_broken_bell_costs_no_message(caplog):
-    def broken():
+    def broken(urgency):
         raise OSError("no route")
 
     outbox = Outbox(broken)
@@ -50,7 +88,7 @@ def test_a_broken_bell_costs_no_message(caplog):
     assert "doorbell" in caplog.text
 
 
-def fill_beyond_the_bound(outbox):
+def fill_beyond_the_bound(outbox, put=put):
     """Put one message more than fits, in a thread that stands still before it."""
     put(outbox, bounded=True)
     waits, through = threading.Event(), threading.Event()
@@ -73,7 +111,7 @@ def fill_beyond_the_bound(outbox):
 
 
 def test_a_bounded_put_waits_until_the_driver_has_caught_up():
-    outbox = Outbox(lambda: None, max_messages=1)
+    outbox = Outbox(quiet, max_messages=1)
     through = fill_beyond_the_bound(outbox)
     outbox.collect(0, 1)
     assert not through.is_set()
@@ -81,22 +119,54 @@ def test_a_bounded_put_waits_until_the_driver_has_caught_up():
     assert through.wait(30)
 
 
+def test_the_bound_counts_bytes_too():
+    outbox = Outbox(quiet, max_bytes=1000)
+    through = fill_beyond_the_bound(outbox, lambda box, **how: put_bytes(box, 1000, **how))
+    outbox.collect(0, 1)
+    assert not through.is_set()
+    outbox.collect(1, 1)
+    assert through.wait(30)
+
+
+def test_a_message_larger_than_the_bound_passes_an_empty_outbox():
+    outbox = Outbox(quiet, max_bytes=1000)
+    put_bytes(outbox, 5000, bounded=True)
+    assert len(outbox.collect(0, 0)) == 1
+    outbox.collect(1, 1)
+    put_bytes(outbox, 5000, bounded=True)
+    assert [seq for seq, _ in outbox.collect(1, 1)] == [2]
+
+
+def test_who_waits_for_room_rings_until_there_is_some():
+    rings = threading.Semaphore(0)
+    outbox = Outbox(lambda urgency: rings.release(), max_messages=1)
+    through = fill_beyond_the_bound(outbox)
+    while rings.acquire(blocking=False):
+        pass
+    # The driver comes and takes the message, but it does not stand in the journal yet.
+    outbox.collect(0, 1)
+    assert rings.acquire(timeout=30)
+    assert not through.is_set()
+    outbox.collect(1, 1)
+    assert through.wait(30)
+
+
 def test_a_trial_that_is_to_end_is_not_held_up_by_the_bound():
-    outbox = Outbox(lambda: None, max_messages=1)
+    outbox = Outbox(quiet, max_messages=1)
     through = fill_beyond_the_bound(outbox)
     outbox.lift_bound()
     assert through.wait(30)
 
 
 def test_what_is_no_result_is_never_held_up():
-    outbox = Outbox(lambda: None, max_messages=1)
+    outbox = Outbox(quiet, max_messages=1)
     put(outbox, bounded=True)
     put(outbox)
     assert len(outbox.collect(0, 0)) == 2
 
 
 def test_what_only_cloudpickle_can_pickle_travels_too():
-    outbox = Outbox(lambda: None)
+    outbox = Outbox(quiet)
     outbox.put(lambda seq: Reported(seq=seq, metrics={"twice": lambda x: 2 * x}))
     [message] = collected(outbox, 0, 0)
     assert message.metrics["twice"](2) == 4

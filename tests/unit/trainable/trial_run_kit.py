@@ -44,14 +44,14 @@ class Driver:
         *,
         config: dict[str, Any] | None = None,
         fence: Any = None,
-        timer: Any = None,
-        **spec: Any,
+        **options: Any,
     ) -> None:
         self.bell = threading.Semaphore(0)
         self.messages: list[Message] = []
-        extra = {} if timer is None else {"timer": timer}
+        extra = {name: options.pop(name) for name in ("timer", "keeper") if name in options}
         opener = lambda: (trainable, config or {})  # noqa: E731 - a def would say no more
-        self.run = TrialRun(make_spec(**spec), opener, self.bell.release, fence, **extra)
+        ring = lambda urgency: self.bell.release()  # noqa: E731
+        self.run = TrialRun(make_spec(**options), opener, ring, fence, **extra)
         self.run.start()
 
     def collect(self) -> None:

@@ -25,6 +25,7 @@ from dasktune.trial.events import (
     TrialFailed,
     TrialLost,
     TrialPaused,
+    TrialReturned,
     TrialStopped,
 )
 from dasktune.trial.resources import PlacementGroupFactory
@@ -154,7 +155,15 @@ def test_a_failing_trial_only_ever_ends_in_error():
 
 
 def test_resources_are_held_exactly_from_a_start_to_a_terminal_event():
-    terminal = {TrialEnded, TrialPaused, TrialStopped, TrialFailed, TrialLost, StartFailed}
+    terminal = {
+        TrialEnded,
+        TrialPaused,
+        TrialStopped,
+        TrialFailed,
+        TrialLost,
+        TrialReturned,
+        StartFailed,
+    }
     for (before, cause), after in TRANSITIONS.items():
         assert before.is_active or not issubclass(cause, TrialEvent)
         if before.is_active:

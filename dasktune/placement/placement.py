@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["Claim", "Placement", "Seat"]
+__all__ = ["Claim", "Placement", "PlacedBundle"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +17,7 @@ class Claim:
     resources : mapping
         What Dask keeps account of.
     shares : tuple of (float, tuple of str)
-        For each seat with GPUs how much of them, and which devices the ledger would take.
+        For each bundle with GPUs how much of them, and which devices the ledger would take.
     gpus : tuple of str
         The device behind each GPU of the worker.
     """
@@ -33,7 +33,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seat:
+class PlacedBundle:
     """What one bundle got.
 
     Parameters
@@ -59,57 +59,57 @@ class Seat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """What a trial got: a seat for each of its bundles.
+    """What a trial got for each of its bundles.
 
     Parameters
     ----------
     number : int
         What the ledger calls it.
-    seats : tuple of Seat
+    bundles : tuple of PlacedBundle
         In the order of the request, head first.
     """
 
     number: int
-    seats: tuple[Seat, ...]
+    bundles: tuple[PlacedBundle, ...]
 
     @property
     def address(self) -> str:
         """The worker on which user code runs."""
-        return self.seats[0].address
+        return self.bundles[0].address
 
     @property
     def addresses(self) -> tuple[str, ...]:
         """All workers that it needs, each once, that of user code first."""
-        return tuple(dict.fromkeys(seat.address for seat in self.seats))
+        return tuple(dict.fromkeys(bundle.address for bundle in self.bundles))
 
     @property
     def devices(self) -> tuple[str, ...] | None:
         """The GPUs of user code itself; None if it asks for none."""
-        return self.seats[0].devices
+        return self.bundles[0].devices
 
-    def seats_on(self, address: str) -> tuple[Seat, ...]:
-        """Return the seats on a worker.
+    def bundles_on(self, address: str) -> tuple[PlacedBundle, ...]:
+        """Return the bundles on a worker.
 
         Parameters
         ----------
         address : str
             The worker's address.
         """
-        return tuple(seat for seat in self.seats if seat.address == address)
+        return tuple(bundle for bundle in self.bundles if bundle.address == address)
 
     def claim_on(self, address: str) -> Claim:
-        """Return all that its seats on a worker hold.
+        """Return all that its bundles on a worker hold.
 
         Parameters
         ----------
         address : str
             The worker's address.
         """
-        seats = self.seats_on(address)
+        bundles = self.bundles_on(address)
         total: dict[str, float] = {}
-        for seat in seats:
-            for kind, amount in seat.declared.items():
+        for bundle in bundles:
+            for kind, amount in bundle.declared.items():
                 total[kind] = total.get(kind, 0) + amount
-        shares = [(seat.resources["GPU"], seat.devices) for seat in seats if seat.devices]
-        gpus = next((seat.gpus for seat in seats if seat.devices), ())
+        shares = [(bundle.resources["GPU"], bundle.devices) for bundle in bundles if bundle.devices]
+        gpus = next((bundle.gpus for bundle in bundles if bundle.devices), ())
         return Claim(resources=total, shares=tuple(shares), gpus=gpus)

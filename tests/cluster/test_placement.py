@@ -7,6 +7,7 @@ import signal
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from cluster_kit import (
 from distributed import Client, LocalCluster
 
 import dasktune as tune
+from dasktune.cluster.workers import read_workers
+from dasktune.placement import WorkerCapacity
 
 pytestmark = pytest.mark.cluster
 
@@ -159,6 +162,36 @@ def test_two_drivers_that_want_all_workers_take_turns(client: Client, tmp_path: 
             assert statuses(results) == {"TERMINATED"}
     assert sorted(most_at_a_time(tmp_path).values()) == [1, 1]
     until(lambda: [*client.run(available).values()] == [FREE] * 2)
+
+
+def test_a_bundle_that_is_not_granted_costs_the_others_nothing_and_the_trial_no_retry(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def blind(*arguments: Any) -> dict[str, WorkerCapacity]:
+        """Read the workers without seeing what others use, as if they had just begun to."""
+        workers = await read_workers(*arguments)
+        return {address: replace(worker, used={}) for address, worker in workers.items()}
+
+    monkeypatch.setattr("dasktune.cluster.watch.read_workers", blind)
+    monkeypatch.setattr("dasktune.cluster.lease._GRANT_DEADLINE", 0.2)
+    monkeypatch.setattr("dasktune.cluster.executor._MOST_FAILED_STARTS", 1)
+    first, last = sorted(client.run(os.getpid))
+    foreign = client.submit(
+        wait_for_file, tmp_path / "foreign", workers=[last], resources={"GPU": 2}, pure=False
+    )
+    until(lambda: used(client)[last] == {"GPU": 2})
+    request = tune.PlacementGroupFactory([{"GPU": 1}, {"GPU": 1}], "STRICT_SPREAD")
+    with fitting(tuner_of(gated, tmp_path, client, request)) as future:
+        until(lambda: len(journal(tmp_path, event="StartFailed")) >= 3)
+        until(lambda: used(client) == {first: {}, last: {"GPU": 2}})
+        assert not notes(tmp_path)
+        (tmp_path / "foreign").touch()
+        foreign.result(timeout=30)
+        until(lambda: notes(tmp_path))
+        (tmp_path / "go").touch()
+        assert statuses(future.result(timeout=60)) == {"TERMINATED"}
+    failed = journal(tmp_path, event="StartFailed")
+    assert all(last in one["reason"] and not one["charged"] for one in failed)
 
 
 def test_no_gpu_is_used_by_two_drivers_at_a_time(client: Client, tmp_path: Path) -> None:

@@ -8,7 +8,15 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dasktune.placement.devices import dealt, handed_out, is_rotated, loaded, picked, visible_in
+from dasktune.placement.devices import (
+    dealt,
+    handed_out,
+    is_rotated,
+    loaded,
+    picked,
+    shared_out,
+    visible_in,
+)
 
 IDS = ["GPU-a", "GPU-b", "GPU-c"]
 
@@ -56,6 +64,13 @@ def test_devices_are_named_again_where_more_is_declared_than_owned() -> None:
     assert handed_out("45", 5) == ("4", "5", "4", "5", "4")
     assert handed_out((), 0) == ()
     assert handed_out("45", 1) == ("4",)
+
+
+def test_shares_go_where_they_were_thought_of_unless_that_is_taken() -> None:
+    assert shared_out("456", [], [(1, "5"), (0.5, "6")]) == [(1,), (2,)]
+    assert shared_out("456", [(0.5, [1])], [(1, "5"), (0.5, "5")]) == [(0,), (1,)]
+    assert shared_out("456", [(0.5, [0]), (2, [1, 2])], [(1, "4")]) is None
+    assert shared_out("", [], []) == []
 
 
 def test_this_travels_to_machines_without_dasktune() -> None:

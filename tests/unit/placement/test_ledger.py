@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dasktune.placement import Ledger, Placement, WorkerCapacity
+from dasktune.placement import Claim, Ledger, Placement, WorkerCapacity
 from dasktune.trial.resources import STRATEGIES, PlacementGroupFactory
 
 
@@ -305,6 +305,41 @@ def test_what_is_held_stays_known_while_a_worker_changes() -> None:
     ledger.release(held)
     ledger.update({"a": worker("a", devices=("0", "1", "2"))})
     assert ledger.fits(needs(GPU=3), now=0.0)
+
+
+def test_a_placement_claims_on_each_worker_what_its_bundles_need_there() -> None:
+    ledger = ledger_of(
+        worker("a", devices=("4", "5"), resources={"CPU": 2}), worker("b", resources={"CPU": 2})
+    )
+    bundles = [{"CPU": 1, "GPU": 0.5}, {"CPU": 1, "GPU": 0.5}, {"CPU": 2}]
+    placement = ledger.place(PlacementGroupFactory(bundles), now=0.0)
+    assert placement is not None
+    head = placement.claim_on("a")
+    assert head == Claim(
+        resources={"CPU": 2}, shares=((0.5, ("4",)), (0.5, ("4",))), gpus=("4", "5")
+    )
+    assert placement.claim_on("b") == Claim(resources={"CPU": 2})
+    elsewhere = Claim(resources={"CPU": 2}, shares=((0.5, ("5",)),) * 2, gpus=("5",))
+    assert head.is_like(elsewhere)
+    assert not head.is_like(placement.claim_on("b"))
+
+
+def test_only_a_change_that_matters_is_looked_at() -> None:
+    ledger = ledger_of(worker("a", age=1.0))
+    ledger.update({"a": worker("a", age=29.0, memory=5)})
+    assert ledger.fits(needs(CPU=2), now=0.0)
+    ledger.update({"a": worker("a", age=31.0)})
+    assert not ledger.fits(needs(CPU=2), now=0.0)
+    for changed in (
+        {"used": {"CPU": 1}},
+        {"resources": {"CPU": 1}},
+        {"nthreads": 1},
+        {"resources": {"memory": 1}, "memory_limit": 1},
+    ):
+        ledger.update({"a": worker("a")})
+        assert ledger.fits(needs(CPU=2, memory=2), now=0.0)
+        ledger.update({"a": worker("a", **changed)})
+        assert not ledger.fits(needs(CPU=2, memory=2), now=0.0)
 
 
 # For people

@@ -58,16 +58,17 @@ async def equip(client: Any, worker: WorkerCapacity, *, declare: bool, timeout_s
         answers = client.run(function, *args, workers=[worker.address])
         return (await asyncio.wait_for(answers, timeout_s))[worker.address]
 
-    has_declared = declare and bool(worker.resources)
-    visible = await ask(_look, declare)
+    known = list(worker.resources)
+    visible = await ask(_look, known if declare else None)
+    gpus: list[str] = []
     if visible:
         # By value: the scheduler may not have dasktune.
         cloudpickle.register_pickle_by_value(devices)
         deal = client.run_on_scheduler(_deal(), worker.address, visible)
-        owned = await asyncio.wait_for(deal, timeout_s)
+        gpus = await asyncio.wait_for(deal, timeout_s)
         if declare:
-            await ask(_declare, len(owned))
-    if has_declared:
+            await ask(_declare, known, len(gpus))
+    if declare and not {"CPU", *(["GPU"] if gpus else [])} <= set(known):
         recount = client.run_on_scheduler(_recount(), worker.address)
         await asyncio.wait_for(recount, timeout_s)
 
@@ -75,20 +76,25 @@ async def equip(client: Any, worker: WorkerCapacity, *, declare: bool, timeout_s
 # On the worker
 
 
-async def _look(declare: bool, dask_worker: Any) -> list[str]:
+async def _look(known: list[str] | None, dask_worker: Any) -> list[str]:
     """Return the GPUs that a worker sees; where there are none, all can be declared at once."""
     found = await asyncio.to_thread(visible_devices)
-    if declare and not found:
-        await _declare(0, dask_worker)
+    if known is not None and not found:
+        await _declare(known, 0, dask_worker)
     return list(found)
 
 
-async def _declare(gpus: int, dask_worker: Any) -> None:
+async def _declare(known: list[str], gpus: int, dask_worker: Any) -> None:
+    """Declare what the scheduler does not know yet.
+
+    The worker itself may know it already: another experiment is at it at the same time, or the
+    scheduler did not hear of it the last time. To declare as much as before changes nothing there.
+    """
     has: dict[str, float] = {"CPU": dask_worker.state.nthreads}
     if gpus:
         has["GPU"] = gpus
-    # Looked at and set without a pause in between: another experiment may be at it, too.
-    missing = {k: v for k, v in has.items() if k not in dask_worker.state.total_resources}
+    total = dask_worker.state.total_resources
+    missing = {kind: total.get(kind, amount) for kind, amount in has.items() if kind not in known}
     if missing:
         await dask_worker.set_resources(**missing)
 
@@ -170,7 +176,7 @@ def _deal(key: str = GPUS, deal: Callable[..., tuple[str, ...]] = dealt) -> Call
 
 def _recount() -> Callable[..., None]:
     def on_scheduler(address: str, dask_scheduler: Any = None) -> None:
-        """Count what is used once more: Dask forgets that where more is declared."""
+        """Count what is used once more: Dask forgets it when something is declared."""
         worker = dask_scheduler.workers[address]
         used = dict.fromkeys(worker.resources, 0.0)
         for task in worker.processing:

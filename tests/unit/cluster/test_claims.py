@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -154,3 +155,29 @@ def test_workers_of_dask_cuda_own_the_first_of_their_rotated_lists() -> None:
     deal = equip._deal()
     assert deal("a", ["0", "1"], dask_scheduler=scheduler) == ["0"]
     assert deal("b", ["1", "0"], dask_scheduler=scheduler) == ["1"]
+
+
+class DeclaringWorker:
+    """A worker whose first word to the scheduler gets lost."""
+
+    def __init__(self) -> None:
+        self.state = SimpleNamespace(nthreads=2, total_resources={"TPU": 1})
+        self.heard: dict[str, float] = {}
+        self._is_cut_off = True
+
+    async def set_resources(self, **resources: float) -> None:
+        self.state.total_resources |= resources
+        if self._is_cut_off:
+            self._is_cut_off = False
+            raise OSError("no connection")
+        self.heard |= resources
+
+
+def test_a_declaration_that_the_scheduler_did_not_hear_is_made_again() -> None:
+    worker = DeclaringWorker()
+    with pytest.raises(OSError, match="no connection"):
+        asyncio.run(equip._declare(["TPU"], 1, worker))
+    asyncio.run(equip._declare(["TPU"], 1, worker))
+    assert worker.heard == {"CPU": 2, "GPU": 1}
+    asyncio.run(equip._declare(["TPU", "CPU", "GPU"], 1, worker))
+    assert worker.heard == {"CPU": 2, "GPU": 1}

@@ -37,7 +37,10 @@ def journal_record(
     """
     record: dict[str, Any] = {"event": type(event).__name__}
     for name in _fields(event):
-        record[name] = _plain(getattr(event, name))
+        value = getattr(event, name)
+        # Most values are none of ours; a call for each would be most of the work.
+        convert = _CONVERTERS.get(type(value))
+        record[name] = value if convert is None else convert(value)
     if trial is not None:
         record["trial_id"] = trial.trial_id
         record["status"] = trial.public_status.value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from math import isnan
 from numbers import Real
 from sys import intern
@@ -18,6 +19,12 @@ Mode = Literal["min", "max"]
 _LEAVES = frozenset({bool, float, int, str, type(None)})
 
 
+@lru_cache(1024)
+def _interned(names: tuple[str, ...]) -> tuple[str, ...]:
+    # The rows of a trial mostly have the same names.
+    return tuple(intern(str(name)) for name in names)
+
+
 def flatten(result: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return nested metrics as one level, with ``/`` between the names.
 
@@ -28,13 +35,19 @@ def flatten(result: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     >>> flatten({"loss": 1.0, "eval": {"acc": 0.5}})
     {'loss': 1.0, 'eval/acc': 0.5}
     """
+    if prefix or not _LEAVES.issuperset(map(type, result.values())):
+        return _flattened(result, prefix)
+    return dict(zip(_interned(tuple(result)), result.values(), strict=True))
+
+
+def _flattened(result: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in result.items():
-        name = intern(key) if not prefix and type(key) is str else intern(f"{prefix}{key}")
-        if type(value) in _LEAVES or not isinstance(value, Mapping) or not value:
-            flat[name] = value
+        name = intern(f"{prefix}{key}")
+        if type(value) not in _LEAVES and isinstance(value, Mapping) and value:
+            flat.update(_flattened(value, f"{name}/"))
         else:
-            flat.update(flatten(value, f"{name}/"))
+            flat[name] = value
     return flat
 
 

@@ -15,10 +15,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
-from dasktune.cluster.capacity import Ledger, WorkerCapacity
+from dasktune.cluster.backoff import Backoff
 from dasktune.cluster.connect import Connection
 from dasktune.cluster.demand import Demand, Growth, signal
 from dasktune.cluster.payload import Payload
@@ -26,6 +25,7 @@ from dasktune.cluster.run import Run, Seat
 from dasktune.cluster.service import ServiceSettings, TrialService
 from dasktune.cluster.watch import ClusterWatch
 from dasktune.errors import ClusterError, PreflightError
+from dasktune.placement import Ledger, WorkerCapacity
 from dasktune.runner.ports import Clock
 from dasktune.trainable.messages import Answer, GoOn, PauseNow, SaveAndGoOn, StopNow
 from dasktune.trainable.spec import TrialSpec
@@ -127,6 +127,8 @@ class DaskTrialExecutor:
         #: What has gone wrong for good, to be raised once the events before it are taken.
         self._crash: BaseException | None = None
         self._failed_starts = 0
+        #: Drivers that are in each other's way must not come back at the same moment.
+        self._backoff = Backoff(settings.name)
         #: When a place was found last to be missing for good, and when the user heard of it.
         self._hopeless_since: float | None = None
         self._complained_at: float | None = None
@@ -272,18 +274,15 @@ class DaskTrialExecutor:
             # The room was taken between the question and the start.
             self._events.put(self._not_started(action))
             return
-        workers = (run.address,) * len(action.resources.bundles)
-        run.spec = replace(spec, bundle_workers=workers)
         self._running[action.trial_id] = run
         self._call_soon(self._serve, run)
 
     def _find_seat(self, request: PlacementGroupFactory) -> Seat | None:
         """Return a seat on a worker that has room, or one whose trials end within milliseconds."""
-        address = self._ledger.place(request, now=time.monotonic())
-        if address is None:
+        placement = self._ledger.place(request, now=time.monotonic())
+        if placement is None:
             return self._seat_ahead(request)
-        declared = self._ledger.declared(address, request)
-        seat = Seat(address=address, resources=request, declared=declared)
+        seat = Seat(placement=placement, resources=request)
         self._seats.setdefault(request, {})[seat] = None
         return seat
 
@@ -303,6 +302,7 @@ class DaskTrialExecutor:
             incarnation=action.incarnation,
             time=self._clock.now(),
             reason="no worker had room for it any more",
+            charged=False,
         )
 
     def _answer(self, action: TrialAction, answer: Answer) -> None:
@@ -347,6 +347,10 @@ class DaskTrialExecutor:
     def _count_starts(self, event: AnyTrialEvent) -> None:
         if not isinstance(event, StartFailed):
             self._failed_starts = 0
+            self._backoff.reset()
+            return
+        if not event.charged:
+            logger.info("trial %s has to wait: %s", event.trial_id, event.reason)
             return
         self._failed_starts += 1
         logger.warning("trial %s did not start: %s", event.trial_id, event.reason)
@@ -379,11 +383,10 @@ class DaskTrialExecutor:
     def _serve(self, run: Run) -> None:
         self._service.serve(run)
         with self._lock:
-            known = run.address in self._ledger.workers
-        if not known:
-            run.seat.removed = True
-            reason = f"worker {run.address} left the cluster"
-            self._service.lose(run.address, reason, charged=False)
+            workers = run.seat.placement.addresses
+            gone = [address for address in workers if address not in self._ledger.workers]
+        for address in gone:
+            self._service.lose(address, f"worker {address} left the cluster", charged=False)
 
     async def _close(self) -> None:
         self._demand.close()
@@ -449,21 +452,13 @@ class DaskTrialExecutor:
                     f"; its memory was probably exceeded: {worker.memory >> 20} of "
                     f"{worker.memory_limit >> 20} MiB at its last heartbeat"
                 )
-        self._mark_removed(address)
         self._service.lose(address, reason, charged=not expected)
 
     def _on_disconnect(self) -> None:
         with self._lock:
-            for address in self._ledger.workers:
+            for address in tuple(self._ledger.workers):
                 self._ledger.remove(address)
-        self._mark_removed(None)
         self._service.lose(None, "the connection to the Dask scheduler was lost", charged=False)
-
-    def _mark_removed(self, address: str | None) -> None:
-        """Note that nothing is left to be released there, not even if a worker comes back."""
-        for run in tuple(self._running.values()):
-            if address in (None, run.address):
-                run.seat.removed = True
 
     def _on_free(self, run: Run) -> bool:
         """Take a run off its seat, and say whether the seat was given up because of it."""
@@ -473,14 +468,15 @@ class DaskTrialExecutor:
             is_free = not seat.runs
             if is_free:
                 del self._seats[seat.resources][seat]
-                if not seat.removed:
-                    self._ledger.release(seat.address, seat.resources)
+                self._ledger.release(seat.placement)
         if self._running.get(run.trial_id) is run:
             del self._running[run.trial_id]
         return is_free
 
-    def _on_trouble(self, address: str) -> None:
+    def _on_trouble(self, run: Run) -> None:
+        address = run.seat.blamed or run.address
+        seconds = self._backoff.next() if run.seat.contended else _AVOID
         with self._lock:
             # One that is gone, or out of sight with the whole cluster, is new when it comes back.
             if address in self._ledger.workers:
-                self._ledger.avoid(address, time.monotonic() + _AVOID)
+                self._ledger.avoid(address, time.monotonic() + seconds)

@@ -22,7 +22,7 @@ import pytest
 from distributed import Client
 
 import dasktune as tune
-from dasktune.cluster.capacity import read_workers
+from dasktune.cluster.workers import read_workers
 
 T = TypeVar("T")
 

@@ -14,7 +14,6 @@ from types import SimpleNamespace
 
 import cloudpickle
 import pytest
-from hypothesis import event as label
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,6 +24,7 @@ from dasktune.cluster.line import Line
 from dasktune.cluster.run import Run, Seat
 from dasktune.cluster.slot import TrialSlot
 from dasktune.cluster.slot_handle import SlotFailed
+from dasktune.placement import PlacedBundle, Placement
 from dasktune.storage.location import Storage
 from dasktune.trainable import run as run_module
 from dasktune.trainable.gate import Gate
@@ -260,6 +260,7 @@ class Wire:
 
     def __init__(self, key, slot, fates):
         self.key = key
+        self.lease = None
         self._slot = slot
         self._fates = fates
         self._tasks = set()
@@ -307,8 +308,10 @@ class Driver:
         )
         fates = iter(plan.fates)
         self._wires = [Wire(key, self._make_slot(key), fates) for key in worker.state.actors]
+        bundle = PlacedBundle(address=worker.address, resources={"CPU": 1}, declared={})
+        placement = Placement(number=1, bundles=(bundle,))
         self._seats = [
-            Seat(address=worker.address, resources=RESOURCES, slot=wire, ready=True)
+            Seat(placement=placement, resources=RESOURCES, slot=wire, ready=True)
             for wire in self._wires
         ]
         self._runs = {}
@@ -342,6 +345,8 @@ class Driver:
         self.line.assign(run)
         if plan.order is not None:
             self.loop.call_later(plan.order_after, self._answer, trial, plan.order)
+        if plan.other_dies is not None:
+            self.loop.call_later(plan.other_dies, self._abandon, run)
 
     def _hear(self, event):
         trial = trials[event.trial_id]
@@ -352,6 +357,10 @@ class Driver:
             count = sum(isinstance(e, ResultReported) and e.awaits for e in trial.events)
             trial.unanswered = event.seq
             self.loop.call_later(trial.plan.think, self._decide, trial, event.seq, count)
+
+    def _abandon(self, run):
+        if run.key in self.line.runs:
+            self.line.abandon(run, "another worker died", charged=True)
 
     def _acknowledge(self, event):
         run = self._runs[event.trial_id]
@@ -393,7 +402,12 @@ class Driver:
             self.loop.call_later(trial.plan.at, self.serve, trial)
         if self.plan.dies is not None:
             self.loop.call_later(self.plan.dies, self.line.lose, "died")
-        await asyncio.wait_for(self.is_over.wait(), 1000)
+        over = asyncio.ensure_future(self.is_over.wait())
+        await asyncio.wait([over, talk], timeout=1000, return_when=asyncio.FIRST_COMPLETED)
+        if talk.done():
+            # Not by an exception of its own.
+            await talk
+        await asyncio.wait_for(over, 10)
         self.line.lose("the end")
         await talk
 
@@ -422,9 +436,8 @@ def check(trial, *, died):
     assert [event.seq for event in told] == [*range(1, len(told) + 1)]
     numbers = [event.metrics["number"] for event in told[1:]]
     assert numbers == [*range(1, len(numbers) + 1)]
-    label(type(end).__name__)
     if end is None or isinstance(end, TrialLost):
-        assert died
+        assert died or trial.plan.other_dies is not None
         assert trial.begun <= 1
         return
     assert end.seq == len(told) + 1
@@ -466,6 +479,7 @@ trial_plans = st.builds(
     order=st.sampled_from([None, None, StopNow(), PauseNow()]),
     order_after=st.sampled_from([100.0, 0.0, 0.1, 1.0]),
     order_at=st.integers(1, 3),
+    other_dies=st.sampled_from([*[None] * 5, 0.1, 1.0]),
     is_stubborn=st.booleans(),
     fails=st.sampled_from([False, False, False, True]),
 )
@@ -483,9 +497,7 @@ plans = st.builds(
 )
 
 
-@given(plan=plans)
-@settings(max_examples=60)
-def test_whatever_the_wire_does_every_trial_is_told_of_once_in_order_and_to_its_end(plan):
+def perform_and_check(plan):
     trials.clear()
     loop = JumpingLoop()
     with pytest.MonkeyPatch.context() as patch:
@@ -506,3 +518,30 @@ def test_whatever_the_wire_does_every_trial_is_told_of_once_in_order_and_to_its_
             loop.close()
     for trial in trials.values():
         check(trial, died=plan.dies is not None)
+
+
+@given(plan=plans)
+@settings(max_examples=60)
+def test_whatever_the_wire_does_every_trial_is_told_of_once_in_order_and_to_its_end(plan):
+    perform_and_check(plan)
+
+
+def test_a_trial_that_loses_another_worker_while_nobody_answers_does_not_take_the_line_along():
+    quick = SimpleNamespace(
+        at=0.0, slot=0, pauses=[0.01], milestones=[()], think=0.0, order=None, order_after=0.0,
+        order_at=0, other_dies=0.1, is_stubborn=False, fails=False,
+    )  # fmt: skip
+    later = SimpleNamespace(**{**vars(quick), "at": 1.0, "other_dies": None})
+    perform_and_check(
+        SimpleNamespace(
+            trials=[quick, later],
+            fates=[("request lost", 0.5, 0.0)],
+            bells=[],
+            window=0.01,
+            ack_after=0.0,
+            room=3,
+            largest_reply=1,
+            dies=None,
+        )
+    )
+    assert [type(trial.events[-1]) for trial in trials.values()] == [TrialLost, TrialEnded]

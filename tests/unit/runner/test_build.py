@@ -95,8 +95,8 @@ def test_criteria_are_parted_from_stoppers_that_have_a_state():
     experiment = build(
         stop=[MaximumIterationStopper(4), CriteriaStopper({"loss": 1})], time_budget_s=60
     )
-    assert [type(s) for s in experiment._criteria.stoppers] == [CriteriaStopper]
-    assert [type(s) for s in experiment._stopper.stoppers] == [
+    assert [type(s) for s in experiment._judge.criteria.stoppers] == [CriteriaStopper]
+    assert [type(s) for s in experiment._judge.stopper.stoppers] == [
         MaximumIterationStopper,
         TimeoutStopper,
     ]

@@ -69,7 +69,7 @@ class Trial:
     #: Result `seq` at which the worker waits for an answer; 0 if it does not wait.
     awaiting_seq: int = 0
     #: What it went through, for error messages, oldest first: status, what came, incarnation, seq.
-    story: deque[tuple[str, str, int, int]] = field(
+    story: deque[tuple[TrialStatus, type, int, int]] = field(
         default_factory=lambda: deque(maxlen=STORY_LENGTH), repr=False
     )
 

@@ -114,7 +114,10 @@ class DaskTrialExecutor:
         self._demand = Demand(connection.client, settings.name, self._growth)
         #: What could start if there was room: what each asks for, and how many.
         self._waiting: tuple[PlacementGroupFactory | None, int] = (None, 0)
-        self._events: queue.SimpleQueue[AnyTrialEvent | BaseException] = queue.SimpleQueue()
+        #: What streamed together is one item: a queue costs more than most events.
+        self._events: queue.SimpleQueue[Sequence[AnyTrialEvent] | BaseException] = (
+            queue.SimpleQueue()
+        )
         #: What the loop is to call, in order, and whether it was told so.
         self._commands: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._woken = False
@@ -225,7 +228,7 @@ class DaskTrialExecutor:
             item = self._events.get(timeout=timeout)
             while not isinstance(item, BaseException):
                 self._count_starts(item)
-                events.append(item)
+                events += item
                 item = self._events.get_nowait()
             # What happened before comes first: it is to stand in the journal.
             self._crash = item
@@ -270,7 +273,7 @@ class DaskTrialExecutor:
                 seat.runs.append(run)
         if seat is None:
             # The room was taken between the question and the start.
-            self._events.put(self._not_started(action))
+            self._events.put([self._not_started(action)])
             return
         workers = (run.address,) * len(action.resources.bundles)
         run.spec = replace(spec, bundle_workers=workers)
@@ -344,17 +347,18 @@ class DaskTrialExecutor:
             self._complained_at = now
             logger.warning("no worker has room for the next trial; waiting:\n%s", table)
 
-    def _count_starts(self, event: AnyTrialEvent) -> None:
-        if not isinstance(event, StartFailed):
-            self._failed_starts = 0
-            return
-        self._failed_starts += 1
-        logger.warning("trial %s did not start: %s", event.trial_id, event.reason)
-        if self._failed_starts >= _MOST_FAILED_STARTS:
-            raise ClusterError(
-                f"no trial gets going on this cluster; {self._failed_starts} starts in a row "
-                f"failed, the last one because: {event.reason}"
-            )
+    def _count_starts(self, events: Sequence[AnyTrialEvent]) -> None:
+        for event in events:
+            if not isinstance(event, StartFailed):
+                self._failed_starts = 0
+                continue
+            self._failed_starts += 1
+            logger.warning("trial %s did not start: %s", event.trial_id, event.reason)
+            if self._failed_starts >= _MOST_FAILED_STARTS:
+                raise ClusterError(
+                    f"no trial gets going on this cluster; {self._failed_starts} starts in a row "
+                    f"failed, the last one because: {event.reason}"
+                )
 
     # On the client's loop
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import pickle
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 from typing import Any, TypeVar
 
 from dasktune.cluster.envelope import Assignment, Note, Refused, Reply, Request
-from dasktune.cluster.run import TERMINAL, Run, event_of
+from dasktune.cluster.run import TERMINAL, Run, event_of, streamed
 from dasktune.cluster.slot_handle import SlotFailed
+from dasktune.trainable.contents import Content, message_of
 from dasktune.trainable.messages import Answer, PauseNow, StopNow
 from dasktune.trial.events import (
     AnyTrialEvent,
@@ -308,17 +308,20 @@ class Line:
         for run, end in reversed(returned):
             self._finish(run, end)
 
-    def _hear(self, run: Run, messages: tuple[tuple[int, bytes], ...]) -> AnyTrialEvent | None:
+    def _hear(self, run: Run, messages: tuple[tuple[int, Content], ...]) -> AnyTrialEvent | None:
         """Pass new messages on, all but the last word of the run, which is returned."""
         events: list[AnyTrialEvent] = []
         end: AnyTrialEvent | None = None
         now = self._now()
-        for seq, blob in messages:
+        for seq, content in messages:
             if seq <= run.have:
                 continue
             run.have = seq
+            if isinstance(content, dict):
+                events.append(streamed(run, seq, content, now))
+                continue
             try:
-                message = pickle.loads(blob)
+                message = message_of(seq, content)
             except Exception as error:
                 end = self._unreadable(run, seq, error)
                 break

@@ -37,7 +37,7 @@ from dasktune.trial.events import (
 )
 from dasktune.trial.resources import PlacementGroupFactory
 
-__all__ = ["Run", "Seat", "TERMINAL", "event_of"]
+__all__ = ["Run", "Seat", "TERMINAL", "event_of", "streamed"]
 
 #: Messages after which no other comes.
 TERMINAL = (Ended, Paused, Stopped, Failed, Returned)
@@ -110,19 +110,20 @@ class Run:
         return self.seat.address
 
 
+def streamed(run: Run, seq: int, metrics: dict[str, Any], now: float) -> ResultReported:
+    """Return what a result means that nobody waits for: nearly all events are made here."""
+    return ResultReported(
+        trial_id=run.trial_id,
+        incarnation=run.incarnation,
+        time=now,
+        seq=seq,
+        metrics=metrics,
+        awaits=False,
+    )
+
+
 def event_of(message: Message, run: Run, now: float) -> AnyTrialEvent:
     """Return what a worker's message means to the experiment."""
-    if isinstance(message, Reported):
-        # Nearly all are, and passing the common facts on as a dict takes its time.
-        return ResultReported(
-            trial_id=run.trial_id,
-            incarnation=run.incarnation,
-            time=now,
-            seq=message.seq,
-            metrics=message.metrics,
-            checkpoint=message.checkpoint,
-            awaits=message.awaits,
-        )
     common: dict[str, Any] = {
         "trial_id": run.trial_id,
         "incarnation": run.incarnation,
@@ -132,6 +133,13 @@ def event_of(message: Message, run: Run, now: float) -> AnyTrialEvent:
     match message:
         case Started():
             return TrialStarted(**common, worker=run.address)
+        case Reported():
+            return ResultReported(
+                **common,
+                metrics=message.metrics,
+                checkpoint=message.checkpoint,
+                awaits=message.awaits,
+            )
         case Committed():
             return CheckpointCommitted(**common, checkpoint=message.checkpoint)
         case Ended():

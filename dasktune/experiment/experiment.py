@@ -62,7 +62,7 @@ from dasktune.trial.events import (
 )
 from dasktune.trial.metrics import flatten
 from dasktune.trial.status import TrialStatus
-from dasktune.trial.trial import Trial
+from dasktune.trial.trial import NO_STORY, Trial
 
 __all__ = ["Experiment"]
 
@@ -363,7 +363,7 @@ class Experiment:
     def _conclude(self, trial: Trial, now: float, *, was_active: bool) -> None:
         """Tell everybody, once, that a trial has ended for good."""
         trial.ended_at = now
-        trial.story.clear()
+        trial.story = NO_STORY
         self._search_waits = False
         last = trial.last_result
         failed = trial.status is TrialStatus.ERROR

@@ -14,7 +14,7 @@ from dasktune.schedulers import ASHAScheduler, TrialScheduler
 from dasktune.testing import simulate
 from dasktune.testing.memory_store import MemoryStore
 
-__all__ = ["simulator"]
+__all__ = ["Counting", "simulator"]
 
 #: Results that each trial would report.
 _STEPS = 10
@@ -22,7 +22,7 @@ _STEPS = 10
 _SLOTS = 64
 
 
-class _Counting(MemoryStore):
+class Counting(MemoryStore):
     """A store that encodes every record, counts it and forgets it."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ def _curve(config: dict[str, Any]) -> Generator[tuple[dict[str, float], float], 
 
 
 def _simulate(trials: int, scheduler: TrialScheduler | None) -> tuple[int, Any]:
-    store = _Counting()
+    store = Counting()
     grid = simulate(
         _curve,
         param_space={"x": tune.uniform(0, 1)},

@@ -361,6 +361,10 @@ class RunConfig:
     priority : float, default=0
         Dask's priority of the experiment's tasks among everybody's: those of the highest come
         first. It matters while a trial waits for a worker that is busy with other tasks.
+    declare_resources : bool, default=True
+        Make Dask keep account of what trials use: workers that declare no ``CPU`` are made to
+        declare one for each thread, and those that own GPUs and declare no ``GPU`` as many as they
+        own. It outlasts the experiment. What a worker declares itself is never changed.
 
     Raises
     ------
@@ -389,6 +393,7 @@ class RunConfig:
     queue_trials: bool | None = None
     workers: WorkerFilter = None
     priority: float = 0
+    declare_resources: bool = True
 
     def __post_init__(self) -> None:
         self._check_place()
@@ -407,6 +412,7 @@ class RunConfig:
         priority = None if isinstance(self.priority, bool) else number(self.priority)
         finite = priority is not None and isfinite(priority)
         check(finite, "priority", "a finite number", self.priority)
+        _check_bool("declare_resources", self.declare_resources)
 
     def _check_place(self) -> None:
         check(

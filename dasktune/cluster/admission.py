@@ -1,7 +1,8 @@
 """Which workers may take trials: those that were seen to be able to, late ones included.
 
 A worker that cannot import dasktune does not survive the attempt to put an actor on it, and it may
-be somebody else's. So nothing is placed on a worker before it has passed.
+be somebody else's. So nothing is placed on a worker before it has passed, got its GPUs and declared
+what it has.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from dasktune.cluster.capacity import NOT_ALLOWED, WorkerCapacity
+from dasktune.cluster.equip import equip
 from dasktune.cluster.preflight import Checks, check_worker
 from dasktune.errors import ConfigError, PreflightError
-from dasktune.workers import WorkerFilter, allows
+from dasktune.placement import NOT_ALLOWED, WorkerCapacity
+from dasktune.workers import WorkerFilter, WorkerInfo, allows
 
 __all__ = ["Admission", "only_allowed"]
 
@@ -44,6 +46,8 @@ class Admission:
         Hosts on which they were tried already.
     allowed : None, collection of str, or callable, default=None
         Which workers the user lets the experiment use; the others are left alone altogether.
+    declare : bool, default=False
+        Whether workers that declare no CPUs or GPUs are made to.
     """
 
     def __init__(
@@ -53,10 +57,12 @@ class Admission:
         hosts: Iterable[str] = (),
         *,
         allowed: WorkerFilter = None,
+        declare: bool = False,
     ) -> None:
         self._client = client
         self._checks = checks
         self._allowed = allowed
+        self._declare = declare
         #: Whether the user allows it, by address; asked once.
         self._verdicts: dict[str, bool] = {}
         self._hosts = set(hosts)
@@ -80,6 +86,10 @@ class Admission:
             # An address may be used again, by a worker of another kind.
             known.intersection_update(workers)
         self._verdicts = {a: verdict for a, verdict in self._verdicts.items() if a in workers}
+        # The reading may be older than the declaration; or the worker was replaced in between.
+        self._passed.difference_update(
+            address for address, worker in workers.items() if not self._is_equipped(worker)
+        )
         for worker in self._take_unknown(workers):
             task = asyncio.get_running_loop().create_task(self._examine(worker))
             self._tasks.add(task)
@@ -117,7 +127,7 @@ class Admission:
     def _may_use(self, worker: WorkerCapacity) -> bool:
         if worker.address not in self._verdicts:
             try:
-                verdict = allows(self._allowed, worker.info)
+                verdict = allows(self._allowed, _info(worker))
             except ConfigError as error:
                 # The experiment has others; the first ones were asked about before it began.
                 logger.warning("the worker %s gets no trials: %s", worker.address, error)
@@ -130,6 +140,7 @@ class Admission:
             async with self._gate:
                 new_host = worker.host not in self._hosts
                 reason = await check_worker(self._client, worker, self._checks, whole=new_host)
+                reason = reason or await self._equip(worker)
         except PreflightError as error:
             self._refused.add(worker.address)
             logger.warning("the worker %s gets no trials: %s", worker.address, error)
@@ -142,6 +153,19 @@ class Admission:
                 logger.info("the worker %s was not checked: %s", worker.address, reason)
         finally:
             self._examined.discard(worker.address)
+
+    async def _equip(self, worker: WorkerCapacity) -> str | None:
+        """Give a worker what it needs, and return why not if it did not answer."""
+        try:
+            await equip(
+                self._client, worker, declare=self._declare, timeout_s=self._checks.timeout_s
+            )
+        except Exception as error:  # whatever the worker or the connection has to say
+            return repr(error)
+        return None
+
+    def _is_equipped(self, worker: WorkerCapacity) -> bool:
+        return not self._declare or "CPU" in worker.resources
 
 
 def only_allowed(
@@ -165,7 +189,7 @@ def only_allowed(
     PreflightError
         If there are workers and none may be used.
     """
-    kept = {a for a, worker in workers.items() if allows(allowed, worker.info)}
+    kept = {a for a, worker in workers.items() if allows(allowed, _info(worker))}
     if workers and not kept and not may_wait:
         shown = ", ".join(f"{a} (name {worker.name!r})" for a, worker in workers.items())
         raise PreflightError(
@@ -176,3 +200,15 @@ def only_allowed(
         address: worker if address in kept else dataclasses.replace(worker, status=NOT_ALLOWED)
         for address, worker in workers.items()
     }
+
+
+def _info(worker: WorkerCapacity) -> WorkerInfo:
+    """Return what users see of a worker."""
+    return WorkerInfo(
+        address=worker.address,
+        name=worker.name,
+        host=worker.host,
+        nthreads=worker.nthreads,
+        memory_limit=worker.memory_limit,
+        resources=dict(worker.resources),
+    )

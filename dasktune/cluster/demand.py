@@ -16,7 +16,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, floor, inf
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ from dask.utils import parse_timedelta
 from distributed import Client, default_client
 from distributed.deploy import SpecCluster
 
-from dasktune.cluster.capacity import Ledger, WorkerCapacity
+from dasktune.placement import Ledger, WorkerCapacity
 from dasktune.trial.resources import PlacementGroupFactory
 
 __all__ = ["Demand", "Growth", "Signal", "signal"]
@@ -98,8 +98,9 @@ def signal(
     Examples
     --------
     >>> ledger = Ledger()
-    >>> ledger.update({"tcp://a:1": WorkerCapacity(address="tcp://a:1", nthreads=2)})
-    >>> signal(PlacementGroupFactory([{"CPU": 1}]), 6, ledger, new_worker=ledger.largest())
+    >>> worker = WorkerCapacity(address="tcp://a:1", nthreads=2)
+    >>> ledger.update({"tcp://a:1": worker})
+    >>> signal(PlacementGroupFactory([{"CPU": 1}]), 6, ledger, new_worker=worker)
     Signal(tasks=6, weight=1.0)
     """
     needs = request.required_resources
@@ -109,10 +110,9 @@ def signal(
         for address, worker in workers.items()
         if worker.status in _IN_SIGHT and not worker.is_foreign
     )
-    each = waiting if new_worker is None else _room(needs, new_worker.total)
-    if missing <= 0 or each == 0:
+    more = _workers_for(request, missing, new_worker)
+    if not more:
         return None
-    more = ceil(missing / each)
     if not workers:
         # Dask takes threads for workers as long as it has not seen one.
         tasks = min(more, _MOST)
@@ -121,6 +121,28 @@ def signal(
     wanted = floor((len(workers) + more) * threads / len(workers) + _EPSILON)
     tasks = min(max(wanted - busy, 1), _MOST)
     return Signal(tasks=tasks, weight=wanted / tasks)
+
+
+def _workers_for(request: PlacementGroupFactory, trials: int, worker: WorkerCapacity | None) -> int:
+    """Return how many new workers so many trials take; 0 if no number of them is enough."""
+    if trials <= 0:
+        return 0
+    if worker is None:
+        return 1
+    span = _span(request, worker)
+    if span > 1:
+        return trials * span
+    each = _room(request.required_resources, worker.total)
+    return ceil(trials / each) if span and each else 0
+
+
+def _span(request: PlacementGroupFactory, worker: WorkerCapacity) -> int:
+    """Return how many such workers one trial takes; 0 if no number of them is enough."""
+    names = map(str, range(len(request.bundles)))
+    ledger = Ledger()
+    ledger.update({name: replace(worker, address=name, status="running") for name in names})
+    placement = ledger.place(request, now=0.0)
+    return 0 if placement is None else len(placement.addresses)
 
 
 def _room(needs: dict[str, float], have: Callable[[str], float]) -> int:
@@ -188,7 +210,11 @@ class Growth:
         ledger : Ledger
             The workers that are there now.
         """
-        self._seen = ledger.largest() or self._seen
+        self._seen = max(
+            ledger.workers.values(),
+            key=lambda worker: (worker.total("CPU"), worker.total("GPU")),
+            default=self._seen,
+        )
         return self.new_worker or self._seen
 
     def may_wait(self, request: PlacementGroupFactory, *, empty: bool) -> bool:
@@ -206,7 +232,7 @@ class Growth:
     def limit(self, request: PlacementGroupFactory) -> str:
         """Say why no new worker will ever meet a request, or nothing if one may."""
         new, needs = self.new_worker, request.required_resources
-        if not self.is_adaptive or new is None or new.could_hold(needs):
+        if not self.is_adaptive or new is None or _span(request, new):
             return ""
         size = ", ".join(f"{kind} {new.total(kind):g}" for kind in needs)
         return f"The cluster is adaptive, but every worker that it starts has {size}. "

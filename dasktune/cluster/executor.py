@@ -2,7 +2,7 @@
 
 Two threads meet here. The runner's thread gives commands and takes events; the client's event loop
 talks to the workers, in :mod:`dasktune.cluster.service`. A command is handed to the loop, an event
-comes back through a queue, and nothing else is shared but the ledger, under its lock.
+comes back through a queue, and nothing else is shared but the seating, which has a lock.
 """
 
 from __future__ import annotations
@@ -10,22 +10,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import queue
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from typing import Any
+from functools import partial
 
-from dasktune.cluster.capacity import Ledger, WorkerCapacity
+from dasktune.cluster.backoff import Backoff
 from dasktune.cluster.connect import Connection
-from dasktune.cluster.demand import Demand, Growth, signal
+from dasktune.cluster.demand import Demand, Growth, Signal, signal
+from dasktune.cluster.errands import Errands
 from dasktune.cluster.payload import Payload
-from dasktune.cluster.run import Run, Seat
+from dasktune.cluster.run import Run
+from dasktune.cluster.seating import Seating
 from dasktune.cluster.service import ServiceSettings, TrialService
+from dasktune.cluster.shortage import Shortage
 from dasktune.cluster.watch import ClusterWatch
-from dasktune.errors import ClusterError, PreflightError
+from dasktune.errors import ClusterError
+from dasktune.placement import Ledger, WorkerCapacity
 from dasktune.runner.ports import Clock
 from dasktune.trainable.messages import Answer, GoOn, PauseNow, SaveAndGoOn, StopNow
 from dasktune.trainable.spec import TrialSpec
@@ -52,14 +53,8 @@ _AVOID = 15.0
 #: Starts in a row that may fail, on whatever worker, before the cluster counts as unusable.
 _MOST_FAILED_STARTS = 20
 
-#: Seconds between two tables of what is asked and what is there, while nothing can run.
-_COMPLAIN_EVERY = 60.0
-
 #: Results in the journal after which the worker hears of it at once; it buffers some thousands.
 _ACK_AFTER = 1024
-
-#: Seconds that a request may find no place on a cluster that cannot grow.
-_HOPELESS_AFTER = 10.0
 
 
 class DaskTrialExecutor:
@@ -109,8 +104,8 @@ class DaskTrialExecutor:
         self._prepare = prepare
         self._clock = clock
         self._admit = admit
-        self._queue_trials = queue_trials
         self._growth = growth or Growth()
+        self._shortage = Shortage(self._growth, queue_trials)
         self._demand = Demand(connection.client, settings.name, self._growth)
         #: What could start if there was room: what each asks for, and how many.
         self._waiting: tuple[PlacementGroupFactory | None, int] = (None, 0)
@@ -118,21 +113,15 @@ class DaskTrialExecutor:
         self._events: queue.SimpleQueue[Sequence[AnyTrialEvent] | BaseException] = (
             queue.SimpleQueue()
         )
-        #: What the loop is to call, in order, and whether it was told so.
-        self._commands: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
-        self._woken = False
-        self._lock = threading.Lock()
-        self._ledger = Ledger(heartbeat_timeout=settings.heartbeat_timeout)
+        self._errands = Errands(connection.client.loop.add_callback, self._events.put)
+        self._seating = Seating(heartbeat_timeout=settings.heartbeat_timeout)
         self._running: dict[str, Run] = {}
-        #: The seats that are taken, by what was asked for; a dict for a set that keeps the order.
-        self._seats: dict[PlacementGroupFactory, dict[Seat, None]] = {}
         self._closed = False
         #: What has gone wrong for good, to be raised once the events before it are taken.
         self._crash: BaseException | None = None
         self._failed_starts = 0
-        #: When a place was found last to be missing for good, and when the user heard of it.
-        self._hopeless_since: float | None = None
-        self._complained_at: float | None = None
+        #: Drivers that are in each other's way must not come back at the same moment.
+        self._backoff = Backoff(settings.name)
         self._service = TrialService(
             connection.client,
             settings,
@@ -166,13 +155,12 @@ class DaskTrialExecutor:
         PreflightError
             If no worker ever will, on a cluster that cannot grow.
         """
-        now = time.monotonic()
-        with self._lock:
-            fits = self._ledger.fits(request, now=now)
+        fits = self._seating.has_room(request)
         if fits or self._running:
-            self._complained_at = self._hopeless_since = None
+            self._shortage.end()
         else:
-            self._wait_for_room(request, now)
+            now = time.monotonic()
+            self._seating.study(lambda ledger, _: self._shortage.note(request, ledger, now))
         return fits
 
     def note_waiting(self, request: PlacementGroupFactory | None, count: int) -> None:
@@ -180,12 +168,11 @@ class DaskTrialExecutor:
         (before, _), self._waiting = self._waiting, (request, count)
         if before is None and request is not None:
             # Later changes are shown at the next reading of the workers.
-            self._call_soon(self._show_demand)
+            self._errands.call_soon(self._show_demand)
 
     def takes_ahead(self, request: PlacementGroupFactory) -> bool:
         """Whether a trial that needs this can follow one that ends within milliseconds."""
-        with self._lock:
-            return self._seat_ahead(request) is not None
+        return self._seating.takes_ahead(request, self._depth)
 
     def start_trial(self, action: StartTrial) -> None:
         """Run a trial from its beginning."""
@@ -227,7 +214,8 @@ class DaskTrialExecutor:
         with suppress(queue.Empty):
             item = self._events.get(timeout=timeout)
             while not isinstance(item, BaseException):
-                self._count_starts(item)
+                # A start that failed is an item of its own.
+                self._count_starts(item[-1])
                 events += item
                 item = self._events.get_nowait()
             # What happened before comes first: it is to stand in the journal.
@@ -243,7 +231,7 @@ class DaskTrialExecutor:
             run.ack = max(run.ack, seq)
             if run.ack - run.told_ack >= _ACK_AFTER:
                 # Before the worker's buffer is full and user code has to wait.
-                self._call_soon(self._service.wake, run)
+                self._errands.call_soon(self._service.wake, run)
 
     def close(self) -> None:
         """Stop what still runs, as far as it obeys, and take everything off the cluster.
@@ -266,39 +254,17 @@ class DaskTrialExecutor:
             spec=spec,
             config=config,
         )
-        with self._lock:
-            seat = self._find_seat(action.resources)
-            if seat is not None:
-                run.seat = seat
-                seat.runs.append(run)
-        if seat is None:
+        if not self._seating.seat(run, action.resources, self._depth):
             # The room was taken between the question and the start.
             self._events.put([self._not_started(action)])
             return
-        workers = (run.address,) * len(action.resources.bundles)
-        run.spec = replace(spec, bundle_workers=workers)
         self._running[action.trial_id] = run
-        self._call_soon(self._serve, run)
+        self._errands.call_soon(self._serve, run)
 
-    def _find_seat(self, request: PlacementGroupFactory) -> Seat | None:
-        """Return a seat on a worker that has room, or one whose trials end within milliseconds."""
-        address = self._ledger.place(request, now=time.monotonic())
-        if address is None:
-            return self._seat_ahead(request)
-        declared = self._ledger.declared(address, request)
-        seat = Seat(address=address, resources=request, declared=declared)
-        self._seats.setdefault(request, {})[seat] = None
-        return seat
-
-    def _seat_ahead(self, request: PlacementGroupFactory) -> Seat | None:
-        """Return the seat with the fewest trials, if one more would not be too many."""
-        depth = self._service.pace.depth
-        if depth < 2 or not self._settings.reuse_actors:
-            return None
-        # Behind user code that does not leave they would only wait.
-        seats = (seat for seat in self._seats.get(request, ()) if not seat.runs[0].tainted)
-        seat = min(seats, key=lambda seat: len(seat.runs), default=None)
-        return seat if seat is not None and len(seat.runs) < depth else None
+    @property
+    def _depth(self) -> int:
+        """How many trials a seat may have."""
+        return self._service.pace.depth if self._settings.reuse_actors else 1
 
     def _not_started(self, action: StartTrial | RestoreTrial) -> StartFailed:
         return StartFailed(
@@ -306,72 +272,31 @@ class DaskTrialExecutor:
             incarnation=action.incarnation,
             time=self._clock.now(),
             reason="no worker had room for it any more",
+            charged=False,
         )
 
     def _answer(self, action: TrialAction, answer: Answer) -> None:
         run = self._running.get(action.trial_id)
         if run is not None and run.incarnation == action.incarnation:
-            self._call_soon(self._service.answer, run, answer)
+            self._errands.call_soon(self._service.answer, run, answer)
 
-    def _call_soon(self, function: Callable[..., None], *arguments: Any) -> None:
-        """Call something on the client's loop, after what was to be called there before."""
-        self._commands.append((function, arguments))
-        if not self._woken:
-            # To wake the loop costs ten times as much as most commands, so it is done for many.
-            self._woken = True
-            self._client.loop.add_callback(self._obey)
-
-    def _wait_for_room(self, request: PlacementGroupFactory, now: float) -> None:
-        """Say what is missing while nothing can run, and give up where nothing ever will."""
-        if self._complained_at is None:
-            self._complained_at = now
-        with self._lock:
-            hopeless = not self._ledger.ever_fits(request)
-            empty = not self._ledger.workers
-            table = self._ledger.table(request)
-        may_wait = self._queue_trials
-        if may_wait is None:
-            may_wait = self._growth.may_wait(request, empty=empty)
-        if not hopeless or may_wait:
-            self._hopeless_since = None
-        elif self._hopeless_since is None:
-            # Perhaps the first of several workers that are just starting.
-            self._hopeless_since = now
-        elif now - self._hopeless_since > _HOPELESS_AFTER:
-            raise PreflightError(
-                "resources must be what some worker has, got a request that none can meet:\n"
-                f"{table}\n{self._growth.limit(request)}Ask for less, start larger workers, or set "
-                "RunConfig(queue_trials=True) to wait for them."
+    def _count_starts(self, event: AnyTrialEvent) -> None:
+        if not isinstance(event, StartFailed):
+            self._failed_starts = 0
+            self._backoff.reset()
+            return
+        if not event.charged:
+            logger.info("trial %s has to wait: %s", event.trial_id, event.reason)
+            return
+        self._failed_starts += 1
+        logger.warning("trial %s did not start: %s", event.trial_id, event.reason)
+        if self._failed_starts >= _MOST_FAILED_STARTS:
+            raise ClusterError(
+                f"no trial gets going on this cluster; {self._failed_starts} starts in a row "
+                f"failed, the last one because: {event.reason}"
             )
-        if now - self._complained_at > _COMPLAIN_EVERY:
-            self._complained_at = now
-            logger.warning("no worker has room for the next trial; waiting:\n%s", table)
-
-    def _count_starts(self, events: Sequence[AnyTrialEvent]) -> None:
-        for event in events:
-            if not isinstance(event, StartFailed):
-                self._failed_starts = 0
-                continue
-            self._failed_starts += 1
-            logger.warning("trial %s did not start: %s", event.trial_id, event.reason)
-            if self._failed_starts >= _MOST_FAILED_STARTS:
-                raise ClusterError(
-                    f"no trial gets going on this cluster; {self._failed_starts} starts in a row "
-                    f"failed, the last one because: {event.reason}"
-                )
 
     # On the client's loop
-
-    def _obey(self) -> None:
-        # First: a command that comes after the last look must wake the loop again.
-        self._woken = False
-        while self._commands:
-            function, arguments = self._commands.popleft()
-            try:
-                function(*arguments)
-            except Exception as error:
-                # A bug, and better than a silent hang.
-                self._events.put(error)
 
     async def _open(self) -> None:
         await self._service.open()
@@ -382,12 +307,9 @@ class DaskTrialExecutor:
 
     def _serve(self, run: Run) -> None:
         self._service.serve(run)
-        with self._lock:
-            known = run.address in self._ledger.workers
-        if not known:
-            run.seat.removed = True
-            reason = f"worker {run.address} left the cluster"
-            self._service.lose(run.address, reason, charged=False)
+        gone = self._seating.missing(run.seat)
+        for address in gone:
+            self._service.lose(address, f"worker {address} left the cluster", charged=False)
 
     async def _close(self) -> None:
         self._demand.close()
@@ -403,10 +325,7 @@ class DaskTrialExecutor:
 
     def _on_workers(self, workers: Mapping[str, WorkerCapacity]) -> None:
         admitted = self._admit(workers)
-        with self._lock:
-            gone = set(self._ledger.workers) - set(workers)
-            self._ledger.update(admitted)
-        for address in gone:
+        for address in self._seating.update(admitted):
             self._service.lose(address, f"worker {address} left the cluster")
         if workers and self._settling is None:
             # There may have been no worker to try when the connection was made.
@@ -431,20 +350,16 @@ class DaskTrialExecutor:
         if request is None or self._growth.is_adaptive is False:
             self._demand.show(None)
             return
-        with self._lock:
-            wanted = signal(
-                request,
-                count,
-                self._ledger,
-                busy=sum(map(len, self._seats.values())),
-                new_worker=self._growth.expected(self._ledger),
-            )
-        self._demand.show(wanted)
+        self._demand.show(self._seating.study(partial(self._missing, request, count)))
+
+    def _missing(
+        self, request: PlacementGroupFactory, count: int, ledger: Ledger, seats: int
+    ) -> Signal | None:
+        new = self._growth.expected(ledger)
+        return signal(request, count, ledger, busy=seats, new_worker=new)
 
     def _on_removed(self, address: str, expected: bool) -> None:
-        with self._lock:
-            worker = self._ledger.workers.get(address)
-            self._ledger.remove(address)
+        worker = self._seating.remove(address)
         reason = f"worker {address} " + ("was shut down" if expected else "died")
         if worker is not None and not expected and worker.memory_limit:
             share = worker.memory / worker.memory_limit
@@ -453,38 +368,20 @@ class DaskTrialExecutor:
                     f"; its memory was probably exceeded: {worker.memory >> 20} of "
                     f"{worker.memory_limit >> 20} MiB at its last heartbeat"
                 )
-        self._mark_removed(address)
         self._service.lose(address, reason, charged=not expected)
 
     def _on_disconnect(self) -> None:
-        with self._lock:
-            for address in self._ledger.workers:
-                self._ledger.remove(address)
-        self._mark_removed(None)
+        self._seating.remove(None)
         self._service.lose(None, "the connection to the Dask scheduler was lost", charged=False)
-
-    def _mark_removed(self, address: str | None) -> None:
-        """Note that nothing is left to be released there, not even if a worker comes back."""
-        for run in tuple(self._running.values()):
-            if address in (None, run.address):
-                run.seat.removed = True
 
     def _on_free(self, run: Run) -> bool:
         """Take a run off its seat, and say whether the seat was given up because of it."""
-        seat = run.seat
-        with self._lock:
-            seat.runs.remove(run)
-            is_free = not seat.runs
-            if is_free:
-                del self._seats[seat.resources][seat]
-                if not seat.removed:
-                    self._ledger.release(seat.address, seat.resources)
+        is_free = self._seating.leave(run)
         if self._running.get(run.trial_id) is run:
             del self._running[run.trial_id]
         return is_free
 
-    def _on_trouble(self, address: str) -> None:
-        with self._lock:
-            # One that is gone, or out of sight with the whole cluster, is new when it comes back.
-            if address in self._ledger.workers:
-                self._ledger.avoid(address, time.monotonic() + _AVOID)
+    def _on_trouble(self, run: Run) -> None:
+        address = run.seat.blamed or run.address
+        seconds = self._backoff.next() if run.seat.contended else _AVOID
+        self._seating.avoid(address, seconds)

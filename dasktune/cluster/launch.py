@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from dasktune.cluster.admission import Admission, only_allowed
-from dasktune.cluster.capacity import Ledger, read_workers
 from dasktune.cluster.code import pack
 from dasktune.cluster.connect import connect
 from dasktune.cluster.demand import Growth
 from dasktune.cluster.executor import DaskTrialExecutor
 from dasktune.cluster.payload import pack_trainable
-from dasktune.cluster.preflight import Checks, preflight
+from dasktune.cluster.preflight import Checks, check_request, preflight
 from dasktune.cluster.service import ServiceSettings
+from dasktune.cluster.workers import read_workers
 from dasktune.config import RunConfig
+from dasktune.placement import Ledger
 from dasktune.runner.ports import Clock
 from dasktune.storage.location import Storage
 from dasktune.trainable.spec import TrialSpec
@@ -144,17 +145,25 @@ def launched(client: Any, launch: Launch, clock: Clock) -> Iterator[DaskTrialExe
 
 async def _check(client: Any, checks: Checks, launch: Launch, growth: Growth) -> Admission:
     config = launch.run_config
-    ledger = Ledger(heartbeat_timeout=config.heartbeat_timeout)
     may_wait = bool(config.queue_trials)
     workers = only_allowed(await read_workers(client), config.workers, may_wait=may_wait)
-    ledger.update(workers)
-    resources = launch.resources or PlacementGroupFactory([{}])
-    queue_trials = config.queue_trials
-    if queue_trials is None:
-        queue_trials = growth.may_wait(resources, empty=not workers)
-    report = await preflight(
-        client, checks, ledger=ledger, resources=resources, queue_trials=queue_trials
+    report = await preflight(client, checks, workers=workers)
+    admission = Admission(
+        client,
+        checks,
+        report.hosts,
+        allowed=config.workers,
+        declare=config.declare_resources,
     )
-    admission = Admission(client, checks, report.hosts, allowed=config.workers)
     await admission.examine(workers)
+    ledger = Ledger(heartbeat_timeout=config.heartbeat_timeout)
+    # Once more: now it is known who has which GPUs.
+    again = await read_workers(client)
+    ledger.update(only_allowed(again, config.workers, may_wait=may_wait))
+    resources = launch.resources or PlacementGroupFactory([{}])
+    may_queue = config.queue_trials
+    if may_queue is None:
+        may_queue = growth.may_wait(resources, empty=not again)
+    if not may_queue:
+        check_request(ledger, resources)
     return admission

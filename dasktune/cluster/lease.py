@@ -15,13 +15,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Final
 from uuid import uuid4
 
 from distributed import Client
 from distributed.worker import get_worker
+
+from dasktune.cluster.claims import claim_devices, free_devices
+from dasktune.placement import Claim
 
 __all__ = ["Lease", "LeaseFailed", "LeaseUnsupported", "hold"]
 
@@ -49,7 +52,26 @@ _WANTED: Final = frozenset({"executing", "long-running"})
 
 
 class LeaseFailed(Exception):
-    """A lease was not granted in time. The worker may still be healthy."""
+    """A lease was not granted. The worker may still be healthy.
+
+    Parameters
+    ----------
+    message : str
+        What happened.
+    address : str
+        The worker.
+    contended : bool
+        Whether it was merely late: somebody else holds what the lease needs.
+    """
+
+    def __init__(self, message: str, address: str, contended: bool) -> None:
+        super().__init__(message)
+        self.address = address
+        self.contended = contended
+
+
+class DevicesTaken(Exception):
+    """The GPUs that are free on the worker do not suit, though there are enough of them."""
 
 
 class LeaseUnsupported(Exception):
@@ -67,32 +89,30 @@ class Lease:
         The worker.
     slot : str
         The slot's key in Dask. The lease's own key is made from it and never used again.
-    resources : mapping
-        What to hold, of what the worker declares; Dask never runs a task that asks for more kinds.
+    claim : Claim
+        What to hold. Its resources are some that the worker declares; Dask never runs a task that
+        asks for others.
     priority : float, default=0
         Dask's priority of the task.
     """
 
     def __init__(
-        self,
-        client: Client,
-        address: str,
-        slot: str,
-        resources: Mapping[str, float],
-        *,
-        priority: float = 0,
+        self, client: Client, address: str, slot: str, claim: Claim, *, priority: float = 0
     ) -> None:
         self.key = f"{slot}-lease-{uuid4().hex}"
-        self.resources = dict(resources)
+        self.address = address
+        self.claim = claim
+        #: The GPUs of each share of the claim, once granted.
+        self.devices: tuple[tuple[str, ...], ...] = ()
         self._client = client
-        self._address = address
         self._slot = slot
         self._priority = priority
         self._future: Any = None
         self._granted = asyncio.Event()
 
-    def grant(self) -> None:
-        """Take note that the worker holds the resources."""
+    def grant(self, devices: Iterable[Iterable[str]] = ()) -> None:
+        """Take note that the worker holds the resources, and which GPUs these are."""
+        self.devices = tuple(map(tuple, devices))
         self._granted.set()
 
     async def take(self, plugin: str, topic: str) -> None:
@@ -118,13 +138,14 @@ class Lease:
             self._slot,
             plugin,
             topic,
+            self.claim,
             key=self.key,
             pure=False,
             retries=0,
-            workers=[self._address],
+            workers=[self.address],
             allow_other_workers=False,
             priority=self._priority,
-            resources={k: _asked(v) for k, v in self.resources.items()} or None,
+            resources={k: _asked(v) for k, v in self.claim.resources.items()} or None,
         )
         granted = asyncio.ensure_future(self._granted.wait())
         ended = asyncio.ensure_future(_result(self._future))
@@ -151,17 +172,17 @@ class Lease:
             logger.info("the lease %s could not be given back: %r", self.key, error)
 
     def _why_not(self, ended: asyncio.Future[Any]) -> Exception:
+        asked = f"{self.address} did not grant {dict(self.claim.resources)}"
         if not ended.done():
-            return LeaseFailed(
-                f"{self._address} did not grant {self.resources} within {_GRANT_DEADLINE:.0f} s"
-            )
+            return LeaseFailed(f"{asked} within {_GRANT_DEADLINE:.0f} s", self.address, True)
         error = None if ended.cancelled() else ended.exception()
         if isinstance(error, LeaseUnsupported):
             return error
-        return LeaseFailed(f"{self._address} did not grant {self.resources}: {error!r}")
+        contended = isinstance(error, DevicesTaken)
+        return LeaseFailed(f"{asked}: {error!r}", self.address, contended)
 
 
-async def hold(key: str, slot: str, plugin: str, topic: str) -> None:
+async def hold(key: str, slot: str, plugin: str, topic: str, claim: Claim) -> None:
     """Hold this task's resources until its key is released and the slot's trial has ended.
 
     Runs on the worker's event loop.
@@ -176,24 +197,32 @@ async def hold(key: str, slot: str, plugin: str, topic: str) -> None:
         Name of the experiment's worker plugin.
     topic : str
         Where the grant is told.
+    claim : Claim
+        What it holds.
 
     Raises
     ------
     LeaseUnsupported
         If the worker's Dask lacks what is needed.
+    DevicesTaken
+        If what is free of its GPUs is in too small pieces.
     """
     worker = get_worker()
     ours = worker.plugins[plugin]
     released = ours.leases[key] = asyncio.Event()
     try:
         _secede(worker, key)
-        worker.log_event(topic, key)
+        devices = claim_devices(worker.address, key, claim)
+        if devices is None:
+            raise DevicesTaken(f"no GPU has room for {[amount for amount, _ in claim.shares]}")
+        worker.log_event(topic, {"lease": key, "devices": devices})
         while not released.is_set() and _is_wanted(worker, key):
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(released.wait(), _LOOK_INTERVAL)
         await _thread_end(ours, slot)
     finally:
         del ours.leases[key]
+        free_devices(worker.address, key)
 
 
 def _secede(worker: Any, key: str) -> None:

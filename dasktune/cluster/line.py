@@ -132,9 +132,15 @@ class Line:
             self._lost.set_result((reason, charged))
             self.wake()
 
-    def fail(self, run: Run, reason: str) -> None:
+    def fail(self, run: Run, reason: str, *, charged: bool = True) -> None:
         """End a run that cannot be assigned."""
-        self._refuse(run, reason)
+        self._refuse(run, reason, charged=charged)
+
+    def abandon(self, run: Run, reason: str, *, charged: bool) -> None:
+        """End a run that has lost another worker, which it needs besides this one."""
+        run.tainted = True
+        charged = charged and run.assigned and len(run.seat.runs) == 1
+        self._finish(run, self._event(run, TrialLost, reason=reason, charged=charged))
 
     def give_back(self, run: Run) -> None:
         """End a run that has not begun, through no fault of its own."""
@@ -342,9 +348,10 @@ class Line:
         )
         return self._event(run, TrialFailed, seq=seq, error=info)
 
-    def _refuse(self, run: Run, why: str) -> None:
+    def _refuse(self, run: Run, why: str, *, charged: bool = True) -> None:
         run.tainted = True
-        self._finish(run, self._event(run, TrialLost if run.have else StartFailed, reason=why))
+        kind = TrialLost if run.have else StartFailed
+        self._finish(run, self._event(run, kind, reason=why, charged=charged))
 
     def _end_all(self, loss: WorkerLost) -> None:
         for run in tuple(self.runs.values()):
@@ -367,8 +374,10 @@ class Line:
 
 
 def _assignment(run: Run) -> Assignment:
-    assert run.seat.slot is not None
-    return Assignment(incarnation=run.key, slot=run.seat.slot.key, spec=run.spec, config=run.config)
+    seat = run.seat
+    assert seat.slot is not None
+    spec = seat.equip(run.spec)
+    return Assignment(incarnation=run.key, slot=seat.slot.key, spec=spec, config=run.config)
 
 
 def _note(run: Run) -> Note | None:

@@ -23,15 +23,15 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any, Final
 
-from dasktune.cluster.capacity import NOT_ALLOWED, Ledger, WorkerCapacity
 from dasktune.cluster.code import missing_module
 from dasktune.errors import ClusterError, PreflightError, TuneError
+from dasktune.placement import NOT_ALLOWED, Ledger, WorkerCapacity
 from dasktune.storage.location import Storage
 from dasktune.storage.probe import probe
 from dasktune.trainable.shared_objects import loads_with
 from dasktune.trial.resources import PlacementGroupFactory
 
-__all__ = ["Checks", "Report", "check_storage", "check_worker", "preflight"]
+__all__ = ["Checks", "Report", "check_request", "check_storage", "check_worker", "preflight"]
 
 logger = logging.getLogger(__name__)
 
@@ -104,13 +104,31 @@ def check_storage(storage: Storage, *, timeout_s: float = 60.0) -> None:
         pool.submit(asyncio.run, _by_us(checks, probe, storage)).result()
 
 
+def check_request(ledger: Ledger, resources: PlacementGroupFactory) -> None:
+    """Check that the workers could hold a request if they were empty.
+
+    Parameters
+    ----------
+    ledger : Ledger
+        The workers; where there are none nothing is checked.
+    resources : PlacementGroupFactory
+        What the largest trial asks for.
+
+    Raises
+    ------
+    PreflightError
+        If they could not.
+    """
+    if ledger.workers and not ledger.ever_fits(resources):
+        raise PreflightError(
+            "resources must be at most what the workers have, got a request that they can never "
+            f"meet:\n{ledger.table(resources)}\nAsk for less with with_resources(), or start "
+            "larger workers; RunConfig(queue_trials=True) waits for them."
+        )
+
+
 async def preflight(
-    client: Any,
-    checks: Checks,
-    *,
-    ledger: Ledger,
-    resources: PlacementGroupFactory,
-    queue_trials: bool = False,
+    client: Any, checks: Checks, *, workers: Mapping[str, WorkerCapacity]
 ) -> Report:
     """Check that the cluster can run an experiment, on one worker of each host.
 
@@ -123,12 +141,8 @@ async def preflight(
         A connected client.
     checks : Checks
         What a worker must be able to do.
-    ledger : Ledger
-        The workers, as just read from the scheduler.
-    resources : PlacementGroupFactory
-        What the largest trial asks for.
-    queue_trials : bool, default=False
-        Whether larger workers may come, so that a request which none can meet now waits.
+    workers : mapping
+        The workers by address, as just read from the scheduler.
 
     Returns
     -------
@@ -138,19 +152,11 @@ async def preflight(
     Raises
     ------
     PreflightError
-        If a worker runs another Python or dasktune, lacks a module, does not share the storage, or
-        if no worker is large enough.
+        If a worker runs another Python or dasktune, lacks a module, or does not share the storage.
     ClusterError
         If there are workers and none answers.
     """
-    workers = ledger.workers
     _check_python(worker for worker in workers.values() if worker.status != NOT_ALLOWED)
-    if workers and not queue_trials and not ledger.ever_fits(resources):
-        raise PreflightError(
-            "resources must be at most what one worker has, got a request that none can ever "
-            f"meet:\n{ledger.table(resources)}\nAsk for less with with_resources(), or start "
-            "larger workers; RunConfig(queue_trials=True) waits for them."
-        )
     chosen = _one_per_host(workers.values())
     gate = asyncio.Semaphore(_AT_ONCE)
 

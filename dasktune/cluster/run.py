@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dasktune.cluster.slot_handle import SlotHandle
+from dasktune.placement import Placement
 from dasktune.trainable.messages import (
     Answer,
     Committed,
@@ -51,18 +51,34 @@ class Seat:
     themselves. The seat is given up when the last one has ended.
     """
 
-    address: str
+    placement: Placement
+    #: What was asked for.
     resources: PlacementGroupFactory
-    #: What of it the worker declares, and so Dask can keep account of.
-    declared: Mapping[str, float] = field(default_factory=dict)
     #: Who has been given it and has not ended, in order; under the executor's lock.
     runs: deque[Run] = field(default_factory=deque, repr=False)
-    #: Whether its worker has left the cluster, and with it what was reserved there.
-    removed: bool = False
     #: The slot on the worker, while there is one; for the client's loop, like all that follows.
     slot: SlotHandle | None = None
     #: Whether the slot is open and holds the resources.
     ready: bool = False
+    #: The worker that is to blame if it comes to nothing; "" for its own.
+    blamed: str = ""
+    #: Whether that worker is merely in use.
+    contended: bool = False
+
+    @property
+    def address(self) -> str:
+        """The worker that runs user code."""
+        return self.placement.address
+
+    def equip(self, spec: TrialSpec) -> TrialSpec:
+        """Tell a trial which workers and GPUs it has."""
+        devices = self.placement.devices
+        lease = None if self.slot is None else self.slot.lease
+        if devices is not None and lease is not None and lease.devices:
+            # The worker's word counts. The head's share is the first one there.
+            devices = lease.devices[0]
+        workers = tuple(bundle.address for bundle in self.placement.bundles)
+        return replace(spec, devices=devices, bundle_workers=workers)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

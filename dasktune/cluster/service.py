@@ -83,7 +83,7 @@ class TrialService:
         Called with a run that has ended, before its last event; says whether its seat is free again
         because nobody follows on it.
     on_trouble : callable
-        Called with the address of a worker on which a trial did not get going or was lost.
+        Called with a run that did not get going or was lost.
     on_crash : callable
         Called with an exception that nobody expected: a bug, and better than a silent hang.
     """
@@ -97,7 +97,7 @@ class TrialService:
         now: Callable[[], float],
         emit: Callable[[Sequence[AnyTrialEvent]], None],
         on_free: Callable[[Run], bool],
-        on_trouble: Callable[[str], None],
+        on_trouble: Callable[[Run], None],
         on_crash: Callable[[BaseException], None],
     ) -> None:
         self.pace = Pace()
@@ -155,7 +155,7 @@ class TrialService:
         line = self._line(seat.address)
         line.runs[run.key] = run
         if seat.slot is None:
-            seat.slot = self._pool.take(seat.address, seat.declared)
+            seat.slot = self._pool.take(seat.placement)
             seat.ready = self._pool.is_ready(seat.slot)
             if not seat.ready:
                 self._spawn(self._make_ready(seat, line))
@@ -180,9 +180,20 @@ class TrialService:
             line = self._lines.pop(gone, None)
             if line is not None:
                 line.lose(reason, charged=charged)
+        if address is not None:
+            self._lose_helper(address, reason, charged=charged)
         # Dask would grant their leases anew on a worker that comes back at the same address.
         self._pool.drop(address)
         self._objects.lose(address)
+
+    def _lose_helper(self, address: str, reason: str, *, charged: bool) -> None:
+        """Give up the runs elsewhere that need a worker besides their own."""
+        for run in self._runs():
+            line = self._lines[run.address]
+            # Those that follow another one end with it.
+            if address in run.seat.placement.addresses and run.key in line.runs:
+                run.seat.blamed = address
+                line.abandon(run, reason, charged=charged)
 
     def trim(self) -> None:
         """Give back the slots that have had nothing to do for a while."""
@@ -254,9 +265,13 @@ class TrialService:
         slot = seat.slot
         assert slot is not None
         try:
-            await line.unless_lost(self._pool.make_ready(slot, seat.declared))
+            await line.unless_lost(self._pool.make_ready(slot, seat.placement))
         except (LeaseFailed, PlacingFailed, SlotFailed) as failure:
-            line.fail(next(run for run in line.runs.values() if run.seat is seat), str(failure))
+            if isinstance(failure, LeaseFailed):
+                seat.blamed, seat.contended = failure.address, failure.contended
+            # None is left if the seat was given up meanwhile, with another worker that it needs.
+            for run in [run for run in line.runs.values() if run.seat is seat][:1]:
+                line.fail(run, str(failure), charged=not seat.contended)
         except WorkerLost:
             # The line ends the runs, and with the last one the slot is given back.
             pass
@@ -287,17 +302,16 @@ class TrialService:
             for other in reversed([other for other in line.runs.values() if other.seat is seat]):
                 line.give_back(other)
         if failed:
-            self._on_trouble(run.address)
+            self._on_trouble(run)
         if end is not None:
             self._emit([end])
 
     def _on_bell(self, event: tuple[float, Any]) -> None:
         told = event[1]
-        line = self._lines.get(told)
-        if line is not None:
-            line.wake()
-        else:
-            self._pool.grant(told)
+        if isinstance(told, dict):
+            self._pool.grant(told["lease"], told["devices"])
+        elif told in self._lines:
+            self._lines[told].wake()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

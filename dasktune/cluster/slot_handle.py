@@ -55,6 +55,9 @@ class SlotHandle:
         self.idle_since = 0.0
         #: What holds its resources in Dask's books; None while it has nothing to do.
         self.lease: Lease | None = None
+        #: What holds the resources of a trial's other bundles, on other workers.
+        self.helpers: list[Lease] = []
+        self._closed = False
         self._client = client
         self._priority = priority
         self._future: Any = None
@@ -118,8 +121,25 @@ class SlotHandle:
 
     async def close(self) -> None:
         """Let Dask forget slot and lease, however far they have come; a trial in it is stopped."""
-        lease, self.lease = self.lease, None
-        await asyncio.gather(self._forget(), *([lease.release()] if lease is not None else []))
+        self._closed = True
+        await asyncio.gather(self._forget(), *(one.release() for one in self.hand_over_leases()))
+
+    def check_wanted(self) -> None:
+        """See to it that nothing is taken for a slot that was closed meanwhile.
+
+        Raises
+        ------
+        SlotFailed
+            If it was.
+        """
+        if self._closed:
+            raise SlotFailed(f"the slot {self.key} was given up before it was ready")
+
+    def hand_over_leases(self) -> list[Lease]:
+        """Return all leases, for which the slot does not care any more."""
+        leases = [*([] if self.lease is None else [self.lease]), *self.helpers]
+        self.lease, self.helpers = None, []
+        return leases
 
     async def _forget(self) -> None:
         future, self._future, self._actor = self._future, None, None

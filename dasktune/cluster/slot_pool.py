@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 from distributed import Client
@@ -16,6 +16,7 @@ from distributed import Client
 from dasktune.cluster.large_objects import LargeObjects
 from dasktune.cluster.lease import Lease, LeaseUnsupported
 from dasktune.cluster.slot_handle import SlotHandle
+from dasktune.placement import Placement
 
 __all__ = ["SlotPool"]
 
@@ -79,25 +80,32 @@ class SlotPool:
         #: Leases that were asked for, by key.
         self._asked: dict[str, Lease] = {}
 
-    def take(self, address: str, resources: Mapping[str, float]) -> SlotHandle:
-        """Return a slot on a worker, if possible one that holds the resources already."""
-        idle = self._idle[address]
-        idle.sort(key=lambda slot: slot.lease is not None and slot.lease.resources == resources)
+    def take(self, placement: Placement) -> SlotHandle:
+        """Return a slot where user code is to run, if possible one that holds what it needs."""
+        claim = placement.claim_on(placement.address)
+        # Several leases are taken in a certain order, and none of them is there before.
+        alone = len(placement.addresses) == 1
+
+        def is_suited(slot: SlotHandle) -> bool:
+            return slot.lease is not None and alone and slot.lease.claim.is_like(claim)
+
+        idle = self._idle[placement.address]
+        idle.sort(key=is_suited)
         if idle:
             slot = idle.pop()
-            if slot.lease is not None and slot.lease.resources != resources:
-                self._give_lease_back(slot)
+            if not is_suited(slot):
+                self._give_leases_back(slot)
             return slot
         self._opened += 1
         key = f"{self._name}-slot-{self._opened}"
-        return SlotHandle(self._client, address, key, priority=self._priority)
+        return SlotHandle(self._client, placement.address, key, priority=self._priority)
 
     def is_ready(self, slot: SlotHandle) -> bool:
         """Whether a slot can run a trial at once."""
         return slot.is_open and (slot.lease is not None or not self._leases)
 
-    async def make_ready(self, slot: SlotHandle, resources: Mapping[str, float]) -> None:
-        """Take the resources, bring the large objects, and open the slot.
+    async def make_ready(self, slot: SlotHandle, placement: Placement) -> None:
+        """Take what a trial needs on all its workers, bring the large objects, and open the slot.
 
         Raises
         ------
@@ -109,12 +117,15 @@ class SlotPool:
             If it cannot be opened.
         """
         if self._leases and slot.lease is None:
-            for idle in self._idle[slot.address]:
-                # The ledger counts what they hold as free, and this trial may need it.
-                self._give_lease_back(idle)
-            await self._take_lease(slot, resources)
+            for address in placement.addresses:
+                for idle in self._idle[address]:
+                    # The ledger counts what they hold as free, and this trial may need it.
+                    self._give_leases_back(idle)
+            await self._take_leases(slot, placement)
+        slot.check_wanted()
         await self._objects.bring(slot.address)
         if not slot.is_open:
+            slot.check_wanted()
             await slot.open(plugin=self._plugin, topic=self._name, **self._slot_settings)
 
     def keep(self, slot: SlotHandle) -> None:
@@ -122,6 +133,8 @@ class SlotPool:
         loop = asyncio.get_running_loop()
         slot.idle_since = loop.time()
         self._idle[slot.address].append(slot)
+        if slot.helpers:
+            self._give_leases_back(slot)
         loop.call_later(_IDLE_LEASE_TIME, self._end_idle_lease, slot, slot.idle_since)
 
     def close(self, slot: SlotHandle) -> None:
@@ -143,20 +156,32 @@ class SlotPool:
                     self.close(slot)
             self._idle[address] = [slot for slot in slots if slot.idle_since >= long_ago]
 
-    def grant(self, key: str) -> bool:
-        """Take note that a lease was granted, and say whether `key` is that of one."""
+    def grant(self, key: str, devices: Iterable[Iterable[str]]) -> None:
+        """Take note that a lease was granted, with these GPUs."""
         lease = self._asked.get(key)
         if lease is not None:
-            lease.grant()
-        return lease is not None
+            lease.grant(devices)
 
-    async def _take_lease(self, slot: SlotHandle, resources: Mapping[str, float]) -> None:
-        lease = slot.lease = Lease(
-            self._client, slot.address, slot.key, resources, priority=self._priority
-        )
-        self._asked[lease.key] = lease
+    async def _take_leases(self, slot: SlotHandle, placement: Placement) -> None:
+        """Take all of a placement's leases or none."""
+        leases = [
+            Lease(
+                self._client,
+                address,
+                slot.key,
+                placement.claim_on(address),
+                priority=self._priority,
+            )
+            # In the same order for every driver, or two could wait for each other.
+            for address in sorted(placement.addresses)
+        ]
+        slot.lease = next(lease for lease in leases if lease.address == slot.address)
+        slot.helpers = [lease for lease in leases if lease is not slot.lease]
+        self._asked.update((lease.key, lease) for lease in leases)
         try:
-            await lease.take(self._plugin, self._name)
+            for lease in leases:
+                slot.check_wanted()
+                await lease.take(self._plugin, self._name)
         except LeaseUnsupported as error:
             if self._leases:
                 self._leases = False
@@ -166,15 +191,15 @@ class SlotPool:
                     slot.address,
                     error,
                 )
-            self._give_lease_back(slot)
+            self._give_leases_back(slot)
         finally:
-            del self._asked[lease.key]
+            for lease in leases:
+                del self._asked[lease.key]
 
-    def _give_lease_back(self, slot: SlotHandle) -> None:
-        lease, slot.lease = slot.lease, None
-        if lease is not None:
+    def _give_leases_back(self, slot: SlotHandle) -> None:
+        for lease in slot.hand_over_leases():
             self._spawn(lease.release())
 
     def _end_idle_lease(self, slot: SlotHandle, since: float) -> None:
         if slot.idle_since == since and slot in self._idle.get(slot.address, ()):
-            self._give_lease_back(slot)
+            self._give_leases_back(slot)

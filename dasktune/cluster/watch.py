@@ -15,8 +15,9 @@ from typing import Any
 
 from distributed import Client
 
-from dasktune.cluster.capacity import WorkerCapacity, read_workers
+from dasktune.cluster.workers import read_workers
 from dasktune.errors import ClusterLost
+from dasktune.placement import WorkerCapacity
 
 __all__ = ["ClusterWatch"]
 

@@ -13,7 +13,9 @@ from math import isfinite
 from typing import Any, Final
 
 from dasktune.errors import check
+from dasktune.placement import WorkerCapacity
 from dasktune.testing.clock import ManualClock
+from dasktune.testing.places import Slots, Workers
 from dasktune.trial.actions import (
     ContinueTraining,
     FailTrial,
@@ -91,7 +93,9 @@ class SimulatedTrialExecutor:
     clock : ManualClock
         Advanced as events are taken.
     slots : int, default=1
-        How many trials run at a time.
+        How many trials run at a time, whatever they ask for. Not used with `workers`.
+    workers : sequence of int or WorkerCapacity, optional
+        The workers of the cluster, in CPUs or in full: trials are placed on them as on a real one.
     start_overhead : float, default=0.0
         Seconds from the start of a trial to its first step.
     lose : mapping of float to int, optional
@@ -110,6 +114,7 @@ class SimulatedTrialExecutor:
         *,
         clock: ManualClock,
         slots: int = 1,
+        workers: Sequence[int | WorkerCapacity] | None = None,
         start_overhead: float = 0.0,
         lose: Mapping[float, int] | None = None,
     ) -> None:
@@ -120,14 +125,13 @@ class SimulatedTrialExecutor:
             trainable,
             "It yields (metrics, seconds) for each step.",
         )
-        check(type(slots) is int and slots > 0, "slots", "a positive int", slots)
         check(_is_time(start_overhead), "start_overhead", "at least 0 seconds", start_overhead)
         losses = dict(lose or {})
         check(all(map(_is_time, losses)), "lose", "a dict of times, at least 0 seconds", lose)
         self._trainable = trainable
         self._takes_checkpoint = _arguments(trainable) == 2
         self._clock = clock
-        self._slots = slots
+        self._places = Slots(slots) if workers is None else Workers(workers)
         self._overhead = start_overhead
         self._runs: dict[str, _Run] = {}
         self._numbers: dict[str, int] = {}
@@ -138,8 +142,8 @@ class SimulatedTrialExecutor:
             heapq.heappush(self._agenda, (when, next(self._tickets), unlucky))
 
     def has_resources(self, request: PlacementGroupFactory) -> bool:
-        """Whether a slot is free; every trial takes one, whatever it asks for."""
-        return len(self._runs) < self._slots
+        """Whether there is room for a trial."""
+        return self._places.has_room(request, self._clock.now())
 
     def note_waiting(self, request: PlacementGroupFactory | None, count: int) -> None:
         """Do nothing: there are as many slots as there are."""
@@ -193,6 +197,7 @@ class SimulatedTrialExecutor:
         """Close the generators of what still runs."""
         for run in self._runs.values():
             run.steps.close()
+            self._places.give_back(run.trial_id)
         self._runs.clear()
 
     # One incarnation
@@ -213,7 +218,8 @@ class SimulatedTrialExecutor:
             number=self._numbers.setdefault(action.trial_id, len(self._numbers)),
         )
         self._runs[run.trial_id] = run
-        self._tell(run, TrialStarted, self._overhead, worker=f"slot of {run.trial_id}")
+        worker = self._places.take(run.trial_id, action.resources, self._clock.now())
+        self._tell(run, TrialStarted, self._overhead, worker=worker)
 
     def _go_on(self, run: _Run, milestones: tuple[Milestone, ...]) -> None:
         run.milestones = milestones
@@ -347,6 +353,7 @@ class SimulatedTrialExecutor:
                 self._advance(run)
             case _:
                 del self._runs[run.trial_id]
+                self._places.give_back(run.trial_id)
 
 
 def _arguments(function: SimulatedTrainable) -> int:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dasktune.config import RunConfig, TuneConfig
 from dasktune.errors import StorageError
+from dasktune.placement import WorkerCapacity
 from dasktune.results import ResultGrid
 from dasktune.runner import ExperimentStore, TrialRunner
 from dasktune.runner.build import build_experiment
@@ -15,12 +16,9 @@ from dasktune.testing.clock import ManualClock
 from dasktune.testing.memory_store import MemoryStore
 from dasktune.testing.simulated_executor import SimulatedTrainable, SimulatedTrialExecutor
 from dasktune.trial.checkpoint import CheckpointRecord
-from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.trial.resources import as_placement_group
 
 __all__ = ["simulate"]
-
-#: What every simulated trial asks for: one slot.
-_ONE_SLOT = PlacementGroupFactory([{"CPU": 1}])
 
 
 def simulate(
@@ -30,6 +28,8 @@ def simulate(
     tune_config: TuneConfig | None = None,
     run_config: RunConfig | None = None,
     slots: int = 1,
+    workers: Sequence[int | WorkerCapacity] | None = None,
+    resources: Any = None,
     start_overhead: float = 0.0,
     lose: Mapping[float, int] | None = None,
     store: ExperimentStore | None = None,
@@ -50,7 +50,11 @@ def simulate(
     run_config : RunConfig, optional
         When trials end and what failures cost. Nothing is written to its ``storage_path``.
     slots : int, default=1
-        How many trials run at a time.
+        How many trials run at a time. Not used with `workers`.
+    workers : sequence of int or WorkerCapacity, optional
+        The workers of the cluster, in CPUs or in full: trials are placed on them as on a real one.
+    resources : mapping, Resources, PlacementGroupFactory or callable, optional
+        What each trial asks for, as for `with_resources`; one CPU by default.
     start_overhead : float, default=0.0
         Seconds from the start of a trial to its first step.
     lose : mapping of float to int, optional
@@ -68,6 +72,8 @@ def simulate(
     ------
     ConfigError
         If an argument breaks its rule.
+    PreflightError
+        If the workers will never have room for a trial.
 
     Examples
     --------
@@ -88,15 +94,21 @@ def simulate(
     run_config = run_config or RunConfig()
     clock = ManualClock()
     executor = SimulatedTrialExecutor(
-        trainable, clock=clock, slots=slots, start_overhead=start_overhead, lose=lose
+        trainable,
+        clock=clock,
+        slots=slots,
+        workers=workers,
+        start_overhead=start_overhead,
+        lose=lose,
     )
+    fixed = None if callable(resources) else as_placement_group(resources)
     experiment = build_experiment(tune_config, run_config, param_space or {})
     runner = TrialRunner(
         experiment,
         executor,
         store=MemoryStore() if store is None else store,
         clock=clock,
-        resources_for=lambda config: _ONE_SLOT,
+        resources_for=lambda config: fixed or as_placement_group(resources(config)),
     )
     runner.run()
     return ResultGrid.from_trials(

@@ -67,8 +67,19 @@ class TrialContext:
         """Return what the trial holds while it runs."""
         return self._spec.resources
 
+    def get_gpu_ids(self) -> list[str]:
+        """Return the GPUs that the trial may use; empty if it asks for none.
+
+        They are named as in ``CUDA_VISIBLE_DEVICES``. Trials that run in threads of one process
+        share that variable, so there it is up to the code to use no other.
+        """
+        return list(self._spec.devices or ())
+
     def get_bundle_workers(self) -> list[str]:
-        """Return the address of the Dask worker of each bundle, the trial's own first."""
+        """Return the address of each bundle's Dask worker, in the order of the request.
+
+        The first one is the worker that runs the trial's own code.
+        """
         return list(self._spec.bundle_workers)
 
     def get_trial_dir(self) -> str:

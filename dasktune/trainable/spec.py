@@ -44,7 +44,8 @@ class TrialSpec:
     required_metrics: tuple[str, ...] = ()
     #: Whether user code runs in a thread of the worker or in a process of its own.
     isolation: Isolation = "thread"
-    #: The physical GPUs that the trial was assigned; None leaves what its worker sees.
+    #: The GPUs of the trial's own bundle, by the names that CUDA knows; None leaves what its worker
+    #: sees.
     devices: tuple[str, ...] | None = None
-    #: Address of the worker that holds each bundle of `resources`, the trial's own first.
+    #: Address of the worker of each bundle, in the order of `resources`.
     bundle_workers: tuple[str, ...] = ()

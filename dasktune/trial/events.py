@@ -125,9 +125,11 @@ class TrialLost(TrialEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartFailed(TrialEvent):
-    """The trial did not get going on the worker that was chosen; no user code has run."""
+    """The trial did not get going on the workers that were chosen; no user code has run."""
 
     reason: str
+    #: Whether something is wrong. Not so if somebody else was quicker to take what it needs.
+    charged: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,6 +60,10 @@ def _normalised(bundle: object, name: str) -> _Bundle:
     amounts = _amounts(bundle, name)
     for key, amount in amounts.items():
         check(amount >= 0, f"{name}[{key!r}]", "at least 0", amount)
+        # A part of a GPU is a part of one, and cannot come in two pieces.
+        whole = key != "GPU" or amount <= 1 or isinstance(amount, int)
+        hint = "Fractions are allowed up to 1."
+        check(whole, f"{name}[{key!r}]", "a whole number of GPUs", amount, hint)
     return tuple(sorted((key, amount) for key, amount in amounts.items() if amount))
 
 
@@ -75,15 +79,15 @@ class PlacementGroupFactory:
     bundles : list or tuple of mapping
         The head, on which user code runs and which may be empty, then the further bundles. Keys are
         ``"CPU"``, ``"GPU"``, ``"memory"`` (bytes) and names that workers declare. Fractions are
-        allowed.
+        allowed; more than one GPU must be whole ones.
     strategy : {"PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"}, default="PACK"
         Whether the bundles should, or must, share one worker or be on different ones.
 
     Raises
     ------
     ConfigError
-        If there is no bundle, an amount is negative, not finite or no number, or the strategy is
-        not known.
+        If there is no bundle, an amount is negative, not finite or no number, GPUs are asked for
+        in pieces, or the strategy is not known.
 
     Examples
     --------

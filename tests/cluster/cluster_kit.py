@@ -21,7 +21,7 @@ import pytest
 from distributed import Client
 
 import dasktune as tune
-from dasktune.cluster.capacity import read_workers
+from dasktune.cluster.workers import read_workers
 from dasktune.storage.journal import read_journal
 from dasktune.storage.location import Storage
 

@@ -16,9 +16,10 @@ from distributed import Client, LocalCluster, Nanny
 
 import dasktune as tune
 from dasktune.cluster.admission import Admission
-from dasktune.cluster.capacity import WorkerCapacity, read_workers
 from dasktune.cluster.preflight import Checks
+from dasktune.cluster.workers import read_workers
 from dasktune.errors import PreflightError
+from dasktune.placement import WorkerCapacity
 from dasktune.storage.location import Storage
 
 pytestmark = pytest.mark.cluster

@@ -21,7 +21,7 @@ from distributed import Client, LocalCluster, Nanny
 
 import dasktune as tune
 from dasktune.cluster import launch
-from dasktune.cluster.capacity import read_workers
+from dasktune.cluster.workers import read_workers
 from dasktune.errors import ClusterError, PreflightError, StorageError, TrialError
 from dasktune.schedulers import ASHAScheduler
 from dasktune.stopper import MaximumIterationStopper

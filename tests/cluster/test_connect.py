@@ -18,8 +18,8 @@ import pytest
 from distributed import Client, LocalCluster, Security
 
 from dasktune.cluster import connect as module
-from dasktune.cluster.capacity import read_workers
 from dasktune.cluster.connect import Connection, connect
+from dasktune.cluster.workers import read_workers
 from dasktune.errors import ClusterError, ConfigError, PreflightError
 
 pytestmark = pytest.mark.cluster

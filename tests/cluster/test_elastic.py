@@ -23,7 +23,7 @@ from cluster_kit import (
 from distributed import Client, LocalCluster
 
 import dasktune as tune
-from dasktune.cluster import executor
+from dasktune.cluster import shortage
 from dasktune.errors import PreflightError
 
 pytestmark = [pytest.mark.cluster, pytest.mark.core]
@@ -97,7 +97,7 @@ def test_an_adaptive_cluster_comes_for_the_trials_and_goes_with_them(
 def test_a_request_that_no_new_worker_can_meet_is_refused(
     adaptive: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(executor, "_HOPELESS_AFTER", 0.5)
+    monkeypatch.setattr(shortage, "_HOPELESS_AFTER", 0.5)
     with pytest.raises(PreflightError, match="every worker that it starts has CPU 1"):
         tuner(adaptive, tmp_path, "a", cpus=2).fit()
     with Client(adaptive, set_as_default=False) as client:
@@ -107,7 +107,7 @@ def test_a_request_that_no_new_worker_can_meet_is_refused(
 def test_who_waits_for_workers_is_told_what_is_missing_and_goes_on_when_they_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(executor, "_COMPLAIN_EVERY", 0.2)
+    monkeypatch.setattr(shortage, "_COMPLAIN_EVERY", 0.2)
     (tmp_path / "a").touch()
     with (
         caplog.at_level(logging.WARNING, logger="dasktune"),

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 from cluster_kit import (
@@ -226,3 +227,54 @@ def test_trials_with_several_cpus_have_a_process_by_default(
     assert first != worker.pid
     # The same slot, and so the same process.
     assert others == [first] * 2
+
+
+def test_a_process_sees_the_gpus_that_its_trial_was_given_and_no_others(tmp_path: Path) -> None:
+    place = str(tmp_path)
+
+    def trainable(config: dict[str, Any]) -> None:
+        # Set before anything of the user's was imported.
+        visible = os.environ["CUDA_VISIBLE_DEVICES"]
+        note(Path(place), visible)
+        # All three hold their GPUs at the same time.
+        until(lambda: len(notes(Path(place))) == 3)
+        gpus = tune.get_context().get_gpu_ids()
+        tune.report({"visible": visible, "gpus": ",".join(gpus), "pid": os.getpid()})
+
+    with LocalCluster(
+        n_workers=1, threads_per_worker=3, resources={"GPU": 2}, dashboard_address=":0"
+    ) as cluster:
+        results = tune.Tuner(
+            tune.with_resources(trainable, lambda config: {"cpu": 1, "gpu": config["gpu"]}),
+            param_space={"gpu": tune.grid_search([1, 0.5, 0.5])},
+            run_config=run_config(tmp_path),
+            client=cluster,
+        ).fit()
+    assert statuses(results) == {"TERMINATED"}
+    whole, half, other = (result.metrics for result in results)
+    assert len({whole["pid"], half["pid"], other["pid"]}) == 3
+    assert all(row["visible"] == row["gpus"] for row in (whole, half, other))
+    assert half["visible"] == other["visible"]
+    assert {whole["visible"], half["visible"]} == {"0", "1"}
+
+
+def test_processes_of_a_worker_share_large_objects_and_run_tasks_on_the_cluster(
+    cluster: LocalCluster, worker: psutil.Process, tmp_path: Path
+) -> None:
+    def trainable(config: dict[str, Any], data: Any) -> None:
+        total = tune.get_client().submit(sum, [1, 2, 3]).result()
+        maps = Path("/proc/self/maps").read_text()
+        mapped = {line.split()[-1] for line in maps.splitlines() if "dasktune-shared-" in line}
+        tune.report({"total": total, "last": int(data[-1]), "file": ",".join(mapped)})
+
+    results = tune.Tuner(
+        tune.with_parameters(trainable, data=np.arange(500_000)),
+        tune_config=tune.TuneConfig(num_samples=4),
+        run_config=run_config(tmp_path, isolation="process"),
+        client=cluster,
+    ).fit()
+    assert statuses(results) == {"TERMINATED"}
+    assert {(one.metrics["total"], one.metrics["last"]) for one in results} == {(6, 499_999)}
+    [file] = {one.metrics["file"] for one in results}
+    assert file
+    assert not Path(file).exists()

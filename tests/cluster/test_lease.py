@@ -324,3 +324,5 @@ def test_a_lease_that_is_not_granted_in_time_sends_the_trial_elsewhere(
     assert histories(results) == [[1, 2]]
     [failed] = journal(tmp_path, event="StartFailed")
     assert "did not grant {'CPU': 1} within 0 s" in failed["reason"]
+    # Somebody else may hold it, so it is no sign that something is wrong.
+    assert not failed["charged"]

@@ -15,16 +15,16 @@ import pytest
 from distributed import Client, LocalCluster
 
 import dasktune.cluster.preflight as preflight_module
-from dasktune.cluster.capacity import Ledger, WorkerCapacity, read_workers
 from dasktune.cluster.code import pack
-from dasktune.cluster.preflight import Checks, Report, check_worker, preflight
+from dasktune.cluster.preflight import Checks, Report, check_request, check_worker, preflight
+from dasktune.cluster.workers import read_workers
 from dasktune.errors import ClusterError, PreflightError
+from dasktune.placement import Ledger, WorkerCapacity
 from dasktune.storage.location import Storage
 from dasktune.trial.resources import PlacementGroupFactory
 
 pytestmark = pytest.mark.cluster
 
-ONE_CPU = PlacementGroupFactory([{"CPU": 1}])
 BLOB = pickle.dumps({"trainable": len})
 
 
@@ -46,16 +46,15 @@ def threads() -> Iterator[Client]:
         yield client
 
 
-def ledger_of(client: Client) -> Ledger:
-    ledger = Ledger()
-    ledger.update(client.sync(read_workers, client))
-    return ledger
+def workers_of(client: Client) -> dict[str, WorkerCapacity]:
+    workers: dict[str, WorkerCapacity] = client.sync(read_workers, client)
+    return workers
 
 
 def fly(client: Client, storage: Storage, blob: bytes = BLOB, **options: Any) -> Report:
     checks = Checks(blob=blob, storage=storage, code=options.pop("code", "auto"), timeout_s=30.0)
-    options = {"ledger": ledger_of(client), "resources": ONE_CPU} | options
-    report: Report = client.sync(preflight, client, checks, **options)
+    workers = options.get("workers", workers_of(client))
+    report: Report = client.sync(preflight, client, checks, workers=workers)
     return report
 
 
@@ -114,10 +113,10 @@ class _ExitsWhenUnpickled:
 def test_user_code_that_exits_while_it_is_unpickled_kills_no_worker(
     processes: Client, tmp_path: Path
 ) -> None:
-    before = set(ledger_of(processes).workers)
+    before = set(workers_of(processes))
     with pytest.raises(PreflightError, match="SystemExit: no licence"):
         fly(processes, Storage(str(tmp_path)), pickle.dumps(_ExitsWhenUnpickled()))
-    assert set(ledger_of(processes).workers) == before
+    assert set(workers_of(processes)) == before
 
 
 def test_memory_storage_is_for_workers_in_this_process_only(
@@ -154,24 +153,23 @@ def test_a_place_that_this_process_cannot_write_to_is_refused(
         fly(processes, Storage(str(tmp_path / "file" / "runs")))
 
 
-def test_a_request_larger_than_any_worker_shows_both_unless_the_cluster_may_grow(
-    processes: Client, tmp_path: Path
-) -> None:
-    storage, large = Storage(str(tmp_path)), PlacementGroupFactory([{"CPU": 7}])
+def test_a_request_that_the_workers_can_never_meet_shows_both(processes: Client) -> None:
+    ledger = Ledger()
+    check_request(ledger, PlacementGroupFactory([{"CPU": 7}]))
+    ledger.update(workers_of(processes))
+    check_request(ledger, PlacementGroupFactory([{"CPU": 1}, {"CPU": 1}], "STRICT_SPREAD"))
     with pytest.raises(PreflightError, match=r"asked +7\n.* 1/1\n"):
-        fly(processes, storage, resources=large)
-    assert fly(processes, storage, resources=large, queue_trials=True).hosts == ("127.0.0.1",)
+        check_request(ledger, PlacementGroupFactory([{"CPU": 7}]))
 
 
 def test_another_python_is_refused_before_anything_is_sent(
     processes: Client, tmp_path: Path
 ) -> None:
-    ledger = ledger_of(processes)
-    address, worker = next(iter(ledger.workers.items()))
-    old = dataclasses.replace(worker, python="3.8")
-    ledger.update({address: old})
+    workers = workers_of(processes)
+    address, worker = next(iter(workers.items()))
+    workers[address] = dataclasses.replace(worker, python="3.8")
     with pytest.raises(PreflightError, match=f"got 3.8 on {address}"):
-        fly(processes, Storage(str(tmp_path)), ledger=ledger)
+        fly(processes, Storage(str(tmp_path)), workers=workers)
 
 
 def test_another_dasktune_is_refused(
@@ -219,14 +217,12 @@ def test_a_worker_that_is_gone_is_neither_good_nor_bad(processes: Client, tmp_pa
     gone = WorkerCapacity(address="tcp://127.0.0.1:1", host="127.0.0.1")
     checks = Checks(blob=BLOB, storage=Storage(str(tmp_path)), timeout_s=0.5)
     assert processes.sync(check_worker, processes, gone, checks) is not None
-    ledger = Ledger()
-    ledger.update({gone.address: gone})
     with pytest.raises(ClusterError, match="none of 1 workers answered"):
-        processes.sync(preflight, processes, checks, ledger=ledger, resources=ONE_CPU)
+        processes.sync(preflight, processes, checks, workers={gone.address: gone})
 
 
 def test_without_workers_nothing_is_checked(processes: Client, tmp_path: Path) -> None:
-    assert fly(processes, Storage(str(tmp_path)), ledger=Ledger()) == Report(hosts=(), unchecked={})
+    assert fly(processes, Storage(str(tmp_path)), workers={}) == Report(hosts=(), unchecked={})
 
 
 class _MuteStorage(Storage):
@@ -241,4 +237,4 @@ def test_a_storage_that_never_answers_does_not_hang_the_preflight(
 ) -> None:
     checks = Checks(blob=BLOB, storage=_MuteStorage(str(tmp_path)), timeout_s=0.5)
     with pytest.raises(PreflightError, match=r"no answer within 0\.5 s"):
-        processes.sync(preflight, processes, checks, ledger=ledger_of(processes), resources=ONE_CPU)
+        processes.sync(preflight, processes, checks, workers=workers_of(processes))

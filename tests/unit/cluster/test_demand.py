@@ -11,8 +11,8 @@ from distributed.deploy import SpecCluster
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dasktune.cluster.capacity import Ledger, WorkerCapacity
 from dasktune.cluster.demand import Growth, Signal, signal
+from dasktune.placement import Ledger, WorkerCapacity
 from dasktune.trial.resources import PlacementGroupFactory
 
 

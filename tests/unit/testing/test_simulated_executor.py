@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 
 from dasktune.config import FailureConfig, RunConfig, TuneConfig
-from dasktune.errors import ConfigError, StorageError
+from dasktune.errors import ConfigError, PreflightError, StorageError
+from dasktune.placement import WorkerCapacity
 from dasktune.schedulers import FIFOScheduler
 from dasktune.schedulers.decision import Continue, StopOther
+from dasktune.space import grid_search
 from dasktune.storage.json_lines import decode
 from dasktune.testing import ManualClock, MemoryStore, SimulatedTrialExecutor, simulate
 from dasktune.trial.actions import PauseTrial, StartTrial, StopTrial
@@ -318,3 +320,44 @@ def test_a_memory_store_holds_what_a_file_would():
     store.write_error("t", "bad")
     store.close()
     assert store.errors == {"t": ["bad"]}
+
+
+# Workers
+
+
+def test_trials_are_placed_on_simulated_workers_as_on_real_ones():
+    store = MemoryStore()
+    results = simulate(
+        steps,
+        tune_config=TuneConfig(num_samples=6, seed=0),
+        workers=[2, WorkerCapacity(address="large", nthreads=4)],
+        resources={"cpu": 2},
+        store=store,
+    )
+    assert len(results) == 6
+    records = [decode(line) for line in store.journal.splitlines()]
+    started = [one for one in records if one["event"] == "TrialStarted"]
+    assert [one["worker"] for one in started] == ["worker-0", "large", "large"] * 2
+    # Three at a time, each for three steps of 10 s.
+    assert records[-1]["time"] == 60.0
+
+
+def test_a_simulated_request_may_depend_on_the_configuration():
+    results = simulate(
+        steps,
+        param_space={"cpus": grid_search([1, 2])},
+        workers=[2],
+        resources=lambda config: PlacementGroupFactory([{"CPU": 1}] * config["cpus"]),
+    )
+    assert [len(result.history) for result in results] == [3, 3]
+
+
+def test_a_simulated_request_that_never_fits_is_refused_with_a_table():
+    with pytest.raises(PreflightError, match=r"asked +3\nworker-0 +running +2/2"):
+        simulate(steps, workers=[2, 1], resources={"cpu": 3})
+
+
+@pytest.mark.parametrize("workers", [[], ["large"]])
+def test_simulated_workers_must_be_given_by_size(workers: Any):
+    with pytest.raises(ConfigError, match="workers must be a list of sizes or WorkerCapacity"):
+        simulate(steps, workers=workers)

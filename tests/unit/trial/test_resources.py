@@ -23,7 +23,8 @@ from dasktune.trial.resources import (
 
 AMOUNTS = st.integers(0, 64) | st.floats(0, 64)
 BUNDLES = st.lists(
-    st.dictionaries(st.sampled_from(["CPU", "GPU", "memory", "TPU"]), AMOUNTS),
+    st.dictionaries(st.sampled_from(["CPU", "memory", "TPU"]), AMOUNTS)
+    | st.fixed_dictionaries({"GPU": st.integers(0, 8) | st.floats(0, 1)}),
     min_size=1,
     max_size=4,
 )
@@ -37,6 +38,15 @@ def test_zeros_are_dropped_and_whole_floats_are_ints():
     assert request.head_cpus == 1
     assert request.required_resources == {"CPU": 1, "GPU": 0.5}
     assert isinstance(request.head_cpus, int)
+
+
+def test_a_part_of_a_gpu_is_a_part_of_one():
+    PlacementGroupFactory([{"GPU": 0.5}, {"GPU": 1.0}, {"GPU": 3}, {"CPU": 1.5}])
+    with pytest.raises(ConfigError) as refused:
+        PlacementGroupFactory([{"CPU": 1}, {"GPU": 1.5}])
+    assert str(refused.value) == (
+        "bundles[1]['GPU'] must be a whole number of GPUs, got 1.5. Fractions are allowed up to 1."
+    )
 
 
 def test_the_head_may_be_empty():

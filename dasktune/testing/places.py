@@ -1,0 +1,95 @@
+"""Where simulated trials run: on so many slots, or on workers that have so much each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dasktune.errors import PreflightError, check
+from dasktune.placement import Ledger, Placement, WorkerCapacity
+from dasktune.trial.resources import PlacementGroupFactory
+
+__all__ = ["Slots", "Workers"]
+
+
+class Slots:
+    """Places for so many trials, whatever they ask for.
+
+    Parameters
+    ----------
+    count : int
+        How many.
+    """
+
+    def __init__(self, count: int) -> None:
+        check(type(count) is int and count > 0, "slots", "a positive int", count)
+        self._count = count
+        self._taken: set[str] = set()
+
+    def has_room(self, request: PlacementGroupFactory, now: float) -> bool:
+        """Whether a slot is free."""
+        return len(self._taken) < self._count
+
+    def take(self, trial_id: str, request: PlacementGroupFactory, now: float) -> str:
+        """Take a slot for a trial, and return what it is called."""
+        self._taken.add(trial_id)
+        return f"slot of {trial_id}"
+
+    def give_back(self, trial_id: str) -> None:
+        """Free the slot of a trial."""
+        self._taken.discard(trial_id)
+
+
+class Workers:
+    """Workers with resources, on which trials are placed as on real ones.
+
+    Parameters
+    ----------
+    workers : sequence of int or WorkerCapacity
+        Their CPUs, or all that is known of them.
+    """
+
+    def __init__(self, workers: Sequence[int | WorkerCapacity]) -> None:
+        check(
+            len(workers) > 0 and all(isinstance(one, int | WorkerCapacity) for one in workers),
+            "workers",
+            "a list of sizes or WorkerCapacity, at least one",
+            workers,
+        )
+        known = [
+            WorkerCapacity(address=f"worker-{number}", nthreads=one)
+            if isinstance(one, int)
+            else one
+            for number, one in enumerate(workers)
+        ]
+        self._ledger = Ledger()
+        self._ledger.update({one.address: one for one in known})
+        self._placements: dict[str, Placement] = {}
+
+    def has_room(self, request: PlacementGroupFactory, now: float) -> bool:
+        """Whether there is room for a request.
+
+        Raises
+        ------
+        PreflightError
+            If there never will be.
+        """
+        fits = self._ledger.fits(request, now=now)
+        if not fits and not self._placements and not self._ledger.ever_fits(request):
+            raise PreflightError(
+                "resources must be at most what the simulated workers have, got a request that "
+                f"they can never meet:\n{self._ledger.table(request)}"
+            )
+        return fits
+
+    def take(self, trial_id: str, request: PlacementGroupFactory, now: float) -> str:
+        """Place a trial, for which there must be room, and return the address of its worker."""
+        placement = self._ledger.place(request, now=now)
+        assert placement is not None, "there was room for it"
+        self._placements[trial_id] = placement
+        return placement.address
+
+    def give_back(self, trial_id: str) -> None:
+        """Free what a trial holds."""
+        placement = self._placements.pop(trial_id, None)
+        if placement is not None:
+            self._ledger.release(placement)

@@ -1,0 +1,470 @@
+"""The ledger: who has room, who is preferred, and what is left."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dasktune.placement import Claim, Ledger, Placement, WorkerCapacity
+from dasktune.trial.resources import STRATEGIES, PlacementGroupFactory
+
+
+def needs(**amounts: float) -> PlacementGroupFactory:
+    return PlacementGroupFactory([amounts])
+
+
+def worker(address: str, nthreads: int = 2, **facts: object) -> WorkerCapacity:
+    return WorkerCapacity(address=address, nthreads=nthreads, **facts)  # type: ignore[arg-type]
+
+
+def ledger_of(*workers: WorkerCapacity) -> Ledger:
+    ledger = Ledger(heartbeat_timeout=30.0)
+    ledger.update({one.address: one for one in workers})
+    return ledger
+
+
+def place(ledger: Ledger, request: PlacementGroupFactory, now: float = 0.0) -> str | None:
+    """Return where user code runs."""
+    placement = ledger.place(request, now=now)
+    return placement and placement.address
+
+
+def seats(ledger: Ledger, *bundles: dict[str, float], strategy: str = "PACK") -> list[str] | None:
+    """Return the address of each bundle."""
+    placement = ledger.place(PlacementGroupFactory(list(bundles), strategy), now=0.0)
+    return placement and [seat.address for seat in placement.bundles]
+
+
+ONE = {"CPU": 1}
+
+
+def test_what_a_worker_declares_counts_and_threads_stand_in_for_cpus() -> None:
+    plain = worker("a", nthreads=4, memory_limit=100)
+    assert (plain.total("CPU"), plain.total("memory"), plain.total("GPU")) == (4, 100, 0)
+    assert plain.total("TPU") == 0
+    declared = worker("a", nthreads=4, memory_limit=100, resources={"CPU": 2, "memory": 50})
+    assert (declared.total("CPU"), declared.total("memory")) == (2, 50)
+    assert worker("a", memory_limit=0).total("memory") == inf
+    assert worker("a", resources={"TPU": 1, "none": 0}, devices=("0",)).kinds == (
+        "CPU",
+        "memory",
+        "TPU",
+        "GPU",
+    )
+
+
+def test_a_worker_is_filled_before_the_next_one_is_touched() -> None:
+    ledger = ledger_of(worker("a"), worker("b"), worker("c"))
+    placed = [place(ledger, needs(CPU=1)) for _ in range(7)]
+    assert placed == ["a", "a", "b", "b", "c", "c", None]
+
+
+def test_equal_workers_keep_the_order_in_which_they_arrived() -> None:
+    ledger = ledger_of(worker("b"))
+    ledger.update({"a": worker("a"), "b": worker("b")})
+    assert list(ledger.workers) == ["b", "a"]
+    first = ledger.place(needs(CPU=2), now=0.0)
+    assert first is not None
+    assert first.address == "b"
+    assert place(ledger, needs(CPU=1)) == "a"
+    ledger.release(first)
+    assert place(ledger, needs(CPU=2)) == "b"
+
+
+def test_a_trial_without_a_gpu_leaves_gpu_workers_alone_while_it_can() -> None:
+    ledger = ledger_of(worker("gpu", nthreads=1, resources={"GPU": 1}), worker("cpu", nthreads=1))
+    assert place(ledger, needs(CPU=1)) == "cpu"
+    assert place(ledger, needs(CPU=1)) == "gpu"
+
+
+def test_ten_tenths_fit_into_one_and_no_more() -> None:
+    ledger = ledger_of(worker("a", resources={"GPU": 1}))
+    placements = [ledger.place(needs(GPU=0.1), now=0.0) for _ in range(11)]
+    assert placements.pop() is None
+    assert ledger.free("a", "GPU") == 0
+    for placement in placements:
+        assert placement is not None
+        ledger.release(placement)
+    assert ledger.free("a", "GPU") == 1
+
+
+def test_a_request_for_nothing_needs_a_worker_all_the_same() -> None:
+    assert place(ledger_of(), needs()) is None
+    assert place(ledger_of(worker("a", nthreads=0)), needs()) == "a"
+
+
+def test_what_is_released_can_be_placed_again_but_only_once() -> None:
+    ledger = ledger_of(worker("a", nthreads=1))
+    first = ledger.place(needs(CPU=1), now=0.0)
+    assert first is not None
+    assert not ledger.fits(needs(CPU=1), now=0.0)
+    ledger.release(first)
+    assert place(ledger, needs(CPU=1)) == "a"
+    ledger.release(first)
+    assert not ledger.fits(needs(CPU=1), now=0.0)
+
+
+def test_what_is_held_outlives_updates_and_a_worker_out_of_sight() -> None:
+    ledger = ledger_of(worker("a", nthreads=1))
+    held = ledger.place(needs(CPU=1), now=0.0)
+    assert held is not None
+    ledger.update({})
+    assert not ledger.fits(needs(CPU=1), now=0.0)
+    ledger.update({"a": worker("a", nthreads=1)})
+    assert not ledger.fits(needs(CPU=1), now=0.0)
+    ledger.update({})
+    ledger.release(held)
+    ledger.update({"a": worker("a", nthreads=1)})
+    assert ledger.fits(needs(CPU=1), now=0.0)
+
+
+def test_a_removed_worker_comes_back_empty_and_owes_nothing() -> None:
+    ledger = ledger_of(worker("a", nthreads=1))
+    held = ledger.place(needs(CPU=1), now=0.0)
+    assert held is not None
+    ledger.remove("a")
+    ledger.remove("never seen")
+    assert ledger.workers == {}
+    ledger.release(held)
+    ledger.update({"a": worker("a", nthreads=1)})
+    again = ledger.place(needs(CPU=1), now=0.0)
+    assert again is not None
+    ledger.release(held)
+    assert not ledger.fits(needs(CPU=1), now=0.0)
+
+
+def test_what_other_clients_hold_is_not_ours_to_place() -> None:
+    ledger = ledger_of(worker("a", nthreads=3, used={"CPU": 2}))
+    assert place(ledger, needs(CPU=1)) == "a"
+    assert not ledger.fits(needs(CPU=1), now=0.0)
+
+
+def test_what_others_take_besides_us_counts() -> None:
+    ledger = ledger_of(worker("a", nthreads=3))
+    place(ledger, needs(CPU=1))
+    ledger.update({"a": worker("a", nthreads=3, used={"CPU": 1})})
+    assert ledger.free("a", "CPU") == 1
+    assert ledger.free("a", "TPU") == 0
+
+
+def test_dask_keeps_account_of_what_a_worker_declares() -> None:
+    ledger = ledger_of(worker("a", nthreads=3, resources={"GPU": 2}))
+    placement = ledger.place(
+        PlacementGroupFactory([{"CPU": 1, "GPU": 0.5, "memory": 0}, {"GPU": 1}]), now=0.0
+    )
+    assert placement is not None
+    assert placement.bundles[0].declared == {"GPU": 0.5}
+    assert placement.claim_on("a").resources == {"GPU": 1.5}
+    assert placement.claim_on("b").resources == {}
+
+
+def test_only_running_and_fresh_workers_take_trials() -> None:
+    for unfit in (
+        worker("a", status="paused"),
+        worker("a", status="closing_gracefully"),
+        worker("a", python="2.7"),
+        worker("a", age=30.1),
+    ):
+        assert not ledger_of(unfit).fits(needs(CPU=1), now=0.0)
+    assert ledger_of(worker("a", age=30.0)).fits(needs(CPU=1), now=0.0)
+
+
+def test_an_avoided_worker_is_used_again_when_its_time_is_up() -> None:
+    ledger = ledger_of(worker("a"))
+    ledger.avoid("a", 15.0)
+    assert place(ledger, needs(CPU=1), now=14.9) is None
+    ledger.update(ledger.workers)
+    assert place(ledger, needs(CPU=1), now=14.9) is None
+    assert place(ledger, needs(CPU=1), now=15.0) == "a"
+    ledger.avoid("never seen", 20.0)
+    assert place(ledger, needs(CPU=1), now=20.0) == "a"
+
+
+def test_memory_is_asked_of_the_limit_and_never_ends_without_one() -> None:
+    ledger = ledger_of(worker("small", memory_limit=100), worker("unlimited"))
+    assert place(ledger, needs(memory=80)) == "small"
+    assert place(ledger, needs(memory=80)) == "unlimited"
+    assert ledger.free("unlimited", "memory") == inf
+
+
+def test_a_request_that_is_too_large_for_now_is_told_from_one_that_never_fits() -> None:
+    ledger = ledger_of(worker("a", nthreads=2), worker("gone", nthreads=8, status="closing"))
+    place(ledger, needs(CPU=2))
+    assert not ledger.fits(needs(CPU=2), now=0.0)
+    assert ledger.ever_fits(needs(CPU=2))
+    assert not ledger.ever_fits(needs(CPU=3))
+    assert not ledger.ever_fits(needs(CPU=1, TPU=1))
+
+
+def test_a_paused_or_silent_worker_may_fit_later() -> None:
+    assert ledger_of(worker("a", status="paused")).ever_fits(needs(CPU=2))
+    assert ledger_of(worker("a", age=99.0)).ever_fits(needs(CPU=2))
+
+
+def test_whether_several_bundles_ever_fit_depends_on_the_strategy() -> None:
+    ledger = ledger_of(worker("a"), worker("b"))
+    fit = {
+        strategy: ledger.ever_fits(PlacementGroupFactory([ONE, ONE, ONE], strategy))
+        for strategy in STRATEGIES
+    }
+    assert fit == {"PACK": True, "SPREAD": True, "STRICT_PACK": False, "STRICT_SPREAD": False}
+
+
+# Several bundles
+
+
+def test_bundles_are_packed_on_as_few_workers_as_possible() -> None:
+    ledger = ledger_of(worker("small"), worker("large", nthreads=4), worker("other"))
+    assert seats(ledger, ONE, ONE, ONE) == ["large"] * 3
+    assert seats(ledger, ONE, ONE, ONE) == ["small", "small", "large"]
+    assert seats(ledger, ONE, ONE, ONE) is None
+    assert seats(ledger, ONE, ONE) == ["other", "other"]
+
+
+def test_bundles_that_must_share_a_worker_wait_for_a_large_one() -> None:
+    ledger = ledger_of(worker("a"), worker("b", nthreads=3))
+    assert seats(ledger, ONE, {"CPU": 2}, strategy="STRICT_PACK") == ["b", "b"]
+    assert seats(ledger, ONE, {"CPU": 2}, strategy="STRICT_PACK") is None
+
+
+def test_bundles_are_spread_as_far_as_possible() -> None:
+    ledger = ledger_of(worker("a"), worker("b", nthreads=3))
+    assert seats(ledger, ONE, ONE, ONE, strategy="SPREAD") == ["a", "b", "a"]
+    assert seats(ledger, ONE, ONE, strategy="SPREAD") == ["b", "b"]
+
+
+def test_bundles_that_must_be_apart_wait_for_workers_of_their_own() -> None:
+    ledger = ledger_of(worker("a"), worker("b", nthreads=3))
+    assert seats(ledger, ONE, ONE, strategy="STRICT_SPREAD") == ["a", "b"]
+    assert seats(ledger, ONE, ONE, ONE, strategy="STRICT_SPREAD") is None
+    assert seats(ledger, {"CPU": 2}, ONE, strategy="STRICT_SPREAD") == ["b", "a"]
+
+
+def test_an_empty_head_sits_with_its_first_helper() -> None:
+    ledger = ledger_of(worker("a", nthreads=1), worker("b", nthreads=1))
+    placement = ledger.place(PlacementGroupFactory([{}, ONE, ONE], "STRICT_SPREAD"), now=0.0)
+    assert placement is not None
+    assert [seat.address for seat in placement.bundles] == ["a", "a", "b"]
+    assert placement.address == "a"
+    assert placement.addresses == ("a", "b")
+    assert placement.devices is None
+    assert [seat.resources for seat in placement.bundles_on("a")] == [{}, ONE]
+
+
+def test_all_bundles_are_granted_or_none() -> None:
+    ledger = ledger_of(worker("a", nthreads=1), worker("b", nthreads=1))
+    place(ledger, needs(CPU=1))
+    assert seats(ledger, ONE, ONE) is None
+    assert ledger.free("b", "CPU") == 1
+
+
+# GPUs
+
+
+def test_whole_gpus_are_whole_devices_and_fractions_share_one() -> None:
+    ledger = ledger_of(worker("a", nthreads=9, devices=("4", "5", "6")))
+
+    def devices(amount: float) -> tuple[str, ...] | None:
+        placement = ledger.place(needs(GPU=amount), now=0.0)
+        return placement and placement.devices
+
+    assert devices(0.5) == ("4",)
+    assert devices(1) == ("5",)
+    assert devices(0.25) == ("4",)
+    assert devices(2) is None
+    assert devices(0.5) == ("6",)
+    # Half a GPU is left, but in two pieces.
+    assert ledger.free("a", "GPU") == 0.75
+    assert devices(0.75) is None
+
+
+def test_a_trial_that_asks_for_no_gpu_gets_no_device() -> None:
+    placement = ledger_of(worker("a", devices=("0",))).place(needs(CPU=1), now=0.0)
+    assert placement is not None
+    assert placement.devices is None
+
+
+def test_declared_gpus_count_and_have_numbers_where_none_is_seen() -> None:
+    fake = worker("a", resources={"GPU": 2})
+    assert (fake.total("GPU"), fake.gpus) == (2, ("0", "1"))
+    shared = worker("a", resources={"GPU": 3}, devices=("7", "8"))
+    assert (shared.total("GPU"), shared.gpus) == (3, ("7", "8", "7"))
+    assert worker("a", resources={"GPU": 0.5}, devices=("7", "8")).gpus == ("7",)
+
+
+def test_what_is_held_stays_known_while_a_worker_changes() -> None:
+    ledger = ledger_of(worker("a", devices=("0", "1", "2")))
+    held = ledger.place(needs(GPU=2), now=0.0)
+    assert held is not None
+    ledger.update({"a": worker("a", devices=("0",))})
+    assert not ledger.fits(needs(GPU=0.5), now=0.0)
+    ledger.release(held)
+    ledger.update({"a": worker("a", devices=("0", "1", "2"))})
+    assert ledger.fits(needs(GPU=3), now=0.0)
+
+
+def test_a_placement_claims_on_each_worker_what_its_bundles_need_there() -> None:
+    ledger = ledger_of(
+        worker("a", devices=("4", "5"), resources={"CPU": 2}), worker("b", resources={"CPU": 2})
+    )
+    bundles = [{"CPU": 1, "GPU": 0.5}, {"CPU": 1, "GPU": 0.5}, {"CPU": 2}]
+    placement = ledger.place(PlacementGroupFactory(bundles), now=0.0)
+    assert placement is not None
+    head = placement.claim_on("a")
+    assert head == Claim(
+        resources={"CPU": 2}, shares=((0.5, ("4",)), (0.5, ("4",))), gpus=("4", "5")
+    )
+    assert placement.claim_on("b") == Claim(resources={"CPU": 2})
+    elsewhere = Claim(resources={"CPU": 2}, shares=((0.5, ("5",)),) * 2, gpus=("5",))
+    assert head.is_like(elsewhere)
+    assert not head.is_like(placement.claim_on("b"))
+
+
+def test_only_a_change_that_matters_is_looked_at() -> None:
+    ledger = ledger_of(worker("a", age=1.0))
+    ledger.update({"a": worker("a", age=29.0, memory=5)})
+    assert ledger.fits(needs(CPU=2), now=0.0)
+    ledger.update({"a": worker("a", age=31.0)})
+    assert not ledger.fits(needs(CPU=2), now=0.0)
+    for changed in (
+        {"used": {"CPU": 1}},
+        {"resources": {"CPU": 1}},
+        {"nthreads": 1},
+        {"resources": {"memory": 1}, "memory_limit": 1},
+    ):
+        ledger.update({"a": worker("a")})
+        assert ledger.fits(needs(CPU=2, memory=2), now=0.0)
+        ledger.update({"a": worker("a", **changed)})
+        assert not ledger.fits(needs(CPU=2, memory=2), now=0.0)
+
+
+# For people
+
+
+def test_the_table_shows_what_is_asked_beside_what_is_there() -> None:
+    ledger = ledger_of(
+        worker("tcp://a:1", nthreads=2),
+        worker("tcp://b:1", nthreads=4, age=60.0, resources={"GPU": 2}),
+        worker("tcp://c:1", nthreads=1, python="2.7"),
+    )
+    place(ledger, needs(CPU=1))
+    assert ledger.table(needs(CPU=8, GPU=0.5, memory=5)).splitlines() == [
+        "worker     status      CPU free/total  GPU free/total  memory free/total",
+        "asked                  8               0.5             5",
+        "tcp://b:1  silent      4/4             2/2             unlimited/unlimited",
+        "tcp://a:1  running     1/2             0/0             unlimited/unlimited",
+        "tcp://c:1  Python 2.7  1/1             0/0             unlimited/unlimited",
+    ]
+
+
+def test_the_table_has_a_row_for_each_kind_of_bundle_and_the_rule() -> None:
+    ledger = ledger_of(worker("a"))
+    request = PlacementGroupFactory([ONE, {"CPU": 4}, {"CPU": 4}], "STRICT_SPREAD")
+    assert ledger.table(request).splitlines() == [
+        "worker              status   CPU free/total",
+        "asked, bundle 0              1",
+        "asked, bundles 1-2           4",
+        "a                   running  2/2",
+        "Each bundle must have a worker of its own (STRICT_SPREAD).",
+    ]
+
+
+def test_the_table_of_a_large_cluster_shows_the_largest_workers() -> None:
+    ledger = ledger_of(*(worker(f"w{i}", nthreads=i) for i in range(25)))
+    lines = ledger.table(needs()).splitlines()
+    assert len(lines) == 23
+    assert lines[2].startswith("w24")
+    assert lines[-1] == "and 5 more"
+
+
+# What always holds
+
+BUNDLES = st.lists(
+    st.fixed_dictionaries(
+        {
+            "CPU": st.sampled_from([0, 0.25, 0.5, 1, 2]),
+            "GPU": st.sampled_from([0, 0, 0.3, 0.5, 1, 2]),
+        }
+    ),
+    min_size=1,
+    max_size=4,
+)
+REQUESTS = st.builds(PlacementGroupFactory, BUNDLES, strategy=st.sampled_from(STRATEGIES))
+
+
+def check_strategy(request: PlacementGroupFactory, placement: Placement) -> None:
+    bundles = request.bundles
+    assert [dict(seat.resources) for seat in placement.bundles] == bundles
+    real = placement.bundles[1:] if not bundles[0] and any(bundles) else placement.bundles
+    addresses = [seat.address for seat in real]
+    if request.strategy == "STRICT_PACK":
+        assert len(set(addresses)) == 1
+    if request.strategy == "STRICT_SPREAD":
+        assert len(set(addresses)) == len(addresses)
+
+
+def check_books(ledger: Ledger, held: list[Placement]) -> None:
+    """Nobody has been given more than there is, and what is left is the rest."""
+    for address, one in ledger.workers.items():
+        mine = [seat for placement in held for seat in placement.bundles_on(address)]
+        for kind in ("CPU", "GPU"):
+            taken = sum(seat.resources.get(kind, 0) for seat in mine)
+            assert ledger.free(address, kind) == pytest.approx(one.total(kind) - taken)
+            assert taken <= one.total(kind) + 1e-6
+        shares: Counter[str] = Counter()
+        for seat in mine:
+            for device in seat.devices or ():
+                shares[device] += seat.resources["GPU"] / len(seat.devices or ())
+        assert set(shares) <= set(one.gpus)
+        assert max(shares.values(), default=0) <= 1 + 1e-6
+
+
+@given(
+    sizes=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), min_size=1, max_size=4),
+    steps=st.lists(st.none() | REQUESTS, max_size=20),
+)
+def test_no_worker_is_ever_overbooked_and_all_comes_back(
+    sizes: list[tuple[int, int]], steps: list[PlacementGroupFactory | None]
+) -> None:
+    ledger = ledger_of(
+        *(
+            worker(f"w{i}", nthreads=cpus, devices=tuple(f"{i}-{n}" for n in range(gpus)))
+            for i, (cpus, gpus) in enumerate(sizes)
+        )
+    )
+    held: list[Placement] = []
+    for request in steps:
+        if request is not None:
+            room = ledger.fits(request, now=0.0)
+            placement = ledger.place(request, now=0.0)
+            assert room == (placement is not None)
+            if placement is not None:
+                assert ledger.ever_fits(request)
+                check_strategy(request, placement)
+                held.append(placement)
+        elif held:
+            ledger.release(held.pop(0))
+        check_books(ledger, held)
+    for placement in held:
+        ledger.release(placement)
+    check_books(ledger, [])
+
+
+@given(request=REQUESTS, room=st.integers(1, 4))
+def test_a_request_fits_once_more_after_a_release(
+    request: PlacementGroupFactory, room: int
+) -> None:
+    ledger = ledger_of(
+        *(worker(f"w{i}", nthreads=2, devices=(f"{i}",)) for i in range(room)),
+        worker("large", nthreads=4, devices=("8", "9")),
+    )
+    placements = []
+    while len(placements) < 50 and (placement := ledger.place(request, now=0.0)) is not None:
+        placements.append(placement)
+    for placement in placements:
+        ledger.release(placement)
+        assert ledger.fits(request, now=0.0)

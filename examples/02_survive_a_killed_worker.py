@@ -10,7 +10,6 @@ the first worker that has room. Nothing has to be asked for; the code below only
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import tempfile
@@ -23,6 +22,8 @@ from typing import Any
 from distributed import LocalCluster
 
 import dasktune as tune
+from dasktune.storage.journal import read_journal
+from dasktune.storage.location import Storage
 
 ITERATIONS = 30
 SAVE_EVERY = 5
@@ -74,15 +75,15 @@ def main() -> None:
             client=cluster,
         )
         # fit() returns when all is over, so the killer needs a thread of its own.
-        journal = Path(storage_path, "survivor", "journal")
-        threading.Thread(target=kill_a_worker, args=[journal], daemon=True).start()
+        experiment = Storage(str(Path(storage_path, "survivor")))
+        threading.Thread(target=kill_a_worker, args=[experiment], daemon=True).start()
         results = tuner.fit()
     show(results)
 
 
-def kill_a_worker(journal: Path) -> None:
+def kill_a_worker(experiment: Storage) -> None:
     """Kill the process of the first trial that comes to iteration KILL_AT."""
-    result = wait_for_result(journal, KILL_AT)
+    result = wait_for_result(experiment, KILL_AT)
     os.kill(result["pid"], signal.SIGKILL)
     print(
         f"\n*** Killed process {result['pid']}, in which trial {result['trial_id']} "
@@ -91,18 +92,16 @@ def kill_a_worker(journal: Path) -> None:
     )
 
 
-def wait_for_result(journal: Path, iteration: int) -> dict[str, Any]:
+def wait_for_result(experiment: Storage, iteration: int) -> dict[str, Any]:
     """Return the first result of this iteration as soon as it is known.
 
-    The journal holds all that happened, one line of JSON for each event, as it happens.
+    The journal holds all that happened, as it happens.
     """
     while True:
-        for segment in journal.glob("*.jsonl"):
-            for line in segment.read_text().splitlines(keepends=True):
-                record = json.loads(line) if line.endswith("\n") else {}  # else it is half written
-                result: dict[str, Any] = record.get("metrics", {})
-                if result.get("training_iteration") == iteration:
-                    return result
+        for record in read_journal(experiment):
+            result: dict[str, Any] = record.get("metrics", {})
+            if result.get("training_iteration") == iteration:
+                return result
         time.sleep(0.05)
 
 

@@ -109,7 +109,10 @@ class DaskTrialExecutor:
         self._demand = Demand(connection.client, settings.name, self._growth)
         #: What could start if there was room: what each asks for, and how many.
         self._waiting: tuple[PlacementGroupFactory | None, int] = (None, 0)
-        self._events: queue.SimpleQueue[AnyTrialEvent | BaseException] = queue.SimpleQueue()
+        #: What streamed together is one item: a queue costs more than most events.
+        self._events: queue.SimpleQueue[Sequence[AnyTrialEvent] | BaseException] = (
+            queue.SimpleQueue()
+        )
         self._errands = Errands(connection.client.loop.add_callback, self._events.put)
         self._seating = Seating(heartbeat_timeout=settings.heartbeat_timeout)
         self._running: dict[str, Run] = {}
@@ -211,8 +214,9 @@ class DaskTrialExecutor:
         with suppress(queue.Empty):
             item = self._events.get(timeout=timeout)
             while not isinstance(item, BaseException):
-                self._count_starts(item)
-                events.append(item)
+                # A start that failed is an item of its own.
+                self._count_starts(item[-1])
+                events += item
                 item = self._events.get_nowait()
             # What happened before comes first: it is to stand in the journal.
             self._crash = item
@@ -252,7 +256,7 @@ class DaskTrialExecutor:
         )
         if not self._seating.seat(run, action.resources, self._depth):
             # The room was taken between the question and the start.
-            self._events.put(self._not_started(action))
+            self._events.put([self._not_started(action)])
             return
         self._running[action.trial_id] = run
         self._errands.call_soon(self._serve, run)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import pickle
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 from typing import Any, TypeVar
 
 from dasktune.cluster.envelope import Assignment, Note, Refused, Reply, Request
-from dasktune.cluster.run import TERMINAL, Run, event_of
+from dasktune.cluster.run import TERMINAL, Run, event_of, streamed
 from dasktune.cluster.slot_handle import SlotFailed
+from dasktune.trainable.contents import Content, message_of
 from dasktune.trainable.messages import Answer, PauseNow, StopNow
 from dasktune.trial.events import (
     AnyTrialEvent,
@@ -66,7 +66,7 @@ class Line:
     interval : callable
         Seconds between two calls without a bell, and for which the worker may collect results.
     emit : callable
-        Takes an event of a trial that goes on.
+        Takes events of a trial that goes on, in order.
     on_end : callable
         Called with the line, a run that has come to its end, and the event that says how; None if
         that was told before.
@@ -80,7 +80,7 @@ class Line:
         stop_grace: float,
         now: Callable[[], float],
         interval: Callable[[], tuple[float, float]],
-        emit: Callable[[AnyTrialEvent], None],
+        emit: Callable[[Sequence[AnyTrialEvent]], None],
         on_end: Callable[[Line, Run, AnyTrialEvent | None], None],
     ) -> None:
         self.address = address
@@ -282,7 +282,7 @@ class Line:
         run.told = True
         del self._leaving[run.key]
         kind = TrialStopped if isinstance(run.order, StopNow) else TrialPaused
-        self._emit(self._event(run, kind))
+        self._emit([self._event(run, kind)])
 
     def _leave_behind(self, run: Run, end: AnyTrialEvent) -> None:
         """Tell how a trial ended although its slot, in which a cleanup hangs, is not free."""
@@ -295,7 +295,7 @@ class Line:
             run.trial_id,
         )
         run.told = run.tainted = True
-        self._emit(end)
+        self._emit([end])
 
     # What comes of it
 
@@ -322,22 +322,31 @@ class Line:
         for run, end in reversed(returned):
             self._finish(run, end)
 
-    def _hear(self, run: Run, messages: tuple[tuple[int, bytes], ...]) -> AnyTrialEvent | None:
+    def _hear(self, run: Run, messages: tuple[tuple[int, Content], ...]) -> AnyTrialEvent | None:
         """Pass new messages on, all but the last word of the run, which is returned."""
-        for seq, blob in messages:
+        events: list[AnyTrialEvent] = []
+        end: AnyTrialEvent | None = None
+        now = self._now()
+        for seq, content in messages:
             if seq <= run.have:
                 continue
             run.have = seq
+            if isinstance(content, dict):
+                events.append(streamed(run, seq, content, now))
+                continue
             try:
-                message = pickle.loads(blob)
+                message = message_of(seq, content)
             except Exception as error:
-                return self._unreadable(run, seq, error)
-            event = event_of(message, run, self._now())
+                end = self._unreadable(run, seq, error)
+                break
+            event = event_of(message, run, now)
             if isinstance(message, TERMINAL):
-                return event
-            if not run.told:
-                self._emit(event)
-        return None
+                end = event
+                break
+            events.append(event)
+        if events and not run.told:
+            self._emit(events)
+        return end
 
     def _unreadable(self, run: Run, seq: int, error: Exception) -> AnyTrialEvent:
         run.tainted = True

@@ -37,7 +37,7 @@ from dasktune.trial.events import (
 )
 from dasktune.trial.resources import PlacementGroupFactory
 
-__all__ = ["Run", "Seat", "TERMINAL", "event_of"]
+__all__ = ["Run", "Seat", "TERMINAL", "event_of", "streamed"]
 
 #: Messages after which no other comes.
 TERMINAL = (Ended, Paused, Stopped, Failed, Returned)
@@ -124,6 +124,18 @@ class Run:
     def address(self) -> str:
         """The worker's address."""
         return self.seat.address
+
+
+def streamed(run: Run, seq: int, metrics: dict[str, Any], now: float) -> ResultReported:
+    """Return what a result means that nobody waits for: nearly all events are made here."""
+    return ResultReported(
+        trial_id=run.trial_id,
+        incarnation=run.incarnation,
+        time=now,
+        seq=seq,
+        metrics=metrics,
+        awaits=False,
+    )
 
 
 def event_of(message: Message, run: Run, now: float) -> AnyTrialEvent:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -78,7 +78,7 @@ class TrialService:
     now : callable
         Seconds on the runner's clock, for the events.
     emit : callable
-        Takes an event of a trial.
+        Takes events of a trial, in order.
     on_free : callable
         Called with a run that has ended, before its last event; says whether its seat is free again
         because nobody follows on it.
@@ -95,7 +95,7 @@ class TrialService:
         *,
         payload: Payload,
         now: Callable[[], float],
-        emit: Callable[[AnyTrialEvent], None],
+        emit: Callable[[Sequence[AnyTrialEvent]], None],
         on_free: Callable[[Run], bool],
         on_trouble: Callable[[Run], None],
         on_crash: Callable[[BaseException], None],
@@ -304,7 +304,7 @@ class TrialService:
         if failed:
             self._on_trouble(run)
         if end is not None:
-            self._emit(end)
+            self._emit([end])
 
     def _on_bell(self, event: tuple[float, Any]) -> None:
         told = event[1]

@@ -16,6 +16,7 @@ from dasktune.cluster.bell import Bell
 from dasktune.cluster.contact import Contact
 from dasktune.cluster.envelope import Assignment, News, Reply, Request
 from dasktune.cluster.turn import Turn
+from dasktune.trainable.contents import size_of
 from dasktune.trainable.outbox import Urgency
 
 __all__ = ["Station"]
@@ -121,7 +122,7 @@ class Station:
                 return tuple(gathered), True
             if (news := turn.news()) is not None:
                 gathered.append(news)
-                size += sum(len(blob) for _, blob in news.messages)
+                size += sum(size_of(content) for _, content in news.messages)
         return tuple(gathered), False
 
     def _ring(self, turn: Turn, urgency: Urgency) -> None:

@@ -7,6 +7,7 @@ import time
 
 from dasktune.cluster.envelope import Assignment, News, Note
 from dasktune.isolation.process_run import ProcessRun
+from dasktune.trainable.contents import Content
 from dasktune.trainable.messages import PauseNow, Returned, StopNow, Stopped
 from dasktune.trainable.run import TrialRun
 
@@ -119,7 +120,7 @@ class Turn:
             occupied=occupied,
         )
 
-    def _messages(self) -> tuple[tuple[int, bytes], ...]:
+    def _messages(self) -> tuple[tuple[int, Content], ...]:
         if self.run is None:
             if self._refusal is None or self._have >= self._refusal.seq:
                 return ()

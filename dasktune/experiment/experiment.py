@@ -7,14 +7,16 @@ cluster, and when a journal is replayed.
 
 from __future__ import annotations
 
-import traceback
 from collections import deque
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from numpy.random import SeedSequence, default_rng
 
+from dasktune.experiment.judging import Fail, Judge, record
+from dasktune.experiment.orders import to_go_on, to_pause, to_start, to_stop
 from dasktune.experiment.roster import Roster
+from dasktune.experiment.setbacks import count_failure, count_loss
 from dasktune.experiment.settings import ExperimentSettings
 from dasktune.schedulers.decision import (
     Command,
@@ -31,16 +33,9 @@ from dasktune.stopper import Stopper
 from dasktune.trial.actions import (
     Action,
     AnyTrialAction,
-    ContinueTraining,
     DeleteCheckpoint,
     FailTrial,
-    FinishTrial,
     GiveUp,
-    PauseTrial,
-    RestoreTrial,
-    SaveTrial,
-    StartTrial,
-    StopTrial,
     UnpauseTrial,
 )
 from dasktune.trial.checkpoint import CheckpointRecord
@@ -66,9 +61,8 @@ from dasktune.trial.events import (
     TrialStopRequested,
 )
 from dasktune.trial.metrics import flatten
-from dasktune.trial.milestone import EVERY_RESULT, Milestone
 from dasktune.trial.status import TrialStatus
-from dasktune.trial.trial import Trial
+from dasktune.trial.trial import NO_STORY, Trial
 
 __all__ = ["Experiment"]
 
@@ -114,8 +108,9 @@ class Experiment:
         self.stop_reason = ""
         #: The failure that ``fail_fast`` ended everything for.
         self.first_error: Trial | None = None
-        self._criteria = criteria
-        self._stopper = stopper
+        self._judge = Judge(
+            settings, search=search, scheduler=scheduler, criteria=criteria, stopper=stopper
+        )
         self._search_finished = False
         self._search_waits = False
         self._actions: list[Action] = []
@@ -272,107 +267,39 @@ class Experiment:
         if event.checkpoint is not None:
             self._keep(trial, event.checkpoint)
         result = flatten(event.metrics)
-        seen_before = not self._record(trial, result)
+        is_new = record(trial, result)
         if trial.status is not TrialStatus.RUNNING:
             self._on_time(event.time)
             return
         trial.awaiting_seq = event.seq if event.awaits else 0
-        decision = self._judge(trial, result, event.time, seen_before=seen_before)
-        self._obey(trial, decision, event.time)
-        self._commands.extend(decision.commands)
-
-    @staticmethod
-    def _record(trial: Trial, result: dict[str, Any]) -> bool:
-        """Keep a result, and return whether it is new rather than computed again."""
-        iteration = int(result["training_iteration"])
-        if not trial.history or iteration > trial.last_iteration:
-            trial.rows[iteration] = len(trial.history)
-            trial.history.append(result)
-            return True
-        row = trial.rows.get(iteration)
-        if row is not None:
-            trial.history[row] = result
-        return False
-
-    def _judge(
-        self, trial: Trial, result: dict[str, Any], now: float, *, seen_before: bool
-    ) -> Decision:
-        key = trial.trial_id
-        met = self._criteria(key, result)
-        decision: Decision
-        if seen_before:
-            # Recomputed after a restart: the decision that was made on it then stands.
-            self._on_time(now)
-            return Stop(self._criteria.reason(key, result)) if met else Continue()
-        self._stopper.on_time(now)
-        # Asked in any case: it may count what it is shown.
-        enough = self._enough(trial, result)
-        if met:
-            decision = Stop(self._criteria.reason(key, result))
-        elif enough:
-            decision = Stop(enough)
+        verdict = self._judge.judge(trial, result, event.time, is_new=is_new)
+        if isinstance(verdict, Fail):
+            self._fail(trial, verdict.error)
+            self._on_time(event.time)
         else:
-            decision = self.scheduler.on_trial_result(trial, result)
-        if not isinstance(decision, Stop):
-            self.search.on_trial_result(key, result)
-        self._on_time(now)
-        return decision
+            self._on_time(event.time)
+            self._obey(trial, verdict, event.time)
+        self._commands.extend(verdict.commands)
 
-    def _enough(self, trial: Trial, result: dict[str, Any]) -> str:
-        """Return why the user's stopper ends the trial, if so; if it raises, the trial fails."""
-        try:
-            if self._stopper(trial.trial_id, result):
-                return self._stopper.reason(trial.trial_id, result)
-        except Exception as error:
-            message = f"the stopper raised {type(error).__name__}: {error}"
-            trial.errors.append(ErrorInfo(message=message, traceback=traceback.format_exc()))
-            trial.reason = message
-            self._emit(
-                FailTrial(trial_id=trial.trial_id, incarnation=trial.incarnation, reason=message)
-            )
-        return ""
+    def _fail(self, trial: Trial, error: ErrorInfo) -> None:
+        trial.errors.append(error)
+        trial.reason = error.message
+        key, incarnation = trial.trial_id, trial.incarnation
+        self._emit(FailTrial(trial_id=key, incarnation=incarnation, reason=error.message))
 
     def _obey(self, trial: Trial, decision: Decision, now: float) -> None:
-        if trial.status is TrialStatus.RUNNING:
-            match decision:
-                case Continue():
-                    self._go_on(trial, save=decision.save)
-                case Pause():
-                    self._emit(
-                        PauseTrial(
-                            trial_id=trial.trial_id,
-                            incarnation=trial.incarnation,
-                            save=decision.save,
-                            reason=decision.reason,
-                        )
-                    )
-                case Stop():  # pragma: no branch - these are all
-                    self._stop(trial, decision.reason, now)
-
-    def _go_on(self, trial: Trial, *, save: bool) -> None:
-        if not trial.awaiting_seq:
-            return
-        order = SaveTrial if save else ContinueTraining
-        self._emit(
-            order(
-                trial_id=trial.trial_id,
-                incarnation=trial.incarnation,
-                seq=trial.awaiting_seq,
-                milestones=self._milestones(trial),
-            )
-        )
-        trial.awaiting_seq = 0
-
-    def _milestones(self, trial: Trial) -> tuple[Milestone, ...]:
-        """Return where the trial must next wait, for whichever policy."""
-        if not self.settings.streaming:
-            return EVERY_RESULT
-        wanted = (
-            *self.scheduler.next_milestones(trial),
-            *self._criteria.next_milestones(trial.trial_id),
-            *self._stopper.next_milestones(trial.trial_id),
-        )
-        return tuple(dict.fromkeys(wanted))
+        if trial.status is not TrialStatus.RUNNING:
+            return  # Everything ends now.
+        match decision:
+            case Continue():
+                if trial.awaiting_seq:
+                    milestones = self._judge.milestones(trial)
+                    self._emit(to_go_on(trial, milestones, save=decision.save))
+                    trial.awaiting_seq = 0
+            case Pause():
+                self._emit(to_pause(trial, decision))
+            case Stop():  # pragma: no branch - these are all
+                self._stop(trial, decision.reason, now)
 
     def _obey_commands(self, now: float) -> None:
         while self._commands:
@@ -395,29 +322,7 @@ class Experiment:
             self._unpause(trial)
         trial.incarnation += 1
         trial.last_seq = 0
-        self._emit(self._start_action(trial, trial.checkpoint))
-
-    def _start_action(
-        self, trial: Trial, checkpoint: CheckpointRecord | None
-    ) -> StartTrial | RestoreTrial:
-        if checkpoint is None:
-            return StartTrial(
-                trial_id=trial.trial_id,
-                incarnation=trial.incarnation,
-                config=trial.config,
-                resources=trial.resources,
-                milestones=self._milestones(trial),
-                next_checkpoint=trial.next_checkpoint,
-            )
-        return RestoreTrial(
-            trial_id=trial.trial_id,
-            incarnation=trial.incarnation,
-            config=trial.config,
-            resources=trial.resources,
-            checkpoint=checkpoint,
-            milestones=self._milestones(trial),
-            next_checkpoint=trial.next_checkpoint,
-        )
+        self._emit(to_start(trial, self._judge.milestones(trial)))
 
     def _keep(self, trial: Trial, record: CheckpointRecord) -> None:
         trial.checkpoints.append(record)
@@ -427,21 +332,15 @@ class Experiment:
             self._actions.append(DeleteCheckpoint(trial_id=trial.trial_id, checkpoint=expired))
 
     def _on_failed(self, trial: Trial, event: TrialFailed) -> None:
-        trial.errors.append(event.error)
-        trial.failures += 1
-        limit = self.settings.max_failures
+        too_often = count_failure(trial, event.error, self.settings.max_failures)
         if trial.status is TrialStatus.ERROR:
             trial.reason = event.error.message
-        elif 0 <= limit < trial.failures:
+        elif too_often:
             self._give_up(trial, event.error.message)
 
     def _on_lost(self, trial: Trial, event: TrialLost) -> None:
-        if trial.progress > trial.progress_at_loss:
-            trial.worker_losses = 0
-        trial.progress_at_loss = trial.progress
-        trial.worker_losses += event.charged
-        limit = self.settings.max_worker_losses
-        if trial.status is TrialStatus.PENDING and trial.worker_losses > limit:
+        too_often = count_loss(trial, event, self.settings.max_worker_losses)
+        if trial.status is TrialStatus.PENDING and too_often:
             reason = (
                 f"lost its worker {trial.worker_losses} times without progress in between; "
                 f"the last time: {event.reason}"
@@ -457,15 +356,14 @@ class Experiment:
         if status.is_final or status in (TrialStatus.STOPPING, TrialStatus.FAILING):
             return
         trial.reason = reason
-        order = StopTrial if status.is_active else FinishTrial
-        self._emit(order(trial_id=trial.trial_id, incarnation=trial.incarnation, reason=reason))
+        self._emit(to_stop(trial, reason))
         if trial.status.is_final:
             self._conclude(trial, now, was_active=False)
 
     def _conclude(self, trial: Trial, now: float, *, was_active: bool) -> None:
         """Tell everybody, once, that a trial has ended for good."""
         trial.ended_at = now
-        trial.story.clear()
+        trial.story = NO_STORY
         self._search_waits = False
         last = trial.last_result
         failed = trial.status is TrialStatus.ERROR
@@ -484,9 +382,9 @@ class Experiment:
     # Time, and the end of everything
 
     def _on_time(self, now: float) -> None:
-        self._stopper.on_time(now)
-        if not self.stop_reason and self._stopper.stop_all():
-            self._stop_everything(self._stopper.stop_all_reason(), now)
+        reason = self._judge.tell_time(now)
+        if reason and not self.stop_reason:
+            self._stop_everything(reason, now)
 
     def _stop_everything(self, reason: str, now: float) -> None:
         self.stop_reason = self.stop_reason or reason

@@ -28,7 +28,8 @@ __all__ = ["Roster", "tell"]
 def tell(trial: Trial) -> tuple[str, ...]:
     """Return the trial's story as lines, oldest first."""
     return tuple(
-        f"{before}: {cause} of incarnation {incarnation}" + (f", seq {seq}" if seq else "")
+        f"{before.value}: {cause.__name__} of incarnation {incarnation}"
+        + (f", seq {seq}" if seq else "")
         for before, cause, incarnation, seq in trial.story
     )
 
@@ -80,9 +81,9 @@ class Roster:
         """Change a trial's status as the table says, and return what it was before."""
         before = trial.status
         after = TRANSITIONS.get((before, type(cause)))
-        name = type(cause).__name__
-        trial.story.append((before.value, name, cause.incarnation, getattr(cause, "seq", 0)))
+        trial.story.append((before, type(cause), cause.incarnation, getattr(cause, "seq", 0)))
         if after is None:
+            name = type(cause).__name__
             raise InvalidTransition(
                 f"trial {trial.trial_id} is {before.value} and got {name}", tell(trial)
             )

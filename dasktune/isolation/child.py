@@ -36,6 +36,7 @@ from dasktune.isolation.wire import (
     ToChild,
     Verdict,
 )
+from dasktune.trainable.contents import Content
 from dasktune.trainable.interrupt import TrialInterrupted
 from dasktune.trainable.keeper import Keeper
 from dasktune.trainable.nested import offer_pickled_client
@@ -179,6 +180,7 @@ class _Guest:
         self._run.start()
         self._run.join()
         *rest, (_, terminal) = self._run.collect(self._ack, self._sent)
+        assert isinstance(terminal, bytes)  # Only results are not pickled.
         self._say(rest, urgent=True)
         for stream in (sys.stdout, sys.stderr):
             # The process may be killed before its buffers are full; user code may have closed them.
@@ -216,7 +218,7 @@ class _Guest:
         if not self._run.finished:
             self._say(self._run.collect(self._ack, self._sent), urgent=urgency >= Urgency.NOW)
 
-    def _say(self, news: list[tuple[int, bytes]], *, urgent: bool) -> None:
+    def _say(self, news: list[tuple[int, Content]], *, urgent: bool) -> None:
         if news:
             self._sent = news[-1][0]
             self._send(Said(messages=tuple(news), urgent=urgent))

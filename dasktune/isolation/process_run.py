@@ -23,6 +23,7 @@ from dasktune.isolation.wire import (
     ToChild,
     Verdict,
 )
+from dasktune.trainable.contents import Content
 from dasktune.trainable.failure import error_info
 from dasktune.trainable.gate import Gate
 from dasktune.trainable.messages import (
@@ -138,8 +139,8 @@ class ProcessRun:
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
-    def collect(self, ack: int, have: int) -> list[tuple[int, bytes]]:
-        """Return number and pickle of what comes after `have`; forget what `ack` covers."""
+    def collect(self, ack: int, have: int) -> list[tuple[int, Content]]:
+        """Return number and content of what comes after `have`; forget what `ack` covers."""
         if ack > self._acked:
             self._acked = ack
             self._post(Acknowledge(ack=ack))

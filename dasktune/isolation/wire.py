@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from dasktune.trainable.contents import Content
 from dasktune.trainable.messages import Answer
 from dasktune.trainable.parcel import Parcel
 from dasktune.trainable.spec import TrialSpec
@@ -86,9 +87,9 @@ ToChild = Hello | Begin | Tell | Acknowledge | Interrupt | Verdict | Leave
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """Messages of the trial to the driver, each with its number and pickled on its own."""
+    """Messages of the trial to the driver, each with its number."""
 
-    messages: tuple[tuple[int, bytes], ...]
+    messages: tuple[tuple[int, Content], ...]
     #: Whether the driver should come for them at once.
     urgent: bool
 
@@ -97,7 +98,7 @@ class Said:
         return _said, (self.messages, self.urgent)
 
 
-def _said(messages: tuple[tuple[int, bytes], ...], urgent: bool) -> Said:
+def _said(messages: tuple[tuple[int, Content], ...], urgent: bool) -> Said:
     return Said(messages=messages, urgent=urgent)
 
 

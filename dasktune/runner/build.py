@@ -146,6 +146,13 @@ def _split(stop: Stopper, time_budget: float | None) -> tuple[Stopper, Stopper]:
     members = list(stop.stoppers) if isinstance(stop, CombinedStopper) else [stop]
     if time_budget is not None:
         members.append(TimeoutStopper(time_budget))
-    criteria = [member for member in members if isinstance(member, CriteriaStopper)]
+    criteria: list[Stopper] = [member for member in members if isinstance(member, CriteriaStopper)]
     others = [member for member in members if not isinstance(member, CriteriaStopper | NoopStopper)]
-    return CombinedStopper(*criteria), CombinedStopper(*others)
+    return _combined(criteria), _combined(others)
+
+
+def _combined(members: list[Stopper]) -> Stopper:
+    # Each is called for every result, and mostly there is none.
+    if len(members) == 1:
+        return members[0]
+    return CombinedStopper(*members) if members else NoopStopper()

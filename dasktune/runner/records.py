@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 from dasktune.trial.actions import Action, RestoreTrial, StartTrial
@@ -10,6 +11,7 @@ from dasktune.trial.checkpoint import CheckpointRecord
 from dasktune.trial.events import ErrorInfo, ExperimentEvent
 from dasktune.trial.milestone import Milestone
 from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial
 
 __all__ = ["journal_record"]
@@ -35,39 +37,46 @@ def journal_record(
         ``event`` and its fields, ``actions``, and the trial's public ``status``; plain values
         except where the user's own metrics or configuration hold something else.
     """
-    record: dict[str, Any] = {"event": type(event).__name__}
-    for name in _fields(event):
-        value = getattr(event, name)
-        # Most values are none of ours; a call for each would be most of the work.
-        convert = _CONVERTERS.get(type(value))
-        record[name] = value if convert is None else convert(value)
+    record = {"event": type(event).__name__, **_told(event)}
     if trial is not None:
         record["trial_id"] = trial.trial_id
-        record["status"] = trial.public_status.value
+        record["status"] = _WORDS[trial.status]
     if actions:
         record["actions"] = [_action(action) for action in actions]
     return record
 
 
+#: What users see; read once, as the value of an enum's member is dear to look up.
+_WORDS = {status: status.public.value for status in TrialStatus}
+
+
 def _action(action: Action) -> dict[str, Any]:
-    told: dict[str, Any] = {"do": type(action).__name__}
-    for name in _fields(action):
+    told = {"do": type(action).__name__, **_told(action)}
+    if isinstance(action, StartTrial | RestoreTrial):
         # The configuration stands in the record of the suggestion already.
-        if not (name == "config" and isinstance(action, StartTrial | RestoreTrial)):
-            told[name] = _plain(getattr(action, name))
+        del told["config"]
     return told
 
 
-#: Field names of each event and action type, the inherited ones first; read once, for speed.
-_FIELDS: dict[type, tuple[str, ...]] = {}
+def _told(value: object) -> dict[str, Any]:
+    names, get = _FIELDS.get(type(value)) or _learn_fields(type(value))
+    values = get(value)
+    # Most values are none of ours; a call for each would be most of the work.
+    if not _CONVERTERS.keys().isdisjoint(map(type, values)):
+        values = map(_plain, values)
+    return dict(zip(names, values, strict=True))
 
 
-def _fields(value: object) -> tuple[str, ...]:
-    kind = type(value)
-    names = _FIELDS.get(kind)
-    if names is None:
-        names = _FIELDS[kind] = tuple(kind.__dataclass_fields__)  # type: ignore[attr-defined]
-    return names
+#: Field names of each event and action type, the inherited ones first, and what reads them all.
+_FIELDS: dict[type, tuple[tuple[str, ...], Callable[[Any], Iterable[Any]]]] = {}
+
+
+def _learn_fields(kind: type) -> tuple[tuple[str, ...], Callable[[Any], Iterable[Any]]]:
+    names = tuple(kind.__dataclass_fields__)  # type: ignore[attr-defined]
+    # Of a single name it would give the value and no tuple.
+    get = attrgetter(*names) if len(names) > 1 else lambda value: (getattr(value, names[0]),)
+    _FIELDS[kind] = names, get
+    return names, get
 
 
 def _plain(value: Any) -> Any:

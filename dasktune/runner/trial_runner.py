@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -83,7 +83,11 @@ class TrialRunner:
         self._observers = list(observers)
         self._poll_interval = poll_interval
         self._interrupted = False
-        self._acks: deque[tuple[int, TrialEvent]] = deque()
+        #: Newest event of each incarnation since the last commit: it stands for those before it.
+        self._unsettled: dict[tuple[str, int], TrialEvent] = {}
+        #: ``(position that must be safe first, events)``
+        self._acks: deque[tuple[int, Collection[TrialEvent]]] = deque()
+        self._position = 0
 
     @property
     def interrupted(self) -> bool:
@@ -176,9 +180,9 @@ class TrialRunner:
 
     def _remember(self, event: ExperimentEvent, actions: Sequence[Action]) -> None:
         trial = self.experiment.trials.get(getattr(event, "trial_id", ""))
-        position = self._store.append(journal_record(event, actions, trial))
+        self._position = self._store.append(journal_record(event, actions, trial))
         if isinstance(event, TrialEvent) and event.seq:
-            self._acks.append((position, event))
+            self._unsettled[event.trial_id, event.incarnation] = event
         if isinstance(event, TrialFailed):
             self._store.write_error(event.trial_id, event.error.traceback or event.error.message)
         elif isinstance(event, TrialLost):
@@ -205,10 +209,13 @@ class TrialRunner:
                 pass  # Changes of status, which the experiment has made itself.
 
     def _settle(self, *, force: bool = False) -> None:
+        if self._unsettled:
+            self._acks.append((self._position, self._unsettled.values()))
+            self._unsettled = {}
         safe = self._store.commit(force=force)
         while self._acks and self._acks[0][0] <= safe:
-            _, event = self._acks.popleft()
-            self._executor.acknowledge(event.trial_id, event.incarnation, event.seq)
+            for event in self._acks.popleft()[1]:
+                self._executor.acknowledge(event.trial_id, event.incarnation, event.seq)
 
     def _tell_the_end(self) -> None:
         for observer in tuple(self._observers):

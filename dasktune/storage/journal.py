@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 
 from dasktune.errors import StorageError, check
 from dasktune.storage import local_files
+from dasktune.storage.folding import count_rows, is_foldable, lines_of
 from dasktune.storage.journal_format import (
     Header,
     JournalEnd,
@@ -79,6 +80,8 @@ class JournalWriter:
         check(epoch > end.epoch, "epoch", f"later than {end.epoch}", epoch)
         self.storage = storage
         self.epoch = epoch
+        #: Results that may become one line.
+        self._run: list[Mapping[str, Any]] = []
         self._buffer: list[bytes] = []
         self._size = 0
         #: Records of the whole journal that were appended, and that are durable.
@@ -103,18 +106,31 @@ class JournalWriter:
         Parameters
         ----------
         record : mapping
-            Any values; see :func:`dasktune.storage.json_lines.encode`.
+            Any values; see :func:`dasktune.storage.json_lines.encode`. A result may be read as late
+            as by `commit`, together with those that follow it.
 
         Returns
         -------
         int
             Number of records of the whole journal, this one included.
         """
-        line = encode(record)
-        self._buffer.append(line)
-        self._size += len(line)
+        if is_foldable(record):
+            self._run.append(record)
+        else:
+            self._end_run()
+            self._add(encode(record))
         self._position += 1
         return self._position
+
+    def _add(self, line: bytes) -> None:
+        self._buffer.append(line)
+        self._size += len(line)
+
+    def _end_run(self) -> None:
+        if self._run:
+            for line in lines_of(self._run):
+                self._add(line)
+            self._run = []
 
     def commit(self, force: bool = False) -> int:
         """Make what was appended durable, as far as that is cheap now; to be called often.
@@ -134,6 +150,7 @@ class JournalWriter:
         StorageError
             If the storage failed. Nothing is lost: call it again.
         """
+        self._end_run()
         if not (force or self._segments.due(self._size)):
             return self._durable
         if self._buffer:
@@ -153,7 +170,7 @@ class JournalWriter:
         rest = b"".join(self._buffer)[size:]
         self._buffer = [rest] if rest else []
         self._size = len(rest)
-        self._durable = self._position - rest.count(b"\n")
+        self._durable = self._position - sum(map(count_rows, rest.splitlines()))
         return self._durable
 
     def close(self) -> int:
@@ -164,7 +181,7 @@ class JournalWriter:
         StorageError
             If the storage failed. Nothing is lost: call it again.
         """
-        while self._buffer:
+        while self._buffer or self._run:
             self.commit(force=True)
         try:
             self._segments.close()

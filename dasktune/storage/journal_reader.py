@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeVar
 
 from dasktune.errors import StorageError
 from dasktune.storage import filesystem
+from dasktune.storage.folding import count_rows, unfold
 from dasktune.storage.journal_format import Header, JournalEnd, segment_name, segments
 from dasktune.storage.json_lines import decode
 from dasktune.storage.location import Storage
 
 __all__ = ["JournalReader", "read_journal"]
+
+T = TypeVar("T")
 
 #: Segments of a remote store that are fetched together.
 _BATCH: Final = 64
@@ -89,25 +92,25 @@ class JournalReader:
         for name, number, line in lines:
             if limit is not None and self._records == limit.records:
                 break
-            self._records += 1
+            before = self._position
+            rows = self._whole(name, number, line, count_rows)
+            self._records += rows
             self._size += len(line)
-            self._position += 1
+            self._position += rows
             if self._position > self.start:
-                yield self._decoded(name, number, line)
+                yield from self._whole(name, number, line, _decoded)[max(0, self.start - before) :]
         if limit is not None and self.end != limit:
             raise StorageError(
                 f"epoch {header.epoch} of the journal of {self.storage} has changed since its "
                 f"successor read it: {limit} then, {self.end} now"
             )
 
-    def _decoded(self, name: str, number: int, line: bytes) -> dict[str, Any]:
+    def _whole(self, name: str, number: int, line: bytes, read: Callable[[bytes], T]) -> T:
+        """Return what `read` gives, and say where it stands if it cannot be read."""
         try:
-            record = decode(line)
+            return read(line)
         except StorageError as error:
             raise StorageError(f"line {number} of {name} in {self.storage}: {error}") from error
-        if not isinstance(record, dict):
-            raise StorageError(f"line {number} of {name} in {self.storage} is no record")
-        return record
 
     def _lines(self, epoch: int, sequences: list[int]) -> Iterator[tuple[str, int, bytes]]:
         """Yield segment, line number from 1, and line, for each whole line of an epoch."""
@@ -126,6 +129,13 @@ class JournalReader:
                 whole = lines[:-1] if torn else lines
                 for number, line in enumerate(whole, 1):
                     yield name, number, line
+
+
+def _decoded(line: bytes) -> list[dict[str, Any]]:
+    content = decode(line)
+    if not isinstance(content, dict):
+        raise StorageError("it is no record")
+    return unfold(content)
 
 
 def read_journal(storage: Storage, *, start: int = 0) -> Iterator[dict[str, Any]]:

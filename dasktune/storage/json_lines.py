@@ -18,7 +18,7 @@ import numpy as np
 
 from dasktune.errors import StorageError
 
-__all__ = ["MAX_ARRAY", "MAX_REPR", "decode", "encode", "plain"]
+__all__ = ["MAX_ARRAY", "MAX_REPR", "compact", "decode", "encode", "plain"]
 
 #: Arrays with more elements are described, not written out.
 MAX_ARRAY: Final = 1024
@@ -33,6 +33,9 @@ _MAX_BITS: Final = 8192
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
 
 _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"), check_circular=False)
+
+#: Returns what JSON has words for as ASCII text without spaces; raises at anything else.
+compact = _ENCODER.encode
 
 
 def encode(record: Mapping[str, Any]) -> bytes:
@@ -50,12 +53,12 @@ def encode(record: Mapping[str, Any]) -> bytes:
     b'{"loss":{"$float":"nan"},"step":3}\n'
     """
     try:
-        text = _ENCODER.encode(record)
+        text = compact(record)
     except (ValueError, TypeError, RecursionError):
-        text = _ENCODER.encode(plain(record))
+        text = compact(plain(record))
     else:
         if '"$' in text:
-            text = _ENCODER.encode(plain(record))
+            text = compact(plain(record))
     return text.encode("ascii") + b"\n"
 
 
@@ -110,7 +113,7 @@ def plain(value: Any, depth: int = 0) -> Any:
         return [plain(item, depth + 1) for item in value]
     if isinstance(value, set | frozenset):
         # Iteration order of a set differs between runs.
-        return sorted((plain(item, depth + 1) for item in value), key=_ENCODER.encode)
+        return sorted((plain(item, depth + 1) for item in value), key=compact)
     return _numpy(value, depth)
 
 

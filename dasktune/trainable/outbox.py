@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -10,8 +9,7 @@ from enum import IntEnum
 from itertools import takewhile
 from logging import getLogger
 
-import cloudpickle
-
+from dasktune.trainable.contents import Content, content_of, size_of
 from dasktune.trainable.messages import Message
 
 __all__ = ["Outbox", "Urgency"]
@@ -42,7 +40,7 @@ class Outbox:
     max_messages : int, default=4096
         Unacknowledged messages with which the outbox is full: a bounded :meth:`put` waits.
     max_bytes : int, default=8 MiB
-        Their pickled bytes with which it is full, too. A message is taken as long as it is not,
+        Their bytes, roughly, with which it is full, too. A message is taken as long as it is not,
         so one of any size passes, and this and one message is the most that :meth:`collect`
         returns of what is bounded.
     """
@@ -58,10 +56,9 @@ class Outbox:
         self._max_messages = max_messages
         self._max_bytes = max_bytes
         self._changed = threading.Condition()
-        #: Number and pickle of each. They are pickled one by one, in the thread that has the news:
-        #: one that the driver cannot read costs only itself, and the event loop has nothing to do.
-        self._messages: deque[tuple[int, bytes]] = deque()
-        #: What `_messages` holds.
+        #: Number and content of each; what must be pickled is, in the thread that has the news.
+        self._messages: deque[tuple[int, Content]] = deque()
+        #: What `_messages` holds, roughly.
         self._bytes = 0
         self._next_seq = 1
         #: Messages and bytes since the last :meth:`collect`.
@@ -94,25 +91,25 @@ class Outbox:
                 # The driver may have come and made no room: it must come again.
                 self._ring_for(Urgency.WHENEVER)
                 self._changed.wait()
-            self._append(self._next_seq, _pickled(make_message(self._next_seq)))
+            self._append(self._next_seq, content_of(make_message(self._next_seq)))
             self._ring_for(self._urgency(urgent))
 
-    def extend(self, entries: Sequence[tuple[int, bytes]], *, urgent: bool) -> None:
-        """Append messages that another outbox has numbered and pickled: the next ones, in order.
+    def extend(self, entries: Sequence[tuple[int, Content]], *, urgent: bool) -> None:
+        """Append messages that another outbox has numbered: the next ones, in order.
 
         Parameters
         ----------
-        entries : sequence of (int, bytes)
+        entries : sequence of (int, bytes or dict)
             At least one.
         urgent : bool
             Whether the driver should come for them at once.
         """
         with self._changed:
-            for seq, blob in entries:
-                self._append(seq, blob)
+            for seq, content in entries:
+                self._append(seq, content)
             self._ring_for(self._urgency(urgent))
 
-    def collect(self, ack: int, have: int) -> list[tuple[int, bytes]]:
+    def collect(self, ack: int, have: int) -> list[tuple[int, Content]]:
         """Forget what the driver has for good, and return what it has not seen.
 
         Parameters
@@ -126,7 +123,7 @@ class Outbox:
         with self._changed:
             self._rung, self._news = 0, [0, 0]
             while self._messages and self._messages[0][0] <= ack:
-                self._bytes -= len(self._messages.popleft()[1])
+                self._bytes -= size_of(self._messages.popleft()[1])
             self._changed.notify_all()
             # From the end: there may be thousands that wait for their acknowledgement.
             fresh = [*takewhile(lambda entry: entry[0] > have, reversed(self._messages))]
@@ -138,12 +135,13 @@ class Outbox:
             self._lifted = True
             self._changed.notify_all()
 
-    def _append(self, seq: int, blob: bytes) -> None:
-        self._messages.append((seq, blob))
+    def _append(self, seq: int, content: Content) -> None:
+        size = size_of(content)
+        self._messages.append((seq, content))
         self._next_seq = seq + 1
-        self._bytes += len(blob)
+        self._bytes += size
         self._news[0] += 1
-        self._news[1] += len(blob)
+        self._news[1] += size
 
     def _has_room(self) -> bool:
         full = len(self._messages) >= self._max_messages or self._bytes >= self._max_bytes
@@ -164,12 +162,3 @@ class Outbox:
         except Exception:
             # The driver also polls without a bell, so a broken one costs time and not the trial.
             logger.warning("The doorbell to the driver failed; it will poll.", exc_info=True)
-
-
-def _pickled(message: Message) -> bytes:
-    """Pickle a message; nearly all are plain data, on which cloudpickle spends far more time."""
-    try:
-        return pickle.dumps(message)
-    except Exception:
-        blob: bytes = cloudpickle.dumps(message)
-        return blob

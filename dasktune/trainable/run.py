@@ -10,6 +10,7 @@ from typing import Any
 
 from dasktune.storage.checkpoint_store import CheckpointStore
 from dasktune.trainable.class_run import ClassRun
+from dasktune.trainable.contents import Content
 from dasktune.trainable.failure import error_info
 from dasktune.trainable.function import run_function
 from dasktune.trainable.gate import Gate
@@ -121,8 +122,8 @@ class TrialRun:
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
-    def collect(self, ack: int, have: int) -> list[tuple[int, bytes]]:
-        """Return number and pickle of what comes after `have`; forget what `ack` covers."""
+    def collect(self, ack: int, have: int) -> list[tuple[int, Content]]:
+        """Return number and content of what comes after `have`; forget what `ack` covers."""
         return self._outbox.collect(ack, have)
 
     def answer(self, answer: Answer) -> None:

@@ -11,10 +11,13 @@ from dasktune.trial.events import ErrorInfo
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.status import PublicStatus, TrialStatus
 
-__all__ = ["STORY_LENGTH", "Trial"]
+__all__ = ["NO_STORY", "STORY_LENGTH", "Trial"]
 
 #: How many steps of an unfinished trial's story are kept for error messages.
 STORY_LENGTH = 30
+
+#: The story of every trial that has ended; even an empty deque of its own takes over half a KiB.
+NO_STORY: deque[tuple[TrialStatus, type, int, int]] = deque(maxlen=0)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -69,7 +72,7 @@ class Trial:
     #: Result `seq` at which the worker waits for an answer; 0 if it does not wait.
     awaiting_seq: int = 0
     #: What it went through, for error messages, oldest first: status, what came, incarnation, seq.
-    story: deque[tuple[str, str, int, int]] = field(
+    story: deque[tuple[TrialStatus, type, int, int]] = field(
         default_factory=lambda: deque(maxlen=STORY_LENGTH), repr=False
     )
 

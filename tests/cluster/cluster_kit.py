@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import shutil
 import signal
@@ -23,6 +22,8 @@ from distributed import Client
 
 import dasktune as tune
 from dasktune.cluster.workers import read_workers
+from dasktune.storage.journal import read_journal
+from dasktune.storage.location import Storage
 
 T = TypeVar("T")
 
@@ -161,11 +162,8 @@ def run_config(place: Path, name: str = "run", **options: Any) -> tune.RunConfig
 
 def journal(place: Path, name: str = "run", event: str = "") -> list[dict[str, Any]]:
     """Read what stands in an experiment's journal so far."""
-    records = []
-    for segment in sorted(place.glob(f"{name}/journal/*.jsonl")):
-        lines = segment.read_text().splitlines(keepends=True)
-        records += [json.loads(line) for line in lines if line.endswith("\n")]
-    return [one for one in records if "event" in one and event in ("", one["event"])]
+    records = read_journal(Storage(str(place / name)))
+    return [one for one in records if event in ("", one["event"])]
 
 
 def notes(place: Path) -> list[str]:

@@ -25,6 +25,8 @@ from dasktune.cluster.workers import read_workers
 from dasktune.errors import ClusterError, PreflightError, StorageError, TrialError
 from dasktune.schedulers import ASHAScheduler
 from dasktune.stopper import MaximumIterationStopper
+from dasktune.storage.journal import read_journal
+from dasktune.storage.location import Storage
 from dasktune.trial.status import PublicStatus
 
 pytestmark = pytest.mark.cluster
@@ -329,9 +331,8 @@ def test_the_results_are_there_in_memory_and_on_disk(cluster: LocalCluster, tmp_
     assert (spec["name"], spec["metric"], spec["mode"]) == ("e", "loss", "min")
     params = [json.loads(p.read_text()) for p in home.glob("trials/*/params.json")]
     assert sorted(p["x"] for p in params) == [1, 2, 3]
-    lines = [line for p in sorted(home.glob("journal/*")) for line in p.read_text().splitlines()]
-    told = [json.loads(line) for line in lines]
-    reported = [record for record in told if record.get("event") == "ResultReported"]
+    told = read_journal(Storage(str(home)))
+    reported = [record for record in told if record["event"] == "ResultReported"]
     assert len(reported) == 9
     with pytest.raises(StorageError, match="name must be new to its storage_path, got 'e'"):
         tuner(cluster, tmp_path, saves).fit()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -15,6 +14,8 @@ from typing import Any
 import pytest
 
 from dasktune.errors import StorageError
+from dasktune.storage.journal import read_journal
+from dasktune.storage.location import Storage
 from dasktune.tuner import Tuner
 
 pytestmark = [
@@ -125,16 +126,13 @@ def assert_none_left(home: Path) -> None:
 
 
 def journal(home: Path) -> list[dict[str, Any]]:
-    files = sorted((home / "runs" / "e" / "journal").iterdir())
-    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    return list(read_journal(Storage(str(home / "runs" / "e"))))
 
 
 def reported(home: Path) -> bool:
     """Whether a trial is past its first two results, and the driver has them."""
-    files = list((home / "runs" / "e" / "journal").glob("*"))
-    # Counted as bytes: the last line may still be on its way.
-    told = sum(file.read_bytes().count(b'"event":"ResultReported"') for file in files)
-    return bool(workers(home)) and told >= 2
+    told = [record for record in journal(home) if record["event"] == "ResultReported"]
+    return bool(workers(home)) and len(told) >= 2
 
 
 @pytest.mark.parametrize("isolation", ["thread", "process"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import pickle
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ import cloudpickle
 from dasktune.isolation.nursery import Nursery
 from dasktune.isolation.process_run import ProcessRun
 from dasktune.storage.location import Storage
+from dasktune.trainable.contents import message_of
 from dasktune.trainable.messages import Ended, Failed, GoOn, Message, Paused, Reported, Stopped
 from dasktune.trainable.parcel import Parcel
 from dasktune.trainable.spec import TrialSpec
@@ -95,7 +95,7 @@ class Trial:
 
     def collect(self) -> None:
         have = self.messages[-1].seq if self.messages else 0
-        self.messages += [pickle.loads(blob) for _, blob in self.run.collect(have, have)]
+        self.messages += [message_of(*entry) for entry in self.run.collect(have, have)]
 
     def until(self, happened: Callable[[Message], bool]) -> Message:
         looked = 0

@@ -29,6 +29,7 @@ from dasktune.isolation.wire import (
     ToChild,
     Verdict,
 )
+from dasktune.trainable.contents import message_of
 from dasktune.trainable.messages import Ended, Failed, Reported, Started, StopNow, Stopped
 from dasktune.trainable.parcel import Parcel
 
@@ -64,7 +65,7 @@ class Worker:
         said: list[Any] = []
         while not isinstance(message := self.receive(), Over):
             if isinstance(message, Said):
-                said += [pickle.loads(blob) for _, blob in message.messages]
+                said += [message_of(*entry) for entry in message.messages]
         return said, message
 
 

@@ -13,7 +13,7 @@ from dasktune.experiment import Experiment
 from dasktune.runner.build import build_experiment, first_config
 from dasktune.schedulers import ASHAScheduler, FIFOScheduler
 from dasktune.search import BasicVariantGenerator, Searcher
-from dasktune.stopper import CriteriaStopper, MaximumIterationStopper, TimeoutStopper
+from dasktune.stopper import CriteriaStopper, MaximumIterationStopper, NoopStopper, TimeoutStopper
 
 SPACE = {"x": tune.uniform(0, 1), "y": tune.choice([1, 2, 3])}
 
@@ -95,8 +95,13 @@ def test_criteria_are_parted_from_stoppers_that_have_a_state():
     experiment = build(
         stop=[MaximumIterationStopper(4), CriteriaStopper({"loss": 1})], time_budget_s=60
     )
-    assert [type(s) for s in experiment._criteria.stoppers] == [CriteriaStopper]
-    assert [type(s) for s in experiment._stopper.stoppers] == [
+    assert type(experiment._judge.criteria) is CriteriaStopper
+    assert [type(s) for s in experiment._judge.stopper.stoppers] == [
         MaximumIterationStopper,
         TimeoutStopper,
     ]
+
+
+def test_without_stoppers_nobody_is_asked():
+    experiment = build()
+    assert type(experiment._judge.criteria) is type(experiment._judge.stopper) is NoopStopper

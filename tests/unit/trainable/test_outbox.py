@@ -1,15 +1,15 @@
 from __future__ import annotations
 
 import logging
-import pickle
 import threading
 
+from dasktune.trainable.contents import message_of
 from dasktune.trainable.messages import Ended, Reported, Started
 from dasktune.trainable.outbox import Outbox, Urgency
 
 
 def collected(outbox, ack, have):
-    return [pickle.loads(blob) for _, blob in outbox.collect(ack, have)]
+    return [message_of(*entry) for entry in outbox.collect(ack, have)]
 
 
 def quiet(urgency):

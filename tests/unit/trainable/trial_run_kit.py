@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import pickle
 import threading
 from typing import Any
 
 from dasktune.storage.location import Storage
+from dasktune.trainable.contents import message_of
 from dasktune.trainable.messages import Ended, Failed, Message, Paused, Reported, Stopped
 from dasktune.trainable.run import TrialRun, TrialSpec
 from dasktune.trial.resources import PlacementGroupFactory
@@ -56,7 +56,7 @@ class Driver:
 
     def collect(self) -> None:
         have = self.messages[-1].seq if self.messages else 0
-        self.messages += [pickle.loads(blob) for _, blob in self.run.collect(have, have)]
+        self.messages += [message_of(*entry) for entry in self.run.collect(have, have)]
 
     def until(self, happened: Any) -> Message:
         """Collect until a message fulfils `happened`, and return it."""

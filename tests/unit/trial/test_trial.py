@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dasktune.trial.checkpoint import CheckpointRecord
-from dasktune.trial.events import ErrorInfo
+from dasktune.trial.events import ErrorInfo, ResultReported
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.trial import STORY_LENGTH, Trial
 
@@ -59,7 +59,7 @@ def test_more_iterations_are_no_progress_once_a_loss_leads_back_to_a_checkpoint(
 
 def test_a_story_keeps_its_last_steps_only():
     trial = make()
-    trial.story.extend(("running", "ResultReported", 1, seq) for seq in range(100))
+    trial.story.extend((trial.status, ResultReported, 1, seq) for seq in range(100))
     assert len(trial.story) == STORY_LENGTH
     assert trial.story[-1][-1] == 99
 

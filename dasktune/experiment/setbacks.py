@@ -1,0 +1,46 @@
+"""Failures and losses: what counts against a trial, and when it has had its share."""
+
+from __future__ import annotations
+
+from dasktune.trial.events import ErrorInfo, TrialLost
+from dasktune.trial.trial import Trial
+
+__all__ = ["count_failure", "count_loss"]
+
+
+def count_failure(trial: Trial, error: ErrorInfo, limit: int) -> bool:
+    """Note that a trial's code has failed, and return whether it has done so too often.
+
+    Parameters
+    ----------
+    trial : Trial
+        Whose code it was.
+    error : ErrorInfo
+        What went wrong.
+    limit : int
+        Failures after which it is tried again; -1 is any number.
+    """
+    trial.errors.append(error)
+    trial.failures += 1
+    return 0 <= limit < trial.failures
+
+
+def count_loss(trial: Trial, event: TrialLost, limit: int) -> bool:
+    """Note that a trial has lost its worker, and return whether it has done so too often.
+
+    Losses before it last made progress count no more.
+
+    Parameters
+    ----------
+    trial : Trial
+        Who lost it.
+    event : TrialLost
+        The loss.
+    limit : int
+        Losses without progress after which it is tried again.
+    """
+    if trial.progress > trial.progress_at_loss:
+        trial.worker_losses = 0
+    trial.progress_at_loss = trial.progress
+    trial.worker_losses += event.charged
+    return trial.worker_losses > limit

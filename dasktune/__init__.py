@@ -5,51 +5,56 @@
 'min'
 """
 
-from importlib.metadata import version
+from __future__ import annotations
 
-from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
-from dasktune.errors import (
-    CheckpointNotFound,
-    ClusterError,
-    ClusterLost,
-    ConfigError,
-    PreflightError,
-    StorageError,
-    TrialError,
-    TuneError,
-)
-from dasktune.registry import register_env, register_trainable
-from dasktune.results import Result, ResultGrid
-from dasktune.space import (
-    choice,
-    grid_search,
-    lograndint,
-    loguniform,
-    qlograndint,
-    qloguniform,
-    qrandint,
-    qrandn,
-    quniform,
-    randint,
-    randn,
-    sample_from,
-    uniform,
-)
-from dasktune.storage.checkpoint import Checkpoint
-from dasktune.trainable import (
-    Trainable,
-    get_checkpoint,
-    get_client,
-    get_context,
-    report,
-    with_parameters,
-    with_resources,
-)
-from dasktune.trial.resources import PlacementGroupFactory, Resources
-from dasktune.tuner import Tuner
-from dasktune.workers import WorkerInfo
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
-__version__ = version("dasktune")
+if TYPE_CHECKING:
+    from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
+    from dasktune.errors import (
+        CheckpointNotFound,
+        ClusterError,
+        ClusterLost,
+        ConfigError,
+        PreflightError,
+        StorageError,
+        TrialError,
+        TuneError,
+    )
+    from dasktune.registry import register_env, register_trainable
+    from dasktune.results import Result, ResultGrid
+    from dasktune.space import (
+        choice,
+        grid_search,
+        lograndint,
+        loguniform,
+        qlograndint,
+        qloguniform,
+        qrandint,
+        qrandn,
+        quniform,
+        randint,
+        randn,
+        sample_from,
+        uniform,
+    )
+    from dasktune.storage.checkpoint import Checkpoint
+    from dasktune.trainable import (
+        Trainable,
+        get_checkpoint,
+        get_client,
+        get_context,
+        report,
+        with_parameters,
+        with_resources,
+    )
+    from dasktune.trial.resources import PlacementGroupFactory, Resources
+    from dasktune.tuner import Tuner
+    from dasktune.workers import WorkerInfo
+
+    #: The installed version.
+    __version__: str
 
 __all__ = [
     # Running
@@ -100,3 +105,76 @@ __all__ = [
     "TuneError",
     "__version__",
 ]
+
+#: Where each name is defined. It is imported when it is first asked for: the process of an isolated
+#: trial needs few of them, and should not pay for the others.
+_HOMES: Final = {
+    "dasktune.config": ("CheckpointConfig", "FailureConfig", "RunConfig", "TuneConfig"),
+    "dasktune.errors": (
+        "CheckpointNotFound",
+        "ClusterError",
+        "ClusterLost",
+        "ConfigError",
+        "PreflightError",
+        "StorageError",
+        "TrialError",
+        "TuneError",
+    ),
+    "dasktune.registry": ("register_env", "register_trainable"),
+    "dasktune.results": ("Result", "ResultGrid"),
+    "dasktune.space": (
+        "choice",
+        "grid_search",
+        "lograndint",
+        "loguniform",
+        "qlograndint",
+        "qloguniform",
+        "qrandint",
+        "qrandn",
+        "quniform",
+        "randint",
+        "randn",
+        "sample_from",
+        "uniform",
+    ),
+    "dasktune.storage.checkpoint": ("Checkpoint",),
+    "dasktune.trainable": (
+        "Trainable",
+        "get_checkpoint",
+        "get_client",
+        "get_context",
+        "report",
+        "with_parameters",
+        "with_resources",
+    ),
+    "dasktune.trial.resources": ("PlacementGroupFactory", "Resources"),
+    "dasktune.tuner": ("Tuner",),
+    "dasktune.workers": ("WorkerInfo",),
+}
+
+#: Modules that are there without an import of their own, as they would be if nothing was lazy.
+_MODULES: Final = frozenset(
+    {"config", "errors", "registry", "results", "schedulers", "search", "space", "stopper"}
+    | {"storage", "trainable", "trial", "tuner", "workers"}
+)
+
+_HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        value: Any = version("dasktune")
+    elif name in _HOME_OF:
+        value = getattr(import_module(_HOME_OF[name]), name)
+    elif name in _MODULES:
+        return import_module(f"{__name__}.{name}")
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_MODULES})

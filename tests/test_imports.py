@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
+
+import dasktune
 
 #: All third parties that importing dasktune may load: not dask, not distributed, not pandas. A name
 #: more is a decision, not an accident.
@@ -14,6 +20,8 @@ PROBE = """
 import json, sys
 before = set(sys.modules)
 import dasktune
+for name in dasktune.__all__:
+    getattr(dasktune, name)
 # What has no spec was not imported: compiled modules put helpers of their own into the table.
 new = [name for name in set(sys.modules) - before if getattr(sys.modules[name], "__spec__", None)]
 loaded = {name.partition(".")[0] for name in new}
@@ -21,8 +29,43 @@ print(json.dumps(sorted(loaded - sys.stdlib_module_names - {"dasktune"})))
 """
 
 
-def test_importing_dasktune_loads_no_third_party_but_those_that_were_agreed_on():
+def run(probe):
     done = subprocess.run(
-        [sys.executable, "-c", PROBE], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", probe], capture_output=True, text=True, check=True, timeout=60
     )
-    assert set(json.loads(done.stdout)) <= ALLOWED
+    return json.loads(done.stdout)
+
+
+def test_importing_dasktune_loads_no_third_party_but_those_that_were_agreed_on():
+    assert set(run(PROBE)) <= ALLOWED
+
+
+def test_the_process_of_a_trial_starts_without_what_only_the_driver_needs():
+    loaded = run(
+        "import json, sys, dasktune.isolation.child\nprint(json.dumps(sorted(sys.modules)))"
+    )
+    heavy = {"numpy", "dasktune.experiment", "dasktune.results", "dasktune.tuner"}
+    assert not heavy.intersection(loaded)
+
+
+def test_all_public_names_are_there_although_they_are_imported_when_they_are_needed():
+    for name in dasktune.__all__:
+        assert getattr(dasktune, name) is vars(dasktune)[name]
+        assert name in dir(dasktune)
+    assert "schedulers" in dir(dasktune)
+    assert dasktune.schedulers.__name__ == "dasktune.schedulers"
+    assert run("import dasktune, json\nprint(json.dumps(dasktune.search.__name__))")
+    with pytest.raises(AttributeError, match="module 'dasktune' has no attribute 'tunr'"):
+        dasktune.tunr  # noqa: B018
+
+
+def test_the_names_that_type_checkers_see_are_those_that_are_imported():
+    tree = ast.parse(Path(dasktune.__file__).read_text())
+    [seen] = [node for node in tree.body if isinstance(node, ast.If)]
+    shown = {
+        node.module: sorted(alias.name for alias in node.names)
+        for node in seen.body
+        if isinstance(node, ast.ImportFrom)
+    }
+    assert shown == {home: sorted(names) for home, names in dasktune._HOMES.items()}
+    assert sorted(dasktune.__all__) == sorted([*dasktune._HOME_OF, "__version__"])

@@ -23,10 +23,11 @@ from types import TracebackType
 from typing import Any, Final
 
 import dask
-from distributed import Client, LocalCluster, Security, Status, default_client, get_worker
+from distributed import Client, Security, Status, default_client, get_worker
 from distributed.core import rpc
 from distributed.utils import import_term
 
+from dasktune.cluster.own_cluster import OwnCluster
 from dasktune.errors import ClusterError, ConfigError, PreflightError, check
 
 __all__ = ["Connection", "connect"]
@@ -426,7 +427,7 @@ def _embedded_cluster() -> Any:
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise ClusterError(f"a worker process cannot start a cluster. {_GUARD}")
     try:
-        return LocalCluster(
+        return OwnCluster(
             n_workers=_cpus(),
             threads_per_worker=1,
             processes=True,

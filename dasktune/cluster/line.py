@@ -226,6 +226,8 @@ class Line:
     ) -> None:
         try:
             reply = await self._call(request)
+            if reply is None:
+                return
         except Refused as refusal:
             for run in new or tuple(self.runs.values()):
                 self._refuse(run, str(refusal))
@@ -237,13 +239,19 @@ class Line:
             run.interrupt = run.interrupt and not note.interrupt
         self._absorb(reply)
 
-    async def _call(self, request: Request) -> Reply:
-        """Call the worker until it answers; a failed call alone proves nothing."""
+    async def _call(self, request: Request) -> Reply | None:
+        """Call the worker until it answers; a failed call alone proves nothing.
+
+        Returns None if there is nobody left to talk about: a run may end between two attempts,
+        with another worker that it needs.
+        """
         since = self._loop.time()
         while True:
             # Any slot there is a way to all of them.
             assigned = (run for run in self.runs.values() if run.assigned)
-            slot = next(run.seat.slot for run in assigned if run.seat.slot is not None)
+            slot = next((run.seat.slot for run in assigned if run.seat.slot is not None), None)
+            if slot is None:
+                return None
             try:
                 return await self.unless_lost(slot.exchange(request))
             except SlotFailed as failure:

@@ -7,9 +7,8 @@ from numbers import Number
 from types import GeneratorType
 from typing import Any, Final
 
-import numpy as np
-
 from dasktune.errors import TuneError
+from dasktune.trainable.plain import is_numpy_scalar
 
 __all__ = ["DEFAULT_METRIC", "run_function"]
 
@@ -68,7 +67,7 @@ def _emit(output: Any, verb: str, report: Report) -> None:
         return
     if isinstance(output, dict):
         report(output)
-    elif isinstance(output, Number | np.generic):
+    elif isinstance(output, Number) or is_numpy_scalar(output):
         report({DEFAULT_METRIC: output})
     else:
         raise TuneError(

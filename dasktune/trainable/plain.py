@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from typing import Any
 
 import cloudpickle
-import numpy as np
 
 from dasktune.errors import ConfigError
 
-__all__ = ["plain_metrics"]
+__all__ = ["is_numpy_scalar", "plain_metrics"]
 
 #: Values of these are passed on as they are.
 _PLAIN = (bool, int, float, str, bytes, type(None))
@@ -38,6 +38,7 @@ def plain_metrics(metrics: object, name: str = "metrics") -> dict[str, Any]:
 
     Examples
     --------
+    >>> import numpy as np
     >>> plain_metrics({"loss": np.float32(0.5), "eval": {"n": np.int64(3)}})
     {'loss': 0.5, 'eval': {'n': 3}}
     """
@@ -54,13 +55,22 @@ def plain_metrics(metrics: object, name: str = "metrics") -> dict[str, Any]:
     return plain
 
 
+def is_numpy_scalar(value: object) -> bool:
+    """Whether it is a scalar of numpy's, or an array without dimensions."""
+    # Nobody has one who has not imported numpy; the process of a trial may never need to.
+    np = sys.modules.get("numpy")
+    if np is None:
+        return False
+    return isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0)
+
+
 def _plain(value: Any, name: str) -> Any:
     if type(value) in _PLAIN:
         return value
-    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
-        # The item of a long double is a long double, which only numpy knows.
+    if is_numpy_scalar(value):
         item = value.item()
-        return float(item) if isinstance(item, np.floating) else item
+        # The item of a long double is a long double, which only numpy knows.
+        return float(item) if is_numpy_scalar(item) else item
     if isinstance(value, dict):
         return plain_metrics(value, name)
     if type(value) in (list, tuple):

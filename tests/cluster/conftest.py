@@ -7,12 +7,24 @@ from pathlib import Path
 
 import cloudpickle
 import cluster_kit
+import dask
 import pytest
 from cluster_kit import Fleet, make_certificate
 from distributed import LocalCluster, Security
 
 # What `Client.run` calls there: a worker process cannot import this directory.
 cloudpickle.register_pickle_by_value(cluster_kit)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _lost_workers_may_take_their_time() -> Iterator[None]:
+    """Let a worker that a test kills come back however slow the machine is.
+
+    A cluster object gives one up for good that is not there 15 s after it was lost, even if it has
+    only been killed once more by then.
+    """
+    with dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"}):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,417 @@
+"""A driver's line and a worker's station on a wire that loses, repeats and delays.
+
+Both ends are real, and so are the trials, in threads of their own. But only one thread moves at a
+time, and the clock jumps: every example is the same each time, and takes milliseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import selectors
+import threading
+from types import SimpleNamespace
+
+import cloudpickle
+
+from dasktune.cluster import slot as slot_module
+from dasktune.cluster.envelope import open_reply, seal
+from dasktune.cluster.line import Line
+from dasktune.cluster.run import Run, Seat
+from dasktune.cluster.slot import TrialSlot
+from dasktune.cluster.slot_handle import SlotFailed
+from dasktune.placement import PlacedBundle, Placement
+from dasktune.storage.location import Storage
+from dasktune.trainable.gate import Gate
+from dasktune.trainable.interrupt import TrialInterrupted
+from dasktune.trainable.messages import GoOn, PauseNow, StopNow
+from dasktune.trainable.outbox import Outbox
+from dasktune.trainable.run import TrialRun
+from dasktune.trainable.session import report
+from dasktune.trainable.spec import TrialSpec
+from dasktune.trial.events import (
+    ResultReported,
+    TrialStarted,
+)
+from dasktune.trial.resources import PlacementGroupFactory
+
+PATIENCE = 30.0
+RESOURCES = PlacementGroupFactory([{"CPU": 1}])
+
+# Threads that move one at a time.
+
+
+class Turnstile:
+    """Lets a trial's thread go on, while the loop's waits until the other one rests again."""
+
+    def __init__(self):
+        self._rests = threading.Event()
+
+    def rest(self):
+        """Say, in the trial's thread, that it is about to wait or to end."""
+        self._rests.set()
+
+    def settle(self):
+        """Wait, in the loop's thread, for the other one, which something has just set going."""
+        assert self._rests.wait(PATIENCE), "a trial neither waits nor ends"
+        self._rests.clear()
+
+
+class WatchedGate(Gate):
+    """Where a trial rests until an answer comes."""
+
+    turnstile: Turnstile
+    is_awaited = False
+
+    def wait(self):
+        if not self._is_open():
+            self.is_awaited = True
+            self.turnstile.rest()
+        return super().wait()
+
+    def answer(self, answer):
+        super().answer(answer)
+        if self.is_awaited and self._is_open():
+            self.is_awaited = False
+            self.turnstile.settle()
+
+    def _is_open(self):
+        return self._order is not None or self._answer is not None
+
+
+class WatchedOutbox(Outbox):
+    """Where a trial rests until there is room; each time that the driver comes it looks again."""
+
+    turnstile: Turnstile
+    is_full = is_awaited = False
+
+    def _has_room(self):
+        self.is_full = not super()._has_room()
+        return not self.is_full
+
+    def _ring_for(self, urgency):
+        super()._ring_for(urgency)
+        if self.is_full:
+            self.is_full, self.is_awaited = False, True
+            self.turnstile.rest()
+
+    def collect(self, ack, have):
+        messages = super().collect(ack, have)
+        self._settle()
+        return messages
+
+    def lift_bound(self):
+        super().lift_bound()
+        self._settle()
+
+    def _settle(self):
+        if self.is_awaited:
+            self.is_awaited = False
+            self.turnstile.settle()
+
+
+class SteppedRun(TrialRun):
+    """A real run that moves only as long as the loop waits for it."""
+
+    def __init__(self, spec, opener, ring, fence, *, keeper, on_end):
+        def end():
+            on_end()
+            self.turnstile.rest()
+
+        super().__init__(spec, opener, ring, fence, keeper=keeper, on_end=end)
+        self.turnstile = self._gate.turnstile = self._outbox.turnstile = Turnstile()
+        self.trial = trials[spec.trial_id]
+        self.trial.run = self
+
+    def start(self):
+        super().start()
+        self.turnstile.settle()
+
+    def answer(self, answer):
+        if isinstance(answer, StopNow | PauseNow) and self.trial.reports_when_ordered is None:
+            self.trial.reports_when_ordered = self.trial.reports
+        super().answer(answer)
+
+
+class Trial:
+    """What one trial does, and what came of it."""
+
+    def __init__(self, name, plan, loop):
+        self.name = name
+        self.plan = plan
+        self.loop = loop
+        self.run = None
+        self.begun = self.reports = 0
+        self.reports_when_ordered = None
+        #: Whether it was told to leave; what it reports after that is not to be recorded.
+        self.has_left = False
+        self.is_abandoned = False
+        self.events = []
+        #: Number of the result that waits for an answer which has not been given.
+        self.unanswered = None
+        self._awake = threading.Event()
+
+    def perform(self):
+        self.begun += 1
+        for number, seconds in enumerate(self.plan.pauses, 1):
+            self._sleep(seconds)
+            self.reports += not self.has_left
+            try:
+                report({"number": number})
+            except TrialInterrupted:
+                self.has_left = True
+                if not self.plan.is_stubborn:
+                    raise
+        if self.plan.fails:
+            raise ValueError("as planned")
+
+    def _sleep(self, seconds):
+        if seconds and not self.is_abandoned:
+            self.loop.call_later(seconds, self._wake)
+            self.run.turnstile.rest()
+            assert self._awake.wait(PATIENCE)
+            self._awake.clear()
+
+    def _wake(self):
+        self._awake.set()
+        self.run.turnstile.settle()
+
+    def abandon(self):
+        """End its thread, whatever it does."""
+        self.is_abandoned = True
+        if self.run is not None:
+            self.run.turnstile.settle = lambda: None
+            self._awake.set()
+            self.run.answer(StopNow())
+            assert self.run.join(PATIENCE)
+
+
+#: The trials of the example, by name: what is pickled cannot hold them.
+trials = {}
+
+
+def perform(config):
+    trials[config["name"]].perform()
+
+
+# Time that jumps.
+
+
+class Jump(selectors.SelectSelector):
+    """Waits for nobody."""
+
+    def select(self, timeout=None):
+        assert timeout is not None, "everybody waits for ever"
+        self.loop.now += timeout
+        return []
+
+
+class JumpingLoop(asyncio.SelectorEventLoop):
+    """Goes on to its next timer at once."""
+
+    def __init__(self):
+        self.now = 0.0
+        jump = Jump()
+        jump.loop = self
+        super().__init__(jump)
+
+    def time(self):
+        return self.now
+
+
+# The worker, the wire and the driver.
+
+
+class Worker:
+    """As much of a Dask worker as two slots need."""
+
+    def __init__(self, loop, ring):
+        payload = cloudpickle.dumps({"trainable": perform})
+        self.plugin = SimpleNamespace(slots={}, stations={}, payload=payload, shared={})
+        self.plugins = {"plugin": self.plugin}
+        self.address = "tcp://worker"
+        self.state = SimpleNamespace(actors={"slot-0": None, "slot-1": None})
+        self.loop = SimpleNamespace(
+            add_callback=loop.call_soon,
+            call_later=loop.call_later,
+            remove_timeout=lambda handle: handle.cancel(),
+        )
+        self.log_event = lambda topic, told: ring()
+
+
+#: Seconds to the worker and back.
+_PROMPT = (0.001, 0.001)
+
+
+class Wire:
+    """Takes calls to a slot and loses, repeats and delays some of them, as planned."""
+
+    def __init__(self, key, slot, fates):
+        self.key = key
+        self.lease = None
+        self._slot = slot
+        self._fates = fates
+        self._tasks = set()
+
+    async def exchange(self, request):
+        blob = seal(request)
+        fate, before, after = next(self._fates, ("arrives", *_PROMPT))
+        if fate == "late":
+            # As all of these, it may come when the driver has got much further.
+            late = asyncio.ensure_future(self._deliver_late(blob, 4 * before))
+            self._tasks.add(late)
+        await asyncio.sleep(before)
+        if fate not in ("late", "request lost"):
+            answer = await self._slot.exchange(blob)
+            await asyncio.sleep(after)
+            if fate == "repeated":
+                answer = await self._slot.exchange(blob)
+            if fate != "reply lost":
+                return open_reply(answer)
+        raise SlotFailed(fate)
+
+    async def _deliver_late(self, blob, seconds):
+        await asyncio.sleep(seconds)
+        await self._slot.exchange(blob)
+
+
+class Driver:
+    """Hands trials to the line, decides at their milestones, and notes what it hears."""
+
+    def __init__(self, plan, loop):
+        self.plan = plan
+        self.loop = loop
+        self.is_over = asyncio.Event()
+        self._bells = iter(plan.bells)
+        worker = Worker(loop, self._ring)
+        slot_module.get_worker = lambda: worker
+        self.line = Line(
+            worker.address,
+            heartbeat_timeout=float("inf"),
+            stop_grace=float("inf"),
+            now=loop.time,
+            interval=lambda: (1.0, plan.window),
+            emit=self._hear,
+            on_end=self._on_end,
+        )
+        fates = iter(plan.fates)
+        self._wires = [Wire(key, self._make_slot(key), fates) for key in worker.state.actors]
+        bundle = PlacedBundle(address=worker.address, resources={"CPU": 1}, declared={})
+        placement = Placement(number=1, bundles=(bundle,))
+        self._seats = [
+            Seat(placement=placement, resources=RESOURCES, slot=wire, ready=True)
+            for wire in self._wires
+        ]
+        self._runs = {}
+
+    def _make_slot(self, key):
+        for_ever = dict.fromkeys(("driver_ttl", "fence_after", "stop_grace"), float("inf"))
+        return TrialSlot(key, plugin="plugin", topic="topic", **for_ever)
+
+    def serve(self, trial):
+        plan = trial.plan
+        if self.line.is_lost:
+            self._note_end(trial, None)
+            return
+        spec = TrialSpec(
+            trial_id=trial.name,
+            incarnation=1,
+            resources=RESOURCES,
+            storage=Storage("memory://wire"),
+            trial_dir=trial.name,
+            experiment_name="wire",
+            trial_name=trial.name,
+            milestones=plan.milestones[0],
+        )
+        config = pickle.dumps({"config": {"name": trial.name}})
+        run = Run(
+            trial_id=trial.name, incarnation=1, key=f"{trial.name}-1", spec=spec, config=config
+        )
+        run.seat = self._seats[plan.slot]
+        run.seat.runs.append(run)
+        self._runs[trial.name] = self.line.runs[run.key] = run
+        self.line.assign(run)
+        if plan.order is not None:
+            self.loop.call_later(plan.order_after, self._answer, trial, plan.order)
+        if plan.other_dies is not None:
+            self.loop.call_later(plan.other_dies, self._abandon, run)
+
+    def _hear(self, events):
+        for event in events:
+            self._take(event)
+
+    def _take(self, event):
+        trial = trials[event.trial_id]
+        assert not trial.unanswered, "it went on without an answer"
+        trial.events.append(event)
+        self.loop.call_later(self.plan.ack_after, self._acknowledge, event)
+        if isinstance(event, ResultReported) and event.awaits:
+            count = sum(isinstance(e, ResultReported) and e.awaits for e in trial.events)
+            trial.unanswered = event.seq
+            self.loop.call_later(trial.plan.think, self._decide, trial, event.seq, count)
+
+    def _abandon(self, run):
+        if run.key in self.line.runs:
+            self.line.abandon(run, "another worker died", charged=True)
+
+    def _acknowledge(self, event):
+        run = self._runs[event.trial_id]
+        run.ack = max(run.ack, event.seq)
+
+    def _decide(self, trial, seq, count):
+        choices = trial.plan.milestones
+        order = trial.plan.order
+        if order is not None and count == trial.plan.order_at:
+            self._answer(trial, order)
+        else:
+            milestones = choices[min(count, len(choices) - 1)]
+            self._answer(trial, GoOn(seq=seq, milestones=milestones))
+
+    def _answer(self, trial, answer):
+        run = self._runs[trial.name]
+        trial.unanswered = None
+        # As the experiment does: an order stands, and is given once.
+        if run.key in self.line.runs and run.order is None:
+            self.line.answer(run, answer)
+
+    def _on_end(self, line, run, end):
+        run.seat.runs.remove(run)
+        self._note_end(trials[run.trial_id], end)
+
+    def _note_end(self, trial, end):
+        trial.events.append(end)
+        if all(t.events and not is_open(t.events[-1]) for t in trials.values()):
+            self.is_over.set()
+
+    def _ring(self):
+        seconds = next(self._bells, 0.0)
+        if seconds is not None:
+            self.loop.call_later(seconds, self.line.wake)
+
+    async def run(self):
+        talk = asyncio.ensure_future(self.line.talk())
+        for trial in trials.values():
+            self.loop.call_later(trial.plan.at, self.serve, trial)
+        if self.plan.dies is not None:
+            self.loop.call_later(self.plan.dies, self.line.lose, "died")
+        over = asyncio.ensure_future(self.is_over.wait())
+        await asyncio.wait([over, talk], timeout=1000, return_when=asyncio.FIRST_COMPLETED)
+        if talk.done():
+            # Not by an exception of its own.
+            await talk
+        await asyncio.wait_for(over, 10)
+        self.line.lose("the end")
+        await talk
+
+
+async def play(plan, loop):
+    """Run an example, and drop what is still under way then, such as calls that come too late."""
+    await Driver(plan, loop).run()
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+
+
+def is_open(event):
+    return isinstance(event, TrialStarted | ResultReported)

@@ -124,6 +124,10 @@ class Tuner:
             If a trial failed and ``fail_fast="raise"`` was asked for, and its own exception cannot
             be raised here.
         """
+        with _interrupts_remembered() as interrupts:
+            return self._fit(interrupts)
+
+    def _fit(self, interrupts: _Interrupts) -> ResultGrid:
         # Dask takes a while to import; who only configures need not wait for it.
         from dasktune.cluster.launch import Launch, launched
 
@@ -152,6 +156,7 @@ class Tuner:
                 resources_for=self._resources_for,
                 observers=self._observers(experiment),
             )
+            interrupts.raise_again()
             self._run(runner)
         if runner.interrupted:
             logger.warning("interrupted; what was recorded is kept in %s", storage)
@@ -301,6 +306,42 @@ def _metrics(experiment: Experiment) -> tuple[str, ...]:
     """Return what every result must hold for the policies to work."""
     wanted = (experiment.settings.metric, experiment.scheduler.metric)
     return tuple(dict.fromkeys(name for name in wanted if name is not None))
+
+
+class _Interrupts:
+    """Remembers Ctrl-C while an experiment gets ready.
+
+    The exception may come up where Python or a library swallows it, a destructor for one. The
+    experiment would then run on as if nobody had pressed anything.
+    """
+
+    def __init__(self) -> None:
+        self._heard = False
+
+    def hear(self, number: int, frame: object) -> None:
+        """Handle the signal."""
+        self._heard = True
+        raise KeyboardInterrupt
+
+    def raise_again(self) -> None:
+        """Raise the interrupt if there was one: whoever had it has lost it."""
+        if self._heard:
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def _interrupts_remembered() -> Iterator[_Interrupts]:
+    interrupts = _Interrupts()
+    is_main = threading.current_thread() is threading.main_thread()
+    # Whoever has a handler of his own means it.
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield interrupts
+        return
+    before = signal.signal(signal.SIGINT, interrupts.hear)
+    try:
+        yield interrupts
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import signal
 import threading
 from collections.abc import Callable
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -239,3 +242,21 @@ def test_an_exception_that_cannot_be_made_again_is_told_as_text():
     assert _unpickled(pickle.dumps("no exception")) is None
     assert _unpickled(b"") is None
     assert isinstance(_unpickled(pickle.dumps(KeyError("x"))), KeyError)
+
+
+def test_a_ctrl_c_that_somebody_swallowed_is_not_lost(tmp_path, monkeypatch):
+    @contextmanager
+    def launched(*_):
+        yield SimpleNamespace(close=lambda: None)
+
+    def request(config):
+        with suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        return {"cpu": 1}
+
+    monkeypatch.setattr("dasktune.cluster.launch.launched", launched)
+    before = signal.getsignal(signal.SIGINT)
+    trainable = tune.with_resources(lambda config: 1, request)
+    with pytest.raises(KeyboardInterrupt):
+        tune.Tuner(trainable, run_config=tune.RunConfig(storage_path=tmp_path)).fit()
+    assert signal.getsignal(signal.SIGINT) is before

@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from typing import Final
 
 __all__ = ["Surroundings"]
@@ -26,6 +27,7 @@ class Surroundings:
     directory: str
     environment: Mapping[str, str]
     threads: frozenset[threading.Thread]
+    processes: frozenset[BaseProcess]
 
     @classmethod
     def now(cls) -> Surroundings:
@@ -34,6 +36,7 @@ class Surroundings:
             directory=_directory(),
             environment=dict(os.environ),
             threads=frozenset(threading.enumerate()),
+            processes=frozenset(multiprocessing.active_children()),
         )
 
     def changes(self) -> str:
@@ -49,7 +52,8 @@ class Surroundings:
             changes.append("the working directory")
         left = {thread.name for thread in current.threads - self.threads} - _OUR_THREADS
         changes += [f"thread {name}" for name in sorted(left)]
-        changes += [f"process {child.name}" for child in multiprocessing.active_children()]
+        children = {child.name for child in current.processes - self.processes}
+        changes += [f"process {name}" for name in sorted(children)]
         return ", ".join(changes)
 
 

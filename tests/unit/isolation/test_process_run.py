@@ -329,8 +329,9 @@ def test_an_interrupt_without_an_order_stops(slot: Slot) -> None:
 
 def test_code_that_listens_may_clean_up_and_keeps_its_process(slot: Slot, tmp_path: Path) -> None:
     def listen(config: dict[str, Any]) -> None:
-        tune.report({"pid": os.getpid()})
         try:
+            # Inside: the interrupt may come as soon as this has been heard of.
+            tune.report({"pid": os.getpid()})
             while True:
                 time.sleep(0.001)
         finally:

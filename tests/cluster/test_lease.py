@@ -249,7 +249,7 @@ def test_a_lost_worker_s_leases_are_taken_elsewhere_and_none_comes_back(
 def test_adaptive_scaling_leaves_busy_workers_alone(tmp_path: Path) -> None:
     with LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=":0") as cluster:
         with fitting(tuner_of(gated, tmp_path, cluster)) as future:
-            until(lambda: len(notes(tmp_path)) == 2)
+            until(lambda: len(journal(tmp_path, event="TrialStarted")) == 2)
             busy = {one["worker"] for one in journal(tmp_path, event="TrialStarted")}
             adaptive = cluster.adapt(minimum=0, maximum=3, interval="100ms", wait_count=2)
             # It has looked often enough to end the third one, and so to end the others.

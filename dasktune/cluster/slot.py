@@ -18,7 +18,7 @@ from distributed.worker import get_worker
 
 from dasktune.cluster.envelope import Reply, Request, enveloped
 from dasktune.cluster.station import Station
-from dasktune.cluster.turn import AnyRun, Turn
+from dasktune.cluster.turn import Turn
 from dasktune.cluster.unpack import Unpacker
 from dasktune.isolation.environment import needs_process
 from dasktune.isolation.nursery import Nursery
@@ -29,6 +29,7 @@ from dasktune.trainable.keeper import Farewell, Keeper
 from dasktune.trainable.messages import PauseNow, StopNow
 from dasktune.trainable.outbox import Urgency
 from dasktune.trainable.run import TrialRun
+from dasktune.trainable.trial_thread import TrialThread
 
 __all__ = ["TrialSlot"]
 
@@ -139,7 +140,7 @@ class TrialSlot:
                 turn.leave(order)
         self._nursery.close()
 
-    def vacate(self) -> Sequence[AnyRun | Farewell | ChildProcess]:
+    def vacate(self) -> Sequence[TrialThread | Farewell | ChildProcess]:
         """Give up what is kept for the next trial, and return what still runs."""
         self._keeper.close()
         self._nursery.vacate()
@@ -169,7 +170,7 @@ class TrialSlot:
     def _is_running(self) -> bool:
         return self._turn is not None and self._turn.is_busy
 
-    def _tenants(self) -> list[AnyRun | Farewell | ChildProcess]:
+    def _tenants(self) -> list[TrialThread | Farewell | ChildProcess]:
         """Return what is in use: by the trial, and by what earlier ones left to be cleaned up."""
         run = None if self._turn is None else self._turn.run
         runs = [] if run is None or run.finished else [run]
@@ -191,7 +192,7 @@ class TrialSlot:
         self._orphaned_at = None
         turn.begin(self._make_run(turn))
 
-    def _make_run(self, turn: Turn) -> AnyRun:
+    def _make_run(self, turn: Turn) -> TrialThread:
         spec, config = turn.assignment.spec, turn.assignment.config
         ring = functools.partial(self._ring, turn)
         fence = functools.partial(self._fence, turn)

@@ -6,15 +6,11 @@ import pickle
 import time
 
 from dasktune.cluster.envelope import Assignment, News, Note
-from dasktune.isolation.process_run import ProcessRun
 from dasktune.trainable.contents import Content
 from dasktune.trainable.messages import PauseNow, Returned, StopNow, Stopped
-from dasktune.trainable.run import TrialRun
+from dasktune.trainable.trial_thread import TrialThread
 
-__all__ = ["AnyRun", "Turn"]
-
-#: A trial in a thread of its worker, or in a process of its own.
-AnyRun = TrialRun | ProcessRun
+__all__ = ["Turn"]
 
 
 class Turn:
@@ -29,7 +25,7 @@ class Turn:
     def __init__(self, assignment: Assignment) -> None:
         self.assignment = assignment
         #: Runs the trial; None until it is begun.
-        self.run: AnyRun | None = None
+        self.run: TrialThread | None = None
         #: Whether the driver was sent the last message.
         self.delivered = False
         #: The only message of a trial that is never begun.
@@ -41,7 +37,7 @@ class Turn:
         #: Whether the driver may have been told that its slot is occupied beyond its end.
         self._was_occupied = False
 
-    def begin(self, run: AnyRun) -> None:
+    def begin(self, run: TrialThread) -> None:
         """Start the run of the trial."""
         self.run = run
         self._begun_at = time.monotonic()

@@ -31,20 +31,20 @@ from dasktune.trainable.messages import (
     Failed,
     Paused,
     PauseNow,
-    StopNow,
     Stopped,
     Terminal,
 )
-from dasktune.trainable.outbox import Outbox, Urgency
+from dasktune.trainable.outbox import Urgency
 from dasktune.trainable.parcel import Parcel
 from dasktune.trainable.spec import TrialSpec
+from dasktune.trainable.trial_thread import TrialThread
 
 __all__ = ["ProcessRun"]
 
 logger = logging.getLogger(__name__)
 
 
-class ProcessRun:
+class ProcessRun(TrialThread):
     """Runs one incarnation of a trial in a child process; to be used like a `TrialRun`.
 
     What the child has said is kept here, so its death costs nothing that was reported. A terminal
@@ -86,17 +86,13 @@ class ProcessRun:
         reuse: bool = False,
         chance: float = 1.0,
     ) -> None:
-        self.spec = spec
+        # Nobody waits at this gate, user code waits in the child.
+        super().__init__(spec, ring, Gate(()), on_end)
         self._opener = opener
         self._nursery = nursery
         self._fence = fence
-        self._on_end = on_end
         self._reuse = reuse
         self._chance = chance
-        self._outbox = Outbox(ring)
-        #: Knows which order stands; nobody waits at it, user code waits in the child.
-        self._gate = Gate(())
-        self._finished = threading.Event()
         self._lock = threading.Lock()
         self._child: ChildProcess | None = None
         #: Whether the child has said something.
@@ -106,54 +102,23 @@ class ProcessRun:
         self._acked = 0
         self._timer: threading.Timer | None = None
         self._killed = False
-        self._thread = threading.Thread(
-            target=self._run, name=f"dasktune-{spec.trial_id}", daemon=True
-        )
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether the trial's resources are in use."""
-        return self._thread.is_alive()
-
-    @property
-    def finished(self) -> bool:
-        """Whether the terminal message is there to be collected."""
-        return self._finished.is_set()
 
     @property
     def occupied(self) -> bool:
         """Whether a cleanup is left when the trial has ended: never, it ends with the process."""
         return False
 
-    @property
-    def has_news(self) -> bool:
-        """Whether the bell has rung and nobody has collected since."""
-        return self._outbox.has_news
-
-    def start(self) -> None:
-        """Start the trial; return at once."""
-        self._thread.start()
-
-    def join(self, timeout: float | None = None) -> bool:
-        """Wait up to `timeout` seconds for the end, and say whether it has come."""
-        self._thread.join(timeout)
-        return not self._thread.is_alive()
-
     def collect(self, ack: int, have: int) -> list[tuple[int, Content]]:
         """Return number and content of what comes after `have`; forget what `ack` covers."""
         if ack > self._acked:
             self._acked = ack
             self._post(Acknowledge(ack=ack))
-        return self._outbox.collect(ack, have)
+        return super().collect(ack, have)
 
     def answer(self, answer: Answer) -> None:
         """Take the driver's answer; one that is old, repeated or overruled is ignored."""
         self._gate.answer(answer)
         self._post(Tell(answer=answer))
-
-    def stop(self, reason: str) -> None:
-        """End the trial at the result where it waits, or at its next one."""
-        self.answer(StopNow(reason=reason))
 
     def interrupt(self) -> None:
         """End user code now: by an exception if it listens in time, else by killing its process.
@@ -169,19 +134,6 @@ class ProcessRun:
                 self._timer.daemon = True
                 self._timer.start()
 
-    def _run(self) -> None:
-        terminal = self._outcome()
-        if self._timer is not None:
-            self._timer.cancel()
-        self._outbox.put(partial(self._finish, terminal))
-        if self._on_end is not None:
-            self._on_end()
-
-    def _finish(self, make: Callable[..., Terminal], seq: int) -> Terminal:
-        # Under the outbox's lock: whoever collects the message finds `finished` set.
-        self._finished.set()
-        return make(seq=seq)
-
     def _outcome(self) -> Callable[..., Terminal]:
         """Run the trial and return what makes its terminal message."""
         try:
@@ -193,6 +145,9 @@ class ProcessRun:
                     return terminal
         except Exception as error:
             return partial(Failed, error=error_info(error))
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
 
     def _perform(self, child: ChildProcess, parcel: Parcel) -> Callable[..., Terminal] | None:
         """Run the trial in a child; None if it was dying before the trial came."""

@@ -21,6 +21,7 @@ from wire_kit import (
 from dasktune.cluster import slot as slot_module
 from dasktune.cluster import station as station_module
 from dasktune.trainable import run as run_module
+from dasktune.trainable import trial_thread as thread_module
 from dasktune.trainable.messages import PauseNow, StopNow
 from dasktune.trial.events import (
     ResultReported,
@@ -114,7 +115,7 @@ def perform_and_check(plan):
         patch.setattr(slot_module, "TrialRun", SteppedRun)
         patch.setattr(run_module, "Gate", WatchedGate)
         patch.setattr(
-            run_module, "Outbox", lambda ring: WatchedOutbox(ring, max_messages=plan.room)
+            thread_module, "Outbox", lambda ring: WatchedOutbox(ring, max_messages=plan.room)
         )
         patch.setattr(station_module, "_LARGEST_REPLY", plan.largest_reply)
         patch.setattr(station_module.Station, "watch", lambda station: None)

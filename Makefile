@@ -3,6 +3,7 @@
 #   make demo         tune a classifier on a local Dask cluster (examples/01_digits_asha.py)
 #   make test         the tests, with the coverage that the project promises
 #   make test-oldest  the core of the tests with the oldest supported Dask
+#   make chaos        twenty clusters in a storm: nothing may be lost
 #   make lint         style, types, layers, docstrings, spelling
 #   make format       let ruff mend what it can
 #   make docs         the documentation, into docs/_build/html
@@ -80,6 +81,11 @@ $(OLDEST_VENV)/.installed: .ci/oldest.txt pyproject.toml setup.cfg
 	PYTHONWARNINGS=ignore $(OLDEST_VENV)/bin/python -m pip install --quiet \
 		--constraint .ci/oldest.txt --editable . hypothesis psutil pytest pytest-timeout
 	touch $@
+
+# Each seed takes about a minute.
+.PHONY: chaos
+chaos: $(DEV)
+	CHAOS_SEEDS=20 $(BIN)/python -m pytest -m chaos tests/chaos
 
 .PHONY: lint
 lint: $(DEV)

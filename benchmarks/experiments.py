@@ -38,11 +38,13 @@ def run(
     *,
     space: dict[str, Any] | None = None,
     scheduler: TrialScheduler | None = None,
+    scheme: str = "",
     **run_config: Any,
 ) -> Timeline:
     """Run an experiment, and read from its journal when things happened.
 
-    So a result counts only if it was recorded durably.
+    So a result counts only if it was recorded durably. `scheme` is that of a storage which keeps
+    its files in a local directory.
     """
     with tempfile.TemporaryDirectory(prefix="dasktune-bench-") as directory:
         tuner = tune.Tuner(
@@ -52,7 +54,7 @@ def run(
                 metric=None, num_samples=size.trials, scheduler=scheduler, seed=0
             ),
             run_config=tune.RunConfig(
-                name="bench", storage_path=directory, verbose=0, **run_config
+                name="bench", storage_path=scheme + directory, verbose=0, **run_config
             ),
             client=cluster,
         )

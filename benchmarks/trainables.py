@@ -11,7 +11,7 @@ from typing import Any
 import dasktune as tune
 from benchmarks.workloads import CHECKPOINT_BYTES, STEP_SECONDS
 
-__all__ = ["Steps", "checkpoints", "dies_once", "noop", "patient", "second", "steps"]
+__all__ = ["Steps", "checkpoints", "dies_once", "noop", "patient", "saves", "second", "steps"]
 
 
 def noop(config: dict[str, Any]) -> float:
@@ -38,6 +38,18 @@ def checkpoints(config: dict[str, Any]) -> None:
     Path(checkpoint.path, "model").write_bytes(os.urandom(CHECKPOINT_BYTES))
     for step in range(config["steps"]):
         tune.report({"loss": step}, checkpoint=checkpoint)
+
+
+def saves(config: dict[str, Any]) -> None:
+    """Train for a while, then save, with how long the report before took."""
+    checkpoint = tune.Checkpoint.temporary()
+    Path(checkpoint.path, "model").write_bytes(os.urandom(config["size"]))
+    took = 0.0
+    for _ in range(config["steps"]):
+        time.sleep(config["step_s"])
+        begun = time.monotonic()
+        tune.report({"waited_s": took}, checkpoint=checkpoint)
+        took = time.monotonic() - begun
 
 
 def second(config: dict[str, Any]) -> float:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
+    from dasktune.detached import DetachedExperiment, attach
     from dasktune.errors import (
         CheckpointNotFound,
         ClusterError,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     )
     from dasktune.registry import register_env, register_trainable
     from dasktune.results import Result, ResultGrid
+    from dasktune.resume import ResumeConfig
     from dasktune.space import (
         choice,
         grid_search,
@@ -59,11 +61,14 @@ if TYPE_CHECKING:
 __all__ = [
     # Running
     "CheckpointConfig",
+    "DetachedExperiment",
     "FailureConfig",
+    "ResumeConfig",
     "RunConfig",
     "TuneConfig",
     "Tuner",
     "WorkerInfo",
+    "attach",
     # Trainables
     "Checkpoint",
     "Trainable",
@@ -120,8 +125,10 @@ _HOMES: Final = {
         "TrialError",
         "TuneError",
     ),
+    "dasktune.detached": ("DetachedExperiment", "attach"),
     "dasktune.registry": ("register_env", "register_trainable"),
     "dasktune.results": ("Result", "ResultGrid"),
+    "dasktune.resume": ("ResumeConfig",),
     "dasktune.space": (
         "choice",
         "grid_search",
@@ -154,7 +161,8 @@ _HOMES: Final = {
 
 #: Modules that are there without an import of their own, as they would be if nothing was lazy.
 _MODULES: Final = frozenset(
-    {"config", "errors", "registry", "results", "schedulers", "search", "space", "stopper"}
+    {"config", "detached", "errors", "registry", "results", "resume", "schedulers", "search"}
+    | {"space", "stopper"}
     | {"storage", "trainable", "trial", "tuner", "workers"}
 )
 

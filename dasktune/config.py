@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from math import isfinite
 from numbers import Integral
@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 from numpy.random import SeedSequence
 
-from dasktune.errors import check
+from dasktune.errors import check, without_passwords
 from dasktune.stopper import as_stopper
 from dasktune.trial.metrics import Mode, number
 from dasktune.trial.retention import Retention
@@ -326,6 +326,9 @@ class RunConfig:
         Where experiments are kept: a folder or any fsspec URL. ``~/dasktune_results`` by default.
     storage_options : mapping, optional
         What fsspec needs for that URL. Never shown, because it may hold credentials.
+    storage_patience : float, default=300.0
+        Seconds for which a storage that fails is tried again, on driver and workers, before it
+        costs a trial or the experiment. Trials go on meanwhile until too much waits to be stored.
     stop : mapping, callable, Stopper or list of Stopper, optional
         When a trial ends: ``{"training_iteration": 10}`` at the first result with at least that
         value.
@@ -333,6 +336,9 @@ class RunConfig:
         When checkpoints are made and which are kept.
     failure_config : FailureConfig, optional
         What failures cost.
+    checkpoint_period : float or "auto", default="auto"
+        Seconds between two snapshots of the experiment's state, which make restoring quicker. By
+        default at least 10, and so many that they take at most 5 % of the time.
     verbose : int, default=1
         0 is silent, 1 shows one line of progress. 2 and 3 are taken too, and mean 1.
     heartbeat_timeout : float, default=30.0
@@ -380,9 +386,11 @@ class RunConfig:
     name: str | None = None
     storage_path: str | os.PathLike[str] | None = None
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
+    storage_patience: float = 300.0
     stop: Any = None
     checkpoint_config: CheckpointConfig = CheckpointConfig()
     failure_config: FailureConfig = FailureConfig()
+    checkpoint_period: float | Literal["auto"] = "auto"
     verbose: int = 1
     heartbeat_timeout: float = 30.0
     driver_ttl: float = 30.0
@@ -400,9 +408,11 @@ class RunConfig:
         self._check_parts()
         as_stopper(self.stop)  # for what it raises
         check(self.verbose in (0, 1, 2, 3), "verbose", "0, 1, 2 or 3", self.verbose)
+        if self.checkpoint_period != "auto":
+            _check_seconds("checkpoint_period", self.checkpoint_period)
         for name in ("heartbeat_timeout", "driver_ttl"):
             _check_seconds(name, getattr(self, name))
-        for name in ("stop_grace", "scheduler_wait"):
+        for name in ("stop_grace", "scheduler_wait", "storage_patience"):
             _check_seconds(name, getattr(self, name), zero=True)
         check(self.code in ("auto", "installed"), "code", "'auto' or 'installed'", self.code)
         self._check_isolation()
@@ -459,6 +469,14 @@ class RunConfig:
                 object.__setattr__(self, name, default)
             part, kind = getattr(self, name), type(default)
             check(isinstance(part, kind), name, f"a {kind.__name__}", part)
+
+    def __repr__(self) -> str:
+        shown = {one.name: getattr(self, one.name) for one in fields(self) if one.repr}
+        if self.storage_options is not None:
+            shown["storage_options"] = dict.fromkeys(self.storage_options, "***")
+        told = ", ".join(f"{name}={value!r}" for name, value in shown.items())
+        # The address, too, may have a password in it.
+        return without_passwords(f"RunConfig({told})")
 
     @property
     def storage_url(self) -> str:

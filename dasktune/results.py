@@ -11,7 +11,7 @@ from reprlib import Repr
 from typing import TYPE_CHECKING, Any, Final, overload
 
 from dasktune.comparison import Scope, best_row, condense, rank
-from dasktune.errors import ConfigError, TrialError, TuneError, check
+from dasktune.errors import ConfigError, TrialError, TuneError, check, without_passwords
 from dasktune.trial.checkpoint import CheckpointRecord
 from dasktune.trial.metrics import Mode, flatten, lookup, number, score
 from dasktune.trial.retention import Retention
@@ -174,7 +174,7 @@ class Result:
             f"trial_id={self.trial_id!r}",
             f"status={self.status.value}",
             f"metrics={own!r}",
-            f"path={self.path!r}",
+            f"path={without_passwords(self.path)!r}",
         ]
         if self.error is not None:
             parts.append(f"error={self.error.message!r}")
@@ -403,7 +403,8 @@ class ResultGrid(Sequence[Result]):
         counts = [f"{n} {s.value}" for s in PublicStatus if (n := self._count(s))]
         noun = "trial" if len(self) == 1 else "trials"
         what = f": {', '.join(counts)}" if counts else ""
-        return f"ResultGrid of {len(self)} {noun}{what}, in {self.experiment_path}"
+        place = without_passwords(self.experiment_path)
+        return f"ResultGrid of {len(self)} {noun}{what}, in {place}"
 
     def _table(self) -> list[list[str]]:
         """Return cells: a head, and rows of the best trials, of the first ones if none is best."""

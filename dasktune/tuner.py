@@ -4,35 +4,49 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import pickle
-import signal
-import threading
-import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import os
+from collections.abc import Mapping
 from datetime import datetime
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dasktune.config import RunConfig, TuneConfig
-from dasktune.errors import ConfigError, StorageError, TrialError, TuneError, check
+from dasktune.detached import DetachedExperiment, submit
+from dasktune.errors import ConfigError, StorageError, TuneError, check
 from dasktune.experiment import Experiment
+from dasktune.first_error import raise_first_error
+from dasktune.interrupts import Interrupts, interruptible, interrupts_remembered
 from dasktune.progress import ProgressLine, ProgressObserver
 from dasktune.registry import get_trainable
 from dasktune.results import ResultGrid
+from dasktune.resume import (
+    ResumeConfig,
+    Session,
+    check_trainable,
+    leading,
+    restored,
+    seeded,
+    setup_of,
+)
 from dasktune.runner import SystemClock, TrialRunner
 from dasktune.runner.build import build_experiment, first_config
 from dasktune.storage.experiment_store import SPEC_FILE, ExperimentStore
 from dasktune.storage.location import Storage
-from dasktune.trainable.interface import default_resources, trainable_name, validate_trainable
+from dasktune.storage.setup_file import SETUP_FILE
+from dasktune.trainable.interface import (
+    default_resources,
+    experiment_name,
+    trainable_name,
+    validate_trainable,
+)
 from dasktune.trial.resources import PlacementGroupFactory
+
+if TYPE_CHECKING:
+    from dasktune.cluster.launch import Launch
 
 __all__ = ["Tuner"]
 
 logger = logging.getLogger(__name__)
-
-#: Seconds from the second Ctrl-C until nothing is waited for any more.
-_AGAIN = 0.5
 
 
 class Tuner:
@@ -80,6 +94,7 @@ class Tuner:
         tune_config: TuneConfig | None = None,
         run_config: RunConfig | None = None,
         client: Any = None,
+        _session: Session | None = None,
     ) -> None:
         self._trainable = get_trainable(trainable) if isinstance(trainable, str) else trainable
         validate_trainable(self._trainable)
@@ -90,17 +105,125 @@ class Tuner:
             param_space,
         )
         self._param_space = dict(param_space or {})
-        self._tune_config = _of_type(tune_config, TuneConfig, "tune_config")
+        self._tune_config = seeded(_of_type(tune_config, TuneConfig, "tune_config"))
         self._run_config = _of_type(run_config, RunConfig, "run_config")
         self._check_checkpoints()
         self._client = client
         self._results: ResultGrid | None = None
         self._runner: TrialRunner | None = None
         self._cancelled = False
+        self._session = _session
+        self._experiment: Experiment | None
+        if _session is not None:
+            self._setup, self._experiment = _session.setup, _session.experiment
+            return
+        parts = self._tune_config, self._run_config, self._param_space
+        # The user's objects as they are before anything is asked of them.
+        self._setup = setup_of(*parts)
         # What is wrong with the space, the searcher or the scheduler shows here, not after minutes.
-        self._experiment: Experiment | None = build_experiment(
-            self._tune_config, self._run_config, self._param_space
+        self._experiment = build_experiment(*parts)
+
+    @classmethod
+    def restore(
+        cls,
+        path: str | os.PathLike[str],
+        trainable: Any,
+        *,
+        resume_unfinished: bool = True,
+        resume_errored: bool = False,
+        restart_errored: bool = False,
+        resume_config: ResumeConfig | None = None,
+        tune_config: TuneConfig | None = None,
+        run_config: RunConfig | None = None,
+        param_space: Mapping[str, Any] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        client: Any = None,
+    ) -> Tuner:
+        """Go on with an experiment whose driver has ended, was interrupted or has died.
+
+        All that its driver had acknowledged is there. :meth:`fit` runs the unfinished trials on,
+        from their last checkpoints and in their old order. The directory may have been moved.
+        Restoring unpickles what stands there: do it only with directories that you trust.
+
+        Parameters
+        ----------
+        path : str or path
+            The experiment's directory, or its URL.
+        trainable : callable, type or str
+            As it was given to the `Tuner`.
+        resume_unfinished : bool, default=True
+            Run on what had not ended.
+        resume_errored : bool, default=False
+            Let the trials that failed go on from their last checkpoints.
+        restart_errored : bool, default=False
+            Let the trials that failed begin anew.
+        resume_config : ResumeConfig, optional
+            The same and more, instead of these three.
+        tune_config : TuneConfig, optional
+            What it goes on with: more samples, other limits, a scheduler with another ``max_t``. By
+            default as it was begun.
+        run_config : RunConfig, optional
+            Likewise. Its name and place are not looked at.
+        param_space : mapping, optional
+            Likewise, with the same names, for values that cannot be pickled.
+        storage_options : mapping, optional
+            What fsspec needs for the URL; never stored, so it must be given again.
+        client : optional
+            The Dask cluster, as for `Tuner`.
+
+        Returns
+        -------
+        Tuner
+            Whose :meth:`get_results` gives what there is so far.
+
+        Raises
+        ------
+        ConfigError
+            If the trainable has another name, or something is to be changed that cannot.
+        StorageError
+            If there is no experiment, or it is damaged, or an object no longer loads.
+
+        Examples
+        --------
+        >>> Tuner.restore("~/dasktune_results/train", train).fit()  # doctest: +SKIP
+        """
+        storage = Storage(path, storage_options or {})  # type: ignore[arg-type]
+        check_trainable(storage, trainable)
+        resume = resume_config or ResumeConfig.of_flags(
+            resume_unfinished, resume_errored, restart_errored
         )
+        session = restored(
+            storage,
+            tune_config=tune_config,
+            run_config=run_config,
+            param_space=param_space,
+            resume=resume,
+        )
+        tuner = cls(
+            trainable,
+            param_space=session.param_space,
+            tune_config=session.tune_config,
+            run_config=session.run_config,
+            client=client,
+            _session=session,
+        )
+        tuner._results = tuner._read_off(session.experiment, ExperimentStore(storage), storage)
+        return tuner
+
+    @classmethod
+    def can_restore(
+        cls, path: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
+    ) -> bool:
+        """Whether :meth:`restore` would find an experiment there.
+
+        Parameters
+        ----------
+        path : str or path
+            The experiment's directory, or its URL.
+        storage_options : mapping, optional
+            What fsspec needs for the URL.
+        """
+        return Storage(path, storage_options or {}).exists(SETUP_FILE)  # type: ignore[arg-type]
 
     def fit(self) -> ResultGrid:
         """Run the experiment to its end, and return what came of it.
@@ -124,17 +247,58 @@ class Tuner:
             If a trial failed and ``fail_fast="raise"`` was asked for, and its own exception cannot
             be raised here.
         """
-        with _interrupts_remembered() as interrupts:
+        with interrupts_remembered() as interrupts:
             return self._fit(interrupts)
 
-    def _fit(self, interrupts: _Interrupts) -> ResultGrid:
+    def _fit(self, interrupts: Interrupts) -> ResultGrid:
         # Dask takes a while to import; who only configures need not wait for it.
-        from dasktune.cluster.launch import Launch, launched
+        from dasktune.cluster.launch import launched
 
         experiment = self._take_experiment()
-        name = self._run_config.name or _default_name(self._trainable)
-        storage = self._new_storage(name)
-        launch = Launch(
+        name, storage = self._place()
+        launch = self._launch(experiment, name, storage)
+        clock = SystemClock()
+        ttl = self._run_config.driver_ttl
+        with (
+            launched(self._client, launch, clock) as executor,
+            leading(storage, ttl, self._session, self._interrupt),
+        ):
+            store = self._open_store(storage, name)
+            runner = TrialRunner(
+                experiment,
+                executor,
+                store=store,
+                clock=clock,
+                resources_for=self._resources_for,
+                observers=self._observers(experiment),
+                checkpoint_period=self._run_config.checkpoint_period,
+            )
+            interrupts.raise_again()
+            if self._session is not None:
+                runner.resume(self._session.requests)
+                self._setup.write(storage)
+            self._run(runner)
+        if runner.interrupted:
+            logger.warning(
+                "interrupted; what was recorded is kept. Go on by Tuner.restore(%r, %s).fit()",
+                str(storage),
+                trainable_name(self._trainable),
+            )
+        self._results = self._read_off(experiment, store, storage)
+        raise_first_error(experiment)
+        return self._results
+
+    def _place(self) -> tuple[str, Storage]:
+        """Return the experiment's name and directory."""
+        if self._session is not None:
+            return self._session.name, self._session.storage
+        name = self._run_config.name or experiment_name(self._trainable)
+        return name, self._new_storage(name)
+
+    def _launch(self, experiment: Experiment, name: str, storage: Storage) -> Launch:
+        from dasktune.cluster.launch import Launch
+
+        return Launch(
             trainable=self._trainable,
             param_space=self._param_space,
             name=name,
@@ -144,25 +308,12 @@ class Tuner:
             resources=self._first_resources(experiment),
             metrics=_metrics(experiment),
         )
-        clock = SystemClock()
-        with launched(self._client, launch, clock) as executor:
-            store = ExperimentStore(storage)
-            store.create(self._spec(name))
-            runner = TrialRunner(
-                experiment,
-                executor,
-                store=store,
-                clock=clock,
-                resources_for=self._resources_for,
-                observers=self._observers(experiment),
-            )
-            interrupts.raise_again()
-            self._run(runner)
-        if runner.interrupted:
-            logger.warning("interrupted; what was recorded is kept in %s", storage)
-        self._results = self._read_off(experiment, store, storage)
-        _raise_first_error(experiment)
-        return self._results
+
+    def _interrupt(self) -> None:
+        """End a run as Ctrl-C would; safe in any thread."""
+        self._cancelled = True
+        if self._runner is not None:
+            self._runner.interrupt()
 
     async def fit_async(self) -> ResultGrid:
         """Run :meth:`fit` in a thread, for callers that live on an event loop, such as notebooks.
@@ -177,11 +328,44 @@ class Tuner:
             return await asyncio.shield(fitting)
         except asyncio.CancelledError:
             # A thread cannot be cancelled, and the loop's end would wait for it.
-            self._cancelled = True
-            if self._runner is not None:
-                self._runner.interrupt()
+            self._interrupt()
             await asyncio.wait({fitting})
             raise
+
+    def submit(self) -> DetachedExperiment:
+        """Let the cluster run the experiment by itself, so that this process may end.
+
+        The driver becomes a task of the cluster. If its worker dies, it goes on on another one,
+        from where the journal ends, as often as that happens. All workers must see
+        ``storage_path``.
+
+        Returns
+        -------
+        DetachedExperiment
+            To wait for it, or to stop it; :func:`attach` gives the same to any other process.
+
+        Raises
+        ------
+        ConfigError
+            If the cluster would end with this process, or has an experiment of this name, or
+            something cannot travel.
+        """
+        if self._session is not None:
+            raise ConfigError("submit() must be called on a new Tuner, not on a restored one.")
+        self._take_experiment()
+        parts = {
+            "trainable": self._trainable,
+            "param_space": self._param_space,
+            "tune_config": self._tune_config,
+            "run_config": self._run_config,
+        }
+        name = self._run_config.name or experiment_name(self._trainable)
+        return submit(parts, name, self._client)
+
+    @property
+    def runner(self) -> TrialRunner | None:
+        """What runs the experiment, while :meth:`fit` does."""
+        return self._runner
 
     def get_results(self) -> ResultGrid:
         """Return what the last :meth:`fit` returned.
@@ -228,11 +412,22 @@ class Tuner:
             )
         return storage
 
+    def _open_store(self, storage: Storage, name: str) -> ExperimentStore:
+        store = ExperimentStore(storage.patient(self._run_config.storage_patience))
+        if self._session is not None:
+            store.begin(after=self._session.end)
+            return store
+        store.create(self._spec(name))
+        self._setup.write(storage)
+        for what, why in self._setup.lost:
+            logger.warning("%s cannot be pickled (%s): Tuner.restore() will ask for it", what, why)
+        return store
+
     def _run(self, runner: TrialRunner) -> None:
         self._runner = runner
         if self._cancelled:
             runner.interrupt()
-        with _interruptible(runner):
+        with interruptible(runner):
             runner.run()
 
     def _resources_for(self, config: dict[str, Any]) -> PlacementGroupFactory:
@@ -248,6 +443,9 @@ class Tuner:
 
     def _first_resources(self, experiment: Experiment) -> PlacementGroupFactory | None:
         """Return what the first trial asks for, or None if that cannot be told yet."""
+        for trial in experiment.trials.values():
+            if not trial.status.is_final:
+                return trial.resources
         config = first_config(experiment)
         if config is not None:
             return self._resources_for(config)
@@ -296,105 +494,7 @@ def _of_type(value: Any, kind: type[Any], name: str) -> Any:
     return kind() if value is None else value
 
 
-def _default_name(trainable: Any) -> str:
-    now = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-    # Two experiments may begin within a second.
-    return f"{trainable_name(trainable)}_{now}_{uuid.uuid4().hex[:4]}"
-
-
 def _metrics(experiment: Experiment) -> tuple[str, ...]:
     """Return what every result must hold for the policies to work."""
     wanted = (experiment.settings.metric, experiment.scheduler.metric)
     return tuple(dict.fromkeys(name for name in wanted if name is not None))
-
-
-class _Interrupts:
-    """Remembers Ctrl-C while an experiment gets ready.
-
-    The exception may come up where Python or a library swallows it, a destructor for one. The
-    experiment would then run on as if nobody had pressed anything.
-    """
-
-    def __init__(self) -> None:
-        self._heard = False
-
-    def hear(self, number: int, frame: object) -> None:
-        """Handle the signal."""
-        self._heard = True
-        raise KeyboardInterrupt
-
-    def raise_again(self) -> None:
-        """Raise the interrupt if there was one: whoever had it has lost it."""
-        if self._heard:
-            raise KeyboardInterrupt
-
-
-@contextmanager
-def _interrupts_remembered() -> Iterator[_Interrupts]:
-    interrupts = _Interrupts()
-    is_main = threading.current_thread() is threading.main_thread()
-    # Whoever has a handler of his own means it.
-    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield interrupts
-        return
-    before = signal.signal(signal.SIGINT, interrupts.hear)
-    try:
-        yield interrupts
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def _interruptible(runner: TrialRunner) -> Iterator[None]:
-    """Let the first Ctrl-C end the run in good order, and the second one at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    main = threading.get_ident()
-    again = threading.Timer(_AGAIN, lambda: signal.pthread_kill(main, signal.SIGINT))
-    again.daemon = True
-
-    def interrupt(number: int, frame: object) -> None:
-        signal.signal(signal.SIGINT, leave)
-        runner.interrupt()
-        logger.warning("interrupted: finishing; press Ctrl-C again to leave at once")
-
-    def leave(number: int, frame: object) -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        # On its way out the runner waits for its trials, unless it did so already.
-        again.start()
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGINT, interrupt)
-    try:
-        yield
-    finally:
-        again.cancel()
-        signal.signal(signal.SIGINT, before)
-
-
-def _raise_first_error(experiment: Experiment) -> None:
-    trial = experiment.first_error
-    if trial is None or experiment.settings.fail_fast != "raise":
-        return
-    error = trial.error
-    told = TrialError(
-        trial.trial_id,
-        trial.reason if error is None else error.message,
-        "" if error is None else error.traceback,
-    )
-    own = None if error is None else _unpickled(error.pickled)
-    if own is None:
-        raise told
-    # Its traceback stayed on the worker; the text of it goes along.
-    raise own from told
-
-
-def _unpickled(blob: bytes) -> BaseException | None:
-    """Return the exception of user code, if it can be made here; its class may do anything."""
-    try:
-        error = pickle.loads(blob)
-    except Exception:
-        return None
-    return error if isinstance(error, BaseException) else None

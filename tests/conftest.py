@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from s3_kit import Line, S3Server
 
 # The same examples on every machine; on a slow one an example may take its time.
 settings.register_profile("dasktune", derandomize=True, deadline=None)
@@ -26,6 +27,22 @@ def _experiments_validate_each_event() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Experiment, "validate_each_event", True)
         yield
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A real S3 server."""
+    server = S3Server(tmp_path_factory.mktemp("s3"))
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def line(s3: S3Server) -> Iterator[Line]:
+    """A line to the S3 server that a test may disturb."""
+    line = Line(s3.port)
+    yield line
+    line.close()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -136,6 +136,7 @@ class DaskTrialExecutor:
             connection.client,
             scheduler_wait=scheduler_wait,
             ours=settings.name,
+            answered=self._service.answered,
             on_workers=self._on_workers,
             on_removed=self._on_removed,
             on_disconnect=self._on_disconnect,
@@ -197,6 +198,10 @@ class DaskTrialExecutor:
     def stop_trial(self, action: StopTrial | FailTrial) -> None:
         """End a trial on its worker."""
         self._answer(action, StopNow(reason=action.reason))
+
+    def withdraw(self) -> None:
+        """Have every trial save what it can and leave: each is told to be lost or returned."""
+        self._errands.call_soon(self._service.withdraw)
 
     def next_events(self, timeout: float) -> Sequence[AnyTrialEvent]:
         """Return what has happened, waiting at most `timeout` seconds for the first event.
@@ -358,16 +363,11 @@ class DaskTrialExecutor:
         new = self._growth.expected(ledger)
         return signal(request, count, ledger, busy=seats, new_worker=new)
 
-    def _on_removed(self, address: str, expected: bool) -> None:
+    def _on_removed(self, address: str, expected: bool, taken: int) -> None:
         worker = self._seating.remove(address)
         reason = f"worker {address} " + ("was shut down" if expected else "died")
-        if worker is not None and not expected and worker.memory_limit:
-            share = worker.memory / worker.memory_limit
-            if share > 0.8:
-                reason += (
-                    f"; its memory was probably exceeded: {worker.memory >> 20} of "
-                    f"{worker.memory_limit >> 20} MiB at its last heartbeat"
-                )
+        if worker is not None and not expected:
+            reason += _of_what(worker, taken)
         self._service.lose(address, reason, charged=not expected)
 
     def _on_disconnect(self) -> None:
@@ -385,3 +385,24 @@ class DaskTrialExecutor:
         address = run.seat.blamed or run.address
         seconds = self._backoff.next() if run.seat.contended else _AVOID
         self._seating.avoid(address, seconds)
+
+
+def _of_what(worker: WorkerCapacity, taken: int) -> str:
+    """Return what a worker has died of, as far as its memory tells.
+
+    Parameters
+    ----------
+    worker : WorkerCapacity
+        The worker at its last reading.
+    taken : int
+        Bytes that it had taken when its nanny ended it for that, or 0.
+    """
+    limit = worker.memory_limit
+    if taken:
+        return f": it took too much memory, {taken >> 20} of {limit >> 20} MiB"
+    if limit and worker.memory > 0.8 * limit:
+        return (
+            f"; its memory was probably exceeded: {worker.memory >> 20} of {limit >> 20} MiB "
+            "at its last heartbeat"
+        )
+    return ""

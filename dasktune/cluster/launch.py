@@ -18,6 +18,7 @@ from dasktune.cluster.preflight import Checks, check_request, preflight
 from dasktune.cluster.service import ServiceSettings
 from dasktune.cluster.workers import read_workers
 from dasktune.config import RunConfig
+from dasktune.errors import ClusterError
 from dasktune.placement import Ledger
 from dasktune.runner.ports import Clock
 from dasktune.storage.location import Storage
@@ -68,7 +69,7 @@ class Launch:
             trial_id=action.trial_id,
             incarnation=action.incarnation,
             resources=action.resources,
-            storage=self.storage,
+            storage=self.storage.patient(self.run_config.storage_patience),
             trial_dir=action.trial_id,
             experiment_name=self.name,
             trial_name=action.trial_id,
@@ -122,8 +123,20 @@ def launched(client: Any, launch: Launch, clock: Clock) -> Iterator[DaskTrialExe
     payload = pack_trainable(launch.trainable, code=config.code)
     with connect(client, timeout_s=config.scheduler_wait) as connection:
         growth = Growth(client, embedded=connection.embedded)
-        checks = Checks(blob=payload.blob, storage=launch.storage, code=config.code)
-        admission = connection.client.sync(_check, connection.client, checks, launch, growth)
+        checks = Checks(
+            blob=payload.blob,
+            storage=launch.storage,
+            code=config.code,
+            # A worker that is silent for longer would be given up anyway.
+            timeout_s=min(60.0, max(10.0, 2 * config.heartbeat_timeout)),
+        )
+        try:
+            admission = connection.client.sync(_check, connection.client, checks, launch, growth)
+        except OSError as error:
+            raise ClusterError(
+                f"the Dask scheduler at {connection.address} was lost before the first trial "
+                f"({error}). Call fit() again when it is back."
+            ) from error
         executor = DaskTrialExecutor(
             connection,
             launch.service_settings(),

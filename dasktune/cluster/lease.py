@@ -110,6 +110,11 @@ class Lease:
         self._future: Any = None
         self._granted = asyncio.Event()
 
+    @property
+    def is_held(self) -> bool:
+        """Whether the worker holds it, which it does no longer if its driver has been silent."""
+        return self._future is not None and self._future.status == "pending"
+
     def grant(self, devices: Iterable[Iterable[str]] = ()) -> None:
         """Take note that the worker holds the resources, and which GPUs these are."""
         self.devices = tuple(map(tuple, devices))

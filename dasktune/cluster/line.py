@@ -10,11 +10,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
+from math import inf
 from typing import Any, TypeVar
 
 from dasktune.cluster.envelope import Assignment, Note, Refused, Reply, Request
 from dasktune.cluster.run import TERMINAL, Run, event_of, streamed
-from dasktune.cluster.slot_handle import SlotFailed
+from dasktune.cluster.slot_handle import CALL_DEADLINE, SlotFailed
 from dasktune.trainable.contents import Content, message_of
 from dasktune.trainable.messages import Answer, PauseNow, StopNow
 from dasktune.trial.events import (
@@ -36,6 +37,9 @@ T = TypeVar("T")
 
 #: Seconds between two attempts to reach a worker that did not answer.
 _RETRY_PAUSE = 0.2
+
+#: What is said of a trial whose slot is gone.
+_CANCELLED = "another client has cancelled it, or restarted all workers"
 
 #: Numbers all calls of this process: they rise even if a line is given up and another one opened.
 _numbers = count(1)
@@ -86,6 +90,8 @@ class Line:
         self.address = address
         #: Those that are served here, by key, whether assigned already or not.
         self.runs: dict[str, Run] = {}
+        #: When the worker last answered, on the loop's clock.
+        self.answered = -inf
         self._heartbeat_timeout = heartbeat_timeout
         self._stop_grace = stop_grace
         self._now = now
@@ -125,6 +131,14 @@ class Line:
             run.patience = self._loop.time() + self._stop_grace
             self._leaving[run.key] = run
         self.wake()
+
+    def withdraw(self, run: Run) -> None:
+        """Have a run save what it can and end, as if its worker retired."""
+        if not run.assigned:
+            self.give_back(run)
+        elif run.order is None:
+            run.withdrawn = True
+            self.answer(run, PauseNow(save=True, reason="the experiment was interrupted"))
 
     def lose(self, reason: str, *, charged: bool = True) -> None:
         """Give the worker up; only the first reason counts."""
@@ -209,6 +223,7 @@ class Line:
         if not any(run.assigned for run in self.runs.values()):
             return None
         self._lose_patience()
+        self._drop_cancelled()
         new = [run for run in self._new if run.key in self.runs]
         noted = [(run, note) for run in self.runs.values() if (note := _note(run))]
         self._new.clear()
@@ -245,21 +260,31 @@ class Line:
         Returns None if there is nobody left to talk about: a run may end between two attempts,
         with another worker that it needs.
         """
-        since = self._loop.time()
+        silent = 0.0
         while True:
+            since = self._loop.time()
             # Any slot there is a way to all of them.
             assigned = (run for run in self.runs.values() if run.assigned)
             slot = next((run.seat.slot for run in assigned if run.seat.slot is not None), None)
             if slot is None:
                 return None
             try:
-                return await self.unless_lost(slot.exchange(request))
+                reply = await self.unless_lost(slot.exchange(request))
+                self.answered = self._loop.time()
+                return reply
             except SlotFailed as failure:
-                silent = self._loop.time() - since
+                # A call that took longer has not waited for the worker: this process stood still.
+                silent += min(self._loop.time() - since, CALL_DEADLINE) + _RETRY_PAUSE
                 logger.info("%s (%.1f s)", failure, silent)
                 if silent > self._heartbeat_timeout:
                     raise WorkerLost(str(failure), charged=True) from failure
                 await self.unless_lost(asyncio.sleep(_RETRY_PAUSE))
+
+    def _drop_cancelled(self) -> None:
+        """End the runs whose slots are not there any more, though their worker may be."""
+        for run in tuple(self.runs.values()):
+            if run.assigned and _is_cancelled(run):
+                self._refuse(run, _CANCELLED, charged=False)
 
     def _lose_patience(self) -> None:
         """Have user code that does not leave interrupted, then give it up."""
@@ -268,6 +293,9 @@ class Line:
             if now < run.patience:
                 continue
             run.patience = now + self._stop_grace
+            if not run.assigned:
+                # It has not heard of it, and will not be begun when it does.
+                continue
             run.interrupt = True
             if run.tainted:
                 self._give_up(run)
@@ -281,6 +309,10 @@ class Line:
         )
         run.told = True
         del self._leaving[run.key]
+        if run.withdrawn and not isinstance(run.order, StopNow):
+            reason = "it did not leave when the experiment was interrupted"
+            self._emit([self._event(run, TrialLost, reason=reason, charged=False)])
+            return
         kind = TrialStopped if isinstance(run.order, StopNow) else TrialPaused
         self._emit([self._event(run, kind)])
 
@@ -368,6 +400,7 @@ class Line:
                 # A worker that died before it was asked to run the trial did not die of it, and of
                 # several on a seat nobody knows which one did it.
                 charged = loss.charged and run.assigned and len(run.seat.runs) == 1
+                charged = charged and not _is_cancelled(run)
                 self._finish(run, self._event(run, TrialLost, reason=loss.reason, charged=charged))
 
     def _finish(self, run: Run, end: AnyTrialEvent) -> None:
@@ -379,6 +412,10 @@ class Line:
 
     def _event(self, run: Run, kind: Callable[..., AnyTrialEvent], **facts: Any) -> AnyTrialEvent:
         return kind(trial_id=run.trial_id, incarnation=run.incarnation, time=self._now(), **facts)
+
+
+def _is_cancelled(run: Run) -> bool:
+    return run.seat.slot is not None and run.seat.slot.is_cancelled
 
 
 def _assignment(run: Run) -> Assignment:

@@ -56,13 +56,18 @@ class ExperimentPlugin(WorkerPlugin):  # type: ignore[misc]
         for released in self.leases.values():
             # It holds on until its trial has left.
             released.set()
-        # A worker that stays, when only the experiment has ended, lets go of what was kept; but its
-        # process may end together with the driver.
-        stays = worker.status.name == "running"
+        are_awaited = any(slot.is_needed and not slot.is_forgotten for slot in self.slots.values())
+        # When only the experiment has ended, Dask has forgotten its slots, and what was kept is let
+        # go; but the process may end together with the driver. The status of the worker does not
+        # tell: one that is closing is "running" again as soon as it hears that it cannot retire.
         while loop.time() < deadline and any(
-            slot.is_cleaning if stays else slot.is_needed for slot in self.slots.values()
+            slot.is_cleaning if slot.is_forgotten else slot.is_needed
+            for slot in tuple(self.slots.values())
         ):
             await asyncio.sleep(0.02)
+        if are_awaited:
+            # What they said last is on its way, and would be lost with the connections.
+            await asyncio.sleep(0.2)
         while self.shared:
             _, one = self.shared.popitem()
             # Beside the event loop: a client may have to talk to a scheduler that lives on it.

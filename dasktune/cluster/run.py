@@ -109,6 +109,8 @@ class Run:
     answers: list[Answer] = field(default_factory=list)
     #: The order to leave, once given.
     order: StopNow | PauseNow | None = None
+    #: Whether it was told to leave because its driver does, of which the experiment knows nothing.
+    withdrawn: bool = False
     #: When patience with user code that does not leave ends, on the loop's clock.
     patience: float = 0.0
     #: Whether user code is to be interrupted with the next call.
@@ -162,7 +164,7 @@ def event_of(message: Message, run: Run, now: float) -> AnyTrialEvent:
             return TrialEnded(**common)
         case Failed():
             return TrialFailed(**common, error=message.error)
-        case Paused() if run.order is not None:
+        case Paused() if run.order is not None and not run.withdrawn:
             return TrialPaused(**common)
         case Stopped() if isinstance(run.order, StopNow):
             return TrialStopped(**common)
@@ -171,4 +173,6 @@ def event_of(message: Message, run: Run, now: float) -> AnyTrialEvent:
         case Paused() | Stopped():
             # It left by itself: its worker retires, or it had not heard from us for too long.
             reason = f"{run.address} gave the trial up, as it retires or had lost its driver"
+            if run.withdrawn:
+                reason = "the experiment was interrupted"
             return TrialLost(**common, reason=reason, charged=False)

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any, TypeVar
 
 import cloudpickle
@@ -168,6 +169,14 @@ class TrialService:
         if line is not None and run.key in line.runs:
             line.answer(run, answer)
 
+    def withdraw(self) -> None:
+        """Have all runs save what they can and end."""
+        for run in reversed(self._runs()):
+            line = self._lines[run.address]
+            # Those that follow another one end with it.
+            if run.key in line.runs:
+                line.withdraw(run)
+
     def wake(self, run: Run) -> None:
         """Tell a run's worker soon what it should know."""
         line = self._lines.get(run.address)
@@ -194,6 +203,11 @@ class TrialService:
             if address in run.seat.placement.addresses and run.key in line.runs:
                 run.seat.blamed = address
                 line.abandon(run, reason, charged=charged)
+
+    def answered(self, address: str) -> float:
+        """Return when a worker last answered a call, on the loop's clock."""
+        line = self._lines.get(address)
+        return -inf if line is None else line.answered
 
     def trim(self) -> None:
         """Give back the slots that have had nothing to do for a while."""

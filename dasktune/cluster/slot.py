@@ -239,6 +239,10 @@ class TrialSlot:
             logger.warning("The driver of %s is gone (%s); stopping it.", incarnation, why)
             for orphan in (turn, *self._queue):
                 orphan.leave(StopNow(reason="its driver is gone"))
+            # A driver that hangs is still a client of Dask's, which keeps for it what it asked for.
+            for key, released in self._plugin.leases.items():
+                if key.startswith(f"{self.key}-lease-"):
+                    released.set()
         elif now - self._orphaned_at > self._stop_grace:
             turn.interrupt()
 

@@ -15,13 +15,13 @@ from dasktune.cluster.envelope import Reply, Request, open_reply, seal
 from dasktune.cluster.lease import Lease
 from dasktune.cluster.slot import TrialSlot
 
-__all__ = ["SlotFailed", "SlotHandle"]
+__all__ = ["CALL_DEADLINE", "SlotFailed", "SlotHandle"]
 
 #: Seconds that the slot's constructor may take; user code does not run in it.
 _OPEN_DEADLINE = 15.0
 
 #: Seconds that a call may take. No method of a slot waits for user code.
-_CALL_DEADLINE = 5.0
+CALL_DEADLINE = 5.0
 
 #: Seconds to tell the scheduler that a slot is not needed any more.
 _CLOSE_DEADLINE = 5.0
@@ -68,6 +68,11 @@ class SlotHandle:
         """Whether it can be called."""
         return self._actor is not None
 
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether somebody else has made Dask forget it, who restarts all workers for one."""
+        return self._future is not None and self._future.status == "cancelled"
+
     async def open(self, **settings: Any) -> None:
         """Create the actor; `settings` are the keyword arguments of `TrialSlot`.
 
@@ -110,10 +115,10 @@ class SlotHandle:
         """
         blob = seal(request)
         try:
-            answer = await asyncio.wait_for(_settled(self._actor, blob), _CALL_DEADLINE)
+            answer = await asyncio.wait_for(_settled(self._actor, blob), CALL_DEADLINE)
         except asyncio.TimeoutError:
             raise SlotFailed(
-                f"{self.address} did not answer within {_CALL_DEADLINE:.0f} s"
+                f"{self.address} did not answer within {CALL_DEADLINE:.0f} s"
             ) from None
         except Exception as error:  # a lost connection shows in many ways
             raise SlotFailed(f"{self.address} cannot be reached: {error!r}") from error

@@ -87,7 +87,8 @@ class SlotPool:
         alone = len(placement.addresses) == 1
 
         def is_suited(slot: SlotHandle) -> bool:
-            return slot.lease is not None and alone and slot.lease.claim.is_like(claim)
+            held = slot.lease is not None and slot.lease.is_held and slot.lease.claim.is_like(claim)
+            return alone and held
 
         idle = self._idle[placement.address]
         idle.sort(key=is_suited)

@@ -7,6 +7,7 @@ for the worker's event loop.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -50,8 +51,9 @@ class Station:
         self._plugin = plugin
         self._topic = topic
         self._turns: dict[str, Turn] = {}
-        #: What has been assigned here: a call that was under way for long must not start it anew.
-        self._past: set[str] = set()
+        #: Number of the newest call that brought anything, and what it brought that was refused.
+        self._newest = 0
+        self._refused: tuple[tuple[str, str], ...] = ()
         self._bell = Bell(self._send_bell, worker.loop.call_later, worker.loop.remove_timeout)
         self._watching: PeriodicCallback | None = None
 
@@ -78,14 +80,21 @@ class Station:
         self._bell.window = request.window
         for incarnation in request.done:
             self._turns.pop(incarnation, None)
-        answers = [(one.incarnation, self._take(one)) for one in request.assignments]
+        new: list[Turn] = []
+        # A call that is repeated, or was under way for long, must not start anything anew.
+        if request.number > self._newest:
+            self._newest = request.number
+            new, self._refused = self._register(request.assignments)
         for note in request.notes:
             turn = self._turns.get(note.incarnation)
             if turn is not None:
                 turn.heed(note)
+        # Only now: one that was stopped on its way here is never begun.
+        for turn in new:
+            self._plugin.slots[turn.assignment.slot].take(turn)
         self._bell.answered()
         news, more = self._gather()
-        return Reply(news=news, more=more, refused=tuple(one for one in answers if one[1]))
+        return Reply(news=news, more=more, refused=self._refused)
 
     def ring(self, turn: Turn, urgency: Urgency) -> None:
         """Tell the driver that a trial has news: at once, or when the window closes. Thread-safe.
@@ -98,17 +107,20 @@ class Station:
         """Tell the driver of something else than a trial's messages."""
         self._bell.ring(Urgency.NOW)
 
-    def _take(self, assignment: Assignment) -> str:
-        """Take a trial, and return why not if it cannot be."""
-        if assignment.incarnation in self._past:
-            return ""
-        slot = self._plugin.slots.get(assignment.slot)
-        if slot is None:
-            return f"there is no slot {assignment.slot} here"
-        self._past.add(assignment.incarnation)
-        turn = self._turns[assignment.incarnation] = Turn(assignment)
-        slot.take(turn)
-        return ""
+    def _register(
+        self, assignments: Iterable[Assignment]
+    ) -> tuple[list[Turn], tuple[tuple[str, str], ...]]:
+        """Return the turns of new trials, and the trials that are refused, each with the reason."""
+        new: list[Turn] = []
+        refused: list[tuple[str, str]] = []
+        for assignment in assignments:
+            incarnation = assignment.incarnation
+            if assignment.slot not in self._plugin.slots:
+                refused.append((incarnation, f"there is no slot {assignment.slot} here"))
+                continue
+            self._turns[incarnation] = turn = Turn(assignment)
+            new.append(turn)
+        return new, tuple(refused)
 
     def _gather(self) -> tuple[tuple[News, ...], bool]:
         """Return as much news as one call should carry, and whether there may be more."""

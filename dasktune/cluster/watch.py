@@ -15,6 +15,7 @@ from typing import Any
 
 from distributed import Client
 
+from dasktune.cluster.pulse import Pulse
 from dasktune.cluster.workers import read_workers
 from dasktune.errors import ClusterLost
 from dasktune.placement import WorkerCapacity
@@ -28,6 +29,9 @@ _INTERVAL = 1.0
 
 #: Seconds until the next one, when something is about to change.
 _SOON = 0.2
+
+#: Where nannies tell that they end a worker that takes too much memory.
+_TOO_LARGE = "worker-restart-memory"
 
 #: Seconds that one reading may take.
 _READ_DEADLINE = 10.0
@@ -47,10 +51,13 @@ class ClusterWatch:
         Seconds that a lost scheduler may take to come back.
     ours : str
         What the keys of our own tasks begin with; the workers are read without what they hold.
+    answered : callable
+        Given an address, returns when the worker there last answered a call, on the loop's clock.
     on_workers : callable
         Called with all workers, by address, at each reading.
     on_removed : callable
-        Called with the address of a worker that is gone, and whether that was meant.
+        Called with the address of a worker that is gone, whether that was meant, and how many bytes
+        it had taken if its nanny has ended it for that, else 0.
     on_disconnect : callable
         Called when the connection to the scheduler is lost.
     on_reconnect : async callable
@@ -63,21 +70,26 @@ class ClusterWatch:
         *,
         scheduler_wait: float,
         ours: str,
+        answered: Callable[[str], float],
         on_workers: Callable[[Mapping[str, WorkerCapacity]], None],
-        on_removed: Callable[[str, bool], None],
+        on_removed: Callable[[str, bool, int], None],
         on_disconnect: Callable[[], None],
         on_reconnect: Callable[[], Awaitable[None]],
     ) -> None:
         self._client = client
         self._scheduler_wait = scheduler_wait
         self._ours = ours
+        self._answered = answered
         self._on_workers = on_workers
         self._on_removed = on_removed
         self._on_disconnect = on_disconnect
         self._on_reconnect = on_reconnect
+        self._pulse = Pulse(2 * _INTERVAL)
         self._look_now = asyncio.Event()
         #: The workers whose topics we listen to.
         self._heard: set[str] = set()
+        #: What workers had taken that were ended for it, in bytes.
+        self._too_large: dict[str, int] = {}
         #: The connection that our subscriptions were made on.
         self._comm: Any = None
         self._closed = False
@@ -87,6 +99,7 @@ class ClusterWatch:
         self._comm = self._client.scheduler_comm
         # What was subscribed to was lost with the connection before.
         self._heard = set()
+        self._client.subscribe_topic(_TOO_LARGE, self._on_too_large)
 
     async def run(self) -> None:
         """Watch until cancelled.
@@ -115,6 +128,7 @@ class ClusterWatch:
         self._closed = True
         if self._client.status == "running":
             self._listen_to(())
+            self._client.unsubscribe_topic(_TOO_LARGE)
 
     @property
     def is_connected(self) -> bool:
@@ -138,7 +152,13 @@ class ClusterWatch:
     def _on_event(self, address: str, event: tuple[float, Any]) -> None:
         told = event[1]
         if isinstance(told, dict) and told.get("action") == "remove-worker":
-            self._on_removed(address, bool(told.get("expected", False)))
+            taken = self._too_large.pop(address, 0)
+            self._on_removed(address, bool(told.get("expected", False)), taken)
+
+    def _on_too_large(self, event: tuple[float, Any]) -> None:
+        told = event[1]
+        if isinstance(told, dict) and told.get("worker") in self._heard:
+            self._too_large[told["worker"]] = int(told.get("rss", 0))
 
     async def read(self) -> bool:
         """Read the workers, and say whether the scheduler answered."""
@@ -155,7 +175,8 @@ class ClusterWatch:
             return self.is_connected
         if self.is_connected:
             self._listen_to(workers)
-            self._on_workers(workers)
+            now = asyncio.get_running_loop().time()
+            self._on_workers(self._pulse.read(workers, now, self._answered))
         return self.is_connected
 
     async def _reconnect(self) -> None:

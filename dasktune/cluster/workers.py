@@ -48,6 +48,7 @@ def _scheduler_side(
                 "devices": tuple(worker.extra.get(gpus, {}).get("owned", ())),
                 "status": worker.status.name,
                 "age": max(0.0, now - worker.last_seen),
+                "heartbeat": worker.last_seen,
                 "memory": worker.metrics.get("memory", 0),
                 "memory_limit": worker.memory_limit or 0,
                 "python": worker.versions.get("host", {}).get("python", ""),

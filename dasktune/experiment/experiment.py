@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from numpy.random import SeedSequence, default_rng
 
@@ -36,6 +36,7 @@ from dasktune.trial.actions import (
     DeleteCheckpoint,
     FailTrial,
     GiveUp,
+    ReopenTrial,
     UnpauseTrial,
 )
 from dasktune.trial.checkpoint import CheckpointRecord
@@ -44,8 +45,10 @@ from dasktune.trial.events import (
     CheckpointCommitted,
     ErrorInfo,
     ExperimentEvent,
+    OtherEvent,
     ResourcesGranted,
     ResultReported,
+    SessionBegan,
     StartFailed,
     StopRequested,
     Suggested,
@@ -55,6 +58,7 @@ from dasktune.trial.events import (
     TrialFailed,
     TrialLost,
     TrialPaused,
+    TrialReopenRequested,
     TrialReturned,
     TrialStarted,
     TrialStopped,
@@ -62,7 +66,7 @@ from dasktune.trial.events import (
 )
 from dasktune.trial.metrics import flatten
 from dasktune.trial.status import TrialStatus
-from dasktune.trial.trial import NO_STORY, Trial
+from dasktune.trial.trial import NO_STORY, Trial, new_story
 
 __all__ = ["Experiment"]
 
@@ -203,9 +207,7 @@ class Experiment:
             return False
         return event.seq > trial.last_seq or not event.seq
 
-    def _on_experiment_event(
-        self, event: ResourcesGranted | Suggested | TimePassed | StopRequested | TrialStopRequested
-    ) -> None:
+    def _on_experiment_event(self, event: OtherEvent) -> None:
         match event:
             case ResourcesGranted():
                 self._start(self.roster.trials[event.trial_id], event.time)
@@ -216,8 +218,12 @@ class Experiment:
                 self._end_a_standstill(event.time)
             case StopRequested():
                 self._stop_everything(event.reason, event.time)
-            case TrialStopRequested():  # pragma: no branch - these are all
+            case TrialStopRequested():
                 self._stop(self.roster.trials[event.trial_id], event.reason, event.time)
+            case SessionBegan():
+                self._begin_session()
+            case TrialReopenRequested():  # pragma: no branch - these are all
+                self._reopen(self.roster.trials[event.trial_id], fresh=event.fresh)
 
     def _on_trial_event(self, trial: Trial, event: AnyTrialEvent) -> None:
         self.roster.move(trial, event)
@@ -254,6 +260,7 @@ class Experiment:
             config=event.config,
             resources=event.resources,
             tag=event.tag,
+            pickled=event.pickled,
         )
         self.roster.add(trial)
         self.scheduler.on_trial_add(trial)
@@ -378,6 +385,73 @@ class Experiment:
         if failed and self.settings.fail_fast and not self.stop_reason:
             self.first_error = trial
             self._stop_everything(f"trial {trial.trial_id} failed", now)
+
+    # Another session
+
+    def _begin_session(self) -> None:
+        """Go on: what had ended everything may have been changed, and there may be more to ask."""
+        self._judge.begin_session()
+        self._search_finished = self._search_waits = False
+        self.stop_reason = ""
+        self.first_error = None
+
+    def _reopen(self, trial: Trial, *, fresh: bool) -> None:
+        was_final = trial.status.is_final
+        key, incarnation = trial.trial_id, trial.incarnation
+        self._emit(ReopenTrial(trial_id=key, incarnation=incarnation, fresh=fresh))
+        trial.reason, trial.ended_at, trial.failures, trial.worker_losses = "", None, 0, 0
+        trial.story = new_story()
+        if fresh:
+            self._forget(trial)
+        if was_final:
+            self.scheduler.on_trial_add(trial)
+
+    def _forget(self, trial: Trial) -> None:
+        """Drop what came of a trial so far."""
+        gone, trial.checkpoints = trial.checkpoints, []
+        self._actions += [DeleteCheckpoint(trial_id=trial.trial_id, checkpoint=c) for c in gone]
+        trial.history, trial.rows, trial.errors = [], {}, []
+        trial.started_at = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that the experiment knows, its policies' states included.
+
+        Later events do not change what is returned.
+
+        Returns
+        -------
+        dict
+            Plain values except where configurations, metrics or policies hold something else.
+        """
+        first_error = self.first_error
+        return {
+            "prefix": self._prefix,
+            "stop_reason": self.stop_reason,
+            "first_error": None if first_error is None else first_error.trial_id,
+            "search_finished": self._search_finished,
+            "policies": self._judge.state_dict(),
+            **self.roster.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what :meth:`state_dict` gave; to be called before any event.
+
+        Parameters
+        ----------
+        state : mapping
+            The state.
+
+        Raises
+        ------
+        ConfigError
+            If a policy is set up so differently that it cannot go on from its state.
+        """
+        self._prefix = state["prefix"]
+        self.stop_reason = state["stop_reason"]
+        self._search_finished = state["search_finished"]
+        self.roster.load_state_dict(state)
+        self.first_error = self.roster.trials.get(state["first_error"])
+        self._judge.load_state_dict(state["policies"])
 
     # Time, and the end of everything
 

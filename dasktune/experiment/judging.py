@@ -155,6 +155,26 @@ class Judge:
             return ErrorInfo(message=message, traceback=traceback.format_exc())
         return ""
 
+    def begin_session(self) -> None:
+        """Tell the stoppers that a new driver goes on: time in between does not count."""
+        self.stopper.load_state_dict(self.stopper.state_dict())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of all policies."""
+        return {
+            "search": self._search.state_dict(),
+            "scheduler": self._scheduler.state_dict(),
+            "criteria": self.criteria.state_dict(),
+            "stopper": self.stopper.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Give the policies back what :meth:`state_dict` gave."""
+        self._search.load_state_dict(state["search"])
+        self._scheduler.load_state_dict(state["scheduler"])
+        self.criteria.load_state_dict(state["criteria"])
+        self.stopper.load_state_dict(state["stopper"])
+
     def milestones(self, trial: Trial) -> tuple[Milestone, ...]:
         """Return where a trial must next wait for a verdict, for whichever policy."""
         if not self._streaming:

@@ -12,11 +12,12 @@ Invariants, checked by :meth:`Roster.validate`:
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
 from dasktune.errors import InvalidTransition
+from dasktune.experiment.trial_state import state_of, trial_of
 from dasktune.trial.actions import TrialAction
 from dasktune.trial.events import TrialEvent
 from dasktune.trial.status import TRANSITIONS, PublicStatus, TrialStatus
@@ -101,7 +102,7 @@ class Roster:
             del index[key]
         for index in self._indexes(after):
             index[key] = trial
-        if after is TrialStatus.PENDING and before is not TrialStatus.PAUSED:
+        if after is TrialStatus.PENDING and before.is_active:
             # It was on its way: whoever lost its worker has progress to save and goes first.
             self.pending.move_to_end(key, last=False)
 
@@ -112,6 +113,25 @@ class Roster:
             yield self.paused
         elif status.is_active:
             yield self.active
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all trials, and the order of those that wait."""
+        return {
+            "trials": [state_of(trial) for trial in self.trials.values()],
+            "pending": list(self.pending),
+            "paused": list(self.paused),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take the trials that :meth:`state_dict` gave; to be called on a roster without any."""
+        for trial in map(trial_of, state["trials"]):
+            self.trials[trial.trial_id] = trial
+            self._counts[trial.status] += 1
+            if trial.status.is_active:
+                self.active[trial.trial_id] = trial
+        self.pending.update((key, self.trials[key]) for key in state["pending"])
+        self.paused.update((key, self.trials[key]) for key in state["paused"])
+        self.validate()
 
     def validate(self, *trials: Trial) -> None:
         """Check the invariants of `trials`, by default of all, and of the indexes.

@@ -2,7 +2,8 @@
 
 The main thread starts trials and waits for their ends, one thread listens to the worker, and user
 code has a thread of its own, as it has on a worker. What the trial says goes out in the thread that
-says it, so that a result which `report` has returned from survives the death of the process.
+says it, so that a result which `report` has returned from survives the death of the process, unless
+it waits for the upload of a checkpoint.
 """
 
 from __future__ import annotations

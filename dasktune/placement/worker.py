@@ -46,7 +46,9 @@ class WorkerCapacity:
     status : str, default="running"
         Dask's word for it.
     age : float, default=0.0
-        Seconds since its last heartbeat, on the scheduler's clock.
+        Seconds since its last heartbeat.
+    heartbeat : float, default=0.0
+        When that came, on the scheduler's clock; only that it changes has a meaning.
     memory : int, default=0
         Bytes that the process used at the last heartbeat.
     memory_limit : int, default=0
@@ -72,6 +74,7 @@ class WorkerCapacity:
     devices: tuple[str, ...] = ()
     status: str = "running"
     age: float = 0.0
+    heartbeat: float = 0.0
     memory: int = 0
     memory_limit: int = 0
     python: str = ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from dasktune.experiment import Experiment
@@ -84,6 +84,9 @@ class TrialExecutor(Protocol):
     def stop_trial(self, action: StopTrial | FailTrial) -> None:
         """End a trial on its worker."""
 
+    def withdraw(self) -> None:
+        """Have every trial save what it can and leave: each is told to be lost or returned."""
+
     def next_events(self, timeout: float) -> Sequence[AnyTrialEvent]:
         """Return what has happened, waiting at most `timeout` seconds for the first event."""
 
@@ -103,8 +106,17 @@ class ExperimentStore(Protocol):
     def commit(self, force: bool = False) -> int:
         """Make what was appended safe as soon as it is due, and return the safe position."""
 
-    def write_params(self, trial_dir: str, config: Mapping[str, Any]) -> None:
-        """Write a trial's configuration where a person can read it."""
+    def write_params(
+        self, trial_dir: str, config: Mapping[str, Any], *, pickled: bool = False
+    ) -> None:
+        """Write a trial's configuration where a person can read it, and pickled if asked to."""
+
+    def save_snapshot(self, capture: Callable[[], dict[str, Any]]) -> None:
+        """Keep the state that the records so far have led to, as soon as they are safe."""
+
+    @property
+    def snapshot_seconds(self) -> float:
+        """How long the last snapshot took to be made and written."""
 
     def write_error(self, trial_dir: str, text: str) -> None:
         """Write a trial's failure where a person can read it."""

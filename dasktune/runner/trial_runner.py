@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Literal
 
 from dasktune.experiment import Experiment
 from dasktune.runner.ports import Clock, ExperimentStore, Observer, TrialExecutor
 from dasktune.runner.records import journal_record
+from dasktune.runner.snapshot_pace import SnapshotPace
+from dasktune.storage.json_lines import is_exact
 from dasktune.trial.actions import (
     Action,
     ContinueTraining,
@@ -19,6 +21,7 @@ from dasktune.trial.actions import (
     FinishTrial,
     GiveUp,
     PauseTrial,
+    ReopenTrial,
     RestoreTrial,
     SaveTrial,
     StartTrial,
@@ -27,7 +30,9 @@ from dasktune.trial.actions import (
 )
 from dasktune.trial.events import (
     ExperimentEvent,
+    OtherEvent,
     ResourcesGranted,
+    SessionBegan,
     StopRequested,
     Suggested,
     TimePassed,
@@ -62,6 +67,9 @@ class TrialRunner:
         Watch.
     poll_interval : float, default=0.25
         Longest wait for events, in seconds; what time budgets are accurate to.
+    checkpoint_period : float or "auto", default="auto"
+        Seconds between two snapshots of the experiment's state, from which a later driver goes on
+        sooner. By default at least 10, and so many that they take at most 5 % of the time.
     """
 
     def __init__(
@@ -74,6 +82,7 @@ class TrialRunner:
         resources_for: Callable[[dict[str, Any]], PlacementGroupFactory],
         observers: Sequence[Observer] = (),
         poll_interval: float = 0.25,
+        checkpoint_period: float | Literal["auto"] = "auto",
     ) -> None:
         self.experiment = experiment
         self._executor = executor
@@ -83,6 +92,8 @@ class TrialRunner:
         self._observers = list(observers)
         self._poll_interval = poll_interval
         self._interrupted = False
+        self._stop_wanted = ""
+        self._snapshot_pace = SnapshotPace(checkpoint_period)
         #: Newest event of each incarnation since the last commit: it stands for those before it.
         self._unsettled: dict[tuple[str, int], TrialEvent] = {}
         #: ``(position that must be safe first, events)``
@@ -110,9 +121,45 @@ class TrialRunner:
             self._handle(TimePassed(time=self._clock.now()))
             while not (self.experiment.finished or self._interrupted):
                 self.step()
+            if self._interrupted:
+                self._withdraw()
+            # Not after an exception: the state may be ahead of the journal then.
+            self._take_snapshot()
+
+    def resume(self, requests: Callable[[float], Iterable[OtherEvent]] = lambda now: ()) -> None:
+        """Take over an experiment that another driver has left; to be called before :meth:`run`.
+
+        What ran under that driver is lost and waits for a place again, in its old order.
+
+        Parameters
+        ----------
+        requests : callable, optional
+            Given the time, and called when all trials are where they are to go on from; returns
+            what the user wants changed.
+        """
+        now = self._clock.now()
+        self._handle(SessionBegan(time=now))
+        # Each goes before all that wait, so the first of them comes last.
+        for trial in reversed(tuple(self.experiment.trials.values())):
+            if not trial.status.is_active:
+                continue
+            self._handle(
+                TrialLost(
+                    trial_id=trial.trial_id,
+                    incarnation=trial.incarnation,
+                    time=now,
+                    reason="its driver was gone",
+                    charged=False,
+                )
+            )
+        for request in requests(now):
+            self._handle(request)
+        # From here on the policies may be others than before: nobody must replay across this place.
+        self._take_snapshot()
+        self._settle(force=True)
 
     def interrupt(self) -> None:
-        """Let :meth:`run` return soon, with the trials left as they are.
+        """Let :meth:`run` return soon, with the trials saved where they can be, and unfinished.
 
         Safe in a signal handler.
         """
@@ -122,15 +169,36 @@ class TrialRunner:
         """End the experiment: every trial is stopped and told so. For the thread that runs it."""
         self._handle(StopRequested(reason=reason, time=self._clock.now()))
 
+    def stop_soon(self, reason: str) -> None:
+        """Let the thread that runs it :meth:`stop` it. Safe in any thread."""
+        self._stop_wanted = reason
+
     def step(self) -> None:
         """Start what can be started, then take in what has happened."""
+        if self._stop_wanted:
+            reason, self._stop_wanted = self._stop_wanted, ""
+            self.stop(reason)
         self._start_ready()
+        self._take_in()
+
+    def _withdraw(self) -> None:
+        """Let trials save what they can before they are left."""
+        self._executor.withdraw()
+        while self.experiment.roster.active:
+            self._take_in()
+
+    def _take_in(self) -> None:
         events = self._executor.next_events(self._poll_interval)
         for event in events:
             self._handle(event)
         if not events:
             self._handle(TimePassed(time=self._clock.now()))
+        if self._snapshot_pace.is_due(self._clock.now(), self._store.snapshot_seconds):
+            self._take_snapshot()
         self._settle()
+
+    def _take_snapshot(self) -> None:
+        self._store.save_snapshot(self.experiment.state_dict)
 
     def _start_ready(self) -> None:
         experiment = self.experiment
@@ -155,6 +223,7 @@ class TrialRunner:
         trial_id = experiment.next_trial_id
         suggestion = experiment.search.next_trial(trial_id)
         config = suggestion.config
+        pickled = config is not None and not is_exact(config)
         self._handle(
             Suggested(
                 trial_id=trial_id,
@@ -163,10 +232,11 @@ class TrialRunner:
                 resources=None if config is None else self._resources_for(config),
                 finished=suggestion.finished,
                 tag=suggestion.tag,
+                pickled=pickled,
             )
         )
         if config is not None:
-            self._store.write_params(trial_id, config)
+            self._store.write_params(trial_id, config, pickled=pickled)
 
     def _handle(self, event: ExperimentEvent) -> None:
         experiment = self.experiment
@@ -186,7 +256,8 @@ class TrialRunner:
         if isinstance(event, TrialFailed):
             self._store.write_error(event.trial_id, event.error.traceback or event.error.message)
         elif isinstance(event, TrialLost):
-            logger.warning("trial %s lost its worker: %s", event.trial_id, event.reason)
+            level = logging.WARNING if event.charged else logging.INFO
+            logger.log(level, "trial %s lost its worker: %s", event.trial_id, event.reason)
 
     def _carry_out(self, action: Action) -> None:
         executor = self._executor
@@ -205,7 +276,9 @@ class TrialRunner:
                 executor.stop_trial(action)
             case DeleteCheckpoint():
                 self._store.delete_checkpoint(action.checkpoint)
-            case UnpauseTrial() | FinishTrial() | GiveUp():  # pragma: no branch - these are all
+            case (  # pragma: no branch - these are all
+                UnpauseTrial() | FinishTrial() | GiveUp() | ReopenTrial()
+            ):
                 pass  # Changes of status, which the experiment has made itself.
 
     def _settle(self, *, force: bool = False) -> None:

@@ -165,6 +165,13 @@ class BasicVariantGenerator(SearchAlgorithm):
         self._live[trial_id] = None
         return Suggestion(config=variant.config, tag=tag)
 
+    def adopt(self, trial_id: str, config: Mapping[str, Any] | None) -> None:
+        """Count a trial of an earlier session, or do not."""
+        if config is None:
+            self._live.pop(trial_id, None)
+        else:
+            self._live[trial_id] = None
+
     def _variants_of(self, sample: int) -> Variants:
         return self._presets[sample] if sample < len(self._presets) else self._variants
 

@@ -112,6 +112,14 @@ class ConcurrencyLimiter(Searcher):
             return self.suggest(trial_id)  # it has just learnt what it may have waited for
         return suggestion
 
+    def adopt(self, trial_id: str, config: Mapping[str, Any] | None) -> None:
+        """Give the trial a slot if it has a configuration, and tell the searcher."""
+        if config is None:
+            self._open.pop(trial_id, None)
+        elif not self._limits_itself:
+            self._open[trial_id] = None
+        self.searcher.adopt(trial_id, config)
+
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
         """Pass it on."""
         self.searcher.on_trial_result(trial_id, result)

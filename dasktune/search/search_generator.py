@@ -117,6 +117,16 @@ class SearchGenerator(SearchAlgorithm):
         self._count += 1
         return suggestion
 
+    def adopt(self, trial_id: str, config: Mapping[str, Any] | None) -> None:
+        """Take a configuration of an earlier session as suggested, and tell the searcher."""
+        answered = trial_id in self._open
+        if config is None:
+            self._open.pop(trial_id, None)
+        else:
+            self._open[trial_id] = True
+        self._count += (config is not None) - answered
+        self.searcher.adopt(trial_id, config)
+
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
         """Pass it on, if the searcher has suggested the trial and it has not ended."""
         if self._open.get(trial_id):

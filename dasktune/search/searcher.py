@@ -92,6 +92,13 @@ class SearchAlgorithm(ABC):
     ) -> None:
         """Hear that a trial has ended; `result` is its last, None if it never reported."""
 
+    def adopt(self, trial_id: str, config: Mapping[str, Any] | None) -> None:  # noqa: B027
+        """Hear that a trial has another configuration than :meth:`next_trial` has just returned.
+
+        So it is where an experiment is resumed and the answers are not what they were; `config` is
+        None if there was none then.
+        """
+
     def state_dict(self) -> dict[str, Any]:
         """Return all that it has learnt, as plain values that JSON can hold."""
         return {}

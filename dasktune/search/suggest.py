@@ -171,6 +171,19 @@ class Searcher(ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} cannot learn from evaluated points")
 
+    def adopt(self, trial_id: str, config: Mapping[str, Any] | None) -> None:  # noqa: B027
+        """Hear that a trial has another configuration than :meth:`suggest` has just returned.
+
+        So it is where an experiment is resumed and the answers are not what they were.
+
+        Parameters
+        ----------
+        trial_id : str
+            The trial.
+        config : mapping or None
+            Its configuration, constants of the search space included; None if there was none.
+        """
+
     def state_dict(self) -> dict[str, Any]:
         """Return all that it has learnt, as plain values that JSON can hold."""
         return {}

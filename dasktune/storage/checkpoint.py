@@ -14,9 +14,10 @@ from typing import Any, Final
 import cloudpickle
 import fsspec
 
-from dasktune.errors import ConfigError, check
-from dasktune.storage import filesystem
+from dasktune.errors import ConfigError, StorageError, check, without_passwords
+from dasktune.storage import filesystem, workspace
 from dasktune.storage.location import Storage
+from dasktune.storage.masking import mask_errors
 
 __all__ = ["DICT_FILE", "INTERNAL_FILES", "METADATA_FILE", "Checkpoint", "dict_files"]
 
@@ -108,10 +109,11 @@ class Checkpoint:
     @classmethod
     def temporary(cls) -> Checkpoint:
         """Return an empty one in a local directory that is deleted when nobody holds the object."""
-        checkpoint = cls(tempfile.mkdtemp(prefix="dasktune-checkpoint-"))
+        checkpoint = cls(workspace.make_directory())
         weakref.finalize(checkpoint, shutil.rmtree, checkpoint.path, ignore_errors=True)
         return checkpoint
 
+    @mask_errors
     def to_dict(self) -> dict[str, Any]:
         """Return what :meth:`from_dict` was given.
 
@@ -121,7 +123,8 @@ class Checkpoint:
             If the checkpoint was not made from a dict.
         """
         try:
-            content = filesystem.read_bytes(self.filesystem, f"{self.path}/{DICT_FILE}")
+            with filesystem.open_read(self.filesystem, f"{self.path}/{DICT_FILE}") as stream:
+                content = stream.read()
         except FileNotFoundError:
             raise ConfigError(
                 f"checkpoint must be made by Checkpoint.from_dict, got {self!r} without "
@@ -130,6 +133,7 @@ class Checkpoint:
         data: dict[str, Any] = cloudpickle.loads(content)
         return data
 
+    @mask_errors
     def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
         """Copy the files to a local directory and return its path.
 
@@ -190,15 +194,28 @@ class Checkpoint:
         finally:
             shutil.rmtree(directory, ignore_errors=True)
 
+    @mask_errors
     def get_metadata(self) -> dict[str, Any]:
-        """Return the metadata, an empty dict if none was set."""
+        """Return the metadata, an empty dict if none was set.
+
+        Raises
+        ------
+        StorageError
+            If its file is damaged.
+        """
         try:
             content = filesystem.read_bytes(self.filesystem, f"{self.path}/{METADATA_FILE}")
         except FileNotFoundError:
             return {}
-        metadata: dict[str, Any] = json.loads(content)
+        try:
+            metadata: object = json.loads(content)
+        except (ValueError, RecursionError) as error:
+            raise StorageError(f"{METADATA_FILE} of {self!r} is damaged: {error}") from error
+        if not isinstance(metadata, dict):
+            raise StorageError(f"{METADATA_FILE} of {self!r} is damaged: it is no JSON object")
         return metadata
 
+    @mask_errors
     def set_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Replace the metadata.
 
@@ -241,7 +258,9 @@ class Checkpoint:
 
     def __repr__(self) -> str:
         kind = type(self.filesystem).__name__
-        return f"Checkpoint(path={self.path!r}, filesystem={kind})"
+        # What is the host in a URL begins the path in some notations.
+        path = without_passwords(f"://{self.path}").removeprefix("://")
+        return f"Checkpoint(path={path!r}, filesystem={kind})"
 
 
 def _check_directory(path: str) -> None:

@@ -8,23 +8,27 @@ wakes up again cannot touch what its successor wrote.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import logging
 import os
-import re
 import threading
 import zlib
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, BinaryIO, Final
 from uuid import uuid4
 
-from dasktune.errors import CheckpointNotFound, StorageError, check
+from dasktune.errors import CheckpointNotFound, ConfigError, StorageError, check
 from dasktune.storage import filesystem, local_files
 from dasktune.storage.checkpoint import METADATA_FILE, Checkpoint
 from dasktune.storage.location import Storage
 from dasktune.storage.manifest import FileEntry, Manifest
+from dasktune.storage.masking import mask_errors, reading
 from dasktune.storage.source import CheckpointSource, SourceFile, source_files
 from dasktune.trial.checkpoint import CheckpointRecord
 from dasktune.trial.metrics import flatten
+from dasktune.trial.names import checkpoint_place, is_one_name
 
 __all__ = ["MANIFEST_FILE", "CheckpointStore"]
 
@@ -33,7 +37,6 @@ logger = logging.getLogger(__name__)
 MANIFEST_FILE: Final = ".manifest.json"
 #: Says on a remote store, where directories cannot be claimed, who writes here.
 _WRITER_FILE: Final = ".dasktune-writer"
-_DIRECTORY: Final = re.compile(r"checkpoint_(\d{6,})_i(\d{2,})")
 #: Bytes that are copied and hashed at a time; they stay in the second level cache.
 _CHUNK: Final = 256 * 1024
 
@@ -78,6 +81,7 @@ class CheckpointStore:
         self.storage = storage
         self.durable = durable
 
+    @mask_errors
     def commit(
         self,
         source: CheckpointSource,
@@ -111,17 +115,68 @@ class CheckpointStore:
         ConfigError
             If there is nothing to copy or it has what cannot be copied.
         StorageError
-            If the checkpoint is there already, or is being written by someone else.
+            If the checkpoint is there already, or is being written by someone else; or if the
+            storage fails for longer than its patience. There is no checkpoint then.
+        Exception
+            What the storage's client raises, if the storage has no patience.
         """
-        check("/" not in trial_dir, "trial_dir", "one name", trial_dir)
+        record = self.plan(
+            trial_dir=trial_dir,
+            index=index,
+            incarnation=incarnation,
+            iteration=iteration,
+            metrics=metrics,
+        )
+        self.write(source, record, incarnation=incarnation, fence=fence)
+        return record
+
+    @staticmethod
+    def plan(
+        *,
+        trial_dir: str,
+        index: int,
+        incarnation: int,
+        iteration: int,
+        metrics: Mapping[str, Any],
+    ) -> CheckpointRecord:
+        """Return the record of a checkpoint that is still to be written; see :meth:`commit`."""
+        check(is_one_name(trial_dir), "trial_dir", "one name", trial_dir)
+        return CheckpointRecord(
+            path=f"trials/{trial_dir}/checkpoint_{index:06d}_i{incarnation:02d}",
+            index=index,
+            iteration=iteration,
+            metrics=flatten(metrics),
+        )
+
+    def write(
+        self,
+        source: CheckpointSource,
+        record: CheckpointRecord,
+        *,
+        incarnation: int,
+        fence: Callable[[], None] | None = None,
+    ) -> None:
+        """Copy `source` into the storage as what was planned.
+
+        Parameters
+        ----------
+        source : Checkpoint, path or mapping of str to bytes
+            As for :meth:`commit`, which also says what is raised.
+        record : CheckpointRecord
+            Of :meth:`plan`.
+        incarnation : int
+            The same as there.
+        fence : callable, optional
+            As for :meth:`commit`.
+        """
         files = source_files(source)
-        path = f"trials/{trial_dir}/checkpoint_{index:06d}_i{incarnation:02d}"
+        path = record.path
         writer = uuid4().hex
         target = self._claim(path, writer)
         try:
             manifest = Manifest(
-                index=index,
-                iteration=iteration,
+                index=record.index,
+                iteration=record.iteration,
                 incarnation=incarnation,
                 writer=writer,
                 files=self._copy_all(files, target),
@@ -134,10 +189,8 @@ class CheckpointStore:
         except BaseException:
             self._clean_up(path)
             raise
-        return CheckpointRecord(
-            path=path, index=index, iteration=iteration, metrics=flatten(metrics)
-        )
 
+    @mask_errors
     def load(self, record: CheckpointRecord) -> Checkpoint:
         """Return a committed checkpoint, verified and local.
 
@@ -155,26 +208,28 @@ class CheckpointStore:
         StorageError
             If a file is missing or damaged.
         """
-        directory = self.storage.child(record.path)
-        try:
-            content = directory.read_bytes(MANIFEST_FILE)
-        except FileNotFoundError:
-            raise CheckpointNotFound(
-                f"no committed checkpoint stands at {directory}. It may have been deleted by "
-                "num_to_keep, or its writer died before it was complete."
-            ) from None
-        manifest = Manifest.decode(content, str(directory))
-        if directory.is_local:
+        directory = self._place_of(record)
+        with reading("the checkpoint", directory):
+            manifest = _manifest_of(directory, record)
+            if not directory.is_local:
+                return _download(directory, manifest)
+            _refuse_links(directory.path())
             for name, entry in manifest.files.items():
                 _verify(directory, name, entry, None)
             return Checkpoint(directory.path(), directory.fs)
-        return _download(directory, manifest)
 
     def reference(self, record: CheckpointRecord) -> Checkpoint:
-        """Return a committed checkpoint where it lies, without reading anything of it."""
-        directory = self.storage.child(record.path)
+        """Return a committed checkpoint where it lies, without reading anything of it.
+
+        Raises
+        ------
+        StorageError
+            If the record's path is none that dasktune gives to a checkpoint.
+        """
+        directory = self._place_of(record)
         return Checkpoint(directory.path(), directory.fs)
 
+    @mask_errors
     def delete(self, record: CheckpointRecord) -> None:
         """Delete a checkpoint: first that it exists, then its files. It may be missing.
 
@@ -182,9 +237,17 @@ class CheckpointStore:
         ----------
         record : CheckpointRecord
             Of :meth:`commit`.
-        """
-        self._remove(record.path)
 
+        Raises
+        ------
+        StorageError
+            If the record's path is none that dasktune gives to a checkpoint, or it leads over a
+            link.
+        """
+        self._place_of(record)
+        self._remove(self.storage, record.path)
+
+    @mask_errors
     def sweep(self, trial_dir: str, keep: int) -> list[str]:
         """Delete what dead writers of a trial left half written.
 
@@ -200,25 +263,45 @@ class CheckpointStore:
         -------
         list of str
             What was deleted, relative to the experiment.
+
+        Raises
+        ------
+        StorageError
+            If it cannot be listed or deleted, or a link stands where a checkpoint should.
         """
-        swept = []
-        for name in self.storage.names("trials", trial_dir):
-            match = _DIRECTORY.fullmatch(name)
-            path = f"trials/{trial_dir}/{name}"
-            if match is None or int(match[2]) >= keep or self.storage.exists(path, MANIFEST_FILE):
-                continue
-            logger.info("Removing the half-written checkpoint %s", path)
-            self.storage.remove_tree(path)
-            swept.append(path)
+        with reading(f"the checkpoints of {trial_dir!r}", self.storage):
+            names = self.storage.names("trials", trial_dir)
+            paths = [f"trials/{trial_dir}/{name}" for name in names]
+            older = [path for path in paths if (at := checkpoint_place(path)) and at[2] < keep]
+            # One question each, and there may be hundreds.
+            whole = filesystem.run_each(
+                self.storage.fs, lambda path: self.storage.exists(path, MANIFEST_FILE), older
+            )
+            swept = [path for path, is_whole in zip(older, whole, strict=True) if not is_whole]
+            for path in swept:
+                logger.info("Removing the half-written checkpoint %s", path)
+                self.storage.remove_tree(path)
         return swept
+
+    def _place_of(self, record: CheckpointRecord) -> Storage:
+        """Return a checkpoint's directory; what is read from a journal may say anything."""
+        try:
+            if checkpoint_place(record.path) is None:
+                raise StorageError(
+                    "the path of a checkpoint must be trials/<trial>/checkpoint_<index>_i"
+                    f"<incarnation>, got {record.path!r:.80}"
+                )
+            return self.storage.child(record.path)
+        except ConfigError as error:
+            raise StorageError(str(error)) from error
 
     def _claim(self, path: str, writer: str) -> Storage:
         """Make sure that nobody else ever writes to this directory."""
         directory = self.storage.child(path)
+        self.storage.inside(path)
         try:
             if directory.is_local:
-                os.makedirs(os.path.dirname(directory.path()), exist_ok=True)
-                os.mkdir(directory.path())
+                directory.keep_trying(partial(_make_directory, directory.path()), "Making")
             else:
                 directory.claim(_WRITER_FILE, writer.encode())
         except FileExistsError:
@@ -232,6 +315,9 @@ class CheckpointStore:
         fs, root = target.fs, target.path()
 
         def copy(file: SourceFile) -> FileEntry:
+            return target.keep_trying(partial(copy_once, file), f"Writing {file.name}")
+
+        def copy_once(file: SourceFile) -> FileEntry:
             with file.open() as source, filesystem.open_write(fs, f"{root}/{file.name}") as stream:
                 entry = _copy(source, stream)
                 if self.durable and target.is_local:
@@ -248,14 +334,20 @@ class CheckpointStore:
         }
 
     def _clean_up(self, path: str) -> None:
+        # Once: nobody restores what has no manifest, and the failure that led here is waiting.
         try:
-            self._remove(path)
+            self._remove(self.storage.patient(0.0), path)
         except Exception:  # the first failure is the one to be told
             logger.warning("Could not remove the half-written checkpoint %s", path, exc_info=True)
 
-    def _remove(self, path: str) -> None:
-        self.storage.remove(f"{path}/{MANIFEST_FILE}")
-        self.storage.remove_tree(path)
+    def _remove(self, storage: Storage, path: str) -> None:
+        storage.remove(f"{path}/{MANIFEST_FILE}")
+        storage.remove_tree(path)
+
+
+def _make_directory(path: str) -> None:
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    os.mkdir(path)
 
 
 def _sync_directories(root: str, files: list[SourceFile]) -> None:
@@ -274,6 +366,33 @@ def _copy(source: BinaryIO, target: BinaryIO | None) -> FileEntry:
         crc = zlib.crc32(chunk, crc)
         size += count
     return FileEntry(size, crc)
+
+
+def _manifest_of(directory: Storage, record: CheckpointRecord) -> Manifest:
+    try:
+        content = directory.read_bytes(MANIFEST_FILE)
+    except FileNotFoundError:
+        raise CheckpointNotFound(
+            f"no committed checkpoint stands at {directory}. It may have been deleted by "
+            "num_to_keep, or its writer died before it was complete."
+        ) from None
+    manifest = Manifest.decode(content, str(directory))
+    place = checkpoint_place(record.path)
+    if place is None or place[1:] != (manifest.index, manifest.incarnation):
+        raise StorageError(
+            f"the manifest of checkpoint {directory} is of checkpoint {manifest.index} of "
+            f"incarnation {manifest.incarnation}: it was put there from elsewhere"
+        )
+    return manifest
+
+
+def _refuse_links(root: str) -> None:
+    """Refuse what leads out of a checkpoint: whoever copies its directory would follow it."""
+    for name, entry in local_files.relative_files(root):
+        if not entry.is_file(follow_symlinks=False):
+            raise StorageError(
+                f"the checkpoint {root} must be plain files, got {name!r}, a link, pipe or device"
+            )
 
 
 def _verify(directory: Storage, name: str, entry: FileEntry, target: BinaryIO | None) -> None:
@@ -298,7 +417,6 @@ def _download(directory: Storage, manifest: Manifest) -> Checkpoint:
             _verify(directory, name, entry, target)
 
     filesystem.run_each(directory.fs, fetch, manifest.files.items())
-    metadata = Checkpoint(directory.path(), directory.fs).get_metadata()
-    if metadata:
-        local.set_metadata(metadata)
+    with contextlib.suppress(FileNotFoundError):
+        local.set_metadata(json.loads(directory.read_bytes(METADATA_FILE)))
     return local

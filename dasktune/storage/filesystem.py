@@ -8,23 +8,26 @@ Every function takes a filesystem of fsspec and a path in its own notation. Loca
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import os
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, BinaryIO, Final, TypeVar, cast
+from typing import Any, BinaryIO, Final, Protocol, TypeVar, cast
 
 from fsspec.asyn import AsyncFileSystem, sync
 from fsspec.exceptions import FSTimeoutError
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
-from dasktune.errors import StorageError
 from dasktune.storage import local_files
+from dasktune.storage.streams import Download, Upload, deadline, no_answer, within
 
 __all__ = [
-    "OPERATION_TIMEOUT",
+    "SMALL",
+    "Retry",
+    "at_once",
     "create",
     "find",
     "is_file",
@@ -40,9 +43,8 @@ __all__ = [
     "write_bytes",
 ]
 
-#: Seconds after which an operation on a small object of a remote store is given up. A store that
-#: accepts connections and never answers would otherwise hang its caller for ever.
-OPERATION_TIMEOUT: Final = 60.0
+#: Bytes that a whole file may have, roughly, to be read in one request in time.
+SMALL: Final = 4 * 1024**2
 
 #: Objects of a remote store that are moved at the same time.
 _PARALLEL: Final = 8
@@ -52,6 +54,18 @@ _MEMORY_LOCK = threading.Lock()
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
+
+
+class Retry(Protocol):
+    """Calls what it is given, perhaps several times."""
+
+    def __call__(self, attempt: Callable[[], _T], /) -> _T:
+        """Return what `attempt` returned in the end."""
+
+
+def at_once(attempt: Callable[[], _T], /) -> _T:
+    """Call `attempt`, once."""
+    return attempt()
 
 
 def is_local(fs: Any) -> bool:
@@ -64,17 +78,18 @@ def is_memory(fs: Any) -> bool:
     return isinstance(fs, MemoryFileSystem)
 
 
-def _call(fs: Any, operation: str, *args: Any, **kwargs: Any) -> Any:
-    """Call a method of `fs`, with a deadline where the filesystem can have one."""
+def _call(fs: Any, operation: str, *args: Any, size: int = 0, **kwargs: Any) -> Any:
+    """Call a method of `fs` that moves `size` bytes, with a deadline."""
+    limit = deadline(size)
     if not isinstance(fs, AsyncFileSystem) or fs.asynchronous:
-        return getattr(fs, operation)(*args, **kwargs)
+        if is_memory(fs):
+            return getattr(fs, operation)(*args, **kwargs)
+        call = functools.partial(getattr(fs, operation), *args, **kwargs)
+        return within(limit, call, f"{operation} of {args[0]}")
     try:
-        method = getattr(fs, f"_{operation}")
-        return sync(fs.loop, method, *args, timeout=OPERATION_TIMEOUT, **kwargs)
+        return sync(fs.loop, getattr(fs, f"_{operation}"), *args, timeout=limit, **kwargs)
     except FSTimeoutError as error:
-        raise StorageError(
-            f"the storage gave no answer within {OPERATION_TIMEOUT} s to {operation} of {args[0]}"
-        ) from error
+        raise no_answer(limit, f"{operation} of {args[0]}") from error
 
 
 def run_each(fs: Any, function: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
@@ -83,11 +98,24 @@ def run_each(fs: Any, function: Callable[[_T], _R], items: Iterable[_T]) -> list
     if len(work) < 2 or is_local(fs) or is_memory(fs):
         return [function(item) for item in work]
     with ThreadPoolExecutor(min(_PARALLEL, len(work)), "dasktune-storage") as pool:
-        return list(pool.map(function, work))
+        jobs = [pool.submit(function, item) for item in work]
+        try:
+            return [job.result() for job in jobs]
+        except BaseException:
+            # What has not begun would only find out the same, one after the other.
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
-def open_read(fs: Any, path: str) -> BinaryIO:
+def open_read(fs: Any, path: str, retry: Retry = at_once) -> BinaryIO:
     """Open a file to be read in pieces.
+
+    Parameters
+    ----------
+    fs, path
+        The file.
+    retry : callable, optional
+        Calls what it is given, perhaps several times; by default once.
 
     Raises
     ------
@@ -99,13 +127,26 @@ def open_read(fs: Any, path: str) -> BinaryIO:
     if is_memory(fs):
         # All readers of one memory file share its position.
         return io.BytesIO(fs.cat_file(path))
-    return cast("BinaryIO", fs.open(path, "rb"))
+    size = retry(lambda: _call(fs, "info", path)).get("size")
+    if size is None:
+        return cast("BinaryIO", within(deadline(0), lambda: fs.open(path, "rb"), path))
+
+    def fetch(start: int, end: int) -> bytes:
+        # By name: s3fs has something else in their places.
+        span = {"start": start, "end": end, "size": end - start}
+        return retry(lambda: bytes(_call(fs, "cat_file", path, **span)))
+
+    return cast("BinaryIO", Download(fetch, size))
 
 
 def open_write(fs: Any, path: str) -> BinaryIO:
-    """Open a file to be written in pieces; half of it may be visible before it is closed."""
+    """Open a file to be written in pieces, as a context manager.
+
+    On a disk half of it may be visible before it is closed. In an object store it becomes visible
+    at the end of the ``with`` block, unless that is left with an exception.
+    """
     if not is_local(fs):
-        return cast("BinaryIO", fs.open(path, "wb"))
+        return cast("BinaryIO", Upload(fs, path, functools.partial(_call, fs, "pipe_file", path)))
     try:
         return open(path, "wb")
     except FileNotFoundError:
@@ -114,7 +155,7 @@ def open_write(fs: Any, path: str) -> BinaryIO:
 
 
 def read_bytes(fs: Any, path: str) -> bytes:
-    """Return a whole file.
+    """Return a whole small file; use :func:`open_read` if it may have more than 4 MiB.
 
     Raises
     ------
@@ -124,7 +165,7 @@ def read_bytes(fs: Any, path: str) -> bytes:
     if is_local(fs):
         with open(path, "rb") as stream:
             return stream.read()
-    return bytes(_call(fs, "cat_file", path))
+    return bytes(_call(fs, "cat_file", path, size=SMALL))
 
 
 def write_bytes(fs: Any, path: str, data: bytes, *, durable: bool = False) -> None:
@@ -132,7 +173,7 @@ def write_bytes(fs: Any, path: str, data: bytes, *, durable: bool = False) -> No
     if is_local(fs):
         local_files.replace(path, data, durable=durable)
     else:
-        _call(fs, "pipe_file", path, data)
+        _call(fs, "pipe_file", path, data, size=len(data))
 
 
 def create(fs: Any, path: str, data: bytes, *, durable: bool = False) -> None:
@@ -151,7 +192,7 @@ def create(fs: Any, path: str, data: bytes, *, durable: bool = False) -> None:
                 raise FileExistsError(path)
             fs.pipe_file(path, data)
     else:
-        _call(fs, "pipe_file", path, data, mode="create")
+        _call(fs, "pipe_file", path, data, size=len(data), mode="create")
 
 
 def is_file(fs: Any, path: str) -> bool:

@@ -12,21 +12,21 @@ the journal sees that they ever were.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby, repeat
 from typing import Any, Final
 
 from dasktune.errors import StorageError
-from dasktune.storage.json_lines import compact, encode
+from dasktune.storage.json_lines import compact, decode, encode
 
-__all__ = ["count_rows", "is_foldable", "lines_of", "unfold"]
+__all__ = ["count_rows", "is_foldable", "lines_of", "read_rows", "unfold"]
 
 _KEY: Final = "$rows"
 _START: Final = b'{"$rows":'
 
 #: Fewer are not worth it.
 _FEWEST: Final = 3
-#: More make a line that no editor shows.
+#: More make a line that no editor shows. No line is believed that it stands for more.
 _MOST: Final = 256
 
 _SCALARS: Final = frozenset({str, int, float, bool, type(None)})
@@ -63,31 +63,64 @@ def lines_of(records: Sequence[Mapping[str, Any]]) -> Iterator[bytes]:
 
 
 def count_rows(line: bytes) -> int:
-    """Return how many records a line stands for, without reading all of it."""
-    if not line.startswith(_START):
-        return 1
-    number = line[len(_START) : line.find(b",")]
-    if not number.isdigit():
-        raise StorageError(f"not a number of rows: {number[:20]!r}")
-    return int(number)
-
-
-def unfold(content: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the records that the content of a line stands for.
+    """Return how many records a line stands for, without reading all of it.
 
     Raises
     ------
     StorageError
-        If its columns are not as long as it says.
+        If it says that it stands for none, or for more than dasktune puts into a line.
+    """
+    if not line.startswith(_START):
+        return 1
+    number = line[len(_START) : len(_START) + 20].partition(b",")[0]
+    if not number.isdigit() or not 1 <= int(number) <= _MOST:
+        raise StorageError(f"not a number of rows: {number!r}")
+    return int(number)
+
+
+def read_rows(line: bytes) -> Iterator[dict[str, Any]]:
+    r"""Return the records that a line stands for, as many as :func:`count_rows` says.
+
+    They are made one after the other, as together they may take far more room than the line.
+
+    Raises
+    ------
+    StorageError
+        At once, if it is no line of strict JSON, no record, or its columns are not as long as it
+        says.
 
     Examples
     --------
-    >>> unfold({"$rows": 2, "metrics": {"loss": [0.5, 0.25], "pid": 71}})
+    >>> [row["seq"] for row in read_rows(b'{"$rows":2,"seq":[7,8],"awaits":false}\n')]
+    [7, 8]
+    """
+    count_rows(line)
+    content = decode(line)
+    if not isinstance(content, dict):
+        raise StorageError("it is no record")
+    # The key may also be a user's, who is not to be believed.
+    return unfold(content) if line.startswith(_START) else iter((content,))
+
+
+def unfold(content: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Return the records that the content of a line stands for, one after the other.
+
+    Raises
+    ------
+    StorageError
+        At once, if it stands for more than dasktune puts into a line, or its columns are not as
+        long as it says.
+
+    Examples
+    --------
+    >>> list(unfold({"$rows": 2, "metrics": {"loss": [0.5, 0.25], "pid": 71}}))
     [{'metrics': {'loss': 0.5, 'pid': 71}}, {'metrics': {'loss': 0.25, 'pid': 71}}]
     """
-    count = content.get(_KEY)
-    if count is None:
-        return [content]
+    if _KEY not in content:
+        return iter((content,))
+    count = content[_KEY]
+    if type(count) is not int or not 1 <= count <= _MOST:
+        raise StorageError(f"not a number of rows: {str(count)[:20]!r}")
     return _rows({key: value for key, value in content.items() if key != _KEY}, count)
 
 
@@ -136,18 +169,18 @@ def _column(values: tuple[Any, ...]) -> Any:
     return first if may_be_common and values.count(first) == len(values) else values
 
 
-def _rows(columns: dict[str, Any], count: int) -> list[dict[str, Any]]:
+def _rows(columns: dict[str, Any], count: int) -> Iterator[dict[str, Any]]:
     lists = [_values(value, count) for value in columns.values()]
     if not lists:
-        return [{} for _ in range(count)]
-    return [dict(zip(columns, row, strict=True)) for row in zip(*lists, strict=True)]
+        return ({} for _ in range(count))
+    return (dict(zip(columns, row, strict=True)) for row in zip(*lists, strict=True))
 
 
-def _values(value: Any, count: int) -> list[Any]:
+def _values(value: Any, count: int) -> Iterable[Any]:
     if isinstance(value, dict):
         return _rows(value, count)
     if not isinstance(value, list):
-        return [value] * count
+        return repeat(value, count)
     if len(value) != count:
         raise StorageError(f"a column of {len(value)} values in a line of {count} rows")
     return value

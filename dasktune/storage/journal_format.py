@@ -11,11 +11,14 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from uuid import uuid4
 
 from dasktune.errors import StorageError
+from dasktune.storage.json_lines import decode
 from dasktune.storage.location import Storage
+from dasktune.storage.masking import reading
+from dasktune.storage.strict_json import as_count
 
 __all__ = ["DIRECTORY", "FORMAT", "Header", "JournalEnd", "next_epoch", "segment_name", "segments"]
 
@@ -24,7 +27,11 @@ FORMAT: Final = 1
 #: Directory of the segments, below the experiment's.
 DIRECTORY: Final = "journal"
 
-_SEGMENT: Final = re.compile(r"(\d{6,})-(\d{6,})\.jsonl")
+#: The largest number of an epoch or a segment: one a second for thirty years.
+_MOST: Final = 999_999_999
+#: Only as :func:`segment_name` gives it; with other digits or more zeros two would mean the same.
+_NUMBER: Final = r"([0-9]{6}|[1-9][0-9]{6,8})"
+_SEGMENT: Final = re.compile(rf"{_NUMBER}-{_NUMBER}\.jsonl")
 _KEY: Final = "$journal"
 
 
@@ -80,20 +87,32 @@ class Header:
             If it is no header, or one of another format.
         """
         try:
-            content: dict[str, Any] = json.loads(line)[_KEY]
-            version = content["format"]
-            if version != FORMAT:
-                raise StorageError(
-                    f"the journal {segment} has format {version!r}, and this dasktune reads format "
-                    f"{FORMAT}. Use the version of dasktune that wrote it."
-                )
-            after = content["after"]
-            end = JournalEnd(after["epoch"], after["records"], after["bytes"], after["position"])
-            return cls(epoch=content["epoch"], after=end)
-        except (ValueError, KeyError, TypeError) as error:
+            content = decode(line)[_KEY]
+            version, after = content["format"], content["after"]
+        except _DAMAGE as error:
+            raise _damaged(segment, error) from error
+        if type(version) is not int or version != FORMAT:
             raise StorageError(
-                f"line 1 of {segment} is no header of a journal: {error!r}"
-            ) from error
+                f"the journal {segment} has format {version!r:.40}, and this dasktune reads format "
+                f"{FORMAT}. Use the version of dasktune that wrote it."
+            )
+        try:
+            end = JournalEnd(*[as_count(after[key]) for key in _AFTER])
+            return cls(epoch=as_count(content["epoch"]), after=end)
+        except _DAMAGE as error:
+            raise _damaged(segment, error) from error
+
+
+#: What a header says of the epoch before, in the order of :class:`JournalEnd`.
+_AFTER: Final = ("epoch", "records", "bytes", "position")
+
+
+#: What comes of content that is not as :meth:`Header.encode` writes it.
+_DAMAGE: Final = (StorageError, ValueError, KeyError, TypeError)
+
+
+def _damaged(segment: str, error: Exception) -> StorageError:
+    return StorageError(f"line 1 of {segment} is no header of a journal: {error!r}")
 
 
 def segment_name(epoch: int, sequence: int) -> str:
@@ -108,9 +127,17 @@ def segment_name(epoch: int, sequence: int) -> str:
 
 
 def segments(storage: Storage) -> dict[int, list[int]]:
-    """Return ``{epoch: sequence numbers}``, both ascending."""
+    """Return ``{epoch: sequence numbers}``, both ascending.
+
+    Raises
+    ------
+    StorageError
+        If the journal's directory cannot be listed.
+    """
     found: dict[int, list[int]] = {}
-    for name in storage.names(DIRECTORY):
+    with reading(DIRECTORY, storage):
+        names = storage.names(DIRECTORY)
+    for name in names:
         match = _SEGMENT.fullmatch(name)
         if match is not None:
             found.setdefault(int(match[1]), []).append(int(match[2]))
@@ -118,5 +145,17 @@ def segments(storage: Storage) -> dict[int, list[int]]:
 
 
 def next_epoch(storage: Storage) -> int:
-    """Return the number that the next driver's epoch gets, from 1."""
-    return max(segments(storage), default=0) + 1
+    """Return the number that the next driver's epoch gets, from 1.
+
+    Raises
+    ------
+    StorageError
+        If the journal's directory cannot be listed, or someone has used the last number up.
+    """
+    epoch = max(segments(storage), default=0) + 1
+    if epoch > _MOST:
+        raise StorageError(
+            f"the journal of {storage} has a segment of epoch {_MOST}, which no driver has begun. "
+            f"Remove it: {segment_name(_MOST, 0)}"
+        )
+    return epoch

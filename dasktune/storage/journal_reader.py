@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import io
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 from dasktune.errors import StorageError
 from dasktune.storage import filesystem
-from dasktune.storage.folding import count_rows, unfold
+from dasktune.storage.folding import count_rows, read_rows
 from dasktune.storage.journal_format import Header, JournalEnd, segment_name, segments
-from dasktune.storage.json_lines import decode
 from dasktune.storage.location import Storage
+from dasktune.storage.masking import reading
+from dasktune.trial.checkpoint import CheckpointRecord
+from dasktune.trial.names import is_one_name
 
 __all__ = ["JournalReader", "read_journal"]
 
+S = TypeVar("S")
 T = TypeVar("T")
 
-#: Segments of a remote store that are fetched together.
+#: Segments of a remote store that are fetched together. On a disk they are large, and come singly.
 _BATCH: Final = 64
+#: Bytes of an epoch's first line that are looked at; a header has some 150.
+_HEADER: Final = 4096
 
 
 class JournalReader:
     """Iterates over the records of a journal, in order, and knows where it came to the end.
 
     It may be read while it is written. A torn last line, which a writer's death leaves, is dropped.
+    The journal may be damaged or forged: trials and checkpoints that a record names have names that
+    lead nowhere else, and nothing of it is executed.
 
     Parameters
     ----------
@@ -36,13 +45,16 @@ class JournalReader:
     ------
     StorageError
         While iterating: if the journal is of another format, damaged in its middle, or lacks what
-        a later driver had read of it.
+        a later driver had read of it; if it cannot be read, or names what lies outside of the
+        experiment.
     """
 
     def __init__(self, storage: Storage, *, start: int = 0) -> None:
         self.storage = storage
         self.start = start
         self._epoch_number = self._records = self._size = self._position = 0
+        #: Names of trials that were found to be names.
+        self._trials: set[str] = set()
 
     @property
     def end(self) -> JournalEnd:
@@ -54,6 +66,23 @@ class JournalReader:
         found = segments(self.storage)
         for header, limit in self._chain(found):
             yield from self._epoch(header, found[header.epoch], limit)
+
+    def holds(self, epoch: int, position: int) -> bool:
+        """Whether a driver's place in the journal is part of the history.
+
+        Parameters
+        ----------
+        epoch : int
+            The driver's.
+        position : int
+            Records of the whole journal up to there, as that driver counted them.
+        """
+        for header, limit in self._chain(segments(self.storage)):
+            if header.epoch == epoch:
+                return header.after.position <= position and (
+                    limit is None or position <= limit.position
+                )
+        return False
 
     def _chain(self, found: dict[int, list[int]]) -> list[tuple[Header, JournalEnd | None]]:
         """Return the epochs of the history, first to last, each with the length that counts."""
@@ -72,12 +101,13 @@ class JournalReader:
 
     def _header(self, epoch: int) -> Header:
         name = segment_name(epoch, 0)
-        try:
-            with self.storage.open_read(name) as stream:
-                # A header is short, and the segment may be long.
-                line = stream.read(4096).partition(b"\n")[0]
-        except FileNotFoundError:
-            raise StorageError(f"the journal of {self.storage} has lost {name}") from None
+        with reading(name, self.storage):
+            try:
+                with self.storage.open_read(name) as stream:
+                    # A header is short, and the segment may be long.
+                    line = stream.read(_HEADER).partition(b"\n")[0]
+            except FileNotFoundError:
+                raise StorageError(f"the journal of {self.storage} has lost {name}") from None
         header = Header.decode(line, name)
         if header.epoch != epoch:
             raise StorageError(f"line 1 of {name} says that it is of epoch {header.epoch}")
@@ -88,7 +118,11 @@ class JournalReader:
     ) -> Iterator[dict[str, Any]]:
         self._epoch_number, self._records, self._size = header.epoch, 0, 0
         lines = self._lines(header.epoch, sequences)
-        self._size = len(next(lines)[2])  # the header
+        first = next(lines, None)
+        if first is None:
+            name = segment_name(header.epoch, 0)
+            raise StorageError(f"line 1 of {name} in {self.storage} is torn")
+        self._size = len(first[2])  # the header
         for name, number, line in lines:
             if limit is not None and self._records == limit.records:
                 break
@@ -98,17 +132,52 @@ class JournalReader:
             self._size += len(line)
             self._position += rows
             if self._position > self.start:
-                yield from self._whole(name, number, line, _decoded)[max(0, self.start - before) :]
+                records = self._whole(name, number, line, read_rows)
+                for record in islice(records, max(0, self.start - before), None):
+                    if not self._is_harmless(record):
+                        self._whole(name, number, record, self._check)
+                    yield record
         if limit is not None and self.end != limit:
             raise StorageError(
                 f"epoch {header.epoch} of the journal of {self.storage} has changed since its "
                 f"successor read it: {limit} then, {self.end} now"
             )
 
-    def _whole(self, name: str, number: int, line: bytes, read: Callable[[bytes], T]) -> T:
-        """Return what `read` gives, and say where it stands if it cannot be read."""
+    def _is_harmless(self, record: dict[str, Any]) -> bool:
+        """Whether a record, as nearly all do, names nothing but a trial that was named before."""
+        return (
+            "actions" not in record
+            and record.get("checkpoint") is None
+            and self._is_known(record.get("trial_id"))
+        )
+
+    def _is_known(self, trial_id: object) -> bool:
+        return trial_id is None or (type(trial_id) is str and trial_id in self._trials)
+
+    def _check(self, record: dict[str, Any]) -> None:
+        """Refuse a record with names that lead elsewhere than to where dasktune puts things."""
+        self._check_names(record)
+        actions = record.get("actions", [])
+        if not isinstance(actions, list):
+            raise StorageError(f"actions must be a list, got {actions!r:.80}")
+        for action in actions:
+            if not isinstance(action, dict):
+                raise StorageError(f"an action must be an object, got {action!r:.80}")
+            self._check_names(action)
+
+    def _check_names(self, told: Mapping[str, Any]) -> None:
+        trial_id, checkpoint = told.get("trial_id"), told.get("checkpoint")
+        if not self._is_known(trial_id):
+            if not is_one_name(trial_id):
+                raise StorageError(f"trial_id must be one name, got {trial_id!r:.80}")
+            self._trials.add(trial_id)
+        if checkpoint is not None:
+            CheckpointRecord.from_json(checkpoint)
+
+    def _whole(self, name: str, number: int, content: S, read: Callable[[S], T]) -> T:
+        """Return what `read` makes of a line, and say where it stands if that cannot be."""
         try:
-            return read(line)
+            return read(content)
         except StorageError as error:
             raise StorageError(f"line {number} of {name} in {self.storage}: {error}") from error
 
@@ -116,26 +185,21 @@ class JournalReader:
         """Yield segment, line number from 1, and line, for each whole line of an epoch."""
         if sequences != list(range(len(sequences))):
             raise StorageError(
-                f"epoch {epoch} of the journal of {self.storage} lacks a segment: {sequences}"
+                f"epoch {epoch} of the journal of {self.storage} lacks a segment: {sequences[:9]}"
             )
-        for first in range(0, len(sequences), _BATCH):
-            names = [segment_name(epoch, number) for number in sequences[first : first + _BATCH]]
-            contents = filesystem.run_each(self.storage.fs, self.storage.read_bytes, names)
+        last = segment_name(epoch, sequences[-1])
+        batch = 1 if self.storage.is_local else _BATCH
+        for first in range(0, len(sequences), batch):
+            names = [segment_name(epoch, number) for number in sequences[first : first + batch]]
+            with reading(f"{names[0]} and what follows", self.storage):
+                contents = filesystem.run_each(self.storage.fs, self.storage.read_bytes, names)
             for name, content in zip(names, contents, strict=True):
-                lines = content.splitlines(keepends=True)
-                torn = bool(lines) and not lines[-1].endswith(b"\n")
-                if torn and name != segment_name(epoch, sequences[-1]):
-                    raise StorageError(f"line {len(lines)} of {name} in {self.storage} is torn")
-                whole = lines[:-1] if torn else lines
-                for number, line in enumerate(whole, 1):
-                    yield name, number, line
-
-
-def _decoded(line: bytes) -> list[dict[str, Any]]:
-    content = decode(line)
-    if not isinstance(content, dict):
-        raise StorageError("it is no record")
-    return unfold(content)
+                # A list of all lines could take many times the room of the file.
+                for number, line in enumerate(io.BytesIO(content), 1):
+                    if line.endswith(b"\n"):
+                        yield name, number, line
+                    elif name != last:
+                        raise StorageError(f"line {number} of {name} in {self.storage} is torn")
 
 
 def read_journal(storage: Storage, *, start: int = 0) -> Iterator[dict[str, Any]]:

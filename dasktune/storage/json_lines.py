@@ -17,8 +17,9 @@ from typing import Any, Final
 import numpy as np
 
 from dasktune.errors import StorageError
+from dasktune.storage.strict_json import is_shallow, loads
 
-__all__ = ["MAX_ARRAY", "MAX_REPR", "compact", "decode", "encode", "plain"]
+__all__ = ["MAX_ARRAY", "MAX_REPR", "compact", "decode", "encode", "is_exact", "plain"]
 
 #: Arrays with more elements are described, not written out.
 MAX_ARRAY: Final = 1024
@@ -28,7 +29,6 @@ MAX_REPR: Final = 200
 _MAX_DEPTH: Final = 64
 #: Python refuses to print integers beyond some thousand digits.
 _MAX_BITS: Final = 8192
-
 #: Addresses in default reprs would make equal runs write different journals.
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
 
@@ -57,7 +57,7 @@ def encode(record: Mapping[str, Any]) -> bytes:
     except (ValueError, TypeError, RecursionError):
         text = compact(plain(record))
     else:
-        if '"$' in text:
+        if '"$' in text or not is_shallow(text):
             text = compact(plain(record))
     return text.encode("ascii") + b"\n"
 
@@ -82,9 +82,29 @@ def decode(line: bytes) -> Any:
     """
     try:
         text = line.decode("ascii")
-        return (_MARKED if '"$' in text else _PLAIN).decode(text)
+        return loads(text, marked='"$' in text)
     except (ValueError, RecursionError) as error:
         raise StorageError(f"not a line of strict JSON: {line[:80]!r} ({error})") from error
+
+
+def is_exact(value: Mapping[str, Any]) -> bool:
+    """Whether what :func:`decode` gives back is the same as what :func:`encode` was given.
+
+    Parameters
+    ----------
+    value : mapping
+        Any values.
+
+    Examples
+    --------
+    >>> is_exact({"lr": 0.1, "layers": [64, 64]}), is_exact({"layers": (64, 64)})
+    (True, False)
+    """
+    try:
+        # As text, because NaN is not equal to itself and True is equal to 1.
+        return repr(decode(encode(value))) == repr(value)
+    except Exception:  # the user's own __repr__ may raise anything
+        return False
 
 
 def plain(value: Any, depth: int = 0) -> Any:
@@ -142,19 +162,3 @@ def _key(key: Any) -> str:
         return json.dumps(key)
     text = key if isinstance(key, str) else str(key)
     return f"${text}" if text.startswith("$") else text
-
-
-def _unmark(found: dict[str, Any]) -> Any:
-    if len(found) == 1 and "$float" in found:
-        return float(found["$float"])
-    if not any(key.startswith("$$") for key in found):
-        return found
-    return {key[1:] if key.startswith("$$") else key: item for key, item in found.items()}
-
-
-def _refuse(literal: str) -> Any:
-    raise ValueError(f"{literal} is not JSON")
-
-
-_PLAIN = json.JSONDecoder(parse_constant=_refuse)
-_MARKED = json.JSONDecoder(parse_constant=_refuse, object_hook=_unmark)

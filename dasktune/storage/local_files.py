@@ -5,11 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from typing import Final
 from uuid import uuid4
 
+from dasktune.errors import StorageError
+
 __all__ = [
+    "check_plain",
     "create",
     "names",
     "open_new",
@@ -22,6 +26,40 @@ __all__ = [
 
 #: Files that begin so are being written; readers ignore them.
 TEMPORARY: Final = ".tmp-"
+
+
+def check_plain(top: str, path: str) -> None:
+    """Refuse links, pipes and devices at `path` and on the way there from `top`.
+
+    Behind a link there may be somebody else's files, to be read, overwritten or deleted; a pipe is
+    never read to its end. What is missing is no affair of this function.
+
+    Parameters
+    ----------
+    top : str
+        A directory that is trusted, links in its own path included.
+    path : str
+        It, or what lies below it.
+
+    Raises
+    ------
+    StorageError
+        If there is one.
+    """
+    end = len(top.rstrip("/")) if path != top else -1
+    while end >= 0:
+        end = path.find("/", end + 1)
+        part = path if end < 0 else path[:end]
+        try:
+            mode = os.lstat(part).st_mode
+        except FileNotFoundError:
+            return
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            kind = "link" if stat.S_ISLNK(mode) else "pipe or device"
+            raise StorageError(
+                f"{part!r} must be a plain file or directory, got a {kind}. dasktune makes none "
+                "there and follows none, as it may lead out of the experiment."
+            )
 
 
 def replace(path: str, data: bytes, *, durable: bool = False) -> None:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Final
+from functools import partial
+from typing import Any, BinaryIO, Final, TypeVar
 
 import fsspec
 from fsspec.utils import get_protocol
 
-from dasktune.errors import ConfigError, check
-from dasktune.storage import filesystem
+from dasktune.errors import ConfigError, StorageError, check, without_passwords
+from dasktune.storage import filesystem, local_files, retry
+from dasktune.storage.masking import mask_errors, masked, secrets_of
 
 __all__ = ["Storage", "is_relative_name"]
 
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
 _LOCAL: Final = ("file", "local")
 _LOCAL_PREFIX: Final = re.compile(r"^(file|local):(//)?")
-#: What stands between ``://`` and ``@`` of a URL may be a password.
-_USER: Final = re.compile(r"://[^/@]*@")
 #: fsspec takes names with these for patterns in some calls, which could then hit other files.
 _MAGIC: Final = re.compile(r"[*?\[]")
 
@@ -32,9 +36,26 @@ def is_relative_name(name: object) -> bool:
     >>> is_relative_name("trials/a"), is_relative_name("../a"), is_relative_name("/a")
     (True, False, False)
     """
-    if not isinstance(name, str) or "\0" in name:
+    # A backslash parts names on other systems, and what is no text has no name in a store.
+    if not isinstance(name, str) or "\0" in name or "\\" in name:
+        return False
+    try:
+        name.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
         return False
     return all(part not in ("", ".", "..") for part in name.split("/"))
+
+
+def _confined(method: F) -> F:
+    """Let a method that is given names first look where they lead."""
+
+    @functools.wraps(method)
+    def call(self: Storage, *args: Any, **kwargs: Any) -> Any:
+        if self.is_local:
+            self.inside(*[name for name in args if isinstance(name, str)])
+        return method(self, *args, **kwargs)
+
+    return call  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
@@ -51,6 +72,12 @@ class Storage:
     storage_options : mapping, optional
         Arguments of the fsspec filesystem, such as credentials. Never written anywhere and never
         shown.
+    patience : float, default=0.0
+        Seconds for which an operation that fails is tried again, unless the storage's answer says
+        that it never will succeed. It is no part of the value.
+    wanted : callable, optional
+        Says, between two attempts, whether the outcome is still of interest. It is no part of the
+        value and does not travel.
 
     Raises
     ------
@@ -70,6 +97,8 @@ class Storage:
 
     url: str
     storage_options: Mapping[str, Any] = field(default_factory=dict)
+    patience: float = field(default=0.0, compare=False)
+    wanted: Callable[[], bool] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         given: Any = os.fspath(self.url) if isinstance(self.url, os.PathLike) else self.url
@@ -112,8 +141,10 @@ class Storage:
         self.__dict__["_cache"] = (os.getpid(), opened)
         return opened
 
+    @mask_errors
     def _open(self) -> tuple[Any, str]:
-        options = dict(self.storage_options)
+        # A client may change what it is given, and this is a value.
+        options: dict[str, Any] = _copied(self.storage_options)
         if not (self.is_local or self.is_process_private or "::" in self.url):
             # A cached listing hides what other machines wrote since.
             options.setdefault("use_listings_cache", False)
@@ -125,6 +156,58 @@ class Storage:
                 f". {error}"
             ) from error
         return fs, str(root)
+
+    def patient(self, seconds: float, wanted: Callable[[], bool] | None = None) -> Storage:
+        """Return the same directory with another patience.
+
+        Parameters
+        ----------
+        seconds : float
+            How long an operation that fails is tried again.
+        wanted : callable, optional
+            Says, between two attempts, whether the outcome is still of interest.
+        """
+        other = Storage(self.url, self.storage_options, seconds, wanted)
+        if "_cache" in self.__dict__:
+            other.__dict__["_cache"] = self.__dict__["_cache"]
+        other.__dict__["_top"] = self.__dict__.get("_top", self.url)
+        return other
+
+    def keep_trying(self, attempt: Callable[[], T], what: str) -> T:
+        """Call `attempt`, and again for as long as there is patience and hope.
+
+        Parameters
+        ----------
+        attempt : callable
+            Something that uses this storage and may be done twice.
+        what : str
+            What it does, for the log: "Writing x".
+
+        Raises
+        ------
+        StorageError
+            If it went on failing until the patience was over.
+        Exception
+            What the last attempt raised, if there was no patience, no hope or no interest.
+        """
+        what = f"{what} of {self}"
+        try:
+            return retry.keep_trying(
+                attempt, self.patience, what=what, explain=self.explain, wanted=self.wanted
+            )
+        except Exception as error:  # each store's client has its own exceptions
+            unwanted = self.wanted is not None and not self.wanted()
+            if not self.patience or unwanted or not retry.is_passing(error):
+                raise
+            raise StorageError(
+                f"{what} failed with {self.explain(error)}, and went on failing for "
+                f"{self.patience:g} s. Mend the storage, or be more patient with it by "
+                "RunConfig(storage_patience=...)."
+            ) from error
+
+    def explain(self, error: Exception) -> str:
+        """Return the text of an exception without what may be a secret of `storage_options`."""
+        return masked(repr(error), secrets_of(self.storage_options))
 
     def child(self, *parts: str) -> Storage:
         """Return the directory at `parts` below this one.
@@ -143,7 +226,9 @@ class Storage:
         if not self.is_local:
             hint = "Remote stores take these characters for patterns."
             check(not _MAGIC.search(name), "name", "free of '*', '?' and '['", name, hint)
-        child = Storage(f"{self.url.rstrip('/')}/{name}", self.storage_options)
+        url = f"{self.url.rstrip('/')}/{name}"
+        child = Storage(url, self.storage_options, self.patience, self.wanted)
+        child.__dict__["_top"] = self.__dict__.get("_top", self.url)
         if "_cache" in self.__dict__:
             # Opening costs more than writing a small file, and there is one per checkpoint.
             process, (fs, root) = self.__dict__["_cache"]
@@ -161,10 +246,32 @@ class Storage:
         root = self._opened()[1]
         return f"{root.rstrip('/')}/{_joined(parts)}" if parts else root
 
+    def inside(self, *parts: str) -> str:
+        """Return :meth:`path` if it cannot lead out of this directory.
+
+        Links on the way to the directory that the user named are the user's own; dasktune makes
+        none below it.
+
+        Raises
+        ------
+        ConfigError
+            If a part is empty, absolute or has ``..``.
+        StorageError
+            If on a disk a link, a pipe or a device stands there or on the way.
+        """
+        path = self.path(*parts)
+        if self.is_local:
+            local_files.check_plain(self.__dict__.get("_top", self.url), path)
+        return path
+
+    @mask_errors
+    @_confined
     def read_bytes(self, *parts: str) -> bytes:
         """Return a whole file; FileNotFoundError if it is not there."""
-        return filesystem.read_bytes(self.fs, self.path(*parts))
+        return self._retried(filesystem.read_bytes, "Reading", *parts)
 
+    @mask_errors
+    @_confined
     def write_bytes(self, name: str, data: bytes, *, durable: bool = False) -> None:
         """Write a whole file, replacing what was there at once.
 
@@ -177,10 +284,15 @@ class Storage:
         durable : bool, default=False
             Whether it must survive a power cut of a local machine.
         """
-        filesystem.write_bytes(self.fs, self.path(name), data, durable=durable)
+        write = partial(filesystem.write_bytes, data=data, durable=durable)
+        self._retried(write, "Writing", name)
 
+    @mask_errors
+    @_confined
     def create(self, name: str, data: bytes, *, durable: bool = False) -> None:
         """Write a whole file that must not exist; of many writers exactly one succeeds.
+
+        It is tried once: after a failure it may be there, and nobody can tell whose it is.
 
         Parameters
         ----------
@@ -214,50 +326,80 @@ class Storage:
         FileExistsError
             If another writer's is there.
         """
-        try:
-            self.create(name, data, durable=durable)
-        except FileExistsError:
-            if self.is_local or self.read_bytes(name) != data:
-                raise
 
+        def claim(fs: Any, path: str) -> None:
+            try:
+                self.create(name, data, durable=durable)
+            except FileExistsError:
+                if self.is_local or filesystem.read_bytes(fs, path) != data:
+                    raise
+
+        self._retried(claim, "Writing", name)
+
+    @mask_errors
+    @_confined
     def exists(self, *parts: str) -> bool:
         """Whether a file (no directory) is there, asked of the file itself."""
-        return filesystem.is_file(self.fs, self.path(*parts))
+        return self._retried(filesystem.is_file, "Looking for", *parts)
 
+    @mask_errors
+    @_confined
     def names(self, *parts: str) -> list[str]:
         """Return the sorted names of files and directories directly below `parts`."""
-        return filesystem.names(self.fs, self.path(*parts))
+        return self._retried(filesystem.names, "Listing", *parts)
 
+    @mask_errors
+    @_confined
     def find(self, *parts: str) -> list[str]:
         """Return the sorted paths of all files below `parts`, relative to it."""
-        return filesystem.find(self.fs, self.path(*parts))
+        return self._retried(filesystem.find, "Listing", *parts)
 
+    @mask_errors
+    @_confined
     def open_read(self, *parts: str) -> BinaryIO:
         """Open a file to be read in pieces."""
-        return filesystem.open_read(self.fs, self.path(*parts))
+        again = partial(self.keep_trying, what=f"Reading {'/'.join(parts)}")
+        return filesystem.open_read(self.fs, self.path(*parts), again)
 
+    @mask_errors
+    @_confined
     def remove(self, name: str) -> None:
         """Delete a file; it is no error if it is missing."""
-        filesystem.remove(self.fs, self.path(name))
+        self._retried(filesystem.remove, "Deleting", name)
 
+    @mask_errors
+    @_confined
     def remove_tree(self, *parts: str) -> None:
         """Delete all that is below `parts`; it is no error if there is nothing."""
-        filesystem.remove_tree(self.fs, self.path(*parts))
+        self._retried(filesystem.remove_tree, "Deleting", *parts)
+
+    def _retried(self, operation: Callable[[Any, str], T], verb: str, *parts: str) -> T:
+        path = self.path(*parts)
+        if not self.patience:
+            return operation(self.fs, path)
+        return self.keep_trying(lambda: operation(self.fs, path), f"{verb} {'/'.join(parts)}")
 
     def __hash__(self) -> int:
         return hash(self.url)
 
-    def __reduce__(self) -> tuple[type[Storage], tuple[str, Mapping[str, Any]]]:
-        return (Storage, (self.url, self.storage_options))
+    def __reduce__(self) -> tuple[type[Storage], tuple[str, Mapping[str, Any], float]]:
+        return (Storage, (self.url, self.storage_options, self.patience))
 
     def __str__(self) -> str:
-        return _USER.sub("://***@", self.url)
+        return without_passwords(self.url)
 
     def __repr__(self) -> str:
         if not self.storage_options:
             return f"Storage({str(self)!r})"
         hidden = dict.fromkeys(self.storage_options, "***")
         return f"Storage({str(self)!r}, storage_options={hidden})"
+
+
+def _copied(value: Any) -> Any:
+    """Return a copy of the dicts and lists in storage options; all else may defy being copied."""
+    if isinstance(value, Mapping):
+        return {name: _copied(item) for name, item in value.items()}
+    return [_copied(item) for item in value] if isinstance(value, list) else value
 
 
 def _joined(parts: tuple[str, ...]) -> str:
@@ -273,7 +415,7 @@ def _normalised(url: str) -> str:
         return os.path.abspath(os.path.expanduser(path))
     head, _, tail = url.rpartition("://")
     tail = tail.rstrip("/")
-    shown = _USER.sub("://***@", url)
+    shown = without_passwords(url)
     climbs = ".." in tail.split("/")
     check(not climbs, "storage_path", "a URL without '..'", shown)
     check(not _MAGIC.search(tail), "storage_path", "a URL without '*', '?' or '['", shown)

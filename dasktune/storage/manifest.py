@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from dasktune.errors import StorageError
 from dasktune.storage.location import is_relative_name
+from dasktune.storage.strict_json import as_count, parse
 
 __all__ = ["FORMAT", "FileEntry", "Manifest"]
 
@@ -17,6 +19,8 @@ FORMAT: Final = 1
 
 #: Tells our manifests from a user's file of that name.
 _KIND: Final = "dasktune checkpoint"
+
+_CRC32: Final = re.compile(r"[0-9a-f]{8}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,35 +88,54 @@ class Manifest:
             If it is no manifest, is of another version, or names a file outside the checkpoint.
         """
         try:
-            content = json.loads(data)
+            content = parse(data)
+            if content["kind"] != _KIND:
+                raise ValueError("it is not of dasktune's kind")
             version = content["format"]
-            if version != FORMAT:
-                raise StorageError(
-                    f"the checkpoint {place} has format {version!r}, and this dasktune reads "
-                    f"format {FORMAT}. Use the version of dasktune that wrote it."
-                )
+        except _DAMAGE as error:
+            raise _damaged(place, error) from error
+        if type(version) is not int or version != FORMAT:
+            raise StorageError(
+                f"the checkpoint {place} has format {version!r:.40}, and this dasktune reads "
+                f"format {FORMAT}. Use the version of dasktune that wrote it."
+            )
+        try:
             return cls(
-                index=int(content["index"]),
-                iteration=int(content["iteration"]),
-                incarnation=int(content["incarnation"]),
-                writer=str(content["writer"]),
+                index=as_count(content["index"]),
+                iteration=as_count(content["iteration"]),
+                incarnation=as_count(content["incarnation"]),
+                writer=_text(content["writer"]),
                 files={name: _entry(name, item) for name, item in content["files"].items()},
             )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise StorageError(
-                f"the manifest of checkpoint {place} is damaged: {error!r}"
-            ) from error
+        except _DAMAGE as error:
+            raise _damaged(place, error) from error
 
     @staticmethod
     def looks_ours(data: bytes) -> bool:
         """Whether `data` is a manifest of dasktune, of any version."""
         try:
-            return bool(json.loads(data)["kind"] == _KIND)
-        except (ValueError, KeyError, TypeError):
+            return bool(parse(data)["kind"] == _KIND)
+        except (StorageError, KeyError, TypeError):
             return False
+
+
+#: What comes of content that is not as :meth:`Manifest.encode` writes it.
+_DAMAGE: Final = (StorageError, ValueError, KeyError, TypeError, AttributeError)
+
+
+def _damaged(place: str, error: Exception) -> StorageError:
+    return StorageError(f"the manifest of checkpoint {place} is damaged: {error!r}")
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r:.40} is no text")
+    return value
 
 
 def _entry(name: str, item: Mapping[str, Any]) -> FileEntry:
     if not is_relative_name(name):
         raise ValueError(f"{name!r} leads out of the checkpoint")
-    return FileEntry(int(item["size"]), int(item["crc32"], 16))
+    if _CRC32.fullmatch(_text(item["crc32"])) is None:
+        raise ValueError(f"{item['crc32']!r:.40} is no crc32")
+    return FileEntry(as_count(item["size"]), int(item["crc32"], 16))

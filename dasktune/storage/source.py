@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO
@@ -14,7 +15,7 @@ from dasktune.storage.checkpoint import INTERNAL_FILES, Checkpoint
 from dasktune.storage.location import is_relative_name
 from dasktune.storage.manifest import Manifest
 
-__all__ = ["CheckpointSource", "SourceFile", "source_files"]
+__all__ = ["CheckpointSource", "SourceFile", "is_self_contained", "snapshot", "source_files"]
 
 #: A checkpoint, the path of a local directory, or ``{relative name: content}``.
 CheckpointSource = Checkpoint | str | os.PathLike[str] | Mapping[str, bytes]
@@ -27,6 +28,46 @@ class SourceFile:
     #: Path below the checkpoint, with ``/``.
     name: str
     open: Callable[[], BinaryIO]
+    #: Its path, if it lies on a disk of this machine.
+    path: str | None = None
+
+    def copy_to(self, directory: str) -> None:
+        """Copy it below a local directory, under its name."""
+        target = os.path.join(directory, self.name)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        if self.path is not None:
+            # Within the kernel, where that can be done.
+            shutil.copyfile(self.path, target)
+            return
+        with self.open() as source, open(target, "wb") as copy:
+            shutil.copyfileobj(source, copy)
+
+
+def snapshot(source: CheckpointSource) -> Checkpoint:
+    """Return a local copy of `source`, which goes away with the returned object.
+
+    Raises
+    ------
+    ConfigError
+        As :func:`source_files` does.
+    OSError
+        If it cannot be copied, for one because the disk is full.
+    """
+    copy = Checkpoint.temporary()
+    for file in source_files(source):
+        file.copy_to(copy.path)
+    return copy
+
+
+def is_self_contained(directory: str) -> bool:
+    """Whether nobody can change what is below a local directory without going there.
+
+    A link of either kind may lead to a file that user code goes on writing.
+    """
+    return all(
+        entry.is_file(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_nlink == 1
+        for _, entry in local_files.relative_files(directory)
+    )
 
 
 def source_files(source: CheckpointSource) -> list[SourceFile]:
@@ -49,11 +90,13 @@ def source_files(source: CheckpointSource) -> list[SourceFile]:
     else:
         path = source.path if isinstance(source, Checkpoint) else os.fspath(source)
         files = _local_files(Checkpoint.from_directory(path).path)
+    for file in files:
+        # What is committed must be found fit to be loaded, on any storage.
+        check(is_relative_name(file.name), "checkpoint", "files with relative names", file.name)
     return sorted(_without_internal(files), key=lambda file: file.name)
 
 
 def _in_memory(name: str, content: bytes) -> SourceFile:
-    check(is_relative_name(name), "checkpoint", "files with relative names", name)
     return SourceFile(name, lambda: io.BytesIO(content))
 
 
@@ -77,7 +120,7 @@ def _local_files(root: str) -> list[SourceFile]:
                 f"checkpoint must be plain files and links to files, got {name!r} in {root}. "
                 "Copy what a link to a directory leads to; leave out pipes and broken links."
             )
-        files.append(SourceFile(name, _local_opener(entry.path)))
+        files.append(SourceFile(name, _local_opener(entry.path), entry.path))
     return files
 
 

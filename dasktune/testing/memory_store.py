@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from dasktune.storage.json_lines import encode
@@ -29,6 +29,10 @@ class MemoryStore:
         self.deleted: list[CheckpointRecord] = []
         #: Text of the failures of each trial.
         self.errors: dict[str, list[str]] = {}
+        #: Configurations that JSON cannot tell, by trial.
+        self.configs: dict[str, dict[str, Any]] = {}
+        #: The experiment's states, by position in the journal.
+        self.snapshots: dict[int, bytes] = {}
 
     @property
     def journal(self) -> bytes:
@@ -44,8 +48,21 @@ class MemoryStore:
         """Return the position of the last record: memory is as safe as it gets here."""
         return len(self._lines)
 
-    def write_params(self, trial_dir: str, config: Mapping[str, Any]) -> None:
-        """Do nothing: the configuration stands in the journal."""
+    def write_params(
+        self, trial_dir: str, config: Mapping[str, Any], *, pickled: bool = False
+    ) -> None:
+        """Keep a configuration that the journal cannot tell."""
+        if pickled:
+            self.configs[trial_dir] = dict(config)
+
+    def save_snapshot(self, capture: Callable[[], dict[str, Any]]) -> None:
+        """Keep the experiment's state as the text that a file would hold."""
+        self.snapshots[len(self._lines)] = encode(capture())
+
+    @property
+    def snapshot_seconds(self) -> float:
+        """How long a snapshot takes: no time."""
+        return 0.0
 
     def write_error(self, trial_dir: str, text: str) -> None:
         """Keep the text of a failure."""

@@ -101,6 +101,9 @@ class SimulatedTrialExecutor:
     lose : mapping of float to int, optional
         Virtual seconds -> number of the trial, in order of start from 0, whose worker dies then, if
         it runs.
+    checkpoints : dict, optional
+        Where checkpoints are kept, by path. The executor of a restored experiment is given that of
+        the one before.
 
     Raises
     ------
@@ -117,6 +120,7 @@ class SimulatedTrialExecutor:
         workers: Sequence[int | WorkerCapacity] | None = None,
         start_overhead: float = 0.0,
         lose: Mapping[float, int] | None = None,
+        checkpoints: dict[str, Any] | None = None,
     ) -> None:
         check(
             inspect.isgeneratorfunction(trainable) and 1 <= _arguments(trainable) <= 2,
@@ -135,7 +139,7 @@ class SimulatedTrialExecutor:
         self._overhead = start_overhead
         self._runs: dict[str, _Run] = {}
         self._numbers: dict[str, int] = {}
-        self._checkpoints: dict[str, Any] = {}
+        self._checkpoints = {} if checkpoints is None else checkpoints
         self._tickets = count()
         self._agenda: list[tuple[float, int, AnyTrialEvent | int]] = []
         for when, unlucky in losses.items():
@@ -177,6 +181,12 @@ class SimulatedTrialExecutor:
     def stop_trial(self, action: StopTrial | FailTrial) -> None:
         """End a trial."""
         self._halt(self._runs[action.trial_id], TrialStopped)
+
+    def withdraw(self) -> None:
+        """Take all trials off their slots."""
+        for run in tuple(self._runs.values()):
+            reason = "the experiment was interrupted"
+            self._tell(run, TrialLost, reason=reason, charged=False)
 
     def next_events(self, timeout: float) -> Sequence[AnyTrialEvent]:
         """Return the next event of all, and set the clock to its time."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from logging import getLogger
@@ -12,11 +11,10 @@ from dasktune.storage.checkpoint import Checkpoint
 from dasktune.trainable.interrupt import Interrupter, TrialInterrupted
 from dasktune.trainable.keeper import Keeper
 from dasktune.trainable.messages import PauseNow, StopNow
-from dasktune.trainable.recorder import Ending, Recorder
+from dasktune.trainable.recorder import Ending, Recorder, Saved
 from dasktune.trainable.session import restored_metrics
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trainable.trainable import Trainable
-from dasktune.trial.checkpoint import CheckpointRecord
 
 __all__ = ["ClassRun"]
 
@@ -116,10 +114,10 @@ class ClassRun:
         while ending is None:
             result = self._call(trainable.train)
             self._recorder.check(result)
-            record = self._save(trainable, result) if self._is_due(result) else None
-            wanted = self._recorder.publish(result, record) and trainable.can_save
+            saved = self._save(trainable, result) if self._is_due(result) else None
+            wanted = self._recorder.publish(result, saved) and trainable.can_save
             ending = self._recorder.ending
-            if wanted or (record is None and self._wants_last(trainable, ending)):
+            if wanted or (saved is None and self._wants_last(trainable, ending)):
                 self._recorder.announce(self._save(trainable, result))
 
     def _is_due(self, result: Mapping[str, Any]) -> bool:
@@ -140,7 +138,8 @@ class ClassRun:
             case _:
                 return False
 
-    def _save(self, trainable: Trainable, result: Mapping[str, Any]) -> CheckpointRecord:
-        with tempfile.TemporaryDirectory(prefix="dasktune-checkpoint-") as directory:
-            checkpoint = self._call(trainable.save, directory)
-            return self._recorder.commit(checkpoint, result)
+    def _save(self, trainable: Trainable, result: Mapping[str, Any]) -> Saved:
+        # Its directory goes away when it has been uploaded, and nobody else writes there.
+        checkpoint = Checkpoint.temporary()
+        self._call(trainable.save, checkpoint.path)
+        return self._recorder.save(checkpoint, result, own=True)

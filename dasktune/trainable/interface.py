@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 from dasktune.errors import ConfigError, TuneError, check
@@ -16,6 +18,7 @@ __all__ = [
     "BoundFunction",
     "bound_parameters",
     "default_resources",
+    "experiment_name",
     "trainable_name",
     "validate_trainable",
     "with_parameters",
@@ -125,6 +128,13 @@ def _is_asynchronous(function: TrainableFunction) -> bool:
 
 def _shown(function: TrainableFunction) -> str:
     return getattr(function, "__name__", type(function).__name__)
+
+
+def experiment_name(trainable: object) -> str:
+    """Return a name for an experiment that no other has: of what, and when."""
+    now = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+    # Two experiments may begin within a second.
+    return f"{trainable_name(trainable)}_{now}_{uuid.uuid4().hex[:4]}"
 
 
 def trainable_name(trainable: object) -> str:

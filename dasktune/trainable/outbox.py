@@ -66,6 +66,10 @@ class Outbox:
         #: The highest `Urgency` since then, 0 if the bell has not rung.
         self._rung = 0
         self._lifted = False
+        #: Numbers of the messages that nobody may see yet, nor what comes after them.
+        self._holds: deque[int] = deque()
+        #: The highest `Urgency` of what is held.
+        self._muffled = 0
 
     @property
     def has_news(self) -> bool:
@@ -73,26 +77,61 @@ class Outbox:
         return self._rung > 0
 
     def put(
-        self, make_message: Callable[[int], Message], *, bounded: bool = False, urgent: bool = True
+        self,
+        make_message: Callable[[int], Message],
+        *,
+        bounded: bool = False,
+        urgent: bool = True,
+        held: bool = False,
     ) -> None:
         """Append the message that `make_message` makes of its sequence number.
 
         Parameters
         ----------
         make_message : callable
-            Gets the number, from 1. It is called before anybody can collect the message.
+            Gets the number, from 1. It is called before anybody can collect the message. If it
+            raises, there is no message.
         bounded : bool, default=False
             Wait while the outbox is full: back-pressure on whoever reports too fast.
         urgent : bool, default=True
             Whether the driver should come for it at once.
+        held : bool, default=False
+            Whether to show it, and what comes after it, only when it is released.
         """
         with self._changed:
             while bounded and not self._has_room():
                 # The driver may have come and made no room: it must come again.
                 self._ring_for(Urgency.WHENEVER)
                 self._changed.wait()
-            self._append(self._next_seq, content_of(make_message(self._next_seq)))
-            self._ring_for(self._urgency(urgent))
+            seq = self._next_seq
+            self._append(seq, content_of(make_message(seq)))
+            if held:
+                self._holds.append(seq)
+            urgency = self._urgency(urgent)
+            if self._holds:
+                self._muffled = max(self._muffled, urgency)
+            else:
+                self._ring_for(urgency)
+
+    def release(self) -> None:
+        """Show the oldest message that is held, and what follows it up to the next such one."""
+        with self._changed:
+            self._holds.popleft()
+            urgency = self._muffled
+            if not self._holds:
+                self._muffled = 0
+            self._ring_for(urgency)
+
+    def withdraw(self) -> None:
+        """Drop the oldest message that is held and all that comes after it: nobody has seen it."""
+        with self._changed:
+            first = self._holds[0]
+            while self._messages and self._messages[-1][0] >= first:
+                self._bytes -= size_of(self._messages.pop()[1])
+            self._next_seq = first
+            self._holds.clear()
+            self._muffled = 0
+            self._changed.notify_all()
 
     def extend(self, entries: Sequence[tuple[int, Content]], *, urgent: bool) -> None:
         """Append messages that another outbox has numbered: the next ones, in order.
@@ -117,8 +156,9 @@ class Outbox:
         ack : int
             Every message up to this number is dropped.
         have : int
-            Every kept message after this number is returned. A message is returned again until it
-            is acknowledged, because an answer may get lost on its way.
+            Every kept message after this number is returned, up to the first one that is held. A
+            message is returned again until it is acknowledged, because an answer may get lost on
+            its way.
         """
         with self._changed:
             self._rung, self._news = 0, [0, 0]
@@ -127,6 +167,8 @@ class Outbox:
             self._changed.notify_all()
             # From the end: there may be thousands that wait for their acknowledgement.
             fresh = [*takewhile(lambda entry: entry[0] > have, reversed(self._messages))]
+            if self._holds:
+                fresh = [entry for entry in fresh if entry[0] < self._holds[0]]
         return fresh[::-1]
 
     def lift_bound(self) -> None:
@@ -153,12 +195,12 @@ class Outbox:
             return Urgency.AGAIN
         return Urgency.NOW if urgent else Urgency.WHENEVER
 
-    def _ring_for(self, urgency: Urgency) -> None:
+    def _ring_for(self, urgency: int) -> None:
         if urgency <= self._rung:
             return
         self._rung = urgency
         try:
-            self._ring(urgency)
+            self._ring(Urgency(urgency))
         except Exception:
             # The driver also polls without a bell, so a broken one costs time and not the trial.
             logger.warning("The doorbell to the driver failed; it will poll.", exc_info=True)

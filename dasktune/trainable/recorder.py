@@ -2,22 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import errno
+import logging
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from dasktune.errors import ConfigError
 from dasktune.storage.checkpoint import Checkpoint
 from dasktune.storage.checkpoint_store import CheckpointStore
+from dasktune.storage.source import is_self_contained, snapshot
 from dasktune.trainable.gate import Gate
-from dasktune.trainable.messages import Committed, PauseNow, Reported, SaveAndGoOn, StopNow
+from dasktune.trainable.interrupt import TrialInterrupted
+from dasktune.trainable.messages import (
+    Committed,
+    Message,
+    PauseNow,
+    Reported,
+    SaveAndGoOn,
+    StopNow,
+)
 from dasktune.trainable.outbox import Outbox
 from dasktune.trainable.spec import TrialSpec
+from dasktune.trainable.uploader import Uploader
 from dasktune.trial.checkpoint import CheckpointRecord
 from dasktune.trial.metrics import lookup
 
-__all__ = ["Done", "Ending", "Recorder"]
+__all__ = ["Done", "Ending", "Recorder", "Saved"]
+
+logger = logging.getLogger(__name__)
+
+#: What a disk says that has no room for a copy.
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +48,22 @@ class Done:
 Ending = Done | PauseNow | StopNow
 
 
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A checkpoint that has a number, and exists in the storage or will."""
+
+    record: CheckpointRecord
+    #: What is still to be uploaded; None if it is committed.
+    copy: Checkpoint | None = None
+
+
 class Recorder:
     """The way of results and checkpoints from user code to the driver.
+
+    A checkpoint on a local disk is committed at once: a copy of it would take as long. For any
+    other storage it is copied, and uploaded while user code goes on; the outbox holds its result,
+    and with it all that comes later, until it is committed. Where user code waits or ends anyway,
+    there is no copy.
 
     Parameters
     ----------
@@ -60,8 +93,10 @@ class Recorder:
         self._gate = gate
         self._store = store
         self._fence = fence
+        self._is_slow = not spec.storage.is_local
+        self._uploader = Uploader(f"dasktune-{spec.trial_id}-upload", outbox.withdraw)
         self._next_index = spec.next_checkpoint
-        #: Newest committed checkpoint, at first the one that the trial goes on from.
+        #: The checkpoint that was saved last, at first the one that the trial goes on from.
         self.newest: CheckpointRecord | None = spec.checkpoint
         #: Set once, with the last result.
         self.ending: Ending | None = None
@@ -81,31 +116,71 @@ class Recorder:
                     f"decided by it, got {sorted(result)}. Report it, or name another metric."
                 )
 
-    def commit(self, checkpoint: Checkpoint, result: Mapping[str, Any]) -> CheckpointRecord:
-        """Copy a checkpoint that belongs to `result` to storage.
+    def save(
+        self, checkpoint: Checkpoint, result: Mapping[str, Any], *, own: bool = False
+    ) -> Saved:
+        """Save a checkpoint that belongs to `result`, which is to be published next.
+
+        Parameters
+        ----------
+        checkpoint : Checkpoint
+            Its files may change as soon as this returns.
+        result : mapping
+            The result.
+        own : bool, default=False
+            Whether `checkpoint` is a temporary one that nobody else knows: it needs no copy, unless
+            it has links.
 
         Raises
         ------
         Exception
-            Whatever the fence raises, or the storage: then there is no checkpoint.
+            Whatever the fence raises, or the storage: then there is no checkpoint. It may be about
+            an earlier one.
         """
-        self.newest = self._store.commit(
-            checkpoint,
+        # Each attempt has a number of its own: what a failed one left, or does late, harms none.
+        index, self._next_index = self._next_index, self._next_index + 1
+        record = self._store.plan(
             trial_dir=self._spec.trial_dir,
-            index=self._next_index,
+            index=index,
             incarnation=self._spec.incarnation,
             iteration=result["training_iteration"],
             metrics=result,
-            fence=self._fence,
         )
-        self._next_index += 1
-        return self.newest
+        copy = None
+        with self._unless_stopped():
+            if self._is_slow and self._goes_on_after(result):
+                self._uploader.wait_for_room()
+                alone = own and is_self_contained(checkpoint.path)
+                copy = checkpoint if alone else _copy_of(checkpoint)
+            if copy is None:
+                self._uploader.flush()
+                self._commit(checkpoint, record)
+        self.newest = record
+        return Saved(record, copy)
 
     def load(self) -> Checkpoint | None:
         """Return the newest checkpoint as user code sees it."""
-        return None if self.newest is None else self._store.load(self.newest)
+        with self._unless_stopped():
+            self._uploader.flush()
+            return None if self.newest is None else self._store.load(self.newest)
 
-    def publish(self, result: Mapping[str, Any], checkpoint: CheckpointRecord | None) -> bool:
+    @contextmanager
+    def _unless_stopped(self) -> Iterator[None]:
+        """Let a storage that fails be no failure of a trial that is to stop: it is not waited for.
+
+        Raises
+        ------
+        TrialInterrupted
+            If there was an order to stop.
+        """
+        try:
+            yield
+        except Exception as error:  # whatever the store's client raises
+            if isinstance(self._gate.order, StopNow):
+                raise TrialInterrupted from error
+            raise
+
+    def publish(self, result: Mapping[str, Any], saved: Saved | None) -> bool:
         """Send a result, wait if it is a milestone, and set `ending` if it was the last one.
 
         Returns
@@ -114,14 +189,19 @@ class Recorder:
             Whether the driver wants a checkpoint of this moment before user code goes on.
         """
         metrics = dict(result)
-        if checkpoint is not None:
-            metrics["checkpoint_dir_name"] = checkpoint.path.rpartition("/")[2]
+        record = None if saved is None else saved.record
+        if record is not None:
+            metrics["checkpoint_dir_name"] = record.path.rpartition("/")[2]
             metrics["should_checkpoint"] = True
         done = bool(metrics["done"])
         # With an order to end there is nothing left to decide.
         awaits = not done and self._gate.order is None and self._gate.is_milestone(metrics)
-        make = partial(self._reported, metrics=metrics, checkpoint=checkpoint, awaits=awaits)
-        self._outbox.put(make, bounded=True, urgent=awaits)
+        if awaits:
+            # Nobody could answer what is held back.
+            with self._unless_stopped():
+                self._uploader.flush()
+        make = partial(self._reported, metrics=metrics, checkpoint=record, awaits=awaits)
+        self._send(make, saved, bounded=True, urgent=awaits)
         if done:
             self.ending = Done()
             return False
@@ -130,9 +210,73 @@ class Recorder:
             self.ending = answer
         return isinstance(answer, SaveAndGoOn)
 
-    def announce(self, checkpoint: CheckpointRecord) -> None:
-        """Tell of a checkpoint that was committed after its result had been sent."""
-        self._outbox.put(lambda seq: Committed(seq=seq, checkpoint=checkpoint))
+    def announce(self, saved: Saved) -> None:
+        """Tell of a checkpoint that was saved after its result had been sent."""
+        self._send(partial(self._committed, checkpoint=saved.record), saved)
+
+    def sweep(self) -> None:
+        """Begin to delete what earlier starts of the trial left half written. Returns at once."""
+        self._uploader.do(self._sweep)
+
+    def finish(self) -> None:
+        """Wait until every checkpoint is committed; to be called at the end of user code.
+
+        Raises
+        ------
+        BaseException
+            What kept one of them from being committed. What came after it will not be told.
+        """
+        try:
+            with self._unless_stopped():
+                self._uploader.close()
+        except BaseException:
+            self.ending = None
+            raise
+
+    def _goes_on_after(self, result: Mapping[str, Any]) -> bool:
+        """Whether user code goes on when this result is sent."""
+        ends = result["done"] or self._gate.order is not None
+        return not ends and not self._gate.is_milestone(result)
+
+    def _send(
+        self,
+        make: Callable[[int], Message],
+        saved: Saved | None,
+        *,
+        bounded: bool = False,
+        urgent: bool = True,
+    ) -> None:
+        if saved is None or saved.copy is None:
+            self._outbox.put(make, bounded=bounded, urgent=urgent)
+        else:
+            self._outbox.put(make, bounded=bounded, urgent=urgent, held=True)
+            self._uploader.upload(partial(self._upload, saved.copy, saved.record))
+
+    def _commit(self, checkpoint: Checkpoint, record: CheckpointRecord) -> None:
+        incarnation = self._spec.incarnation
+        self._store.write(checkpoint, record, incarnation=incarnation, fence=self._fence)
+
+    def _upload(self, copy: Checkpoint, record: CheckpointRecord) -> None:
+        try:
+            self._commit(copy, record)
+        finally:
+            # Not in the thread of user code, where the last reference may be.
+            shutil.rmtree(copy.path, ignore_errors=True)
+        self._outbox.release()
+
+    def _sweep(self) -> None:
+        try:
+            self._store.sweep(self._spec.trial_dir, self._spec.incarnation)
+        except Exception:
+            logger.warning(
+                "Could not remove what earlier starts of trial %s left half written",
+                self._spec.trial_id,
+                exc_info=True,
+            )
+
+    def _committed(self, seq: int, *, checkpoint: CheckpointRecord) -> Committed:
+        self._uploader.check()
+        return Committed(seq=seq, checkpoint=checkpoint)
 
     def _reported(
         self,
@@ -142,6 +286,19 @@ class Recorder:
         checkpoint: CheckpointRecord | None,
         awaits: bool,
     ) -> Reported:
+        # Under the lock of the outbox: nothing is sent after something that was withdrawn.
+        self._uploader.check()
         if awaits:
             self._gate.expect(seq)
         return Reported(seq=seq, metrics=metrics, checkpoint=checkpoint, awaits=awaits)
+
+
+def _copy_of(checkpoint: Checkpoint) -> Checkpoint | None:
+    """Copy a checkpoint to the local disk; None if that has no room."""
+    try:
+        return snapshot(checkpoint)
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+    logger.warning("There is no room for a copy of a checkpoint; its upload is waited for.")
+    return None

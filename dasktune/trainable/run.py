@@ -31,6 +31,7 @@ from dasktune.trainable.session import ClassSession, Session
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trainable.trainable import Trainable
 from dasktune.trainable.trial_thread import TrialThread
+from dasktune.trial.events import ErrorInfo
 
 __all__ = ["TrialRun", "TrialSpec"]
 
@@ -81,7 +82,7 @@ class TrialRun(TrialThread):
             spec,
             outbox=self._outbox,
             gate=self._gate,
-            store=CheckpointStore(spec.storage),
+            store=CheckpointStore(spec.storage.patient(spec.storage.patience, self._is_wanted)),
             fence=fence or _no_fence,
         )
 
@@ -107,24 +108,39 @@ class TrialRun(TrialThread):
             self.stop("interrupted")
         self._interrupter.interrupt()
 
+    def _is_wanted(self) -> bool:
+        """Whether it is worth waiting for a storage that fails."""
+        return not isinstance(self._gate.order, StopNow)
+
     def _outcome(self) -> Callable[..., Terminal]:
         """Run the trial and return what makes its terminal message."""
         self._outbox.put(lambda seq: Started(seq=seq), urgent=False)
-        try:
-            self._perform()
-        except TrialInterrupted as interruption:
-            ending = self._recorder.ending or self._gate.order
-            if ending is None:
-                return partial(Failed, error=error_info(interruption))
-        except BaseException as error:
-            # Whatever user code raises, SystemExit included, is its own end and not the worker's.
-            return partial(Failed, error=error_info(error))
-        else:
-            ending = self._recorder.ending or Done()
+        failure: ErrorInfo | None = None
+        interruption: ErrorInfo | None = None
+        for part in (self._perform, self._recorder.finish):
+            # No exception is kept: with its traceback it would keep what user code held.
+            try:
+                part()
+            except TrialInterrupted as error:
+                interruption = error_info(error)
+            except BaseException as error:
+                # Whatever user code raises, SystemExit included, is its own end and not the
+                # worker's. The first failure is the one to be told.
+                failure = failure or error_info(error)
+        if failure is not None:
+            return partial(Failed, error=failure)
+        if interruption is None:
+            return _terminal_type(self._recorder.ending or Done())
+        ending = self._recorder.ending or self._gate.order
+        if ending is None:
+            return partial(Failed, error=interruption)
         return _terminal_type(ending)
 
     def _perform(self) -> None:
         trainable, config = self._interrupter.call(self._opener)
+        if self.spec.incarnation > 1:
+            # Only now: the user's modules may be what teaches fsspec to reach the storage.
+            self._recorder.sweep()
         make_session = ClassSession if isinstance(trainable, type) else Session
         session = make_session(self.spec, self._recorder, self._interrupter, self._timer)
         session.enter()

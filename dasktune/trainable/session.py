@@ -194,10 +194,10 @@ class Session:
         autofill = copy.copy(self._autofill)
         result = autofill(plain_metrics(metrics), self._stopwatch.elapsed)
         self._recorder.check(result)
-        record = None if checkpoint is None else self._recorder.commit(checkpoint, result)
+        saved = None if checkpoint is None else self._recorder.save(checkpoint, result)
         self._autofill = autofill
         self._stopwatch.elapsed = 0.0
-        self._recorder.publish(result, record)
+        self._recorder.publish(result, saved)
         if self._recorder.ending is not None:
             raise TrialInterrupted
 
@@ -243,12 +243,18 @@ def report(metrics: dict[str, Any], *, checkpoint: Checkpoint | None = None) -> 
         Numbers, strings, lists, dicts. Numpy scalars become Python numbers. ``done=True`` ends the
         trial with this result.
     checkpoint : Checkpoint, optional
-        Committed with the result; its files may be deleted afterwards.
+        Kept with the result. Its files have been copied when this returns, so the directory may be
+        changed or deleted at once. A local storage has them by then; to any other they are uploaded
+        while your code goes on. The result counts, and so do those after it, when they have
+        arrived, and a third checkpoint waits here until the first of two has.
 
     Raises
     ------
     ConfigError
         If the metrics are no plain data.
+    Exception
+        What the storage raised: the checkpoint cannot be written, or one before it could not be
+        uploaded, with which the trial fails even if you catch this.
     TrialInterrupted
         If the trial is to end. It is no `Exception`: let it pass, and clean up in ``finally``.
     """
@@ -263,7 +269,7 @@ def report(metrics: dict[str, Any], *, checkpoint: Checkpoint | None = None) -> 
 def get_checkpoint() -> Checkpoint | None:
     """Return the newest checkpoint of the trial, None if there is none or outside of a trial.
 
-    At the start that is the one to go on from.
+    At the start that is the one to go on from. One that is still being uploaded is waited for.
     """
     session = _current.get()
     return None if session is None else session.get_checkpoint()

@@ -22,6 +22,7 @@ __all__ = [
     "FinishTrial",
     "GiveUp",
     "PauseTrial",
+    "ReopenTrial",
     "RestoreTrial",
     "SaveTrial",
     "StartTrial",
@@ -122,6 +123,14 @@ class GiveUp(TrialAction):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReopenTrial(TrialAction):
+    """Let a trial that is on no worker wait for a place again, even if it had ended."""
+
+    #: Begin anew, without what came of it so far.
+    fresh: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteCheckpoint:
     """Retention: remove a checkpoint from storage, once the journal says so durably."""
 
@@ -141,6 +150,7 @@ AnyTrialAction = (
     | FailTrial
     | FinishTrial
     | GiveUp
+    | ReopenTrial
 )
 
 Action = AnyTrialAction | DeleteCheckpoint

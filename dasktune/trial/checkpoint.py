@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dasktune.errors import StorageError
+from dasktune.trial.names import checkpoint_place
+
 __all__ = ["CheckpointRecord"]
 
 
@@ -40,10 +43,28 @@ class CheckpointRecord:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> CheckpointRecord:
-        """Make it from what :meth:`to_json` gave."""
-        return cls(
-            path=data["path"],
-            index=data["index"],
-            iteration=data["iteration"],
-            metrics=dict(data["metrics"]),
-        )
+        """Make it from what :meth:`to_json` gave, or from what somebody wrote in its stead.
+
+        Raises
+        ------
+        StorageError
+            If it is no such record, or its path is none that dasktune gives to a checkpoint.
+        """
+        try:
+            path, index, iteration = data["path"], data["index"], data["iteration"]
+            metrics = data["metrics"]
+        except (KeyError, TypeError, IndexError) as error:
+            raise StorageError(f"no record of a checkpoint: {data!r:.80} ({error!r})") from error
+        place = checkpoint_place(path)
+        if place is None or place[1] != index:
+            raise StorageError(
+                "the path of a checkpoint must be trials/<trial>/checkpoint_<index>_i<incarnation>"
+                f", got {path!r:.80} for index {index!r:.20}"
+            )
+        counts = type(index) is int and type(iteration) is int and 0 <= iteration < 2**63
+        if not counts or not isinstance(metrics, Mapping):
+            raise StorageError(
+                "a checkpoint must have a count as its iteration and an object of metrics, got "
+                f"iteration {iteration!r:.20} and metrics {metrics!r:.80}"
+            )
+        return cls(path=path, index=index, iteration=iteration, metrics=dict(metrics))

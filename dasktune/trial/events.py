@@ -18,8 +18,10 @@ __all__ = [
     "CheckpointCommitted",
     "ErrorInfo",
     "ExperimentEvent",
+    "OtherEvent",
     "ResourcesGranted",
     "ResultReported",
+    "SessionBegan",
     "StartFailed",
     "StopRequested",
     "Suggested",
@@ -29,6 +31,8 @@ __all__ = [
     "TrialFailed",
     "TrialLost",
     "TrialPaused",
+    "TrialReopenRequested",
+    "TrialReturned",
     "TrialStarted",
     "TrialStopRequested",
     "TrialStopped",
@@ -162,6 +166,8 @@ class Suggested:
     finished: bool = False
     #: What a variant of a grid calls itself, "lr=0.1,depth=3".
     tag: str = ""
+    #: Whether JSON cannot tell the configuration, so that the store keeps it as a pickle.
+    pickled: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,6 +194,23 @@ class TrialStopRequested:
     time: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialReopenRequested:
+    """The user wants a trial to go on that has ended, or to begin anew."""
+
+    trial_id: str
+    #: Begin anew, without what came of it so far.
+    fresh: bool
+    time: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionBegan:
+    """A new driver has taken the experiment over; what ran under the last one is lost."""
+
+    time: float
+
+
 #: What an executor has to tell.
 AnyTrialEvent = (
     TrialStarted
@@ -202,6 +225,15 @@ AnyTrialEvent = (
     | StartFailed
 )
 
-ExperimentEvent = (
-    AnyTrialEvent | ResourcesGranted | Suggested | TimePassed | StopRequested | TrialStopRequested
+#: What an executor has no part in.
+OtherEvent = (
+    ResourcesGranted
+    | Suggested
+    | TimePassed
+    | SessionBegan
+    | StopRequested
+    | TrialStopRequested
+    | TrialReopenRequested
 )
+
+ExperimentEvent = AnyTrialEvent | OtherEvent

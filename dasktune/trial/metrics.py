@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from math import isnan
+from math import inf, isnan
 from numbers import Real
 from sys import intern
 from typing import Any, Literal
@@ -72,7 +72,10 @@ def lookup(result: Mapping[str, Any], name: str) -> Any:
 def number(value: object) -> float | None:
     """Return `value` as a float, None if it is no number; bools and numpy scalars are numbers."""
     if isinstance(value, Real):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:  # integers and fractions have no largest value
+            return inf if value > 0 else -inf  # type: ignore[operator]
     item = getattr(value, "item", None)
     if callable(item) and getattr(value, "ndim", None) == 0:
         return number(item())

@@ -8,7 +8,8 @@ The rules:
 3. Events (facts, past tense) and actions (commands, imperative) both move a trial: an action from
    the moment that it is issued, because the worker obeys it some time later.
 4. Users see only :class:`PublicStatus`, Ray Tune's five words.
-5. ``TERMINATED`` and ``ERROR`` are final: nothing leads out of them.
+5. ``TERMINATED`` and ``ERROR`` are final: nothing leads out of them but the user's own wish, in a
+   later session, to go on with a trial or to begin it anew.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dasktune.trial.actions import (
     FinishTrial,
     GiveUp,
     PauseTrial,
+    ReopenTrial,
     RestoreTrial,
     SaveTrial,
     StartTrial,
@@ -181,6 +183,8 @@ for _status in (_S.STARTING, _S.RESTORING, _S.RUNNING, _S.SAVING, _S.PAUSING):
     TRANSITIONS[_status, StopTrial] = _S.STOPPING
 for _status in (_S.STARTING, _S.RESTORING, _S.RUNNING, _S.SAVING):
     TRANSITIONS[_status, TrialLost] = _S.PENDING
+for _status in (_S.PENDING, _S.PAUSED, _S.TERMINATED, _S.ERROR):
+    TRANSITIONS[_status, ReopenTrial] = _S.PENDING
 for _status in (_S.STARTING, _S.RESTORING):
     TRANSITIONS[_status, StartFailed] = _S.PENDING
     TRANSITIONS[_status, TrialReturned] = _S.PENDING

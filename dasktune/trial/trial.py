@@ -11,13 +11,18 @@ from dasktune.trial.events import ErrorInfo
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.status import PublicStatus, TrialStatus
 
-__all__ = ["NO_STORY", "STORY_LENGTH", "Trial"]
+__all__ = ["NO_STORY", "STORY_LENGTH", "Trial", "new_story"]
 
 #: How many steps of an unfinished trial's story are kept for error messages.
 STORY_LENGTH = 30
 
 #: The story of every trial that has ended; even an empty deque of its own takes over half a KiB.
 NO_STORY: deque[tuple[TrialStatus, type, int, int]] = deque(maxlen=0)
+
+
+def new_story() -> deque[tuple[TrialStatus, type, int, int]]:
+    """Return the story of a trial to which nothing has happened."""
+    return deque(maxlen=STORY_LENGTH)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -42,6 +47,8 @@ class Trial:
     config: dict[str, Any]
     resources: PlacementGroupFactory
     tag: str = ""
+    #: Whether JSON cannot tell the configuration, so that the store keeps it as a pickle.
+    pickled: bool = False
     status: TrialStatus = TrialStatus.PENDING
     #: Counts the starts, from 1; 0 before the first.
     incarnation: int = 0
@@ -72,9 +79,7 @@ class Trial:
     #: Result `seq` at which the worker waits for an answer; 0 if it does not wait.
     awaiting_seq: int = 0
     #: What it went through, for error messages, oldest first: status, what came, incarnation, seq.
-    story: deque[tuple[TrialStatus, type, int, int]] = field(
-        default_factory=lambda: deque(maxlen=STORY_LENGTH), repr=False
-    )
+    story: deque[tuple[TrialStatus, type, int, int]] = field(default_factory=new_story, repr=False)
 
     @property
     def public_status(self) -> PublicStatus:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -30,8 +31,7 @@ T = TypeVar("T")
 #: A guard against hanging, not an expectation: two busy cores are slow.
 PATIENCE = 90.0
 
-# Runs the worker's command line in a process that cannot import dasktune, as on a worker that was
-# set up by somebody else.
+#: What a process runs first that cannot import dasktune, as one that somebody else has set up.
 WITHOUT_DASKTUNE = """
 import sys
 class Blocker:
@@ -39,8 +39,6 @@ class Blocker:
         if name.split(".")[0] == "dasktune":
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Blocker())
-from distributed.cli.dask_worker import main
-main()
 """
 
 
@@ -53,32 +51,46 @@ def until(condition: Callable[[], T], timeout: float = PATIENCE) -> T:
     return value
 
 
-class Fleet:
-    """A scheduler and workers, each a process of its own, as users start them."""
+def free_port() -> int:
+    """Return a port on which nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
-    def __init__(self, directory: Path) -> None:
+
+class Fleet:
+    """A scheduler and workers, each a process of its own, as users start them.
+
+    All of them run `prelude` before anything else.
+    """
+
+    def __init__(self, directory: Path, prelude: str = "") -> None:
         self._directory = directory
+        self._prelude = prelude
         self._processes: list[subprocess.Popen[bytes]] = []
         self.workers: list[subprocess.Popen[bytes]] = []
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self.address = f"tcp://127.0.0.1:{self.port}"
         self.scheduler = self.start_scheduler()
 
     def start_scheduler(self) -> subprocess.Popen[bytes]:
         flags = ["--host=127.0.0.1", f"--port={self.port}", "--no-dashboard", "--no-show"]
-        self.scheduler = self._start("-m", "distributed.cli.dask_scheduler", *flags)
+        self.scheduler = self._start("scheduler", "", *flags)
         return self.scheduler
 
     def add_worker(
-        self, *options: str, nanny: bool = False, dasktune: bool = True
+        self,
+        *options: str,
+        nanny: bool = False,
+        dasktune: bool = True,
+        scheduler: str | None = None,
     ) -> subprocess.Popen[bytes]:
-        program = ["-m", "distributed.cli.dask_worker"] if dasktune else ["-c", WITHOUT_DASKTUNE]
-        flags = ["--nthreads=1", "--no-dashboard", "--host=127.0.0.1", "--memory-limit=0"]
-        process = self._start(
-            *program, self.address, *flags, "--nanny" if nanny else "--no-nanny", *options
-        )
+        flags = ["--nthreads=1", "--no-dashboard", "--memory-limit=0"]
+        flags.append("--nanny" if nanny else "--no-nanny")
+        if not any(option.startswith("--listen-address") for option in options):
+            flags.append("--host=127.0.0.1")
+        first = "" if dasktune else WITHOUT_DASKTUNE
+        process = self._start("worker", first, scheduler or self.address, *flags, *options)
         self.workers.append(process)
         return process
 
@@ -106,11 +118,17 @@ class Fleet:
         for process in self._processes:
             kill(process)
 
-    def _start(self, *arguments: str) -> subprocess.Popen[bytes]:
+    def _start(self, role: str, prelude: str, *arguments: str) -> subprocess.Popen[bytes]:
+        program = (
+            f"{self._prelude}\n{prelude}\nfrom distributed.cli.dask_{role} import main\nmain()"
+        )
         log = (self._directory / f"process-{len(self._processes)}.log").open("wb")
         with log:
             process = subprocess.Popen(
-                [sys.executable, *arguments], stdout=log, stderr=log, cwd=self._directory
+                [sys.executable, "-c", program, *arguments],
+                stdout=log,
+                stderr=log,
+                cwd=self._directory,
             )
         self._processes.append(process)
         return process
@@ -198,6 +216,26 @@ def steps(config: dict[str, Any]) -> None:
         tune.report({"step": step}, checkpoint=tune.Checkpoint.from_dict({"step": step}))
 
 
+class Tally(tune.Trainable):
+    """Counts its steps, and notes each, until there is a file named "enough"."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        self.place = Path(config["place"])
+        self.count = 0
+
+    def step(self) -> dict[str, Any]:
+        time.sleep(0.05)
+        self.count += 1
+        note(self.place, "step")
+        return {"step": self.count, "done": (self.place / "enough").exists()}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        Path(checkpoint_dir, "count").write_text(str(self.count))
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        self.count = int(Path(checkpoint, "count").read_text())
+
+
 def histories(results: tune.ResultGrid, name: str = "step") -> list[list[Any]]:
     return [[row[name] for row in result.history] for result in results]
 
@@ -216,6 +254,23 @@ def restarts(place: Path, name: str = "run") -> list[tuple[str, int]]:
             elif action["do"] == "RestoreTrial":
                 starts.append((action["trial_id"], action["checkpoint"]["iteration"]))
     return starts
+
+
+def results_so_far(place: Path) -> int:
+    return len(journal(place, event="ResultReported"))
+
+
+def assert_no_step_back(place: Path) -> None:
+    """No start goes on from anything but the newest checkpoint that was recorded before it."""
+    newest: Counter[str] = Counter()
+    for record in journal(place):
+        for action in record.get("actions", ()):
+            if action["do"] == "StartTrial":
+                assert newest[action["trial_id"]] == 0
+            elif action["do"] == "RestoreTrial":
+                assert newest[action["trial_id"]] == action["checkpoint"]["iteration"]
+        if record.get("checkpoint"):
+            newest[record["trial_id"]] = record["checkpoint"]["iteration"]
 
 
 async def leave(dask_worker: Any) -> None:

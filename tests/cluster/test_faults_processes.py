@@ -16,6 +16,7 @@ from cluster_kit import (
     DRIVER,
     Fleet,
     assert_clean,
+    assert_no_step_back,
     fitting,
     histories,
     journal,
@@ -25,6 +26,7 @@ from cluster_kit import (
     notes,
     plugins,
     restarts,
+    results_so_far,
     run_config,
     statuses,
     steps,
@@ -39,10 +41,6 @@ import dasktune as tune
 pytestmark = pytest.mark.cluster
 
 
-def results_so_far(place: Path) -> int:
-    return len(journal(place, event="ResultReported"))
-
-
 def tuner_of(trainable: Any, place: Path, address: Any, **options: Any) -> tune.Tuner:
     space = {"place": str(place), **options.pop("space", {})}
     search = tune.TuneConfig(num_samples=options.pop("num_samples", 1))
@@ -53,19 +51,6 @@ def tuner_of(trainable: Any, place: Path, address: Any, **options: Any) -> tune.
         run_config=run_config(place, **options),
         client=address,
     )
-
-
-def assert_no_step_back(place: Path) -> None:
-    """No start goes on from anything but the newest checkpoint that was recorded before it."""
-    newest: Counter[str] = Counter()
-    for record in journal(place):
-        for action in record.get("actions", ()):
-            if action["do"] == "StartTrial":
-                assert newest[action["trial_id"]] == 0
-            elif action["do"] == "RestoreTrial":
-                assert newest[action["trial_id"]] == action["checkpoint"]["iteration"]
-        if record.get("checkpoint"):
-            newest[record["trial_id"]] = record["checkpoint"]["iteration"]
 
 
 @pytest.mark.core

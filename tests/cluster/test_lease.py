@@ -20,6 +20,7 @@ from cluster_kit import (
     assert_clean,
     available,
     fitting,
+    free_port,
     histories,
     journal,
     kill,
@@ -224,7 +225,7 @@ def test_a_lost_worker_s_leases_are_taken_elsewhere_and_none_comes_back(
     fleet: Fleet, tmp_path: Path
 ) -> None:
     # The nanny brings the worker back at the very same address.
-    port = 41000 + fleet.port % 1000
+    port = free_port()
     fleet.add_worker(f"--worker-port={port}", "--resources=CPU=1", nanny=True)
     address = f"tcp://127.0.0.1:{port}"
     with fleet.client() as client:

@@ -16,8 +16,8 @@ import pytest
 
 import dasktune as tune
 from dasktune.errors import ConfigError, PreflightError, StorageError
+from dasktune.first_error import _unpickled
 from dasktune.search import Searcher
-from dasktune.tuner import _unpickled
 
 LOCK = threading.Lock()
 

@@ -249,6 +249,7 @@ class Wire:
     def __init__(self, key, slot, fates):
         self.key = key
         self.lease = None
+        self.is_cancelled = False
         self._slot = slot
         self._fates = fates
         self._tasks = set()

@@ -26,6 +26,7 @@ from dasktune.trial.events import (
     ResultReported,
     TrialEnded,
     TrialFailed,
+    TrialLost,
     TrialPaused,
     TrialStarted,
     TrialStopped,
@@ -90,6 +91,11 @@ class ScriptedExecutor:
         self.calls.append(("stop", action.trial_id))
         self._tell(action.trial_id, TrialStopped)
 
+    def withdraw(self) -> None:
+        self.events.clear()
+        for trial_id in tuple(self.runs):
+            self._tell(trial_id, TrialLost, reason="interrupted", charged=False)
+
     def next_events(self, timeout: float) -> Sequence[AnyTrialEvent]:
         self.timeouts.append(timeout)
         if not self.events:
@@ -97,8 +103,8 @@ class ScriptedExecutor:
             return []
         event = self.events.popleft()
         self.clock.advance_to(max(event.time, self.clock.now()))
-        if isinstance(event, TrialEnded | TrialPaused | TrialStopped | TrialFailed):
-            del self.runs[event.trial_id]
+        if isinstance(event, TrialEnded | TrialPaused | TrialStopped | TrialFailed | TrialLost):
+            self.runs.pop(event.trial_id, None)
         return [event]
 
     def acknowledge(self, trial_id: str, incarnation: int, seq: int) -> None:
@@ -166,7 +172,7 @@ class LaggingStore(MemoryStore):
         last = super().commit(force)
         return last if force else last - self.lag
 
-    def write_params(self, trial_dir: str, config: Any) -> None:
+    def write_params(self, trial_dir: str, config: Any, *, pickled: bool = False) -> None:
         self.params[trial_dir] = dict(config)
 
     def close(self) -> None:

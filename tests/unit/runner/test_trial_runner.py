@@ -267,7 +267,7 @@ def test_an_observer_may_raise_at_the_end(caplog):
 # How it ends early
 
 
-def test_an_interrupt_leaves_trials_as_they_are_and_closes_everything():
+def test_an_interrupt_leaves_trials_unfinished_and_closes_everything():
     watcher = Watcher("ResultReported")
     bench = Bench(observers=[watcher], num_samples=2)
     watcher.do = bench.runner.interrupt
@@ -276,10 +276,11 @@ def test_an_interrupt_leaves_trials_as_they_are_and_closes_everything():
     assert bench.executor.closed
     assert bench.store.calls[-2:] == ["commit, forced", "close"]
     assert [trial.status for trial in bench.experiment.trials.values()] == [
-        TrialStatus.RUNNING,
+        TrialStatus.PENDING,
         TrialStatus.PENDING,
     ]
-    assert bench.journal[-1]["status"] == "RUNNING"
+    assert bench.journal[-1]["event"] == "TrialLost"
+    assert bench.store.snapshots.keys() == {len(bench.journal)}
     assert watcher.ends == 1
 
 

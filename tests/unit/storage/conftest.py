@@ -13,7 +13,7 @@ from dasktune.storage.location import Storage
 fsspec.register_implementation("fakes3", FakeObjectStore, clobber=True)
 
 
-@pytest.fixture(params=["local", "memory", "object"])
+@pytest.fixture(params=["local", "memory", "object", "s3"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]:
     """An empty directory on each kind of storage."""
     if request.param == "local":
@@ -22,6 +22,8 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]
         here = Storage(f"memory://{uuid4().hex}/exp")
         yield here
         here.remove_tree()
+    elif request.param == "s3":
+        yield request.getfixturevalue("s3").storage()
     else:
         FakeObjectStore.reset()
         yield Storage("fakes3://bucket/exp")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import io
 from typing import Any, ClassVar
 
 from fsspec.asyn import AsyncFileSystem
+from fsspec.spec import AbstractBufferedFile
 
 
 class FakeObjectStore(AsyncFileSystem):
@@ -71,22 +71,20 @@ class FakeObjectStore(AsyncFileSystem):
         if cls.objects.pop(self._strip_protocol(path), None) is None:
             raise FileNotFoundError(path)
 
-    def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
-        if mode == "rb":
-            return io.BytesIO(self.cat_file(path))
-        if mode == "wb":
-            return _Upload(self, path)
-        raise NotImplementedError(mode)
+    def _open(self, path: str, mode: str = "rb", block_size: Any = None, **_: Any) -> Any:
+        if mode != "wb":
+            raise NotImplementedError(mode)
+        return _Upload(self, path, mode, block_size)
 
 
-class _Upload(io.BytesIO):
-    """Becomes visible when it is closed without an error."""
+class _Upload(AbstractBufferedFile):
+    """Becomes visible when it is closed, unless it was discarded."""
 
-    def __init__(self, store: FakeObjectStore, path: str) -> None:
-        super().__init__()
-        self.store, self.path = store, path
+    def _initiate_upload(self) -> None:
+        self.parts: list[bytes] = []
 
-    def __exit__(self, kind: Any, *rest: Any) -> None:
-        if kind is None:
-            self.store.pipe_file(self.path, self.getvalue())
-        super().__exit__(kind, *rest)
+    def _upload_chunk(self, final: bool = False) -> bool:
+        self.parts.append(self.buffer.getvalue())
+        if final:
+            self.fs.pipe_file(self.path, b"".join(self.parts))
+        return True

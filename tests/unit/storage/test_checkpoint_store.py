@@ -19,7 +19,7 @@ from dasktune.storage.location import Storage
 from dasktune.storage.source import CheckpointSource
 from dasktune.trial.checkpoint import CheckpointRecord
 
-FILES = {"weights": b"w" * 700_000, "deep/er/empty": b"", "odd *[?] \u00e4\n name": b"odd"}
+FILES = {"weights": b"w" * 700_000, "deep/er/empty": b"", "odd *[?] \u00e4 name": b"odd"}
 
 
 def commit(
@@ -78,6 +78,14 @@ def test_a_directory_is_committed_from_wherever_it_lies(
     for index, source in enumerate(sources):
         record = commit(store, source, index=index)
         assert content(store.load(record)) == {"sub/x": b"1", "link": b"1"}
+
+
+def test_a_name_may_have_two_lines(local: Storage, remote: Storage) -> None:
+    # The S3 server of the tests cannot take such names; S3 can.
+    files = {"one\ntwo": b"odd"}
+    for storage in (local, remote):
+        store = CheckpointStore(storage)
+        assert content(store.load(commit(store, files))) == files
 
 
 def test_an_empty_checkpoint_is_a_checkpoint(store: CheckpointStore) -> None:

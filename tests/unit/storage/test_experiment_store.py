@@ -81,6 +81,7 @@ def test_params_that_cannot_be_written_cost_a_warning(
 def test_failures_are_numbered(store: ExperimentStore, storage: Storage) -> None:
     store.write_error("a", "ValueError: one\n")
     store.write_error("a", "ValueError: two")
+    store.close()
     lines = storage.read_bytes("trials/a/error.txt").decode().splitlines()
     assert lines[0].startswith("Failure # 1 (occurred at ")
     assert lines[1] == "ValueError: one"

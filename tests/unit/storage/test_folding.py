@@ -155,3 +155,9 @@ def test_a_damaged_line_is_told_with_its_place(local: Storage, old: bytes, new: 
     local.write_bytes(f"journal/{name}", content.replace(old, new))
     with pytest.raises(StorageError, match=f"line 3 of .*{words}"):
         list(read_journal(local))
+
+
+@pytest.mark.parametrize("count", [0, -1, 257, 10**12, 10**400, True, 2.0, "2", None, [2]])
+def test_no_count_is_believed_that_is_not_written(count: Any):
+    with pytest.raises(StorageError, match="not a number of rows"):
+        unfold({"$rows": count, "a": 1})

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from enum import Enum
 from types import MappingProxyType
 from typing import Any
@@ -116,3 +117,15 @@ def test_a_value_that_looks_marked_stays_text() -> None:
 def test_what_is_not_strict_json_is_refused(line: bytes) -> None:
     with pytest.raises(StorageError, match="not a line of strict JSON"):
         decode(line)
+
+
+@pytest.mark.parametrize("text", ["9" * 10_000, "[-" + "9" * 10_000 + "]", " 1" + "0" * 4300])
+def test_no_integer_is_read_that_takes_long_even_if_python_was_told_to(text: str) -> None:
+    before = sys.get_int_max_str_digits()
+    sys.set_int_max_str_digits(0)
+    try:
+        with pytest.raises(StorageError, match=r"an integer of \d+ digits"):
+            decode(f'{{"v":{text}}}'.encode())
+        assert decode(f'{{"v":"{text}","w":7}}'.encode()) == {"v": text, "w": 7}
+    finally:
+        sys.set_int_max_str_digits(before)

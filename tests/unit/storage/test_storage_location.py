@@ -9,7 +9,7 @@ import pytest
 from fake_object_store import FakeObjectStore
 
 from dasktune.errors import ConfigError, StorageError
-from dasktune.storage import filesystem
+from dasktune.storage import filesystem, streams
 from dasktune.storage.location import Storage
 
 
@@ -163,7 +163,7 @@ def test_a_lost_answer_does_not_look_like_a_rival(remote: Storage) -> None:
 def test_a_mute_store_does_not_hang_its_caller(
     remote: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(filesystem, "OPERATION_TIMEOUT", 0.01)
+    monkeypatch.setattr(streams, "OPERATION_TIMEOUT", 0.01)
     FakeObjectStore.mute = True
     with pytest.raises(StorageError, match=r"no answer within 0.01 s to pipe_file of bucket/exp/x"):
         remote.write_bytes("x", b"1")

@@ -150,6 +150,48 @@ def test_a_result_may_ask_for_a_checkpoint():
     driver, _ = drive(Asks, {"until": 3})
     assert isinstance(driver.end(), Ended)
     assert saved_iterations(driver) == [2]
+    assert driver.values("should_checkpoint") == [False, True, False]
+
+
+def test_a_result_that_asks_when_a_checkpoint_is_due_anyway_gets_one():
+    class Asks(Counting):
+        def step(self):
+            return {**super().step(), "should_checkpoint": True}
+
+    driver, calls = drive(Asks, {"until": 2}, checkpoint_frequency=1, checkpoint_at_end=True)
+    assert isinstance(driver.end(), Ended)
+    assert saved_iterations(driver) == [1, 2]
+    assert calls == ["setup", "save", "save", "cleanup"]
+
+
+@pytest.mark.parametrize(("at_end", "saved"), [(None, [3]), (False, []), (True, [3])])
+def test_a_class_that_can_save_does_so_at_its_end_unless_it_is_told_not_to(at_end, saved):
+    driver, _ = drive(config={"until": 3}, checkpoint_at_end=at_end)
+    assert isinstance(driver.end(), Ended)
+    assert saved_iterations(driver) == saved
+
+
+def test_a_class_that_cannot_save_ends_without_a_checkpoint_unless_it_must_save():
+    class Ends(Unsavable):
+        def step(self):
+            return {"done": True}
+
+    assert isinstance(Driver(Ends, checkpoint_at_end=None).end(), Ended)
+    failed = Driver(Ends, checkpoint_at_end=True).end()
+    assert isinstance(failed, Failed)
+    assert "Ends has no save_checkpoint()" in failed.error.message
+
+
+def test_the_frequency_counts_on_after_a_restart():
+    first, _ = drive(config={"until": 3}, checkpoint_frequency=3)
+    first.end()
+    (record,) = [result.checkpoint for result in first.results if result.checkpoint]
+    second, _ = restored(first, record, config={"until": 7}, checkpoint_frequency=3)
+    assert isinstance(second.end(), Ended)
+    assert saved_iterations(second) == [6]
+    assert [r.checkpoint.path for r in second.results if r.checkpoint] == [
+        "trials/t1_dir/checkpoint_000001_i02"
+    ]
 
 
 def test_the_driver_gets_a_checkpoint_when_it_asks_for_one_and_training_goes_on():

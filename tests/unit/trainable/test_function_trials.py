@@ -523,7 +523,7 @@ def test_a_fence_that_refuses_leaves_no_checkpoint_and_no_result():
     assert driver.run.spec.storage.find() == []
 
 
-def test_a_failed_commit_that_user_code_catches_leaves_no_gap():
+def test_a_failed_commit_that_user_code_catches_costs_a_number_and_no_result(tmp_path):
     refusals = [StorageError("now not")]
 
     def fence():
@@ -535,10 +535,37 @@ def test_a_failed_commit_that_user_code_catches_leaves_no_gap():
             report({}, checkpoint=Checkpoint.from_dict({}))
         report({}, checkpoint=Checkpoint.from_dict({}))
 
-    driver = Driver(train, fence=fence)
+    # On a local disk it is committed in `report` itself.
+    driver = Driver(train, fence=fence, storage=Storage(tmp_path))
     assert isinstance(driver.end(), Ended)
     assert driver.values("training_iteration") == [1]
-    assert [result.checkpoint.index for result in driver.results] == [0]
+    # A store that was away may still carry out what the first one asked for.
+    assert [result.checkpoint.index for result in driver.results] == [1]
+
+
+class AwayStorage(Storage):
+    """A storage to which nothing can be written."""
+
+    asked = threading.Event()
+
+    def create(self, name, data, *, durable=False):
+        self.asked.set()
+        raise ConnectionRefusedError("away")
+
+    def patient(self, seconds, wanted=None):
+        return AwayStorage(self.url, self.storage_options, seconds, wanted)
+
+    def child(self, *parts):
+        return AwayStorage(super().child(*parts).url, {}, self.patience, self.wanted)
+
+
+def test_a_trial_that_is_to_stop_does_not_wait_for_a_storage_that_is_away():
+    storage = AwayStorage("memory://away", {}, 3600.0)
+    driver = Driver(train_with_checkpoints, config={"steps": 1}, storage=storage)
+    assert storage.asked.wait(30)
+    driver.run.stop("it is enough")
+    assert isinstance(driver.end(), Stopped)
+    assert driver.results == []
 
 
 # Inside and outside of a trial.

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import functools
 import logging
 import threading
+
+import pytest
 
 from dasktune.trainable.contents import message_of
 from dasktune.trainable.messages import Ended, Reported, Started
@@ -185,3 +188,71 @@ def test_what_only_cloudpickle_can_pickle_travels_too():
     outbox.put(lambda seq: Reported(seq=seq, metrics={"twice": lambda x: 2 * x}))
     [message] = collected(outbox, 0, 0)
     assert message.metrics["twice"](2) == 4
+
+
+# What is held back.
+
+
+def test_nothing_is_seen_from_a_held_message_on_until_it_is_released():
+    outbox = Outbox(quiet)
+    put(outbox)
+    put(outbox, held=True)
+    put(outbox)
+    put(outbox, held=True)
+    put(outbox)
+    assert [seq for seq, _ in outbox.collect(0, 0)] == [1]
+    outbox.release()
+    assert [seq for seq, _ in outbox.collect(1, 1)] == [2, 3]
+    outbox.release()
+    assert [seq for seq, _ in outbox.collect(3, 3)] == [4, 5]
+    put(outbox)
+    assert [seq for seq, _ in outbox.collect(5, 5)] == [6]
+
+
+def test_the_bell_rings_for_what_is_held_when_it_is_released():
+    rings = []
+    outbox = Outbox(rings.append)
+    put(outbox, urgent=False, held=True)
+    put(outbox, held=True)
+    assert rings == []
+    outbox.release()
+    assert rings == [Urgency.NOW]
+    outbox.collect(0, 0)
+    outbox.release()
+    assert rings == [Urgency.NOW] * 2
+    outbox.collect(1, 1)
+    put(outbox, urgent=False)
+    assert rings[2:] == [Urgency.WHENEVER]
+
+
+def test_what_is_withdrawn_never_was():
+    rings = []
+    outbox = Outbox(rings.append, max_messages=3)
+    put(outbox)
+    put(outbox, held=True)
+    put(outbox, held=True)
+    outbox.withdraw()
+    assert [seq for seq, _ in outbox.collect(0, 0)] == [1]
+    outbox.put(lambda seq: Ended(seq=seq))
+    assert collected(outbox, 1, 1) == [Ended(seq=2)]
+
+
+def test_who_waits_for_room_behind_a_held_message_gets_it_when_that_is_withdrawn():
+    outbox = Outbox(quiet, max_messages=1)
+    held = functools.partial(put, held=True)
+    through = fill_beyond_the_bound(outbox, held)
+    outbox.withdraw()
+    assert through.wait(30)
+    assert outbox.collect(0, 0) == []
+
+
+def test_a_message_that_cannot_be_made_is_none():
+    outbox = Outbox(quiet)
+
+    def fail(seq):
+        raise OSError("the one before was withdrawn")
+
+    with pytest.raises(OSError, match="withdrawn"):
+        outbox.put(fail, held=True)
+    put(outbox)
+    assert [m.seq for m in collected(outbox, 0, 0)] == [1]

@@ -57,6 +57,8 @@ def test_a_name_with_a_slash_goes_before_a_path():
         (np.bool_(True), 1.0),
         (np.array(2), 2.0),
         (inf, inf),
+        (10**400, inf),
+        (Fraction(-(10**400), 3), -inf),
     ],
 )
 def test_numbers_of_every_kind_are_floats(value, real):

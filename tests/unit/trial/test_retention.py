@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dasktune.errors import ConfigError
 from dasktune.trial.checkpoint import CheckpointRecord
@@ -82,3 +85,41 @@ def test_bad_arguments_are_refused(arguments: dict[str, Any]) -> None:
     (name,) = arguments
     with pytest.raises(ConfigError, match=f"{name} must be"):
         Retention(**arguments)
+
+
+def beats(one: CheckpointRecord, other: CheckpointRecord, order: str) -> bool:
+    """Say whether a checkpoint ranks before another one, by the words of the documentation."""
+    first, second = one.metrics.get("eval/acc"), other.metrics.get("eval/acc")
+    first = None if first is None or math.isnan(first) else first
+    second = None if second is None or math.isnan(second) else second
+    if first == second:
+        return one.index > other.index
+    if first is None or second is None:
+        return second is None
+    return first > second if order == "max" else first < second
+
+
+@given(
+    scores=st.lists(st.one_of(st.none(), st.sampled_from([NAN, -math.inf, 0.0, 1.0, math.inf]))),
+    number=st.integers(1, 4),
+    order=st.sampled_from(["max", "min"]),
+)
+def test_what_is_kept_is_the_best_and_the_newest_whenever_the_others_are_deleted(
+    scores: list[float | None], number: int, order: Any
+) -> None:
+    keep = Retention(num_to_keep=number, score_attribute="eval/acc", score_order=order)
+    every = records(*scores)
+    kept: list[CheckpointRecord] = []
+    for record in every:
+        # As they arrive: what was deleted cannot come back.
+        kept.append(record)
+        gone = keep.expired(kept)
+        kept = [one for one in kept if one not in gone]
+        assert len(kept) <= number + 1
+        assert record in kept
+    by_rule = [
+        one
+        for one in every
+        if one is every[-1] or sum(beats(other, one, order) for other in every) < number
+    ]
+    assert kept == by_rule

@@ -12,6 +12,7 @@ from dasktune.trial.actions import (
     AnyTrialAction,
     FinishTrial,
     GiveUp,
+    ReopenTrial,
     StopTrial,
     TrialAction,
     UnpauseTrial,
@@ -47,6 +48,7 @@ FACTS: dict[str, Any] = {
     "config": {},
     "resources": PlacementGroupFactory([{"CPU": 1}]),
     "seq": 7,
+    "fresh": False,
 }
 
 
@@ -102,8 +104,9 @@ def test_the_table_speaks_of_every_event_and_action_that_there_is():
     assert set(get_args(ExperimentEvent)) > set(EVENTS)
 
 
-def test_nothing_leads_out_of_the_final_statuses():
-    assert not [pair for pair in TRANSITIONS if pair[0] in FINAL]
+def test_nothing_but_the_user_leads_out_of_the_final_statuses():
+    ways_out = {cause for status, cause in TRANSITIONS if status in FINAL}
+    assert ways_out == {ReopenTrial}
     assert {status for status in TrialStatus if status.is_final} == FINAL
 
 

@@ -5,24 +5,106 @@ from __future__ import annotations
 import json
 from dataclasses import FrozenInstanceError
 from math import nan
+from typing import Any
 
 import pytest
 
+from dasktune.errors import StorageError
 from dasktune.trial.checkpoint import CheckpointRecord
 from dasktune.trial.milestone import EVERY_RESULT, Milestone, reached
+from dasktune.trial.names import checkpoint_place, is_one_name
+
+PATH = "trials/a/checkpoint_000003_i02"
 
 
 def test_a_checkpoint_record_survives_json():
-    record = CheckpointRecord(path="trials/a", index=3, iteration=7, metrics={"loss": 0.5})
+    record = CheckpointRecord(path=PATH, index=3, iteration=7, metrics={"loss": 0.5})
     assert CheckpointRecord.from_json(json.loads(json.dumps(record.to_json()))) == record
     assert "loss" not in repr(record)
 
 
 def test_a_checkpoint_record_keeps_metrics_of_its_own():
-    data = CheckpointRecord(path="trials/a", index=0, iteration=1, metrics={"loss": 1}).to_json()
+    data = CheckpointRecord(path=PATH, index=3, iteration=1, metrics={"loss": 1}).to_json()
     record = CheckpointRecord.from_json(data)
     data["metrics"]["loss"] = 2
     assert record.metrics == {"loss": 1}
+
+
+WHOLE = {"path": PATH, "index": 3, "iteration": 7, "metrics": {}}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        None,
+        3,
+        [],
+        "path",
+        {},
+        {"path": PATH},
+        {**WHOLE, "path": 3},
+        {**WHOLE, "path": f"/{PATH}"},
+        {**WHOLE, "path": f"{PATH}/"},
+        {**WHOLE, "path": f"{PATH}\n"},
+        {**WHOLE, "path": "trials/../checkpoint_000003_i02"},
+        {**WHOLE, "path": "trials/./checkpoint_000003_i02"},
+        {**WHOLE, "path": "trials//checkpoint_000003_i02"},
+        {**WHOLE, "path": "trials/a/b/checkpoint_000003_i02"},
+        {**WHOLE, "path": "trials/a\\b/checkpoint_000003_i02"},
+        {**WHOLE, "path": "trials/a\0b/checkpoint_000003_i02"},
+        {**WHOLE, "path": "trials/a/checkpoint_3_i2"},
+        {**WHOLE, "path": "trials/a/checkpoint_0000003_i02"},
+        {**WHOLE, "path": "trials/a/checkpoint_\u0660\u0660\u0660\u0660\u0660\u0663_i02"},
+        {**WHOLE, "path": f"trials/{'a' * 256}/checkpoint_000003_i02"},
+        {**WHOLE, "index": 4},
+        {**WHOLE, "index": 3.0},
+        {**WHOLE, "index": "3"},
+        {**WHOLE, "iteration": -1},
+        {**WHOLE, "iteration": 2**63},
+        {**WHOLE, "iteration": True},
+        {**WHOLE, "iteration": None},
+        {**WHOLE, "metrics": None},
+        {**WHOLE, "metrics": [["loss", 1]]},
+    ],
+)
+def test_a_checkpoint_record_that_somebody_else_wrote_is_refused(data: Any):
+    with pytest.raises(StorageError, match="checkpoint"):
+        CheckpointRecord.from_json(data)
+    assert CheckpointRecord.from_json(WHOLE).path == PATH
+
+
+def test_a_checkpoint_with_a_large_number_is_a_checkpoint():
+    path = "trials/a/checkpoint_1234567_i100"
+    assert checkpoint_place(path) == ("a", 1234567, 100)
+    assert CheckpointRecord.from_json({**WHOLE, "path": path, "index": 1234567}).path == path
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        ".",
+        "..",
+        "a/b",
+        "/a",
+        "a\\b",
+        "a\0",
+        "a\nb",
+        "\ud800",
+        "\x1b[1m",
+        "a" * 256,
+        None,
+        3,
+        b"a",
+    ],
+)
+def test_what_is_no_single_name_is_refused(name: Any):
+    assert not is_one_name(name)
+
+
+@pytest.mark.parametrize("name", ["a", "a_00000", "...", "lr=0.1, b c", "\u00e4", "a*"])
+def test_a_single_name_is_one(name: str):
+    assert is_one_name(name)
 
 
 def test_every_result_is_a_milestone_from_the_first():

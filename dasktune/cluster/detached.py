@@ -1,0 +1,214 @@
+"""A driver that lives on the cluster: as a task that Dask starts again wherever its worker dies.
+
+Dask gives a task up after it has seen it die on several workers, as the task may have killed them.
+A driver has not: it is trials that kill workers, and they are counted elsewhere. So each start of
+the driver clears its record with the scheduler.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Final
+
+from distributed import Event, get_worker, secede
+
+from dasktune.cluster.connect import Connection, connect
+from dasktune.errors import ClusterError, ConfigError, check
+
+__all__ = ["Hosted", "find_hosted", "host", "hosted_here"]
+
+logger = logging.getLogger(__name__)
+
+#: Published under this and the experiment's name, so that Dask keeps it when its client leaves.
+_PREFIX: Final = "dasktune/"
+
+#: Bytes of the task, which the scheduler holds.
+_LARGEST: Final = 32 << 20
+
+#: Seconds in which a driver that has ended stops to listen.
+_EAR_INTERVAL: Final = 1.0
+
+
+class Hosted:
+    """A driver on the cluster, as a client sees it.
+
+    Parameters
+    ----------
+    connection : Connection
+        To the cluster; closed by :meth:`close`.
+    name : str
+        The experiment's name.
+    future : distributed.Future
+        The driver's task.
+    """
+
+    def __init__(self, connection: Connection, name: str, future: Any) -> None:
+        self._connection = connection
+        self._future = future
+        self.name = name
+
+    @property
+    def status(self) -> str:
+        """Dask's word for the task: pending, finished, error, cancelled or lost."""
+        return str(self._future.status)
+
+    def result(self, timeout: float | None) -> Any:
+        """Return what the driver returned; TimeoutError if it has not within `timeout` seconds."""
+        return self._future.result(timeout=timeout)
+
+    def tell(self, word: str) -> None:
+        """Tell the driver something, whichever worker it is on now or will be on."""
+        Event(_event(self.name, word), client=self._connection.client).set()
+
+    def forget(self) -> None:
+        """Let the cluster forget the driver, which ends it if it has not ended."""
+        self._connection.client.unpublish_dataset(_PREFIX + self.name)
+        self._future.release()
+
+    def close(self) -> None:
+        """Leave it alone."""
+        self._connection.close()
+
+
+def host(client: Any, name: str, work: Callable[[], Any], *, timeout_s: float) -> Hosted:
+    """Let a cluster do something that outlives its client.
+
+    Parameters
+    ----------
+    client : object
+        What names the cluster; see :func:`~dasktune.cluster.connect.connect`.
+    name : str
+        What it is found by.
+    work : callable
+        Called without arguments, in a task; again wherever the worker that runs it dies. It must
+        be picklable.
+    timeout_s : float
+        Seconds for which the client waits for a lost scheduler.
+
+    Raises
+    ------
+    ConfigError
+        If there is no cluster that outlives this process, the name is taken, or `work` is too
+        large.
+    """
+    connection = connect(client, timeout_s=timeout_s)
+    try:
+        check(
+            not connection.embedded,
+            "client",
+            "a cluster that outlives this process",
+            client,
+            "Give its scheduler's address.",
+        )
+        size = len(getattr(work, "args", (b"",))[0])
+        hint = "Let the function read large objects from storage that all workers see."
+        check(size <= _LARGEST, "trainable", f"at most {_LARGEST >> 20} MiB pickled", size, hint)
+        key = f"dasktune-driver-{name}-{uuid.uuid4().hex}"
+        future = connection.client.submit(work, key=key, pure=False)
+        try:
+            connection.client.publish_dataset(future, name=_PREFIX + name)
+        except KeyError:
+            future.cancel()
+            rule = "new to the cluster"
+            hint = "attach() to that one; when it has ended, forget() frees its name."
+            raise ConfigError(f"name must be {rule}, got {name!r}. {hint}") from None
+        return Hosted(connection, name, future)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def find_hosted(client: Any, name: str, *, timeout_s: float) -> Hosted:
+    """Return what :func:`host` left on a cluster.
+
+    Parameters
+    ----------
+    client, name, timeout_s
+        As for :func:`host`.
+
+    Raises
+    ------
+    ConfigError
+        If there is none of this name.
+    """
+    connection = connect(client, timeout_s=timeout_s)
+    try:
+        future = connection.client.get_dataset(_PREFIX + name, default=None)
+        if future is None:
+            known = connection.client.list_datasets()
+            names = [one.removeprefix(_PREFIX) for one in known if str(one).startswith(_PREFIX)]
+            rule = f"one of {names}" if names else "of an experiment that was submitted there"
+            raise ConfigError(f"name must be {rule}, got {name!r}")
+        return Hosted(connection, name, future)
+    except BaseException:
+        connection.close()
+        raise
+
+
+@contextmanager
+def hosted_here(name: str, ears: dict[str, Callable[[], None]]) -> Iterator[None]:
+    """Be the task of a driver: leave the worker's threads to others, and hear what clients say.
+
+    Parameters
+    ----------
+    name : str
+        The experiment's name.
+    ears : dict of str to callable
+        What to call at a word of :meth:`Hosted.tell`, in a thread of its own.
+
+    Raises
+    ------
+    ClusterError
+        If this is no task.
+    """
+    try:
+        key = get_worker().get_current_task()
+    except ValueError as error:
+        raise ClusterError("a driver can be hosted only by a task") from error
+    secede()
+    with connect() as connection:
+        connection.client.run_on_scheduler(partial(_forgive, key=str(key)))
+        over = threading.Event()
+        threads = [
+            threading.Thread(
+                target=_listen, args=(connection.client, _event(name, word), act, over), daemon=True
+            )
+            for word, act in ears.items()
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            for thread in threads:
+                thread.join()
+
+
+def _listen(client: Any, event: str, act: Callable[[], None], over: threading.Event) -> None:
+    heard = Event(event, client=client)
+    while not over.is_set():
+        try:
+            if heard.wait(timeout=_EAR_INTERVAL):
+                act()
+                return
+        except (OSError, RuntimeError) as error:
+            # The scheduler may be away for a while; a driver without it has other sorrows.
+            logger.debug("cannot listen to %s: %r", event, error)
+            over.wait(_EAR_INTERVAL)
+
+
+def _event(name: str, word: str) -> str:
+    return f"dasktune-{word}-{name}"
+
+
+def _forgive(key: str, dask_scheduler: Any = None) -> None:
+    """Let the scheduler forget on how many workers a task has died."""
+    task = dask_scheduler.tasks.get(key)
+    if task is not None:
+        task.suspicious = 0

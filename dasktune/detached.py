@@ -1,0 +1,195 @@
+"""Experiments whose driver lives on the cluster, so that the client may leave."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from dataclasses import replace
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+from dasktune.results import ResultGrid
+from dasktune.storage.experiment_store import SPEC_FILE
+from dasktune.storage.location import Storage
+from dasktune.storage.setup_file import SETUP_FILE
+
+if TYPE_CHECKING:
+    from dasktune.cluster.detached import Hosted
+    from dasktune.tuner import Tuner
+
+__all__ = ["DetachedExperiment", "attach", "submit"]
+
+#: Dask's words and ours.
+_STATUS = {"pending": "running", "finished": "finished"}
+
+#: Seconds for which a client that only looks waits for a lost scheduler.
+_PATIENCE = 300.0
+
+#: Seconds between two looks for the runner that is to hear something.
+_LOOK = 0.05
+
+
+class DetachedExperiment:
+    """An experiment that runs on a cluster by itself.
+
+    Returned by :meth:`Tuner.submit` and :func:`attach`. Closing it, or the end of this process,
+    does nothing to the experiment.
+
+    Parameters
+    ----------
+    hosted : Hosted
+        Its driver.
+
+    Examples
+    --------
+    >>> experiment = tuner.submit()  # doctest: +SKIP
+    >>> experiment = attach("run", client="tcp://cluster:8786")  # doctest: +SKIP
+    >>> results = experiment.result()  # doctest: +SKIP
+    """
+
+    def __init__(self, hosted: Hosted) -> None:
+        self._hosted = hosted
+
+    @property
+    def name(self) -> str:
+        """The experiment's name."""
+        return self._hosted.name
+
+    @property
+    def status(self) -> Literal["running", "finished", "failed"]:
+        """Whether it runs, has come to its end, or cannot go on."""
+        return _STATUS.get(self._hosted.status, "failed")  # type: ignore[return-value]
+
+    def result(self, timeout: float | None = None) -> ResultGrid:
+        """Wait for the end, and return what came of it.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds; no limit by default.
+
+        Raises
+        ------
+        TimeoutError
+            If it has not ended by then.
+        TuneError
+            What :meth:`Tuner.fit` raised there.
+        """
+        results: ResultGrid = self._hosted.result(timeout)
+        return results
+
+    def stop(self) -> None:
+        """End all trials; :meth:`result` then gives what they came to."""
+        self._hosted.tell("stop")
+
+    def interrupt(self) -> None:
+        """End it as Ctrl-C would: trials stay unfinished, and `Tuner.restore` goes on with them."""
+        self._hosted.tell("interrupt")
+
+    def forget(self) -> None:
+        """Free its name and what the cluster keeps of it. One that still runs is ended.
+
+        What it has written to its storage stays.
+        """
+        self._hosted.forget()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._hosted.close()
+
+    def __enter__(self) -> DetachedExperiment:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, {self.status})"
+
+
+def attach(name: str, client: Any = None) -> DetachedExperiment:
+    """Return the experiment that was submitted to a cluster under a name.
+
+    Parameters
+    ----------
+    name : str
+        The experiment's name.
+    client : optional
+        The Dask cluster, as for :class:`Tuner`.
+
+    Raises
+    ------
+    ConfigError
+        If there is none of this name; the message has those that there are.
+    ClusterError
+        If the cluster cannot be reached.
+
+    Examples
+    --------
+    >>> attach("run", client="tcp://cluster:8786").status  # doctest: +SKIP
+    'running'
+    """
+    from dasktune.cluster.detached import find_hosted
+
+    return DetachedExperiment(find_hosted(client, name, timeout_s=_PATIENCE))
+
+
+def submit(parts: dict[str, Any], name: str, client: Any) -> DetachedExperiment:
+    """Let a cluster run an experiment by itself.
+
+    Parameters
+    ----------
+    parts : dict
+        The arguments of a :class:`Tuner`, but for its client.
+    name : str
+        The experiment's name.
+    client : object
+        The cluster.
+    """
+    from dasktune.cluster.code import pack
+    from dasktune.cluster.detached import host
+
+    run_config = parts["run_config"]
+    parts = {**parts, "run_config": replace(run_config, name=name, verbose=0)}
+    work = partial(_drive, pack(parts, code=run_config.code))
+    return DetachedExperiment(host(client, name, work, timeout_s=run_config.scheduler_wait))
+
+
+def _drive(blob: bytes) -> ResultGrid:
+    """Run an experiment, or go on with it, in a task."""
+    from dasktune.cluster.detached import hosted_here
+
+    parts = pickle.loads(blob)
+    tuner = _tuner(parts)
+    ears = {
+        "stop": lambda: _runner(tuner).stop_soon("stopped by the user"),
+        "interrupt": lambda: _runner(tuner).interrupt(),
+    }
+    with hosted_here(parts["run_config"].name, ears):
+        return tuner.fit()
+
+
+def _tuner(parts: dict[str, Any]) -> Tuner:
+    from dasktune.tuner import Tuner
+
+    run_config = parts["run_config"]
+    options = run_config.storage_options or {}
+    storage = Storage(run_config.storage_url, options).child(run_config.name)
+    if not storage.exists(SETUP_FILE):
+        # A driver may have died right after the first of its files.
+        storage.remove(SPEC_FILE)
+        return Tuner(**parts)
+    # With the objects that have travelled: the worker may lack the modules of the stored ones.
+    return Tuner.restore(storage.url, storage_options=options, **parts)
+
+
+def _runner(tuner: Tuner) -> Any:
+    while (runner := tuner.runner) is None:
+        time.sleep(_LOOK)
+    return runner

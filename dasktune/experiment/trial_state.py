@@ -1,0 +1,89 @@
+"""A trial as plain values, for snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dasktune.errors import StorageError
+from dasktune.trial.checkpoint import CheckpointRecord
+from dasktune.trial.events import ErrorInfo
+from dasktune.trial.names import is_one_name
+from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.trial.status import TrialStatus
+from dasktune.trial.trial import NO_STORY, Trial
+
+__all__ = ["state_of", "trial_of"]
+
+#: What is a plain value already.
+_AS_IT_IS = (
+    "trial_id",
+    "config",
+    "tag",
+    "pickled",
+    "incarnation",
+    "worker",
+    "next_checkpoint",
+    "failures",
+    "worker_losses",
+    "reason",
+    "started_at",
+    "ended_at",
+    "last_seq",
+    "awaiting_seq",
+)
+
+
+def state_of(trial: Trial) -> dict[str, Any]:
+    """Return all of a trial but its story, which only error messages tell.
+
+    Parameters
+    ----------
+    trial : Trial
+        Any. Later changes of the trial do not change what is returned.
+
+    Returns
+    -------
+    dict
+        Plain values except where its configuration and its metrics hold something else.
+    """
+    return {
+        **{name: getattr(trial, name) for name in _AS_IT_IS},
+        "resources": trial.resources.to_json(),
+        "status": trial.status.value,
+        "progress_at_loss": list(trial.progress_at_loss),
+        "history": list(trial.history),
+        "checkpoints": [record.to_json() for record in trial.checkpoints],
+        "errors": [{"message": e.message, "traceback": e.traceback} for e in trial.errors],
+    }
+
+
+def trial_of(state: Mapping[str, Any]) -> Trial:
+    """Make a trial of what :func:`state_of` gave.
+
+    Parameters
+    ----------
+    state : mapping
+        The state.
+
+    Raises
+    ------
+    StorageError
+        If the trial's name would lead out of the experiment.
+    """
+    if not is_one_name(state["trial_id"]):
+        raise StorageError(f"trial_id must be one name, got {state['trial_id']!r:.80}")
+    checkpoints, losses = state["progress_at_loss"]
+    trial = Trial(
+        **{name: state[name] for name in _AS_IT_IS},
+        resources=PlacementGroupFactory.from_json(state["resources"]),
+        status=TrialStatus(state["status"]),
+        progress_at_loss=(checkpoints, losses),
+        history=list(state["history"]),
+        checkpoints=[CheckpointRecord.from_json(record) for record in state["checkpoints"]],
+        errors=[ErrorInfo(**error) for error in state["errors"]],
+    )
+    trial.rows = {int(row["training_iteration"]): at for at, row in enumerate(trial.history)}
+    if trial.status.is_final:
+        trial.story = NO_STORY
+    return trial

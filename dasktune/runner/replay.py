@@ -1,0 +1,156 @@
+"""Journal records back to events, and an experiment brought to where they lead.
+
+Replaying asks the search algorithm again, in the order of the journal: so it learns what it had
+learnt. Where its answer is another one now, that of the journal stands.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from dasktune.errors import StorageError
+from dasktune.experiment import Experiment
+from dasktune.storage.json_lines import decode, encode
+from dasktune.trial import events
+from dasktune.trial.checkpoint import CheckpointRecord
+from dasktune.trial.events import ErrorInfo, ExperimentEvent, Suggested
+from dasktune.trial.resources import PlacementGroupFactory
+
+__all__ = ["event_of", "replay"]
+
+logger = logging.getLogger(__name__)
+
+#: Gives the configuration of a trial of which JSON can tell only a part.
+ConfigLoader = Callable[[str], dict[str, Any]]
+
+
+def event_of(record: Mapping[str, Any]) -> ExperimentEvent:
+    """Return the event that a record tells of.
+
+    Parameters
+    ----------
+    record : mapping
+        What :func:`~dasktune.runner.records.journal_record` gave, perhaps by way of a journal.
+
+    Raises
+    ------
+    StorageError
+        If it is no such record.
+    """
+    try:
+        kind = _KINDS[record["event"]]
+        names = kind.__dataclass_fields__
+        told = {name: record[name] for name in names if name in record}
+        for name, convert in _CONVERTERS.items():
+            if told.get(name) is not None and name in names:
+                told[name] = convert(told[name])
+        event: ExperimentEvent = kind(**told)
+        return event
+    except Exception as error:  # a damaged or hostile journal may hold anything
+        raise StorageError(f"not a record of an event: {str(record)[:200]} ({error!r})") from error
+
+
+def replay(
+    experiment: Experiment,
+    records: Iterable[Mapping[str, Any]],
+    load_config: ConfigLoader,
+) -> None:
+    """Let an experiment live through what a journal tells.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        In the state before the first record.
+    records : iterable of mapping
+        The records, in order.
+    load_config : callable
+        ``load_config(trial_id)`` gives the configuration of a trial whose record says `pickled`.
+
+    Raises
+    ------
+    StorageError
+        If a record is malformed, or the experiment decides otherwise than it did.
+    """
+    replaying = _Replay(experiment, load_config)
+    for number, record in enumerate(records, 1):
+        try:
+            replaying.step(record)
+        except Exception as error:  # a damaged or hostile journal may lead anywhere
+            told = error if isinstance(error, StorageError) else repr(error)
+            raise StorageError(f"record {number} of those to be replayed: {told}") from error
+
+
+class _Replay:
+    def __init__(self, experiment: Experiment, load_config: ConfigLoader) -> None:
+        self._experiment = experiment
+        self._load_config = load_config
+        self._has_warned = False
+
+    def step(self, record: Mapping[str, Any]) -> None:
+        event = event_of(record)
+        if isinstance(event, Suggested):
+            event = self._asked_again(event)
+        actions = self._experiment.handle(event)
+        trial = self._experiment.trials.get(getattr(event, "trial_id", ""))
+        status = None if trial is None else trial.public_status.value
+        decided = [(type(action).__name__, action.trial_id) for action in actions], status
+        if decided != _decided(record):
+            raise StorageError(
+                f"{record['event']} led to {_decided(record)} and leads to {decided} now. "
+                f"{type(self._experiment.scheduler).__name__} and the stoppers must decide by "
+                "nothing but what they are told, and hold all that they learn in state_dict()."
+            )
+
+    def _asked_again(self, event: Suggested) -> Suggested:
+        """Return the event with the configuration as the user's code had it."""
+        answer = self._experiment.search.next_trial(event.trial_id)
+        if _same(answer.config, event.config):
+            return _with_config(event, answer.config)
+        if not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "the search algorithm answers otherwise than it did (first for trial %s); "
+                "the trials keep the configurations that they had",
+                event.trial_id,
+            )
+        self._experiment.search.adopt(event.trial_id, event.config)
+        if event.pickled:
+            return _with_config(event, self._load_config(event.trial_id))
+        return event
+
+
+def _same(answer: Mapping[str, Any] | None, told: Mapping[str, Any] | None) -> bool:
+    """Whether a configuration is the one that a journal tells of, as far as it can."""
+    if answer is None or told is None:
+        return answer is told
+    # As text, because NaN is not equal to itself.
+    return repr(decode(encode(answer))) == repr(told)
+
+
+def _with_config(event: Suggested, config: dict[str, Any] | None) -> Suggested:
+    told = {name: getattr(event, name) for name in Suggested.__dataclass_fields__}
+    return Suggested(**{**told, "config": config})
+
+
+def _decided(record: Mapping[str, Any]) -> tuple[list[tuple[str, str]], str | None]:
+    """Return what was decided: which actions on which trials, and the status of the event's own."""
+    actions = [(one["do"], one["trial_id"]) for one in record.get("actions", ())]
+    return actions, record.get("status")
+
+
+#: Every event by its name.
+_KINDS: dict[str, Any] = {
+    kind.__name__: kind
+    for kind in vars(events).values()
+    if isinstance(kind, type) and kind.__module__ == events.__name__
+}
+del _KINDS["ErrorInfo"], _KINDS["TrialEvent"]
+
+#: By the name of the field.
+_CONVERTERS: dict[str, Callable[[Any], Any]] = {
+    "error": lambda told: ErrorInfo(message=told["message"], traceback=told["traceback"]),
+    "checkpoint": CheckpointRecord.from_json,
+    "resources": PlacementGroupFactory.from_json,
+}

@@ -1,0 +1,54 @@
+"""Names that become part of a path: what is read from a file, too, must not lead anywhere else."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, TypeGuard
+
+__all__ = ["checkpoint_place", "is_one_name"]
+
+#: Bytes that a file's name may have on the usual disks.
+_LONGEST: Final = 255
+
+#: As many digits as the numbers have when they are written, so that no two paths mean the same.
+_CHECKPOINT: Final = re.compile(
+    r"trials/([^/]+)/checkpoint_([0-9]{6}|[1-9][0-9]{6,8})_i([0-9]{2}|[1-9][0-9]{2,8})"
+)
+
+
+def is_one_name(name: object) -> TypeGuard[str]:
+    r"""Whether `name` can be a single file or directory, the same on every disk and store.
+
+    Separators, ``.`` and ``..``, control characters and what is no Unicode text are refused.
+
+    Examples
+    --------
+    >>> is_one_name("a_00000"), is_one_name(".."), is_one_name("a/b"), is_one_name("a\nb")
+    (True, False, False, False)
+    """
+    return (
+        isinstance(name, str)
+        and name not in ("", ".", "..")
+        and "/" not in name
+        and "\\" not in name
+        and name.isprintable()
+        and len(name.encode()) <= _LONGEST
+    )
+
+
+def checkpoint_place(path: object) -> tuple[str, int, int] | None:
+    """Return the trial's directory, the number and the incarnation in the path of a checkpoint.
+
+    None if it is no path that dasktune would give to a checkpoint.
+
+    Examples
+    --------
+    >>> checkpoint_place("trials/a_00000/checkpoint_000003_i02")
+    ('a_00000', 3, 2)
+    >>> checkpoint_place("trials/../checkpoint_000003_i02") is None
+    True
+    """
+    match = _CHECKPOINT.fullmatch(path) if isinstance(path, str) else None
+    if match is None or not is_one_name(match[1]):
+        return None
+    return match[1], int(match[2]), int(match[3])

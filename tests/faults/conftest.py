@@ -1,0 +1,31 @@
+"""What all tests of faults share: one cluster of single processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import cloudpickle
+import cluster_kit
+import fault_kit
+import pytest
+from cluster_kit import Fleet
+from distributed import Client
+
+# What `Client.run` calls there: a worker process cannot import these directories.
+cloudpickle.register_pickle_by_value(cluster_kit)
+cloudpickle.register_pickle_by_value(fault_kit)
+
+
+@pytest.fixture(scope="session")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """A cluster of single processes; each test says how many workers it wants."""
+    fleet = Fleet(tmp_path_factory.mktemp("fleet"))
+    yield fleet
+    fleet.close()
+
+
+@pytest.fixture
+def client(fleet: Fleet) -> Iterator[Client]:
+    """Somebody else's client."""
+    with fleet.client() as client:
+        yield client

@@ -1,0 +1,83 @@
+"""Clocks that jump and schedulers that freeze, by which nobody may be taken for dead."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cluster_kit import Fleet, until
+from fault_kit import Bout, stopped, walk
+
+from dasktune.cluster.watch import ClusterWatch
+
+pytestmark = pytest.mark.cluster
+
+#: Puts the clock of a process forward or back as long as a file says so.
+JUMPY = """
+import time
+from pathlib import Path
+def jump(real=time.time, path=Path({path!r})):
+    try:
+        return real() + float(path.read_text() or 0)
+    except FileNotFoundError:
+        return real()
+time.time = jump
+"""
+
+
+@pytest.fixture
+def jumpy(tmp_path: Path) -> Iterator[Fleet]:
+    fleet = Fleet(tmp_path, JUMPY.format(path=str(tmp_path / "jump")))
+    yield fleet
+    fleet.close()
+
+
+@pytest.fixture
+def readings(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Grows with each reading of the workers."""
+    done: list[bool] = []
+    read = ClusterWatch.read
+
+    async def counted(self: ClusterWatch) -> bool:
+        done.append(await read(self))
+        return done[-1]
+
+    monkeypatch.setattr(ClusterWatch, "read", counted)
+    return done
+
+
+def test_clocks_may_jump(
+    jumpy: Fleet, tmp_path: Path, readings: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jumpy.keep(2)
+    real = time.time
+    bout = Bout(walk, tmp_path, jumpy.address, num_samples=2, heartbeat_timeout=20.0)
+    with bout.fitting() as future:
+        until(lambda: bout.is_walking(trials=2))
+        for seconds in (200, -200, 0):
+            monkeypatch.setattr(time, "time", lambda: real() + seconds)  # noqa: B023
+            (tmp_path / "jump").write_text(str(seconds))
+            seen = len(readings)
+            until(lambda: len(readings) >= seen + 2)  # noqa: B023
+        bout.go()
+        results = future.result(timeout=60)
+    bout.assert_exact(results)
+    assert not bout.losses
+
+
+def test_a_frozen_scheduler_is_no_sign_of_dead_workers(fleet: Fleet, tmp_path: Path) -> None:
+    fleet.keep(2)
+    bout = Bout(
+        walk, tmp_path, fleet.address, num_samples=2, heartbeat_timeout=3.0, driver_ttl=60.0
+    )
+    with bout.fitting() as future:
+        until(lambda: bout.is_walking(trials=2))
+        begin = time.monotonic()
+        with stopped(fleet.scheduler.pid):
+            until(lambda: time.monotonic() > begin + 5)
+        bout.go()
+        results = future.result(timeout=60)
+    bout.assert_exact(results)
+    assert not bout.losses

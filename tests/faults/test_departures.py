@@ -1,0 +1,86 @@
+"""Workers that are sent away, and other users who end what is ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cluster_kit import Fleet, assert_clean, kill, until
+from distributed import Client, Future
+from fault_kit import Bout, add_and_meet, addresses, slots, walk
+
+pytestmark = pytest.mark.cluster
+
+
+def test_a_worker_whose_time_is_up_hands_its_trial_over(
+    fleet: Fleet, client: Client, tmp_path: Path
+) -> None:
+    fleet.keep(1)
+    bout = Bout(walk, tmp_path, fleet.address, num_samples=2)
+    with bout.fitting() as future:
+        until(bout.is_walking)
+        short_lived, address = add_and_meet(fleet, client, "--lifetime=6s")
+        until(lambda: address in bout.where().values())
+        until(lambda: bout.losses)
+        bout.go()
+        results = future.result(timeout=60)
+    # Its process may stay for another 30 s.
+    kill(short_lived)
+    bout.assert_exact(results)
+    [loss] = bout.losses
+    assert not loss["charged"]
+    # It had saved before it left: nothing was done twice.
+    rows = [(one["trial_id"], one["metrics"]["step"]) for one in bout.events("ResultReported")]
+    assert len(rows) == len(set(rows))
+
+
+def test_a_worker_that_is_to_retire_keeps_its_trial_and_takes_no_harm(
+    fleet: Fleet, client: Client, tmp_path: Path
+) -> None:
+    fleet.keep(2)
+    bout = Bout(walk, tmp_path, fleet.address, num_samples=3)
+    with bout.fitting() as future:
+        until(lambda: bout.is_walking(trials=2))
+        there = addresses(client)
+        # Dask itself refuses, as actors cannot be moved.
+        client.retire_workers(sorted(there)[:1])
+        assert addresses(client) == there
+        bout.go()
+        results = future.result(timeout=60)
+    bout.assert_exact(results)
+    assert not bout.losses
+
+
+def test_somebody_else_restarts_all_workers(fleet: Fleet, client: Client, tmp_path: Path) -> None:
+    fleet.keep(0)
+    add_and_meet(fleet, client, nanny=True)
+    add_and_meet(fleet, client, nanny=True)
+    bout = Bout(walk, tmp_path, fleet.address, num_samples=2)
+    with bout.fitting() as future:
+        until(lambda: bout.is_walking(trials=2))
+        client.restart()
+        until(lambda: bout.is_walking(trials=2, incarnation=2))
+        bout.go()
+        results = future.result(timeout=60)
+    bout.assert_exact(results)
+    assert {one["trial_id"] for one in bout.losses} == {result.trial_id for result in results}
+    assert not any(one["charged"] for one in bout.losses)
+    assert_clean(client)
+
+
+def test_somebody_else_cancels_all_that_is_ours(
+    fleet: Fleet, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # There are no other workers.
+    monkeypatch.setattr("dasktune.cluster.executor._AVOID", 0.5)
+    fleet.keep(2)
+    bout = Bout(walk, tmp_path, fleet.address, num_samples=2)
+    with bout.fitting() as future:
+        until(lambda: bout.is_walking(trials=2))
+        futures = [Future(key, client) for key in client.run_on_scheduler(slots)]
+        client.cancel(futures, force=True)
+        until(lambda: bout.is_walking(trials=2, incarnation=2))
+        bout.go()
+        results = future.result(timeout=60)
+    bout.assert_exact(results)
+    assert_clean(client)

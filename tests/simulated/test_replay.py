@@ -1,0 +1,176 @@
+"""Whatever record was the last one: state and decisions go on as if nothing had happened."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
+from dasktune.experiment import Experiment
+from dasktune.runner.build import build_experiment
+from dasktune.runner.records import journal_record
+from dasktune.runner.replay import event_of, replay
+from dasktune.schedulers import ASHAScheduler, FIFOScheduler
+from dasktune.search import FINISHED, BasicVariantGenerator, ConcurrencyLimiter, Searcher
+from dasktune.space import choice, grid_search, loguniform
+from dasktune.stopper import MaximumIterationStopper
+from dasktune.storage.json_lines import decode, encode
+from dasktune.testing import MemoryStore, simulate
+
+LOSE = {70.0: 1, 200.0: 4, 201.0: 0, 330.0: 2}
+
+
+class Descent(Searcher):
+    """Suggests a step from the best so far, with noise of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.best = (float("inf"), 0.5)
+        self.open: dict[str, float] = {}
+
+    def set_search_properties(self, metric: Any, mode: Any, config: Any, **spec: Any) -> bool:
+        self.rng = __import__("numpy").random.default_rng(spec["seed"])
+        super().set_search_properties(metric, mode, config, **spec)
+        return True
+
+    def suggest(self, trial_id: str) -> Any:
+        if len(self.open) > 30:
+            return FINISHED
+        self.open[trial_id] = float(self.best[1] + 0.1 * self.rng.normal())
+        return {"lr": self.open[trial_id]}
+
+    def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
+        if result:
+            self.best = min(self.best, (result["loss"], self.open[trial_id]))
+
+    def state_dict(self) -> dict[str, Any]:
+        rng = self.rng.bit_generator.state
+        return {"best": list(self.best), "open": dict(self.open), "rng": rng}
+
+    def load_state_dict(self, state: Any) -> None:
+        self.best = tuple(state["best"])
+        self.open = dict(state["open"])
+        self.rng.bit_generator.state = state["rng"]
+
+
+SCHEDULERS = {
+    "fifo": FIFOScheduler,
+    "asha": lambda: ASHAScheduler(max_t=9, reduction_factor=3, brackets=2),
+}
+SEARCHES = {
+    "variants": BasicVariantGenerator,
+    "searcher": Descent,
+    "limited": lambda: ConcurrencyLimiter(Descent(), 3),
+    "batches": lambda: ConcurrencyLimiter(Descent(), 3, batch=True),
+}
+CASES = [(scheduler, search) for scheduler in SCHEDULERS for search in SEARCHES]
+
+
+def curve(config: dict[str, Any], checkpoint: Any) -> Any:
+    for epoch in range(checkpoint or 0, 9):
+        if config["lr"] > 0.9 and epoch == 4:
+            raise ValueError("diverged")
+        yield {"loss": config["depth"] * config["lr"] / (epoch + 1)}, 30.0 + epoch, epoch + 1
+
+
+def configs(scheduler: str, search: str) -> dict[str, Any]:
+    grid = search == "variants"
+    return {
+        "tune_config": TuneConfig(
+            metric="loss",
+            mode="min",
+            num_samples=12,
+            seed=7,
+            scheduler=SCHEDULERS[scheduler](),
+            search_alg=SEARCHES[search](),
+        ),
+        "run_config": RunConfig(
+            stop=[MaximumIterationStopper(8), lambda trial_id, result: result["loss"] < 1e-4],
+            checkpoint_config=CheckpointConfig(num_to_keep=1, checkpoint_score_attribute="loss"),
+            failure_config=FailureConfig(max_failures=1),
+        ),
+        "param_space": {
+            "lr": loguniform(1e-3, 1.0),
+            "depth": grid_search([1, 2]) if grid else 2,
+            "layers": (3, 4),
+            "layer": choice(["a", "b"]) if grid else "a",
+        },
+    }
+
+
+class Recorder(MemoryStore):
+    """Keeps the state after each record, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[dict[str, Any]] = []
+
+    def append(self, record: Any) -> int:
+        position = super().append(record)
+        self.records.append(decode(encode(record)))
+        return position
+
+
+def fresh(scheduler: str, search: str) -> Experiment:
+    parts = configs(scheduler, search)
+    return build_experiment(parts["tune_config"], parts["run_config"], parts["param_space"])
+
+
+@pytest.fixture(scope="module", params=CASES, ids="-".join)
+def lived(request: pytest.FixtureRequest) -> tuple[tuple[str, str], Recorder]:
+    store = Recorder()
+    simulate(
+        curve,
+        **configs(*request.param),
+        slots=4,
+        start_overhead=1.5,
+        lose=LOSE,
+        store=store,
+    )
+    assert len(store.records) > 50
+    return request.param, store
+
+
+def state(experiment: Experiment) -> str:
+    return encode(experiment.state_dict()).decode()
+
+
+def followed(experiment: Experiment, records: list[dict[str, Any]]) -> list[str]:
+    """Go on with what had happened; return the states that it came to."""
+    states = []
+    for record in records:
+        replay(experiment, [record], lambda trial_id: {})
+        states.append(state(experiment))
+    return states
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_a_state_that_was_written_down_goes_on_like_one_that_was_not(lived: Any, data: Any):
+    case, store = lived
+    cut = data.draw(st.integers(0, len(store.records)))
+    live = fresh(*case)
+    replay(live, store.records[:cut], lambda trial_id: {})
+    restored = fresh(*case)
+    restored.load_state_dict(decode(encode(live.state_dict())))
+    assert state(restored) == state(live)
+    rest = store.records[cut : cut + 40]
+    assert followed(restored, rest) == followed(live, rest)
+
+
+def test_a_replayed_journal_leads_to_where_the_experiment_ended(lived: Any):
+    case, store = lived
+    experiment = fresh(*case)
+    replay(experiment, store.records, lambda trial_id: {})
+    last = decode(store.snapshots[len(store.records)])
+    assert decode(encode(experiment.state_dict())) == last
+
+
+def test_each_record_gives_its_event_back(lived: Any):
+    for record in lived[1].records:
+        event = event_of(record)
+        again = decode(encode(journal_record(event, (), None)))
+        assert again == {k: v for k, v in record.items() if k not in ("status", "actions")}

@@ -1,0 +1,308 @@
+"""An experiment whose driver dies, again and again, comes to the end that it would have come to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from test_replay import SCHEDULERS, SEARCHES, Descent, configs, curve
+
+from dasktune.config import RunConfig, TuneConfig
+from dasktune.errors import ConfigError, StorageError
+from dasktune.experiment import Experiment
+from dasktune.resume import ResumeConfig, Session, restored, setup_of
+from dasktune.runner import TrialRunner
+from dasktune.runner.build import build_experiment
+from dasktune.schedulers import ASHAScheduler
+from dasktune.storage.experiment_store import ExperimentStore
+from dasktune.storage.journal import read_journal
+from dasktune.storage.location import Storage
+from dasktune.testing import ManualClock, SimulatedTrialExecutor
+from dasktune.trial.resources import PlacementGroupFactory
+
+ONE_CPU = PlacementGroupFactory([{"CPU": 1}])
+
+
+class Died(Exception):
+    """The driver was killed."""
+
+
+class MortalStore(ExperimentStore):
+    """Dies with a record: it is not written, and nobody closes anything."""
+
+    def __init__(self, storage: Storage, lives: int) -> None:
+        super().__init__(storage)
+        self.lives = lives
+
+    def append(self, record: Any) -> int:
+        self.lives -= 1
+        if self.lives < 0:
+            raise Died
+        return super().append(record)
+
+    def close(self) -> None:
+        if self.lives >= 0:
+            super().close()
+        # What was under way in the background comes to its end before the next driver looks.
+        self._pool.shutdown()
+
+
+class Lab:
+    """A cluster, a storage and a clock that outlive the drivers."""
+
+    def __init__(self, storage: Storage, trainable: Any = curve, **parts: Any) -> None:
+        self.storage, self.trainable, self.parts = storage, trainable, parts
+        self.checkpoints: dict[str, Any] = {}
+        self.clock = ManualClock()
+
+    def drive(
+        self, experiment: Experiment, *, session: Session | None = None, lives: int = 10**9
+    ) -> Experiment:
+        store = MortalStore(self.storage, lives)
+        if session is None:
+            setup_of(**self.parts).write(self.storage)
+        else:
+            store.begin(after=session.end)
+            session.setup.write(self.storage)
+        executor = SimulatedTrialExecutor(
+            self.trainable, clock=self.clock, slots=3, checkpoints=self.checkpoints
+        )
+        runner = TrialRunner(
+            experiment,
+            executor,
+            store=store,
+            clock=self.clock,
+            resources_for=lambda config: ONE_CPU,
+            checkpoint_period=100.0,
+        )
+        if session is not None:
+            runner.resume(session.requests)
+        runner.run()
+        return experiment
+
+    def begin(self, lives: int = 10**9) -> Experiment:
+        return self.drive(build_experiment(*self.parts.values()), lives=lives)
+
+    def restore(self, resume: ResumeConfig | None = None, **changes: Any) -> Session:
+        nothing = {"tune_config": None, "run_config": None, "param_space": None}
+        session = restored(self.storage, resume=resume or ResumeConfig(), **{**nothing, **changes})
+        session.check_nobody_went_on()
+        return session
+
+    def go_on(self, lives: int = 10**9, **arguments: Any) -> Experiment:
+        session = self.restore(**arguments)
+        return self.drive(session.experiment, session=session, lives=lives)
+
+
+def parts_of(scheduler: str, search: str) -> dict[str, Any]:
+    parts = configs(scheduler, search)
+    return {name: parts[name] for name in ("tune_config", "run_config", "param_space")}
+
+
+def lab(name: str, scheduler: str = "fifo", search: str = "variants", **kwargs: Any) -> Lab:
+    storage = Storage(f"memory://restored/{name}")
+    storage.remove_tree()
+    return Lab(storage, **{**parts_of(scheduler, search), **kwargs})
+
+
+def ends(experiment: Experiment) -> dict[str, tuple[Any, ...]]:
+    """How each trial ended; virtual times differ where a driver was lost."""
+    return {
+        key: (trial.public_status, [row["loss"] for row in trial.history], trial.config)
+        for key, trial in experiment.trials.items()
+    }
+
+
+def once_each(experiment: Experiment) -> None:
+    for trial in experiment.trials.values():
+        iterations = [row["training_iteration"] for row in trial.history]
+        assert iterations == list(range(1, len(iterations) + 1))
+        assert trial.status.is_final
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@given(lives=st.lists(st.integers(0, 120), max_size=4))
+def test_however_often_its_driver_dies_fifo_comes_to_the_same_end(lives: list[int]):
+    undisturbed = ends(lab("calm").begin())
+    place = lab("stormy")
+    experiment = _driven(place, lives)
+    assert ends(experiment) == undisturbed
+    once_each(experiment)
+
+
+def _driven(place: Lab, lives: list[int]) -> Experiment:
+    """Run to the end, with drivers that die after so many records."""
+    begun = False
+    for limit in lives:
+        try:
+            return place.go_on(limit) if begun else place.begin(limit)
+        except Died:
+            begun = True
+    return place.go_on() if begun else place.begin()
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_every_policy_goes_on_where_its_driver_died(scheduler: str, search: str):
+    for limit in (0, 1, 17, 40, 77):
+        place = lab(f"{scheduler}-{search}-{limit}", scheduler, search)
+        experiment = _driven(place, [limit, 60])
+        once_each(experiment)
+        assert len(experiment.trials) == len(lab("calm", scheduler, search).begin().trials)
+
+
+def test_a_second_session_knows_what_the_first_one_knew_at_its_last_record():
+    place = lab("same-state", "asha")
+    with pytest.raises(Died):
+        place.begin(90)
+    before = place.restore().experiment.state_dict()
+    again = place.restore().experiment.state_dict()
+    assert before == again
+    assert len(list(read_journal(place.storage))) <= 90
+
+
+def test_a_finished_experiment_can_be_given_more_samples():
+    place = lab("more", "asha")
+    first = ends(place.begin())
+    more = TuneConfig(
+        metric="loss",
+        mode="min",
+        num_samples=16,
+        scheduler=ASHAScheduler(max_t=9, reduction_factor=3, brackets=2),
+    )
+    experiment = place.go_on(tune_config=more)
+    assert len(experiment.trials) == len(first) + 4 * 2  # each with both points of the grid
+    assert {key: ends(experiment)[key] for key in first} == first
+
+
+def test_finished_trials_go_on_under_another_stop():
+    def endless(config: dict[str, Any], checkpoint: Any) -> Any:
+        step = checkpoint or 0
+        while True:
+            step += 1
+            yield {"loss": config["x"] / step}, 1.0, step
+
+    parts = {
+        "tune_config": TuneConfig(metric="loss", mode="min", num_samples=3, seed=1),
+        "run_config": RunConfig(stop={"training_iteration": 4}),
+        "param_space": {"x": 1.0},
+    }
+    storage = Storage("memory://restored/another-stop")
+    storage.remove_tree()
+    place = Lab(storage, endless, **parts)
+    place.begin()
+    experiment = place.go_on(
+        run_config=RunConfig(stop={"training_iteration": 7}), resume=ResumeConfig(finished="resume")
+    )
+    once_each(experiment)
+    assert [len(trial.history) for trial in experiment.trials.values()] == [7, 7, 7]
+
+
+@pytest.mark.parametrize(
+    ("wish", "steps", "statuses"),
+    [
+        ("skip", 4, {"TERMINATED", "ERROR"}),
+        ("resume", 8, {"TERMINATED"}),
+        ("restart", 8, {"TERMINATED"}),
+    ],
+)
+def test_failed_trials_are_left_go_on_or_begin_anew(wish: str, steps: int, statuses: set[str]):
+    broken = {"now": True}
+    begun: list[Any] = []
+
+    def fails_at_first(config: dict[str, Any], checkpoint: Any) -> Any:
+        begun.append(checkpoint)
+        for step in range(checkpoint or 0, 8):
+            if step == 4 and broken["now"] and config["x"]:
+                raise ValueError("broken")
+            yield {"loss": float(step)}, 1.0, step + 1
+
+    parts = {
+        "tune_config": TuneConfig(metric="loss", mode="min", num_samples=1, seed=1),
+        "run_config": RunConfig(),
+        "param_space": {"x": {"grid_search": [True, False, True]}},
+    }
+    storage = Storage(f"memory://restored/failed-{wish}")
+    storage.remove_tree()
+    place = Lab(storage, fails_at_first, **parts)
+    place.begin()
+    broken["now"], begun[:] = False, []
+    experiment = place.go_on(resume=ResumeConfig(errored=wish))
+    once_each(experiment)
+    trials = list(experiment.trials.values())
+    assert [len(trial.history) for trial in trials] == [steps, 8, steps]
+    assert {trial.public_status.value for trial in trials} == statuses
+    assert begun == {"skip": [], "resume": [4, 4], "restart": [None, None]}[wish]
+
+
+def test_unfinished_trials_can_be_left_out():
+    place = lab("left-out")
+    with pytest.raises(Died):
+        place.begin(40)
+    experiment = place.go_on(resume=ResumeConfig(unfinished="skip"))
+    reasons = {trial.reason for trial in experiment.trials.values()}
+    assert "left out when the experiment was restored" in reasons
+    assert all(trial.status.is_final for trial in experiment.trials.values())
+
+
+def test_trials_go_on_in_their_old_order():
+    place = lab("order")
+    with pytest.raises(Died):
+        place.begin(60)
+    session = place.restore()
+    store = ExperimentStore(place.storage)
+    store.begin(after=session.end)
+    runner = TrialRunner(
+        session.experiment,
+        SimulatedTrialExecutor(curve, clock=ManualClock(), slots=3),
+        store=store,
+        clock=place.clock,
+        resources_for=lambda config: ONE_CPU,
+    )
+    runner.resume(session.requests)
+    pending = list(session.experiment.roster.pending)
+    assert pending == sorted(pending)
+    assert not session.experiment.roster.active
+
+
+def test_another_driver_that_went_on_meanwhile_is_noticed():
+    place = lab("meanwhile")
+    with pytest.raises(Died):
+        place.begin(40)
+    session = place.restore()
+    place.go_on()
+    with pytest.raises(StorageError, match="has gone on with"):
+        session.check_nobody_went_on()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"metric": "accuracy"}, "metric must be 'loss' as at the start, got 'accuracy'"),
+        ({"mode": "max"}, "mode must be 'min' as at the start, got 'max'"),
+        ({"seed": 8}, "seed must be None or 7 as at the start, got 8"),
+        ({"search_alg": Descent()}, "search_alg must be a BasicVariantGenerator as at the start"),
+    ],
+)
+def test_what_everything_rests_on_cannot_be_changed(changes: dict[str, Any], message: str):
+    place = lab("fixed")
+    with pytest.raises(Died):
+        place.begin(40)
+    given: dict[str, Any] = {"metric": "loss", "mode": "min", **changes}
+    with pytest.raises(ConfigError, match=message):
+        place.restore(tune_config=TuneConfig(num_samples=12, **given))
+
+
+def test_a_damaged_snapshot_costs_nothing_but_time(caplog: pytest.LogCaptureFixture):
+    place = lab("damaged", "asha")
+    with pytest.raises(Died):
+        place.begin(100)
+    intact = place.restore().experiment.state_dict()
+    names = place.storage.names("snapshots")
+    assert names
+    for name in names:
+        place.storage.write_bytes(f"snapshots/{name}", b"{")
+    assert place.restore().experiment.state_dict() == intact
+    assert "a snapshot of" in caplog.text

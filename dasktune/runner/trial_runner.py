@@ -123,8 +123,9 @@ class TrialRunner:
                 self.step()
             if self._interrupted:
                 self._withdraw()
-            # Not after an exception: the state may be ahead of the journal then.
-            self._take_snapshot()
+                # Whoever goes on is in a hurry. After an exception there is none: the state may be
+                # ahead of the journal then.
+                self._take_snapshot()
 
     def resume(self, requests: Callable[[float], Iterable[OtherEvent]] = lambda now: ()) -> None:
         """Take over an experiment that another driver has left; to be called before :meth:`run`.

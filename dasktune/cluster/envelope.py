@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import cloudpickle
 
-from dasktune.trainable.contents import Content
+from dasktune.trainable.contents import Packed
 from dasktune.trainable.messages import Answer
 from dasktune.trainable.spec import TrialSpec
 
@@ -114,8 +114,8 @@ class News:
     ----------
     incarnation : str
         Which one.
-    messages : tuple of (int, bytes or dict)
-        Number and content of each message, in order; see :mod:`dasktune.trainable.contents`.
+    messages : tuple of (int, bytes) or Rows
+        All messages, in order; see :mod:`dasktune.trainable.contents`.
     seconds : float, default=0.0
         How long it has been running.
     occupied : bool, default=False
@@ -123,7 +123,7 @@ class News:
     """
 
     incarnation: str
-    messages: tuple[tuple[int, Content], ...]
+    messages: Packed
     seconds: float = 0.0
     occupied: bool = False
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from dasktune.cluster.envelope import Assignment, Note, Refused, Reply, Request
 from dasktune.cluster.run import TERMINAL, Run, event_of, streamed
 from dasktune.cluster.slot_handle import CALL_DEADLINE, SlotFailed
-from dasktune.trainable.contents import Content, message_of
+from dasktune.trainable.contents import Packed, message_of, unpack
 from dasktune.trainable.messages import Answer, PauseNow, StopNow
 from dasktune.trial.events import (
     AnyTrialEvent,
@@ -354,12 +354,12 @@ class Line:
         for run, end in reversed(returned):
             self._finish(run, end)
 
-    def _hear(self, run: Run, messages: tuple[tuple[int, Content], ...]) -> AnyTrialEvent | None:
+    def _hear(self, run: Run, messages: Packed) -> AnyTrialEvent | None:
         """Pass new messages on, all but the last word of the run, which is returned."""
         events: list[AnyTrialEvent] = []
         end: AnyTrialEvent | None = None
         now = self._now()
-        for seq, content in messages:
+        for seq, content in unpack(messages):
             if seq <= run.have:
                 continue
             run.have = seq

@@ -35,6 +35,7 @@ from dasktune.trial.events import (
     TrialStarted,
     TrialStopped,
 )
+from dasktune.trial.metrics import flatten
 from dasktune.trial.resources import PlacementGroupFactory
 
 __all__ = ["Run", "Seat", "TERMINAL", "event_of", "streamed"]
@@ -154,7 +155,7 @@ def event_of(message: Message, run: Run, now: float) -> AnyTrialEvent:
         case Reported():
             return ResultReported(
                 **common,
-                metrics=message.metrics,
+                metrics=flatten(message.metrics),
                 checkpoint=message.checkpoint,
                 awaits=message.awaits,
             )

@@ -17,7 +17,7 @@ from dasktune.cluster.bell import Bell
 from dasktune.cluster.contact import Contact
 from dasktune.cluster.envelope import Assignment, News, Reply, Request
 from dasktune.cluster.turn import Turn
-from dasktune.trainable.contents import size_of
+from dasktune.trainable.contents import weight_of
 from dasktune.trainable.outbox import Urgency
 
 __all__ = ["Station"]
@@ -134,7 +134,7 @@ class Station:
                 return tuple(gathered), True
             if (news := turn.news()) is not None:
                 gathered.append(news)
-                size += sum(size_of(content) for _, content in news.messages)
+                size += weight_of(news.messages)
         return tuple(gathered), False
 
     def _ring(self, turn: Turn, urgency: Urgency) -> None:

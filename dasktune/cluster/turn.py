@@ -6,7 +6,7 @@ import pickle
 import time
 
 from dasktune.cluster.envelope import Assignment, News, Note
-from dasktune.trainable.contents import Content
+from dasktune.trainable.contents import Packed, pack
 from dasktune.trainable.messages import PauseNow, Returned, StopNow, Stopped
 from dasktune.trainable.trial_thread import TrialThread
 
@@ -116,14 +116,14 @@ class Turn:
             occupied=occupied,
         )
 
-    def _messages(self) -> tuple[tuple[int, Content], ...]:
+    def _messages(self) -> Packed:
         if self.run is None:
             if self._refusal is None or self._have >= self._refusal.seq:
                 return ()
             self.delivered = True
             return ((self._refusal.seq, pickle.dumps(self._refusal)),)
         finished = self.run.finished
-        messages = tuple(self.run.collect(self._ack, self._have))
+        messages = pack(self.run.collect(self._ack, self._have))
         self.delivered = finished
         return messages
 

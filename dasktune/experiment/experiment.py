@@ -64,7 +64,6 @@ from dasktune.trial.events import (
     TrialStopped,
     TrialStopRequested,
 )
-from dasktune.trial.metrics import flatten
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import NO_STORY, Trial, new_story
 
@@ -273,7 +272,7 @@ class Experiment:
     def _on_result(self, trial: Trial, event: ResultReported) -> None:
         if event.checkpoint is not None:
             self._keep(trial, event.checkpoint)
-        result = flatten(event.metrics)
+        result = event.metrics
         is_new = record(trial, result)
         if trial.status is not TrialStatus.RUNNING:
             self._on_time(event.time)

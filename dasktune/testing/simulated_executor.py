@@ -293,7 +293,7 @@ class SimulatedTrialExecutor:
         check(type(iteration) is int, "metrics['training_iteration']", "an int", iteration)
         run.iteration = iteration
         run.elapsed += step.seconds
-        return result
+        return flatten(result)
 
     def _fail(self, run: _Run, error: Exception) -> None:
         # The last line as a traceback has it, but without the module of our own exceptions.
@@ -310,15 +310,13 @@ class SimulatedTrialExecutor:
         else:
             self._tell(run, kind)
 
-    def _save(self, run: _Run, result: Mapping[str, Any], state: Any) -> CheckpointRecord:
+    def _save(self, run: _Run, result: dict[str, Any], state: Any) -> CheckpointRecord:
         number = run.next_checkpoint
         run.next_checkpoint += 1
         path = f"trials/{run.trial_id}/checkpoint_{number:06d}_i{run.incarnation:02d}"
         # As it is now, whatever the trial does to it later.
         self._checkpoints[path] = deepcopy(state)
-        return CheckpointRecord(
-            path=path, index=number, iteration=run.iteration, metrics=flatten(result)
-        )
+        return CheckpointRecord(path=path, index=number, iteration=run.iteration, metrics=result)
 
     def _tell(
         self, run: _Run, kind: Callable[..., AnyTrialEvent], delay: float = 0.0, **facts: Any

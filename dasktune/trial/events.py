@@ -81,7 +81,7 @@ class ResultReported(TrialEvent):
     with ``ContinueTraining``, ``SaveTrial``, ``PauseTrial`` or ``StopTrial``.
     """
 
-    #: Flat or nested metrics with the auto-filled fields.
+    #: One level of metrics with the auto-filled fields; nobody may change it any more.
     metrics: dict[str, Any]
     #: The checkpoint that was committed with this result, if any.
     checkpoint: CheckpointRecord | None = None

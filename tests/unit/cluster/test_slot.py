@@ -14,7 +14,7 @@ from dasktune.cluster import slot as slot_module
 from dasktune.cluster.envelope import Assignment, Note, Request, open_reply, seal
 from dasktune.cluster.slot import TrialSlot
 from dasktune.storage.location import Storage
-from dasktune.trainable.contents import message_of
+from dasktune.trainable.contents import message_of, unpack
 from dasktune.trainable.messages import (
     Ended,
     Failed,
@@ -110,7 +110,7 @@ class Worker:
         assert not reply.refused
         self.news = {news.incarnation: news for news in reply.news}
         if self.key in self.news:
-            self.messages += [message_of(*entry) for entry in self.news[self.key].messages]
+            self.messages += [message_of(*entry) for entry in unpack(self.news[self.key].messages)]
 
     @property
     def occupied(self):

@@ -7,7 +7,7 @@ import pytest
 from dasktune.cluster.envelope import Assignment, Note
 from dasktune.cluster.turn import Turn
 from dasktune.storage.location import Storage
-from dasktune.trainable.contents import message_of
+from dasktune.trainable.contents import message_of, unpack
 from dasktune.trainable.messages import (
     Ended,
     GoOn,
@@ -47,7 +47,7 @@ def begin(turn: Turn, trainable: Any) -> None:
 
 def told(turn: Turn) -> list[Any]:
     news = turn.news()
-    return [] if news is None else [message_of(*entry) for entry in news.messages]
+    return [] if news is None else [message_of(*entry) for entry in unpack(news.messages)]
 
 
 def note(**facts: Any) -> Note:

@@ -22,14 +22,14 @@ from dasktune.trial.status import TrialStatus
 NAN = float("nan")
 
 
-def test_a_result_is_kept_flat_and_shown_to_everyone_once():
+def test_a_result_is_kept_and_shown_to_everyone_once():
     lab = Lab()
     trial = lab.running()
-    actions = lab.result(trial, 1, eval={"acc": 0.5})
+    actions = lab.result(trial, 1, loss=0.5)
     assert goes_on(actions, trial)
     assert actions[0].seq == 2
     assert actions[0].milestones == EVERY_RESULT
-    assert trial.history == [{"training_iteration": 1, "eval/acc": 0.5}]
+    assert trial.history == [{"training_iteration": 1, "loss": 0.5}]
     assert lab.scheduler.calls[-1] == ("result 1", trial.trial_id)
     assert lab.search.results == lab.stopper.shown == [(trial.trial_id, 1)]
 

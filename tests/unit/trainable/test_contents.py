@@ -6,7 +6,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dasktune.trainable.contents import content_of, message_of, size_of
+from dasktune.trainable.contents import (
+    Content,
+    Rows,
+    content_of,
+    message_of,
+    pack,
+    size_of,
+    unpack,
+    weight_of,
+)
 from dasktune.trainable.messages import Ended, Message, Reported
 from dasktune.trial.checkpoint import CheckpointRecord
 
@@ -53,3 +62,29 @@ def test_what_only_cloudpickle_can_pickle_is_pickled_by_it():
     message = message_of(1, content_of(Reported(seq=1, metrics={"f": local})))
     assert isinstance(message, Reported)
     assert message.metrics["f"].__name__ == "local"
+
+
+def test_results_that_follow_each_other_travel_as_rows_below_their_names():
+    contents: list[tuple[int, Content]] = [
+        (4, b"started"),
+        (5, {"loss": 0.5, "n": 1}),
+        (6, {"loss": 0.25, "n": 2}),
+        (7, {"n": 3, "loss": 0.125}),
+        (8, {}),
+        (9, b"saved"),
+        (10, {}),
+    ]
+    packed = pickle.loads(pickle.dumps(pack(contents)))
+    assert packed == (
+        (4, b"started"),
+        Rows(5, ("loss", "n"), [(0.5, 1), (0.25, 2)]),
+        Rows(7, ("n", "loss"), [(3, 0.125)]),
+        Rows(8, (), [()]),
+        (9, b"saved"),
+        Rows(10, (), [()]),
+    )
+    again = list(unpack(packed))
+    assert again == contents
+    first, second = (list(content) for _, content in again[1:3])
+    assert all(a is b for a, b in zip(first, second, strict=True))
+    assert weight_of(packed) == sum(size_of(content) for _, content in contents)

@@ -9,13 +9,26 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
 from cluster_kit import PATIENCE, Fleet, until
 
-#: Workers that there should be.
+#: Workers that there should be; every other one has a nanny.
 WORKERS = 6
+
+#: Lets a worker take more memory than its nanny allows, when it is told to.
+GORGES = """
+import signal
+
+async def dask_setup(worker):
+    def gorge(number, frame):
+        worker.gorged = b"x" * (900 << 20)
+
+    signal.signal(signal.SIGUSR1, gorge)
+"""
 
 #: Trains `train` of this module, or goes on. Takes a directory, an address, trials and steps.
 DRIVER = """
@@ -90,12 +103,18 @@ class Storm:
         self.place = place
         self.random = random.Random(seed)
         self.fleet = Fleet(place)
-        self.size = (str(trials), str(steps))
+        self.trials, self.steps = trials, steps
         self.faults: Counter[str] = Counter()
         #: Frozen processes and when they go on.
         self.frozen: dict[int, float] = {}
-        #: How often each of those is still to die.
-        self.left = {"driver": 3, "scheduler": 2}
+        #: How many trials must have ended before the driver dies, or the scheduler.
+        self.deaths = {
+            self._kill_driver: [trials * part // 4 for part in (1, 2, 3)],
+            self._kill_scheduler: [trials * part // 3 for part in (1, 2)],
+        }
+        self.nannies: set[int] = set()
+        self.preload = place / "gorges.py"
+        self.preload.write_text(GORGES)
         self.driver: subprocess.Popen[bytes] | None = None
 
     def rage(self) -> None:
@@ -137,48 +156,92 @@ class Storm:
             assert "dasktune.errors.ClusterError: the Dask scheduler at" in told, told
             self.faults["start the driver in vain"] += 1
             self._drive()
-        name, harm = self.random.choices(
-            [
-                ("kill a worker", self._kill),
-                ("freeze a worker", self._freeze),
-                ("have a worker retire", self._terminate),
-                ("kill the driver", self._kill_driver),
-                ("kill the scheduler", self._kill_scheduler),
-            ],
-            weights=[6, 4, 4, 2, 1],
-        )[0]
-        if harm() is not False:
-            self.faults[name] += 1
+        if (death := self._death_that_is_due()) is not None:
+            name, done = death.__name__, death()
+        else:
+            harm = self.random.choices(
+                [
+                    self._kill_worker,
+                    self._freeze_worker,
+                    self._terminate_worker,
+                    self._kill_nanny,
+                    self._exceed_memory,
+                    self._retire_worker,
+                ],
+                weights=[6, 4, 4, 2, 1, 2],
+            )[0]
+            name, done = harm.__name__, harm()
+        if done:
+            self.faults[name.strip("_").replace("_", " ")] += 1
         self._refill()
         return True
 
-    # Faults
+    # Faults; each says whether it has found a victim
 
-    def _victim(self) -> subprocess.Popen[bytes] | None:
+    def _death_that_is_due(self) -> Callable[[], bool] | None:
+        ended = self._trials_ended()
+        for death, at in self.deaths.items():
+            if at and ended >= at[0]:
+                del at[0]
+                return death
+        return None
+
+    def _victim(self, nanny: bool | None = None) -> subprocess.Popen[bytes] | None:
+        """Return one of several that are there and awake, with a nanny or without or whatever."""
         there = [one for one in self.fleet.workers if one.poll() is None]
-        awake = [one for one in there if one.pid not in self.frozen]
-        return self.random.choice(awake) if len(awake) > 1 else None
+        awake = [one for one in there if self._pid(one) not in {None, *self.frozen}]
+        fit = [one for one in awake if nanny is None or nanny is (one.pid in self.nannies)]
+        return self.random.choice(fit) if len(awake) > 1 and fit else None
 
-    def _kill(self) -> bool:
-        victim = self._victim()
-        return victim is not None and self._signal(victim.pid, signal.SIGKILL)
+    def _pid(self, worker: subprocess.Popen[bytes]) -> int | None:
+        """Return the worker itself; None while its nanny starts it."""
+        if worker.pid not in self.nannies:
+            return worker.pid
+        with suppress(psutil.Error):
+            for child in psutil.Process(worker.pid).children():
+                if any("spawn_main" in part for part in child.cmdline()):
+                    return child.pid
+        return None
 
-    def _terminate(self) -> bool:
+    def _harm(self, number: signal.Signals, nanny: bool | None = None) -> bool:
+        victim = self._victim(nanny)
+        pid = None if victim is None else self._pid(victim)
+        return pid is not None and self._signal(pid, number)
+
+    def _kill_worker(self) -> bool:
+        return self._harm(signal.SIGKILL)
+
+    def _terminate_worker(self) -> bool:
         victim = self._victim()
         return victim is not None and self._signal(victim.pid, signal.SIGTERM)
 
-    def _freeze(self) -> bool:
+    def _kill_nanny(self) -> bool:
+        victim = self._victim(nanny=True)
+        return victim is not None and self._signal(victim.pid, signal.SIGKILL)
+
+    def _exceed_memory(self) -> bool:
+        return self._harm(signal.SIGUSR1, nanny=True)
+
+    def _freeze_worker(self) -> bool:
         victim = self._victim()
-        if victim is None or len(self.frozen) > 1:
+        pid = None if victim is None else self._pid(victim)
+        if pid is None or len(self.frozen) > 1:
             return False
-        self.frozen[victim.pid] = time.monotonic() + self.random.uniform(2, 14)
-        return self._signal(victim.pid, signal.SIGSTOP)
+        self.frozen[pid] = time.monotonic() + self.random.uniform(2, 14)
+        return self._signal(pid, signal.SIGSTOP)
+
+    def _retire_worker(self) -> bool:
+        with self.fleet.client() as client:
+            workers = sorted(client.nthreads())
+            if len(workers) < 2:
+                return False
+            address = self.random.choice(workers)
+            retire = client.scheduler.retire_workers
+            with suppress(TimeoutError):  # it may be frozen
+                client.sync(retire, workers=[address], close_workers=True, callback_timeout=5)
+        return True
 
     def _kill_driver(self) -> bool:
-        # Only one that has got somewhere, or none ever would.
-        if not self.left["driver"] or self._trials_ended() <= self._at_last_start:
-            return False
-        self.left["driver"] -= 1
         assert self.driver is not None
         self.driver.kill()
         self.driver.wait()
@@ -186,9 +249,6 @@ class Storm:
         return True
 
     def _kill_scheduler(self) -> bool:
-        if not self.left["scheduler"]:
-            return False
-        self.left["scheduler"] -= 1
         self._thaw(everybody=True)
         self._signal(self.fleet.scheduler.pid, signal.SIGKILL)
         self.fleet.scheduler.wait()
@@ -209,9 +269,9 @@ class Storm:
     def _drive(self) -> None:
         here = Path(__file__).parent
         paths = [str(here), str(here.parent / "cluster")]
-        self._at_last_start = self._trials_ended()
         with (self.place / "driver.log").open("ab") as log:
-            arguments = [str(self.place), self.fleet.address, *self.size, *paths]
+            arguments = [str(self.place), self.fleet.address]
+            arguments += [str(self.trials), str(self.steps), *paths]
             self.driver = subprocess.Popen(
                 [sys.executable, "-c", DRIVER, *arguments], stdout=log, stderr=log
             )
@@ -225,7 +285,12 @@ class Storm:
     def _refill(self) -> None:
         self.fleet.workers = [one for one in self.fleet.workers if one.poll() is None]
         while len(self.fleet.workers) < WORKERS:
-            self.fleet.add_worker()
+            with_nanny = sum(one.pid in self.nannies for one in self.fleet.workers) < WORKERS // 2
+            if with_nanny:
+                options = ("--memory-limit=600MB", f"--preload={self.preload}")
+                self.nannies.add(self.fleet.add_worker(*options, nanny=True).pid)
+            else:
+                self.fleet.add_worker()
 
     def _thaw(self, everybody: bool = False) -> None:
         for pid, until_when in tuple(self.frozen.items()):

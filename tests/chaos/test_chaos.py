@@ -29,6 +29,8 @@ def test_nothing_is_lost_in_a_storm(tmp_path: Path, seed: int):
     storm.rage()
     try:
         print(dict(storm.faults))
+        assert storm.faults["kill driver"] == 3
+        assert storm.faults["kill scheduler"] == 2
         storm.calm()
         results = tune.Tuner.restore(tmp_path / "run", train).get_results()
         wanted = list(range(1, STEPS + 1))

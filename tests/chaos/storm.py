@@ -152,8 +152,10 @@ class Storm:
             return False
         if status is not None:
             told = (self.place / "driver.log").read_text()[-4000:]
-            # Its scheduler died while it started: whoever started it does so again.
-            assert "dasktune.errors.ClusterError: the Dask scheduler at" in told, told
+            # Its scheduler died while it started, or all workers did: whoever started it does so
+            # again.
+            gone = ("the Dask scheduler at", "none of ")
+            assert any(f"dasktune.errors.ClusterError: {what}" in told for what in gone), told
             self.faults["start the driver in vain"] += 1
             self._drive()
         if (death := self._death_that_is_due()) is not None:

@@ -353,5 +353,6 @@ def test_a_checkpoint_and_a_journal_outlast_what_passes(
     assert json.loads(storage.read_bytes(record.path, ".manifest.json"))["incarnation"] == 1
     with CheckpointStore(storage).load(record).as_directory() as directory:
         assert Path(directory, "weights").read_bytes() == LARGE[: 9 * 1024**2]
-    assert ("tried again until" in caplog.text) == (disturbance != "slow")
+    # What is merely slow may be too slow on a busy machine.
+    assert "tried again until" in caplog.text or disturbance == "slow"
     assert "secret" not in caplog.text

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import cluster_kit
 import psutil
 from cluster_kit import PATIENCE, Fleet, until
 
@@ -113,6 +114,8 @@ class Storm:
             self._kill_scheduler: [trials * part // 3 for part in (1, 2)],
         }
         self.nannies: set[int] = set()
+        #: Nannies without a worker, and since when.
+        self.barren: dict[int, float] = {}
         self.preload = place / "gorges.py"
         self.preload.write_text(GORGES)
         self.driver: subprocess.Popen[bytes] | None = None
@@ -124,6 +127,7 @@ class Storm:
             self._drive()
             while self._step():
                 time.sleep(self.random.uniform(0.5, 1.5))
+                self._let_it_get_on()
                 self._thaw()
             self._thaw(everybody=True)
         except BaseException:
@@ -132,9 +136,13 @@ class Storm:
 
     def calm(self) -> None:
         """Wait until all workers are there again."""
-        self._refill()
         with self.fleet.client() as client:
-            until(lambda: len(client.nthreads()) >= WORKERS, PATIENCE)
+
+            def are_there() -> bool:
+                self._refill()
+                return len(client.nthreads()) >= WORKERS
+
+            until(are_there, 2 * PATIENCE)
 
     def end(self) -> None:
         """Leave no process behind."""
@@ -143,6 +151,15 @@ class Storm:
             self.driver.kill()
             self.driver.wait()
         self.fleet.close()
+
+    def _let_it_get_on(self) -> None:
+        """Wait for a result, but not for long: on a slow machine no trial would ever end."""
+        deadline = time.monotonic() + 10
+        before = self._count(b'"ResultReported"')
+        while self._count(b'"ResultReported"') == before and time.monotonic() < deadline:
+            if self.driver is None or self.driver.poll() is not None:
+                return
+            time.sleep(0.1)
 
     def _step(self) -> bool:
         """Do harm, and say whether the driver is still there to be harmed."""
@@ -181,7 +198,7 @@ class Storm:
     # Faults; each says whether it has found a victim
 
     def _death_that_is_due(self) -> Callable[[], bool] | None:
-        ended = self._trials_ended()
+        ended = self._count(b'"TrialEnded"')
         for death, at in self.deaths.items():
             if at and ended >= at[0]:
                 del at[0]
@@ -278,13 +295,13 @@ class Storm:
                 [sys.executable, "-c", DRIVER, *arguments], stdout=log, stderr=log
             )
 
-    def _trials_ended(self) -> int:
-        total = 0
-        for path in (self.place / "run" / "journal").glob("*.jsonl"):
-            total += path.read_bytes().count(b'"TrialEnded"')
-        return total
+    def _count(self, text: bytes) -> int:
+        """Return how many lines of the journal say something."""
+        journal = self.place / "run" / "journal"
+        return sum(path.read_bytes().count(text) for path in journal.glob("*.jsonl"))
 
     def _refill(self) -> None:
+        self._kill_barren_nannies()
         self.fleet.workers = [one for one in self.fleet.workers if one.poll() is None]
         while len(self.fleet.workers) < WORKERS:
             with_nanny = sum(one.pid in self.nannies for one in self.fleet.workers) < WORKERS // 2
@@ -293,6 +310,14 @@ class Storm:
                 self.nannies.add(self.fleet.add_worker(*options, nanny=True).pid)
             else:
                 self.fleet.add_worker()
+
+    def _kill_barren_nannies(self) -> None:
+        """End what has no worker and starts none, as its worker died when it was starting."""
+        for worker in self.fleet.workers:
+            if worker.poll() is not None or self._pid(worker) is not None:
+                self.barren.pop(worker.pid, None)
+            elif time.monotonic() - self.barren.setdefault(worker.pid, time.monotonic()) > 20:
+                cluster_kit.kill(worker)
 
     def _thaw(self, everybody: bool = False) -> None:
         for pid, until_when in tuple(self.frozen.items()):

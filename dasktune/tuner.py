@@ -275,8 +275,7 @@ class Tuner:
             )
             interrupts.raise_again()
             if self._session is not None:
-                runner.resume(self._session.requests)
-                self._setup.write(storage)
+                self._session.begin(runner)
             self._run(runner)
         if runner.interrupted:
             logger.warning(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,9 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_replay import SCHEDULERS, SEARCHES, Descent, configs, curve
 
-from dasktune.config import RunConfig, TuneConfig
-from dasktune.errors import ConfigError, StorageError
+from dasktune.config import FailureConfig, RunConfig, TuneConfig
+from dasktune.errors import ConfigError, StorageError, TrialError
 from dasktune.experiment import Experiment
+from dasktune.first_error import raise_first_error
 from dasktune.resume import ResumeConfig, Session, restored, setup_of
 from dasktune.runner import TrialRunner
 from dasktune.runner.build import build_experiment
@@ -65,7 +67,6 @@ class Lab:
             setup_of(**self.parts).write(self.storage)
         else:
             store.begin(after=session.end)
-            session.setup.write(self.storage)
         executor = SimulatedTrialExecutor(
             self.trainable, clock=self.clock, slots=3, checkpoints=self.checkpoints
         )
@@ -78,7 +79,7 @@ class Lab:
             checkpoint_period=100.0,
         )
         if session is not None:
-            runner.resume(session.requests)
+            session.begin(runner)
         runner.run()
         return experiment
 
@@ -306,3 +307,85 @@ def test_a_damaged_snapshot_costs_nothing_but_time(caplog: pytest.LogCaptureFixt
         place.storage.write_bytes(f"snapshots/{name}", b"{")
     assert place.restore().experiment.state_dict() == intact
     assert "a snapshot of" in caplog.text
+
+
+@pytest.mark.parametrize("search", ["variants", "searcher"])
+def test_no_more_trials_run_at_a_time_than_wanted_if_some_are_opened_again(search: str):
+    few, more = (
+        replace(configs("fifo", search)["tune_config"], num_samples=n, max_concurrent_trials=2)
+        for n in (5, 8)
+    )
+    place = lab(f"few-{search}", "fifo", search, tune_config=few)
+    before = place.begin()
+    assert all(trial.status.is_final for trial in before.trials.values())
+    position = len(list(read_journal(place.storage)))
+    after = place.go_on(
+        tune_config=more, resume=ResumeConfig(finished="restart", errored="restart")
+    )
+    once_each(after)
+    assert len(after.trials) > len(before.trials)
+    running: set[str] = set()
+    most = 0
+    for record in read_journal(place.storage, start=position):
+        if record["event"] == "TrialStarted":
+            running.add(record["trial_id"])
+        elif record.get("status") in ("TERMINATED", "ERROR", "PENDING"):
+            running.discard(record["trial_id"])
+        most = max(most, len(running))
+    assert most == 2
+
+
+def test_what_failed_fast_stays_ended_until_something_is_done_about_it(
+    caplog: pytest.LogCaptureFixture,
+):
+    broken = {"now": True}
+
+    def fragile(config: dict[str, Any], checkpoint: Any) -> Any:
+        yield {"loss": config["x"]}, 1.0
+        if config["x"] == 2 and broken["now"]:
+            raise ValueError("no luck")
+
+    fast = FailureConfig(fail_fast="raise")
+    parts = {
+        "tune_config": TuneConfig(metric="loss", mode="min", max_concurrent_trials=1, seed=1),
+        "run_config": RunConfig(failure_config=fast),
+        "param_space": {"x": {"grid_search": [1, 2, 3]}},
+    }
+    storage = Storage("memory://restored/fast")
+    storage.remove_tree()
+    place = Lab(storage, fragile, **parts)
+    first = ends(place.begin())
+    broken["now"] = False
+    # No exception travels in a journal; what it was does.
+    for _ in range(2):
+        experiment = place.go_on()
+        assert ends(experiment) == first
+        with pytest.raises(TrialError) as told:
+            raise_first_error(experiment)
+        assert told.value.message == "ValueError: no luck"
+        assert 'raise ValueError("no luck")' in told.value.traceback
+        assert "everything was ended for it (fail_fast)" in caplog.text
+    experiment = place.go_on(resume=ResumeConfig(errored="restart"))
+    once_each(experiment)
+    raise_first_error(experiment)
+    assert [trial.public_status.value for trial in experiment.trials.values()] == ["TERMINATED"] * 3
+
+
+def test_an_experiment_that_failed_fast_goes_on_without_it():
+    def fragile(config: dict[str, Any]) -> Any:
+        yield {"loss": config["x"]}, 1.0
+        if config["x"] == 2:
+            raise ValueError("no luck")
+
+    parts = {
+        "tune_config": TuneConfig(metric="loss", mode="min", max_concurrent_trials=1, seed=1),
+        "run_config": RunConfig(failure_config=FailureConfig(fail_fast=True)),
+        "param_space": {"x": {"grid_search": [1, 2, 3]}},
+    }
+    storage = Storage("memory://restored/fast-without")
+    storage.remove_tree()
+    place = Lab(storage, fragile, **parts)
+    place.begin()
+    experiment = place.go_on(run_config=RunConfig())
+    statuses = [trial.public_status.value for trial in experiment.trials.values()]
+    assert statuses == ["TERMINATED", "ERROR", "TERMINATED"]

@@ -175,9 +175,9 @@ class Session:
         failed = self.experiment.first_error
         if failed is not None:
             logger.warning(
-                "trial %s had failed, and everything was ended for it (fail_fast). To try it again, "
-                "restore with resume_errored=True or restart_errored=True; to go on without it, "
-                "with another FailureConfig",
+                "trial %s had failed, and everything was ended for it (fail_fast). Restore with "
+                "resume_errored=True or restart_errored=True to try it again, or with another "
+                "FailureConfig to go on without it",
                 failed.trial_id,
             )
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import cloudpickle
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_replay import SCHEDULERS, SEARCHES, Descent, configs, curve
 
 from dasktune.config import FailureConfig, RunConfig, TuneConfig
+from dasktune.detached import _drive, _Origin, _session
 from dasktune.errors import ConfigError, StorageError, TrialError
 from dasktune.experiment import Experiment
 from dasktune.first_error import raise_first_error
@@ -56,6 +58,7 @@ class Lab:
 
     def __init__(self, storage: Storage, trainable: Any = curve, **parts: Any) -> None:
         self.storage, self.trainable, self.parts = storage, trainable, parts
+        self.name = storage.url.rpartition("/")[2]
         self.checkpoints: dict[str, Any] = {}
         self.clock = ManualClock()
 
@@ -371,21 +374,68 @@ def test_what_failed_fast_stays_ended_until_something_is_done_about_it(
     assert [trial.public_status.value for trial in experiment.trials.values()] == ["TERMINATED"] * 3
 
 
-def test_an_experiment_that_failed_fast_goes_on_without_it():
-    def fragile(config: dict[str, Any]) -> Any:
-        yield {"loss": config["x"]}, 1.0
-        if config["x"] == 2:
-            raise ValueError("no luck")
+def train(config: dict[str, Any]) -> None:
+    """Never called: its experiments are over, or simulated."""
 
+
+def submitted(place: Lab, resume: ResumeConfig | None = None) -> dict[str, Any]:
+    """Return what travels to the cluster."""
+    origin = None
+    if resume is not None:
+        origin = _Origin(place.storage, resume, place.restore().end.position)
+    run_config = replace(
+        place.parts["run_config"], storage_path="memory://restored", name=place.name
+    )
+    return {**place.parts, "run_config": run_config, "trainable": train, "origin": origin}
+
+
+def fragile(config: dict[str, Any]) -> Any:
+    yield {"loss": config["x"]}, 1.0
+    if config["x"] == 2:
+        raise ValueError("no luck")
+
+
+def failed(name: str, **failure: Any) -> Lab:
     parts = {
-        "tune_config": TuneConfig(metric="loss", mode="min", max_concurrent_trials=1, seed=1),
-        "run_config": RunConfig(failure_config=FailureConfig(fail_fast=True)),
+        "tune_config": TuneConfig(metric="loss", mode="min", seed=1),
+        "run_config": RunConfig(failure_config=FailureConfig(**failure)),
         "param_space": {"x": {"grid_search": [1, 2, 3]}},
     }
-    storage = Storage("memory://restored/fast-without")
+    storage = Storage(f"memory://restored/{name}")
     storage.remove_tree()
     place = Lab(storage, fragile, **parts)
     place.begin()
-    experiment = place.go_on(run_config=RunConfig())
+    return place
+
+
+def test_what_is_wished_of_the_trials_of_a_submitted_experiment_is_done_once():
+    place = failed("once")
+    parts = submitted(place, ResumeConfig(errored="restart"))
+    for wish in ("restart", "skip", "skip"):
+        session = _session(parts, parts["origin"])
+        assert session is not None
+        assert session.resume.errored == wish
+        place.drive(session.experiment, session=session)
+    failures = [one for one in read_journal(place.storage) if one["event"] == "TrialFailed"]
+    assert len(failures) == 2
+
+
+def test_a_submitted_driver_that_died_after_the_end_only_says_what_came_of_it():
+    place = failed("over")
+    position = place.restore().end.position
+    results = _drive(cloudpickle.dumps(submitted(place)))
+    assert [result.status.value for result in results] == ["TERMINATED", "ERROR", "TERMINATED"]
+    assert place.restore().end.position == position
+
+
+def test_a_submitted_driver_that_died_after_a_failure_tells_of_it():
+    place = failed("over-fast", fail_fast="raise")
+    with pytest.raises(TrialError, match="ValueError: no luck"):
+        _drive(cloudpickle.dumps(submitted(place)))
+
+
+def test_an_experiment_that_failed_fast_goes_on_without_it():
+    place = failed("fast-without", fail_fast=True)
+    experiment = place.go_on(run_config=RunConfig(), resume=ResumeConfig(finished="resume"))
     statuses = [trial.public_status.value for trial in experiment.trials.values()]
     assert statuses == ["TERMINATED", "ERROR", "TERMINATED"]

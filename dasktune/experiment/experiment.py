@@ -325,6 +325,8 @@ class Experiment:
                 self._stop(trial, decision.reason, now)
 
     def _obey_commands(self, now: float) -> None:
+        if not self._commands and self._judge.precedent is None:
+            return
         trials = self.roster.trials
         while order := self._judge.order(next_order(self._commands, trials)):
             if isinstance(order, UnpauseTrial):

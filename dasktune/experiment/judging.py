@@ -117,7 +117,7 @@ class Judge:
         if self.precedent is None:
             return proposed
         told = self.precedent.order()
-        if _whom(told) != _whom(proposed):
+        if told is not proposed and _whom(told) != _whom(proposed):
             self.precedent.overrule(self._scheduler)
         return told
 

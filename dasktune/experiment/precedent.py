@@ -94,6 +94,8 @@ class Precedent:
 
     def order(self) -> Order | None:
         """Return the next order to a trial, each once; None if there is no other."""
+        if not self.told:
+            return None
         at = max(self._orders, len(self.done))
         self._orders = at + 1
         action = self._at(at)

@@ -18,6 +18,7 @@ from dasktune.trial.actions import Action
 from dasktune.trial.checkpoint import CheckpointRecord
 from dasktune.trial.events import ErrorInfo, ExperimentEvent, Suggested
 from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.trial.status import PUBLIC
 
 __all__ = ["event_of", "replay"]
 
@@ -94,16 +95,17 @@ class _Replay:
         event = event_of(record)
         if isinstance(event, Suggested):
             event = self._asked_again(event)
-        precedent = Precedent([_action_of(told) for told in record.get("actions", ())])
+        told = record.get("actions", ())
+        precedent = Precedent([_action_of(one) for one in told])
         actions = self._experiment.handle(event, precedent)
+        # Mostly there is none.
+        if actions or told:
+            was = [(one["do"], one.get("trial_id")) for one in told]
+            now = [(type(one).__name__, getattr(one, "trial_id", None)) for one in actions]
+            _check_same(record, was, now)
         trial = self._experiment.trials.get(getattr(event, "trial_id", ""))
-        status = None if trial is None else trial.public_status.value
-        decided = [(type(one).__name__, getattr(one, "trial_id", None)) for one in actions], status
-        if decided != _decided(record):
-            raise StorageError(
-                f"{record['event']} led to {_decided(record)} and leads to {decided} now. The "
-                "journal is damaged, or of another dasktune."
-            )
+        status = None if trial is None else PUBLIC[trial.status]
+        _check_same(record, record.get("status"), status)
         if precedent.overruled and not self._has_overruled:
             self._has_overruled = True
             self._warn_of(precedent.overruled, record)
@@ -150,10 +152,12 @@ def _with_config(event: Suggested, config: dict[str, Any] | None) -> Suggested:
     return Suggested(**{**told, "config": config})
 
 
-def _decided(record: Mapping[str, Any]) -> tuple[list[tuple[str, str]], str | None]:
-    """Return what was decided: which actions on which trials, and the status of the event's own."""
-    actions = [(one["do"], one.get("trial_id")) for one in record.get("actions", ())]
-    return actions, record.get("status")
+def _check_same(record: Mapping[str, Any], was: object, now: object) -> None:
+    if was != now:
+        raise StorageError(
+            f"{record['event']} led to {was} and leads to {now} now: the journal is damaged, or of "
+            "another dasktune"
+        )
 
 
 def _action_of(told: Mapping[str, Any]) -> Action | None:

@@ -23,6 +23,7 @@ from benchmarks.concurrency import many, slots, threads
 from benchmarks.experiments import EXPERIMENTS, local_cluster, warm_up
 from benchmarks.limits import limits
 from benchmarks.recovery import recovery
+from benchmarks.restore import restore
 from benchmarks.simulator import simulator
 from benchmarks.workloads import OURS, RAY, scaled
 from dasktune.cluster import connect
@@ -127,11 +128,13 @@ ROWS = (
     Row("simulated events, ASHA, 1,000 trials", "/s", "simulator", "asha_few_per_s"),
     Row("simulated events, ASHA, 10,000 trials", "/s", "simulator", "asha_many_per_s"),
     Row("driver's memory, finished trial of 10 results", "B", "simulator", "bytes_per_trial"),
+    Row("restoring 10,000 trials by 100,000 results", "s", "restore", "by_journal_s"),
+    Row("restoring 10,000 trials by a snapshot", "s", "restore", "by_snapshot_s"),
 )
 
 _ALONE = {"slots": slots, "threads": threads, "many": many, "recovery": recovery}
 
-WORKLOADS = (*EXPERIMENTS, *_ALONE, "limits", "simulator")
+WORKLOADS = (*EXPERIMENTS, *_ALONE, "limits", "simulator", "restore")
 
 
 class Bench:
@@ -161,6 +164,8 @@ class Bench:
     def _ours(self, name: str, cluster: LocalCluster) -> Figures:
         if name == "simulator":
             return simulator(round(1_000 * self._scale), round(10_000 * self._scale))
+        if name == "restore":
+            return restore(round(10_000 * self._scale))
         if name == "limits":
             figures = limits(cluster, self._size(OURS, "checkpoint"))
             self._keep("raw", name, figures)

@@ -91,7 +91,8 @@ class TuneConfig:
     scheduler : TrialScheduler or str, optional
         Stops, pauses and prioritises trials; first in, first out by default.
     max_concurrent_trials : int, optional
-        Most trials that are unfinished at a time. No limit but the cluster's by default.
+        Most trials that run at a time, and most that a search algorithm has unfinished. No limit
+        but the cluster's by default.
     time_budget_s : float or timedelta, optional
         Seconds after which the experiment ends.
     reuse_actors : bool, default=True

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pickle
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
+from dasktune.first_error import raise_first_error
 from dasktune.results import ResultGrid
+from dasktune.resume import ResumeConfig, Session, restored
 from dasktune.storage.experiment_store import SPEC_FILE
 from dasktune.storage.location import Storage
 from dasktune.storage.setup_file import SETUP_FILE
@@ -140,7 +142,20 @@ def attach(name: str, client: Any = None) -> DetachedExperiment:
     return DetachedExperiment(find_hosted(client, name, timeout_s=_PATIENCE))
 
 
-def submit(parts: dict[str, Any], name: str, client: Any) -> DetachedExperiment:
+@dataclass(frozen=True)
+class _Origin:
+    """Where an experiment stood that was restored and then submitted."""
+
+    storage: Storage
+    #: What is to become of its trials, once.
+    resume: ResumeConfig
+    #: Records of its journal.
+    position: int
+
+
+def submit(
+    parts: dict[str, Any], name: str, client: Any, session: Session | None = None
+) -> DetachedExperiment:
     """Let a cluster run an experiment by itself.
 
     Parameters
@@ -151,13 +166,20 @@ def submit(parts: dict[str, Any], name: str, client: Any) -> DetachedExperiment:
         The experiment's name.
     client : object
         The cluster.
+    session : Session, optional
+        What it goes on from.
     """
     from dasktune.cluster.code import pack
     from dasktune.cluster.detached import host
 
-    run_config = parts["run_config"]
-    parts = {**parts, "run_config": replace(run_config, name=name, verbose=0)}
-    work = partial(_drive, pack(parts, code=run_config.code))
+    run_config, origin = parts["run_config"], None
+    if session is None:
+        parts = {**parts, "run_config": replace(run_config, name=name, verbose=0)}
+    else:
+        parts = {**parts, "run_config": replace(run_config, verbose=0)}
+        origin = _Origin(session.storage, session.resume, session.end.position)
+    blob = pack({**parts, "origin": origin}, code=run_config.code)
+    work = partial(_drive, blob)
     return DetachedExperiment(host(client, name, work, timeout_s=run_config.scheduler_wait))
 
 
@@ -166,27 +188,54 @@ def _drive(blob: bytes) -> ResultGrid:
     from dasktune.cluster.detached import hosted_here
 
     parts = pickle.loads(blob)
-    tuner = _tuner(parts)
+    origin: _Origin | None = parts.pop("origin")
+    session = _session(parts, origin)
+    tuner = _tuner(parts, session)
+    if session is not None and session.experiment.finished and not _is_first(session, origin):
+        # The last driver had done all, and died before it could say so.
+        raise_first_error(session.experiment)
+        return tuner.get_results()
     ears = {
         "stop": lambda: _runner(tuner).stop_soon("stopped by the user"),
         "interrupt": lambda: _runner(tuner).interrupt(),
     }
-    with hosted_here(parts["run_config"].name, ears):
+    with hosted_here(ears):
         return tuner.fit()
 
 
-def _tuner(parts: dict[str, Any]) -> Tuner:
+def _session(parts: dict[str, Any], origin: _Origin | None) -> Session | None:
+    """Return what to go on from; None if nothing has begun."""
+    if origin is None:
+        config = parts["run_config"]
+        storage = Storage(config.storage_url, config.storage_options or {}).child(config.name)
+        if not storage.exists(SETUP_FILE):
+            # A driver may have died right after the first of its files.
+            storage.remove(SPEC_FILE)
+            return None
+    else:
+        storage = origin.storage
+    session = restored(
+        storage,
+        # The objects that have travelled: the worker may lack the modules of the stored ones.
+        tune_config=parts["tune_config"],
+        run_config=parts["run_config"],
+        param_space=parts["param_space"],
+        resume=ResumeConfig(),
+    )
+    if origin is not None and _is_first(session, origin):
+        session.resume = origin.resume
+    return session
+
+
+def _is_first(session: Session, origin: _Origin | None) -> bool:
+    """Whether no driver has gone on yet since the experiment was submitted."""
+    return origin is not None and session.end.position == origin.position
+
+
+def _tuner(parts: dict[str, Any], session: Session | None) -> Tuner:
     from dasktune.tuner import Tuner
 
-    run_config = parts["run_config"]
-    options = run_config.storage_options or {}
-    storage = Storage(run_config.storage_url, options).child(run_config.name)
-    if not storage.exists(SETUP_FILE):
-        # A driver may have died right after the first of its files.
-        storage.remove(SPEC_FILE)
-        return Tuner(**parts)
-    # With the objects that have travelled: the worker may lack the modules of the stored ones.
-    return Tuner.restore(storage.url, storage_options=options, **parts)
+    return Tuner(**parts) if session is None else Tuner(parts["trainable"], _session=session)
 
 
 def _runner(tuner: Tuner) -> Any:

@@ -17,6 +17,7 @@ from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConf
 from dasktune.errors import StorageError, check
 from dasktune.experiment import Experiment
 from dasktune.registry import get_trainable
+from dasktune.runner import TrialRunner
 from dasktune.runner.build import build_experiment
 from dasktune.runner.replay import replay
 from dasktune.search import BasicVariantGenerator
@@ -160,6 +161,25 @@ class Session:
     def name(self) -> str:
         """The experiment's name: that of its directory."""
         return self.storage.url.rstrip("/").rpartition("/")[2]
+
+    def begin(self, runner: TrialRunner) -> None:
+        """Go on, in a driver that leads and whose journal has begun.
+
+        Parameters
+        ----------
+        runner : TrialRunner
+            Runs the experiment.
+        """
+        runner.resume(self.requests)
+        self.setup.write(self.storage)
+        failed = self.experiment.first_error
+        if failed is not None:
+            logger.warning(
+                "trial %s had failed, and everything was ended for it (fail_fast). Restore with "
+                "resume_errored=True or restart_errored=True to try it again, or with another "
+                "FailureConfig to go on without it",
+                failed.trial_id,
+            )
 
     def requests(self, now: float) -> Iterator[OtherEvent]:
         """Yield what the user wants of the trials.

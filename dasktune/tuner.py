@@ -96,6 +96,9 @@ class Tuner:
         client: Any = None,
         _session: Session | None = None,
     ) -> None:
+        if _session is not None:
+            param_space, tune_config = _session.param_space, _session.tune_config
+            run_config = _session.run_config
         self._trainable = get_trainable(trainable) if isinstance(trainable, str) else trainable
         validate_trainable(self._trainable)
         check(
@@ -116,6 +119,8 @@ class Tuner:
         self._experiment: Experiment | None
         if _session is not None:
             self._setup, self._experiment = _session.setup, _session.experiment
+            store = ExperimentStore(_session.storage)
+            self._results = self._read_off(_session.experiment, store, _session.storage)
             return
         parts = self._tune_config, self._run_config, self._param_space
         # The user's objects as they are before anything is asked of them.
@@ -199,16 +204,7 @@ class Tuner:
             param_space=param_space,
             resume=resume,
         )
-        tuner = cls(
-            trainable,
-            param_space=session.param_space,
-            tune_config=session.tune_config,
-            run_config=session.run_config,
-            client=client,
-            _session=session,
-        )
-        tuner._results = tuner._read_off(session.experiment, ExperimentStore(storage), storage)
-        return tuner
+        return cls(trainable, client=client, _session=session)
 
     @classmethod
     def can_restore(
@@ -275,8 +271,7 @@ class Tuner:
             )
             interrupts.raise_again()
             if self._session is not None:
-                runner.resume(self._session.requests)
-                self._setup.write(storage)
+                self._session.begin(runner)
             self._run(runner)
         if runner.interrupted:
             logger.warning(
@@ -337,7 +332,7 @@ class Tuner:
 
         The driver becomes a task of the cluster. If its worker dies, it goes on on another one,
         from where the journal ends, as often as that happens. All workers must see
-        ``storage_path``.
+        ``storage_path``. An experiment that was restored may be submitted like a new one.
 
         Returns
         -------
@@ -350,8 +345,6 @@ class Tuner:
             If the cluster would end with this process, or has an experiment of this name, or
             something cannot travel.
         """
-        if self._session is not None:
-            raise ConfigError("submit() must be called on a new Tuner, not on a restored one.")
         self._take_experiment()
         parts = {
             "trainable": self._trainable,
@@ -359,6 +352,8 @@ class Tuner:
             "tune_config": self._tune_config,
             "run_config": self._run_config,
         }
+        if self._session is not None:
+            return submit(parts, self._session.name, self._client, self._session)
         name = self._run_config.name or experiment_name(self._trainable)
         return submit(parts, name, self._client)
 

@@ -63,7 +63,7 @@ class Hosted:
 
     def tell(self, word: str) -> None:
         """Tell the driver something, whichever worker it is on now or will be on."""
-        Event(_event(self.name, word), client=self._connection.client).set()
+        Event(_event(self._future.key, word), client=self._connection.client).set()
 
     def forget(self) -> None:
         """Let the cluster forget the driver, which ends it if it has not ended."""
@@ -151,13 +151,11 @@ def find_hosted(client: Any, name: str, *, timeout_s: float) -> Hosted:
 
 
 @contextmanager
-def hosted_here(name: str, ears: dict[str, Callable[[], None]]) -> Iterator[None]:
+def hosted_here(ears: dict[str, Callable[[], None]]) -> Iterator[None]:
     """Be the task of a driver: leave the worker's threads to others, and hear what clients say.
 
     Parameters
     ----------
-    name : str
-        The experiment's name.
     ears : dict of str to callable
         What to call at a word of :meth:`Hosted.tell`, in a thread of its own.
 
@@ -176,7 +174,7 @@ def hosted_here(name: str, ears: dict[str, Callable[[], None]]) -> Iterator[None
         over = threading.Event()
         threads = [
             threading.Thread(
-                target=_listen, args=(connection.client, _event(name, word), act, over), daemon=True
+                target=_listen, args=(connection.client, _event(key, word), act, over), daemon=True
             )
             for word, act in ears.items()
         ]
@@ -203,8 +201,9 @@ def _listen(client: Any, event: str, act: Callable[[], None], over: threading.Ev
             over.wait(_EAR_INTERVAL)
 
 
-def _event(name: str, word: str) -> str:
-    return f"dasktune-{word}-{name}"
+def _event(key: object, word: str) -> str:
+    # Of this task: an experiment of the same name may be submitted again later.
+    return f"dasktune-{word}-{key}"
 
 
 def _forgive(key: str, dask_scheduler: Any = None) -> None:

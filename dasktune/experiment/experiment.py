@@ -9,24 +9,28 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from math import inf
 from typing import Any, ClassVar
 
 from numpy.random import SeedSequence, default_rng
 
-from dasktune.experiment.judging import Fail, Judge, record
-from dasktune.experiment.orders import to_go_on, to_pause, to_start, to_stop
+from dasktune.experiment.judging import Judge, record
+from dasktune.experiment.orders import (
+    ends_anyway,
+    next_order,
+    to_fail,
+    to_go_on,
+    to_pause,
+    to_start,
+    to_stop,
+)
+from dasktune.experiment.precedent import Precedent
+from dasktune.experiment.reopening import wipe
 from dasktune.experiment.roster import Roster
 from dasktune.experiment.setbacks import count_failure, count_loss
 from dasktune.experiment.settings import ExperimentSettings
-from dasktune.schedulers.decision import (
-    Command,
-    Continue,
-    Decision,
-    Pause,
-    Stop,
-    StopOther,
-    Unpause,
-)
+from dasktune.experiment.verdict import Fail
+from dasktune.schedulers.decision import Command, Continue, Decision, Pause, Stop, StopOther
 from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
 from dasktune.search.searcher import SearchAlgorithm
 from dasktune.stopper import Stopper
@@ -34,7 +38,7 @@ from dasktune.trial.actions import (
     Action,
     AnyTrialAction,
     DeleteCheckpoint,
-    FailTrial,
+    EndExperiment,
     GiveUp,
     ReopenTrial,
     UnpauseTrial,
@@ -65,7 +69,7 @@ from dasktune.trial.events import (
     TrialStopRequested,
 )
 from dasktune.trial.status import TrialStatus
-from dasktune.trial.trial import NO_STORY, Trial, new_story
+from dasktune.trial.trial import NO_STORY, Trial
 
 __all__ = ["Experiment"]
 
@@ -144,7 +148,17 @@ class Experiment:
     @property
     def wants_suggestion(self) -> bool:
         """Whether the search algorithm should be asked now."""
-        return self.may_ask and len(self.roster.pending) < self.search.lookahead
+        enough = len(self.roster.pending) >= self.search.lookahead
+        return self.may_ask and not enough and self.room > 0
+
+    @property
+    def room(self) -> float:
+        """How many more trials the user lets run now; infinite without a limit.
+
+        The search algorithm sees to most of it, but knows of no trial that was opened again.
+        """
+        limit = self.settings.max_concurrent
+        return limit - len(self.roster.active) if limit else inf
 
     @property
     def hands_ahead(self) -> bool:
@@ -162,19 +176,21 @@ class Experiment:
     def next_trial(self) -> Trial | None:
         """Return the trial that should get the next free place; asking changes nothing."""
         roster = self.roster
-        if not roster.pending and not roster.paused:
+        if self.room <= 0 or not (roster.pending or roster.paused):
             return None
         return self.scheduler.choose_trial_to_run(Waiting(roster.pending, roster.paused))
 
     # What happened
 
-    def handle(self, event: ExperimentEvent) -> list[Action]:
+    def handle(self, event: ExperimentEvent, precedent: Precedent | None = None) -> list[Action]:
         """Take a fact, and return what must be done about it, in order.
 
         Parameters
         ----------
         event : ExperimentEvent
             What happened. Events of an incarnation that is no more are ignored.
+        precedent : Precedent, optional
+            What was decided about it, if it is an old story. Then that is decided again.
 
         Returns
         -------
@@ -186,7 +202,8 @@ class Experiment:
         InvalidTransition
             If the trial's status does not allow the event: a bug in dasktune.
         """
-        self._actions = []
+        self._actions = [] if precedent is None else precedent.done
+        self._judge.precedent = precedent
         trial = None
         if isinstance(event, TrialEvent):
             trial = self.roster.trials[event.trial_id]
@@ -214,7 +231,7 @@ class Experiment:
                 self._on_suggested(event)
             case TimePassed():
                 self._on_time(event.time)
-                self._end_a_standstill(event.time)
+                self._end_a_standstill()
             case StopRequested():
                 self._stop_everything(event.reason, event.time)
             case TrialStopRequested():
@@ -290,8 +307,7 @@ class Experiment:
     def _fail(self, trial: Trial, error: ErrorInfo) -> None:
         trial.errors.append(error)
         trial.reason = error.message
-        key, incarnation = trial.trial_id, trial.incarnation
-        self._emit(FailTrial(trial_id=key, incarnation=incarnation, reason=error.message))
+        self._emit(to_fail(trial, error))
 
     def _obey(self, trial: Trial, decision: Decision, now: float) -> None:
         if trial.status is not TrialStatus.RUNNING:
@@ -308,15 +324,16 @@ class Experiment:
                 self._stop(trial, decision.reason, now)
 
     def _obey_commands(self, now: float) -> None:
-        while self._commands:
-            command = self._commands.popleft()
-            other = self.roster.trials[command.trial_id]
-            match command:
-                case Unpause():
-                    if other.status is TrialStatus.PAUSED:
-                        self._unpause(other)
-                case StopOther():  # pragma: no branch - these are all
-                    self._stop(other, command.reason, now)
+        if not self._commands and self._judge.precedent is None:
+            return
+        trials = self.roster.trials
+        while order := self._judge.order(next_order(self._commands, trials)):
+            if isinstance(order, UnpauseTrial):
+                self._emit(order)
+            else:
+                self._stop(trials[order.trial_id], order.reason, now)
+        # What an old story did not come to.
+        self._commands.clear()
 
     # Starts and ends
 
@@ -358,8 +375,7 @@ class Experiment:
         self._emit(GiveUp(trial_id=trial.trial_id, incarnation=trial.incarnation, reason=reason))
 
     def _stop(self, trial: Trial, reason: str, now: float) -> None:
-        status = trial.status
-        if status.is_final or status in (TrialStatus.STOPPING, TrialStatus.FAILING):
+        if ends_anyway(trial):
             return
         trial.reason = reason
         self._emit(to_stop(trial, reason))
@@ -371,16 +387,8 @@ class Experiment:
         trial.ended_at = now
         trial.story = NO_STORY
         self._search_waits = False
-        last = trial.last_result
+        self._commands.extend(self._judge.conclude(trial, was_active=was_active))
         failed = trial.status is TrialStatus.ERROR
-        if failed:
-            commands = self.scheduler.on_trial_error(trial)
-        elif was_active:
-            commands = self.scheduler.on_trial_complete(trial, last)
-        else:
-            commands = self.scheduler.on_trial_remove(trial)
-        self.search.on_trial_complete(trial.trial_id, last or None, error=failed)
-        self._commands.extend(commands)
         if failed and self.settings.fail_fast and not self.stop_reason:
             self.first_error = trial
             self._stop_everything(f"trial {trial.trial_id} failed", now)
@@ -388,29 +396,27 @@ class Experiment:
     # Another session
 
     def _begin_session(self) -> None:
-        """Go on: what had ended everything may have been changed, and there may be more to ask."""
+        """Go on, unless a failure has ended everything and nothing is to be done about it."""
         self._judge.begin_session()
-        self._search_finished = self._search_waits = False
+        self._search_waits = False
+        if self.first_error is None or not self.settings.fail_fast:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Forget the end: its cause may have been changed, and there may be more to ask."""
+        self._search_finished = False
         self.stop_reason = ""
         self.first_error = None
 
     def _reopen(self, trial: Trial, *, fresh: bool) -> None:
         was_final = trial.status.is_final
+        self._go_on()
         key, incarnation = trial.trial_id, trial.incarnation
         self._emit(ReopenTrial(trial_id=key, incarnation=incarnation, fresh=fresh))
-        trial.reason, trial.ended_at, trial.failures, trial.worker_losses = "", None, 0, 0
-        trial.story = new_story()
-        if fresh:
-            self._forget(trial)
+        gone = wipe(trial, fresh=fresh)
+        self._actions += [DeleteCheckpoint(trial_id=key, checkpoint=record) for record in gone]
         if was_final:
             self.scheduler.on_trial_add(trial)
-
-    def _forget(self, trial: Trial) -> None:
-        """Drop what came of a trial so far."""
-        gone, trial.checkpoints = trial.checkpoints, []
-        self._actions += [DeleteCheckpoint(trial_id=trial.trial_id, checkpoint=c) for c in gone]
-        trial.history, trial.rows, trial.errors = [], {}, []
-        trial.started_at = None
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that the experiment knows, its policies' states included.
@@ -428,6 +434,7 @@ class Experiment:
             "stop_reason": self.stop_reason,
             "first_error": None if first_error is None else first_error.trial_id,
             "search_finished": self._search_finished,
+            "search_waits": self._search_waits,
             "policies": self._judge.state_dict(),
             **self.roster.state_dict(),
         }
@@ -448,6 +455,7 @@ class Experiment:
         self._prefix = state["prefix"]
         self.stop_reason = state["stop_reason"]
         self._search_finished = state["search_finished"]
+        self._search_waits = state["search_waits"]
         self.roster.load_state_dict(state)
         self.first_error = self.roster.trials.get(state["first_error"])
         self._judge.load_state_dict(state["policies"])
@@ -455,8 +463,9 @@ class Experiment:
     # Time, and the end of everything
 
     def _on_time(self, now: float) -> None:
-        reason = self._judge.tell_time(now)
-        if reason and not self.stop_reason:
+        reason = self._judge.tell_time(now, over=bool(self.stop_reason))
+        if reason:
+            self._actions.append(EndExperiment(reason=reason))
             self._stop_everything(reason, now)
 
     def _stop_everything(self, reason: str, now: float) -> None:
@@ -465,7 +474,7 @@ class Experiment:
         for trial in tuple(self.roster.trials.values()):
             self._stop(trial, self.stop_reason, now)
 
-    def _end_a_standstill(self, now: float) -> None:
+    def _end_a_standstill(self) -> None:
         """End what nobody will ever run, so that an experiment cannot hang on its policies.
 
         Where nothing runs and nothing may start, no trial will ever end by itself, which is what a
@@ -474,8 +483,11 @@ class Experiment:
         if self.roster.active or self.wants_suggestion or self.next_trial() is not None:
             return
         self._search_waits = False
-        for trial in (*self.roster.pending.values(), *self.roster.paused.values()):
-            self._stop(trial, f"{type(self.scheduler).__name__} never chose it to run again", now)
+        reason = f"{type(self.scheduler).__name__} never chose it to run again"
+        self._commands.extend(
+            StopOther(trial_id=key, reason=reason)
+            for key in (*self.roster.pending, *self.roster.paused)
+        )
 
     def _emit(self, action: AnyTrialAction) -> None:
         self.roster.move(self.roster.trials[action.trial_id], action)

@@ -9,41 +9,25 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
+from dasktune.experiment.orders import Order
+from dasktune.experiment.precedent import Precedent
 from dasktune.experiment.settings import ExperimentSettings
-from dasktune.schedulers.decision import Command, Continue, Decision, Stop
+from dasktune.experiment.verdict import Fail, Verdict
+from dasktune.schedulers.decision import Command, Continue, Stop
 from dasktune.schedulers.trial_scheduler import TrialScheduler
 from dasktune.search.searcher import SearchAlgorithm
 from dasktune.stopper import Stopper
 from dasktune.trial.events import ErrorInfo
 from dasktune.trial.milestone import EVERY_RESULT, Milestone
+from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial
 
-__all__ = ["Fail", "Judge", "Verdict", "record"]
+__all__ = ["Judge", "record"]
 
 _CONTINUE = Continue()
-
-
-@dataclass(frozen=True, slots=True)
-class Fail:
-    """End the trial as failed: the user's stopper raised and cannot say whether to go on.
-
-    Parameters
-    ----------
-    error : ErrorInfo
-        What it raised.
-    commands : tuple of Command
-        What the scheduler wants to happen to other trials.
-    """
-
-    error: ErrorInfo
-    commands: tuple[Command, ...]
-
-
-#: What is to become of a trial.
-Verdict = Decision | Fail
 
 
 def record(trial: Trial, result: dict[str, Any]) -> bool:
@@ -83,6 +67,12 @@ class Judge:
         Stop criteria that depend on nothing but the result.
     stopper : Stopper
         Any other stop criteria.
+
+    Attributes
+    ----------
+    precedent : Precedent or None
+        In replay, what the journal says of the event that is being handled. The policies are asked
+        as ever, so that they learn what they had learnt, and their answers do not count.
     """
 
     def __init__(
@@ -99,17 +89,37 @@ class Judge:
         self._scheduler = scheduler
         self.criteria = criteria
         self.stopper = stopper
+        self.precedent: Precedent | None = None
 
-    def tell_time(self, now: float) -> str:
+    def tell_time(self, now: float, *, over: bool) -> str:
         """Pass the time on, and return why everything must end now; empty if it need not.
 
         Parameters
         ----------
         now : float
             Seconds on the runner's clock.
+        over : bool
+            Whether everything ends already.
         """
         self.stopper.on_time(now)
-        return self.stopper.stop_all_reason() if self.stopper.stop_all() else ""
+        if over:
+            return ""
+        reason = self.stopper.stop_all_reason() if self.stopper.stop_all() else ""
+        if self.precedent is None:
+            return reason
+        told = self.precedent.end()
+        if bool(told) != bool(reason):
+            self.precedent.overrule(self.stopper)
+        return told
+
+    def order(self, proposed: Order | None) -> Order | None:
+        """Return the order that stands: the one that is proposed, unless a journal tells of one."""
+        if self.precedent is None:
+            return proposed
+        told = self.precedent.order()
+        if told is not proposed and _whom(told) != _whom(proposed):
+            self.precedent.overrule(self._scheduler)
+        return told
 
     def judge(
         self, trial: Trial, result: Mapping[str, Any], now: float, *, is_new: bool
@@ -128,32 +138,71 @@ class Judge:
             What :func:`record` said.
         """
         key = trial.trial_id
-        met = self.criteria(key, result)
+        told = None if self.precedent is None else self.precedent.verdict(key)
+        stop = Stop(self.criteria.reason(key, result)) if self.criteria(key, result) else None
         if not is_new:
-            return Stop(self.criteria.reason(key, result)) if met else _CONTINUE
+            return self._standing(stop or _CONTINUE, told)
         self.stopper.on_time(now)
         # Asked in any case: it may count what it is shown.
         enough = self._enough(key, result)
-        verdict: Verdict
-        if met:
-            verdict = Stop(self.criteria.reason(key, result))
-        elif isinstance(enough, str) and enough:
-            verdict = Stop(enough)
-        else:
-            verdict = self._scheduler.on_trial_result(trial, result)
-        if not isinstance(verdict, Stop):
+        if isinstance(enough, Stop) and (told is None or isinstance(told, Stop)):
+            stop = stop or enough
+        decision = stop or self._scheduler.on_trial_result(trial, result)
+        own: Verdict = enough if isinstance(enough, Fail) else stop or enough or decision
+        if own is not decision:
+            own = replace(own, commands=decision.commands)
+        verdict = self._standing(own, told)
+        if not isinstance(decision if isinstance(verdict, Fail) else verdict, Stop):
             self._search.on_trial_result(key, result)
-        return Fail(enough, verdict.commands) if isinstance(enough, ErrorInfo) else verdict
+        return verdict
 
-    def _enough(self, trial_id: str, result: Mapping[str, Any]) -> str | ErrorInfo:
-        """Return why the user's stopper ends the trial, or what it raised; empty if neither."""
+    def _standing(self, own: Verdict, told: Verdict | None) -> Verdict:
+        """Return the verdict that stands, with the commands that are proposed now."""
+        if self.precedent is None:
+            return own
+        if told is None:
+            # Whatever it was, everything ended before the trial could hear of it.
+            return Continue(commands=own.commands) if isinstance(own, Fail) else own
+        if type(told) is not type(own):
+            # Of a stop nobody can tell whose it was.
+            failed = isinstance(told, Fail) or isinstance(own, Fail)
+            self.precedent.overrule(*(() if failed else (self._scheduler,)), self.stopper)
+        return replace(told, commands=own.commands) if own.commands else told
+
+    def _enough(self, trial_id: str, result: Mapping[str, Any]) -> Stop | Fail | None:
+        """Return whether the user's stopper ends the trial, or raises."""
         try:
             if self.stopper(trial_id, result):
-                return self.stopper.reason(trial_id, result)
+                return Stop(self.stopper.reason(trial_id, result))
         except Exception as error:
             message = f"the stopper raised {type(error).__name__}: {error}"
-            return ErrorInfo(message=message, traceback=traceback.format_exc())
-        return ""
+            return Fail(ErrorInfo(message=message, traceback=traceback.format_exc()))
+        return None
+
+    def conclude(self, trial: Trial, *, was_active: bool) -> tuple[Command, ...]:
+        """Tell scheduler and searcher that a trial has ended for good.
+
+        Parameters
+        ----------
+        trial : Trial
+            It has just ended.
+        was_active : bool
+            Whether it was on a worker until then.
+
+        Returns
+        -------
+        tuple of Command
+            What the scheduler wants to happen to other trials.
+        """
+        last, failed = trial.last_result, trial.status is TrialStatus.ERROR
+        if failed:
+            commands = self._scheduler.on_trial_error(trial)
+        elif was_active:
+            commands = self._scheduler.on_trial_complete(trial, last)
+        else:
+            commands = self._scheduler.on_trial_remove(trial)
+        self._search.on_trial_complete(trial.trial_id, last or None, error=failed)
+        return commands
 
     def begin_session(self) -> None:
         """Tell the stoppers that a new driver goes on: time in between does not count."""
@@ -185,3 +234,7 @@ class Judge:
             *self.stopper.next_milestones(trial.trial_id),
         )
         return tuple(dict.fromkeys(wanted))
+
+
+def _whom(order: Order | None) -> tuple[type[Order], str] | None:
+    return None if order is None else (type(order), order.trial_id)

@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
-from dasktune.schedulers.decision import Pause
+from collections import deque
+from collections.abc import Mapping
+
+from dasktune.schedulers.decision import Command, Pause, StopOther, Unpause
 from dasktune.trial.actions import (
     ContinueTraining,
+    FailTrial,
     FinishTrial,
     PauseTrial,
     RestoreTrial,
     SaveTrial,
     StartTrial,
     StopTrial,
+    UnpauseTrial,
 )
+from dasktune.trial.events import ErrorInfo
 from dasktune.trial.milestone import Milestone
+from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial
 
-__all__ = ["to_go_on", "to_pause", "to_start", "to_stop"]
+__all__ = [
+    "Order",
+    "ends_anyway",
+    "next_order",
+    "to_fail",
+    "to_go_on",
+    "to_pause",
+    "to_start",
+    "to_stop",
+]
+
+#: What a command of a scheduler comes to.
+Order = UnpauseTrial | StopTrial | FinishTrial
 
 
 def to_start(trial: Trial, milestones: tuple[Milestone, ...]) -> StartTrial | RestoreTrial:
@@ -64,7 +83,45 @@ def to_pause(trial: Trial, decision: Pause) -> PauseTrial:
     )
 
 
+def to_fail(trial: Trial, error: ErrorInfo) -> FailTrial:
+    """Return the order to end in error, because of something that went wrong here."""
+    return FailTrial(
+        trial_id=trial.trial_id,
+        incarnation=trial.incarnation,
+        reason=error.message,
+        traceback=error.traceback,
+    )
+
+
 def to_stop(trial: Trial, reason: str) -> StopTrial | FinishTrial:
     """Return the order to end; one that is on no worker only needs to be finished."""
     order = StopTrial if trial.status.is_active else FinishTrial
     return order(trial_id=trial.trial_id, incarnation=trial.incarnation, reason=reason)
+
+
+def ends_anyway(trial: Trial) -> bool:
+    """Whether a trial has ended, or will without another word."""
+    return trial.status.is_final or trial.status in (TrialStatus.STOPPING, TrialStatus.FAILING)
+
+
+def next_order(commands: deque[Command], trials: Mapping[str, Trial]) -> Order | None:
+    """Take commands until one comes to something, and return that; None if none does.
+
+    Parameters
+    ----------
+    commands : deque of Command
+        What a scheduler wants, in order. Some may come too late.
+    trials : mapping of str to Trial
+        All trials.
+    """
+    while commands:
+        command = commands.popleft()
+        trial = trials[command.trial_id]
+        match command:
+            case Unpause():
+                if trial.status is TrialStatus.PAUSED:
+                    return UnpauseTrial(trial_id=trial.trial_id, incarnation=trial.incarnation)
+            case StopOther():  # pragma: no branch - these are all
+                if not ends_anyway(trial):
+                    return to_stop(trial, command.reason)
+    return None

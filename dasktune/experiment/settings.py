@@ -27,6 +27,8 @@ class ExperimentSettings:
         End everything at the first failure for good.
     max_worker_losses : int, default=3
         How often a trial may lose its worker without having made progress in between.
+    max_concurrent : int, default=0
+        Most trials that may be on a worker at a time; 0 is no limit.
     streaming : bool, default=True
         Let trials go on between the milestones of their policies; else they wait at each result.
     retention : Retention, optional
@@ -38,5 +40,6 @@ class ExperimentSettings:
     max_failures: int = 0
     fail_fast: bool | Literal["raise"] = False
     max_worker_losses: int = 3
+    max_concurrent: int = 0
     streaming: bool = True
     retention: Retention = field(default_factory=Retention)

@@ -69,6 +69,7 @@ def build_experiment(
         max_failures=failure.max_failures,
         fail_fast=failure.fail_fast,
         max_worker_losses=failure.max_worker_losses,
+        max_concurrent=tune_config.max_concurrent_trials or 0,
         retention=run_config.checkpoint_config.retention,
     )
     return Experiment(

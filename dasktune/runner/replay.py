@@ -1,7 +1,7 @@
 """Journal records back to events, and an experiment brought to where they lead.
 
-Replaying asks the search algorithm again, in the order of the journal: so it learns what it had
-learnt. Where its answer is another one now, that of the journal stands.
+Replaying asks the policies again, in the order of the journal: so they learn what they had learnt.
+Where their answer is another one now, that of the journal stands.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from dasktune.errors import StorageError
-from dasktune.experiment import Experiment
+from dasktune.experiment import Experiment, Precedent
 from dasktune.storage.json_lines import decode, encode
-from dasktune.trial import events
+from dasktune.trial import actions, events
+from dasktune.trial.actions import Action
 from dasktune.trial.checkpoint import CheckpointRecord
 from dasktune.trial.events import ErrorInfo, ExperimentEvent, Suggested
 from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.trial.status import PUBLIC
 
 __all__ = ["event_of", "replay"]
 
@@ -71,7 +73,7 @@ def replay(
     Raises
     ------
     StorageError
-        If a record is malformed, or the experiment decides otherwise than it did.
+        If a record is malformed, or cannot have followed those before it.
     """
     replaying = _Replay(experiment, load_config)
     for number, record in enumerate(records, 1):
@@ -87,21 +89,37 @@ class _Replay:
         self._experiment = experiment
         self._load_config = load_config
         self._has_warned = False
+        self._has_overruled = False
 
     def step(self, record: Mapping[str, Any]) -> None:
         event = event_of(record)
         if isinstance(event, Suggested):
             event = self._asked_again(event)
-        actions = self._experiment.handle(event)
+        told = record.get("actions", ())
+        precedent = Precedent([_action_of(one) for one in told])
+        actions = self._experiment.handle(event, precedent)
+        # Mostly there is none.
+        if actions or told:
+            was = [(one["do"], one.get("trial_id")) for one in told]
+            now = [(type(one).__name__, getattr(one, "trial_id", None)) for one in actions]
+            _check_same(record, was, now)
         trial = self._experiment.trials.get(getattr(event, "trial_id", ""))
-        status = None if trial is None else trial.public_status.value
-        decided = [(type(action).__name__, action.trial_id) for action in actions], status
-        if decided != _decided(record):
-            raise StorageError(
-                f"{record['event']} led to {_decided(record)} and leads to {decided} now. "
-                f"{type(self._experiment.scheduler).__name__} and the stoppers must decide by "
-                "nothing but what they are told, and hold all that they learn in state_dict()."
-            )
+        status = None if trial is None else PUBLIC[trial.status]
+        _check_same(record, record.get("status"), status)
+        if precedent.overruled and not self._has_overruled:
+            self._has_overruled = True
+            self._warn_of(precedent.overruled, record)
+
+    @staticmethod
+    def _warn_of(policy: str, record: Mapping[str, Any]) -> None:
+        logger.warning(
+            "%s decides otherwise than it did (first about %s of trial %s); what was decided then "
+            "stands. What decides by nothing but what it is told, and holds all that it learns in "
+            "state_dict(), goes on as if nothing had happened",
+            policy,
+            record["event"],
+            record.get("trial_id"),
+        )
 
     def _asked_again(self, event: Suggested) -> Suggested:
         """Return the event with the configuration as the user's code had it."""
@@ -134,10 +152,22 @@ def _with_config(event: Suggested, config: dict[str, Any] | None) -> Suggested:
     return Suggested(**{**told, "config": config})
 
 
-def _decided(record: Mapping[str, Any]) -> tuple[list[tuple[str, str]], str | None]:
-    """Return what was decided: which actions on which trials, and the status of the event's own."""
-    actions = [(one["do"], one["trial_id"]) for one in record.get("actions", ())]
-    return actions, record.get("status")
+def _check_same(record: Mapping[str, Any], was: object, now: object) -> None:
+    if was != now:
+        raise StorageError(
+            f"{record['event']} led to {was} and leads to {now} now: the journal is damaged, or of "
+            "another dasktune"
+        )
+
+
+def _action_of(told: Mapping[str, Any]) -> Action | None:
+    """Return an action in which policies have a say; what only the worker must know is left out."""
+    kind = _DECISIONS.get(told["do"])
+    if kind is None:
+        return None
+    names = kind.__dataclass_fields__.keys() - {"milestones"}
+    action: Action = kind(**{name: told[name] for name in names & told.keys()})
+    return action
 
 
 #: Every event by its name.
@@ -147,6 +177,21 @@ _KINDS: dict[str, Any] = {
     if isinstance(kind, type) and kind.__module__ == events.__name__
 }
 del _KINDS["ErrorInfo"], _KINDS["TrialEvent"]
+
+#: The actions in which policies have a say, by their names.
+_DECISIONS: dict[str, Any] = {
+    kind.__name__: kind
+    for kind in (
+        actions.ContinueTraining,
+        actions.EndExperiment,
+        actions.FailTrial,
+        actions.FinishTrial,
+        actions.PauseTrial,
+        actions.SaveTrial,
+        actions.StopTrial,
+        actions.UnpauseTrial,
+    )
+}
 
 #: By the name of the field.
 _CONVERTERS: dict[str, Callable[[Any], Any]] = {

@@ -17,6 +17,7 @@ from dasktune.trial.actions import (
     Action,
     ContinueTraining,
     DeleteCheckpoint,
+    EndExperiment,
     FailTrial,
     FinishTrial,
     GiveUp,
@@ -278,7 +279,7 @@ class TrialRunner:
             case DeleteCheckpoint():
                 self._store.delete_checkpoint(action.checkpoint)
             case (  # pragma: no branch - these are all
-                UnpauseTrial() | FinishTrial() | GiveUp() | ReopenTrial()
+                UnpauseTrial() | FinishTrial() | GiveUp() | ReopenTrial() | EndExperiment()
             ):
                 pass  # Changes of status, which the experiment has made itself.
 
@@ -308,9 +309,9 @@ def _waiting(experiment: Experiment) -> int:
     roster = experiment.roster
     pending = max(1, len(roster.pending))
     if not experiment.may_ask:
-        return pending
+        return int(min(pending, experiment.room))
     # A search that learns from results may hold back, nobody knows when. So it is trusted with as
     # many as run already: the room doubles until it holds back.
     total = experiment.search.total_samples
     left = len(roster.active) if total is None else total - len(roster)
-    return pending + max(0, min(left, len(roster.active) - pending))
+    return int(min(pending + max(0, min(left, len(roster.active) - pending)), experiment.room))

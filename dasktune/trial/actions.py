@@ -18,6 +18,7 @@ __all__ = [
     "AnyTrialAction",
     "ContinueTraining",
     "DeleteCheckpoint",
+    "EndExperiment",
     "FailTrial",
     "FinishTrial",
     "GiveUp",
@@ -106,6 +107,8 @@ class FailTrial(TrialAction):
     """End the trial on its worker, in ERROR: what it reported could not be judged."""
 
     reason: str
+    #: Of what the user's stopper raised.
+    traceback: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +141,13 @@ class DeleteCheckpoint:
     checkpoint: CheckpointRecord
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndExperiment:
+    """A stopper ends everything: no trial starts any more. Those that run have an order each."""
+
+    reason: str
+
+
 #: What moves a trial.
 AnyTrialAction = (
     StartTrial
@@ -153,4 +163,4 @@ AnyTrialAction = (
     | ReopenTrial
 )
 
-Action = AnyTrialAction | DeleteCheckpoint
+Action = AnyTrialAction | DeleteCheckpoint | EndExperiment

@@ -103,6 +103,23 @@ def test_an_experiment_goes_on_after_its_driver_was_killed(killed: Path, fleet: 
         assert_clean(client)
 
 
+def test_what_a_dead_driver_has_left_is_handed_to_the_cluster(killed: Path, fleet: Fleet):
+    ids = [one["trial_id"] for one in journal(killed, event="Suggested") if one["config"]]
+    tuner = Tuner.restore(killed / "run", steps, client=fleet.address)
+    tuner.submit().close()
+    with pytest.raises(ConfigError, match="must be called once"):
+        tuner.fit()
+    with tune.attach("run", client=fleet.address) as experiment:
+        results = experiment.result(timeout=PATIENCE)
+        assert experiment.status == "finished"
+        experiment.forget()
+    assert histories(results) == [[1, 2, 3, 4, 5, 6]] * 3
+    assert statuses(results) == {"TERMINATED"}
+    assert restarts(killed)[2:4] == [(ids[0], 3), (ids[1], 3)]
+    with fleet.client() as client:
+        assert_clean(client)
+
+
 def test_a_directory_that_was_moved_is_restored_where_it_is(
     killed: Path, fleet: Fleet, tmp_path_factory: pytest.TempPathFactory
 ):

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import cloudpickle
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_replay import SCHEDULERS, SEARCHES, Descent, configs, curve
 
-from dasktune.config import RunConfig, TuneConfig
-from dasktune.errors import ConfigError, StorageError
+from dasktune.config import FailureConfig, RunConfig, TuneConfig
+from dasktune.detached import _drive, _Origin, _session
+from dasktune.errors import ConfigError, StorageError, TrialError
 from dasktune.experiment import Experiment
+from dasktune.first_error import raise_first_error
 from dasktune.resume import ResumeConfig, Session, restored, setup_of
 from dasktune.runner import TrialRunner
 from dasktune.runner.build import build_experiment
@@ -54,6 +58,7 @@ class Lab:
 
     def __init__(self, storage: Storage, trainable: Any = curve, **parts: Any) -> None:
         self.storage, self.trainable, self.parts = storage, trainable, parts
+        self.name = storage.url.rpartition("/")[2]
         self.checkpoints: dict[str, Any] = {}
         self.clock = ManualClock()
 
@@ -65,7 +70,6 @@ class Lab:
             setup_of(**self.parts).write(self.storage)
         else:
             store.begin(after=session.end)
-            session.setup.write(self.storage)
         executor = SimulatedTrialExecutor(
             self.trainable, clock=self.clock, slots=3, checkpoints=self.checkpoints
         )
@@ -78,7 +82,7 @@ class Lab:
             checkpoint_period=100.0,
         )
         if session is not None:
-            runner.resume(session.requests)
+            session.begin(runner)
         runner.run()
         return experiment
 
@@ -306,3 +310,132 @@ def test_a_damaged_snapshot_costs_nothing_but_time(caplog: pytest.LogCaptureFixt
         place.storage.write_bytes(f"snapshots/{name}", b"{")
     assert place.restore().experiment.state_dict() == intact
     assert "a snapshot of" in caplog.text
+
+
+@pytest.mark.parametrize("search", ["variants", "searcher"])
+def test_no_more_trials_run_at_a_time_than_wanted_if_some_are_opened_again(search: str):
+    few, more = (
+        replace(configs("fifo", search)["tune_config"], num_samples=n, max_concurrent_trials=2)
+        for n in (5, 8)
+    )
+    place = lab(f"few-{search}", "fifo", search, tune_config=few)
+    before = place.begin()
+    assert all(trial.status.is_final for trial in before.trials.values())
+    position = len(list(read_journal(place.storage)))
+    after = place.go_on(
+        tune_config=more, resume=ResumeConfig(finished="restart", errored="restart")
+    )
+    once_each(after)
+    assert len(after.trials) > len(before.trials)
+    running: set[str] = set()
+    most = 0
+    for record in read_journal(place.storage, start=position):
+        if record["event"] == "TrialStarted":
+            running.add(record["trial_id"])
+        elif record.get("status") in ("TERMINATED", "ERROR", "PENDING"):
+            running.discard(record["trial_id"])
+        most = max(most, len(running))
+    assert most == 2
+
+
+def test_what_failed_fast_stays_ended_until_something_is_done_about_it(
+    caplog: pytest.LogCaptureFixture,
+):
+    broken = {"now": True}
+
+    def fragile(config: dict[str, Any], checkpoint: Any) -> Any:
+        yield {"loss": config["x"]}, 1.0
+        if config["x"] == 2 and broken["now"]:
+            raise ValueError("no luck")
+
+    fast = FailureConfig(fail_fast="raise")
+    parts = {
+        "tune_config": TuneConfig(metric="loss", mode="min", max_concurrent_trials=1, seed=1),
+        "run_config": RunConfig(failure_config=fast),
+        "param_space": {"x": {"grid_search": [1, 2, 3]}},
+    }
+    storage = Storage("memory://restored/fast")
+    storage.remove_tree()
+    place = Lab(storage, fragile, **parts)
+    first = ends(place.begin())
+    broken["now"] = False
+    # No exception travels in a journal; what it was does.
+    for _ in range(2):
+        experiment = place.go_on()
+        assert ends(experiment) == first
+        with pytest.raises(TrialError) as told:
+            raise_first_error(experiment)
+        assert told.value.message == "ValueError: no luck"
+        assert 'raise ValueError("no luck")' in told.value.traceback
+        assert "everything was ended for it (fail_fast)" in caplog.text
+    experiment = place.go_on(resume=ResumeConfig(errored="restart"))
+    once_each(experiment)
+    raise_first_error(experiment)
+    assert [trial.public_status.value for trial in experiment.trials.values()] == ["TERMINATED"] * 3
+
+
+def train(config: dict[str, Any]) -> None:
+    """Never called: its experiments are over, or simulated."""
+
+
+def submitted(place: Lab, resume: ResumeConfig | None = None) -> dict[str, Any]:
+    """Return what travels to the cluster."""
+    origin = None
+    if resume is not None:
+        origin = _Origin(place.storage, resume, place.restore().end.position)
+    run_config = replace(
+        place.parts["run_config"], storage_path="memory://restored", name=place.name
+    )
+    return {**place.parts, "run_config": run_config, "trainable": train, "origin": origin}
+
+
+def fragile(config: dict[str, Any]) -> Any:
+    yield {"loss": config["x"]}, 1.0
+    if config["x"] == 2:
+        raise ValueError("no luck")
+
+
+def failed(name: str, **failure: Any) -> Lab:
+    parts = {
+        "tune_config": TuneConfig(metric="loss", mode="min", seed=1),
+        "run_config": RunConfig(failure_config=FailureConfig(**failure)),
+        "param_space": {"x": {"grid_search": [1, 2, 3]}},
+    }
+    storage = Storage(f"memory://restored/{name}")
+    storage.remove_tree()
+    place = Lab(storage, fragile, **parts)
+    place.begin()
+    return place
+
+
+def test_what_is_wished_of_the_trials_of_a_submitted_experiment_is_done_once():
+    place = failed("once")
+    parts = submitted(place, ResumeConfig(errored="restart"))
+    for wish in ("restart", "skip", "skip"):
+        session = _session(parts, parts["origin"])
+        assert session is not None
+        assert session.resume.errored == wish
+        place.drive(session.experiment, session=session)
+    failures = [one for one in read_journal(place.storage) if one["event"] == "TrialFailed"]
+    assert len(failures) == 2
+
+
+def test_a_submitted_driver_that_died_after_the_end_only_says_what_came_of_it():
+    place = failed("over")
+    position = place.restore().end.position
+    results = _drive(cloudpickle.dumps(submitted(place)))
+    assert [result.status.value for result in results] == ["TERMINATED", "ERROR", "TERMINATED"]
+    assert place.restore().end.position == position
+
+
+def test_a_submitted_driver_that_died_after_a_failure_tells_of_it():
+    place = failed("over-fast", fail_fast="raise")
+    with pytest.raises(TrialError, match="ValueError: no luck"):
+        _drive(cloudpickle.dumps(submitted(place)))
+
+
+def test_an_experiment_that_failed_fast_goes_on_without_it():
+    place = failed("fast-without", fail_fast=True)
+    experiment = place.go_on(run_config=RunConfig(), resume=ResumeConfig(finished="resume"))
+    statuses = [trial.public_status.value for trial in experiment.trials.values()]
+    assert statuses == ["TERMINATED", "ERROR", "TERMINATED"]

@@ -171,7 +171,7 @@ def test_time_may_be_up_while_nothing_happens():
     lab = Lab()
     trial, waiting = lab.running(), lab.add()
     lab.stopper.everything = True
-    assert [type(action) for action in lab.time_passes()] == [StopTrial, FinishTrial]
+    assert kinds(lab.time_passes()) == ["EndExperiment", "StopTrial", "FinishTrial"]
     assert trial.reason == waiting.reason == "RecordingStopper said so"
 
 

@@ -229,10 +229,8 @@ def test_a_stopper_may_end_everything_at_a_result():
     trial, other = lab.running(), lab.running()
     lab.stopper.everything = True
     actions = lab.result(trial, 1)
-    assert [(type(action), action.trial_id) for action in actions] == [
-        (StopTrial, trial.trial_id),
-        (StopTrial, other.trial_id),
-    ]
+    assert kinds(actions) == ["EndExperiment", "StopTrial", "StopTrial"]
+    assert [action.trial_id for action in actions[1:]] == [trial.trial_id, other.trial_id]
     assert lab.experiment.stop_reason == "RecordingStopper said so"
     assert not lab.experiment.wants_suggestion
 
@@ -252,7 +250,7 @@ def test_nothing_starts_in_the_place_of_a_trial_that_ends_after_the_time_is_up()
     lab = Lab()
     trial, waiting = lab.running(), lab.add()
     lab.stopper.everything = True
-    assert kinds(lab.tell(trial, TrialEnded)) == ["FinishTrial"]
+    assert kinds(lab.tell(trial, TrialEnded)) == ["EndExperiment", "FinishTrial"]
     assert waiting.status is TrialStatus.TERMINATED
     assert lab.experiment.finished
 

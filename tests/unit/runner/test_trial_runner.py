@@ -135,6 +135,14 @@ def test_of_a_search_without_end_as_many_trials_wait_as_run_already():
     assert bench.executor.waiting == 3
 
 
+@pytest.mark.parametrize(("search", "waiting"), [(BasicVariantGenerator, 3), (OneByOne, 1)])
+def test_no_more_trials_wait_for_room_than_may_run(search, waiting):
+    limit = 5 if search is BasicVariantGenerator else 3
+    bench = Bench(places=2, num_samples=20, search_alg=search(), max_concurrent_trials=limit)
+    bench.runner.step()
+    assert bench.executor.waiting == waiting
+
+
 def test_messages_are_acknowledged_only_when_the_journal_is_safe():
     bench = Bench(lag=2)
     bench.runner.step()

@@ -1,0 +1,113 @@
+"""How long a large experiment takes to be restored: ``python -m benchmarks.restore``.
+
+It is made in virtual time, with the store of a real one on the local disk, and brought up again
+once by its whole journal, and once by a snapshot at its end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import gc
+import pstats
+import tempfile
+import time
+from collections.abc import Generator
+from typing import Any
+
+import dasktune as tune
+from benchmarks._measure import Figures
+from dasktune.resume import ResumeConfig, Session, restored, setup_of
+from dasktune.runner import TrialRunner
+from dasktune.runner.build import build_experiment
+from dasktune.storage.experiment_store import ExperimentStore
+from dasktune.storage.location import Storage
+from dasktune.storage.snapshots import DIRECTORY, Snapshot, Snapshots
+from dasktune.testing import ManualClock, SimulatedTrialExecutor
+from dasktune.trial.resources import as_placement_group
+
+__all__ = ["restore"]
+
+_STEPS = 10
+
+_SLOTS = 64
+
+#: With them a row is as long as one of a real trial.
+_SAME = {"hostname": "node-17", "node_ip": "10.0.3.17", "pid": 4711, "lr": 0.1, "batch_size": 64}
+
+
+def _curve(config: dict[str, Any]) -> Generator[tuple[dict[str, Any], float], None, None]:
+    for step in range(_STEPS):
+        yield {"loss": config["x"] / (step + 1), "accuracy": 1 - config["x"], **_SAME}, 1.0
+
+
+def _make(storage: Storage, trials: int) -> None:
+    """Run an experiment to its end, and leave what a driver leaves."""
+    parts = (
+        tune.TuneConfig(metric="loss", mode="min", num_samples=trials, seed=0),
+        tune.RunConfig(),
+        {"x": tune.uniform(0, 1)},
+    )
+    setup_of(*parts).write(storage)
+    clock = ManualClock()
+    cpu = as_placement_group({"CPU": 1})
+    TrialRunner(
+        build_experiment(*parts),
+        SimulatedTrialExecutor(_curve, clock=clock, slots=_SLOTS),
+        store=ExperimentStore(storage),
+        clock=clock,
+        resources_for=lambda config: cpu,
+    ).run()
+    for name in storage.names(DIRECTORY):
+        storage.remove(f"{DIRECTORY}/{name}")
+
+
+def _restored(storage: Storage, name: str) -> tuple[Session, Figures]:
+    gc.collect()
+    begun, cpu = time.perf_counter(), time.process_time()
+    session = restored(
+        storage, tune_config=None, run_config=None, param_space=None, resume=ResumeConfig()
+    )
+    wall, cpu = time.perf_counter() - begun, time.process_time() - cpu
+    return session, {f"by_{name}_s": wall, f"by_{name}_cpu_s": cpu}
+
+
+def restore(trials: int = 10_000, profile: bool = False) -> Figures:
+    """Restore an experiment of so many trials with 10 results each, by its journal and without.
+
+    Parameters
+    ----------
+    trials : int, default=10_000
+        How many there are.
+    profile : bool, default=False
+        Print where the time goes; it goes more slowly then.
+    """
+    with tempfile.TemporaryDirectory(prefix="dasktune-bench-") as directory:
+        storage = Storage(directory)
+        _make(storage, trials)
+        profiler = cProfile.Profile()
+        if profile:
+            profiler.enable()
+        session, by_journal = _restored(storage, "journal")
+        profiler.disable()
+        if profile:
+            pstats.Stats(profiler).sort_stats("tottime").print_stats(25)
+        known = session.experiment.state_dict()
+        if len(known["trials"]) != trials:
+            raise RuntimeError(f"{len(known['trials'])} of {trials} trials were restored")
+        Snapshots(storage).write(Snapshot(session.end.epoch, session.end.position, known))
+        del session, known
+        _, by_snapshot = _restored(storage, "snapshot")
+    return by_journal | by_snapshot
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="benchmarks.restore", description=__doc__)
+    parser.add_argument("--trials", type=int, default=10_000, help="with 10 results each (10,000)")
+    parser.add_argument("--profile", action="store_true", help="show where the time goes")
+    for name, value in restore(**vars(parser.parse_args())).items():
+        print(f"{name:18} {value:.2f}")
+
+
+if __name__ == "__main__":
+    main()

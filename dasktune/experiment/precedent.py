@@ -1,0 +1,110 @@
+"""What a journal says was decided about an event.
+
+In replay it stands, whatever the policies say now: one that looks at a clock, or draws from a
+random generator of its own, cannot be asked to answer twice the same. All that the policies have a
+say in are verdicts on results, orders to other trials, and the end of everything; what else is done
+about an event follows from the event, and comes before the orders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from dasktune.experiment.orders import Order
+from dasktune.experiment.verdict import Fail, Verdict
+from dasktune.schedulers.decision import Continue, Pause, Stop
+from dasktune.stopper import NoopStopper
+from dasktune.trial.actions import (
+    Action,
+    EndExperiment,
+    FailTrial,
+    FinishTrial,
+    PauseTrial,
+    SaveTrial,
+    StopTrial,
+    UnpauseTrial,
+)
+from dasktune.trial.events import ErrorInfo
+
+__all__ = ["Precedent"]
+
+_CONTINUE: Final = Continue()
+
+
+class Precedent:
+    """The actions that one event led to.
+
+    Parameters
+    ----------
+    told : sequence of Action or None
+        In order. None stands for one in which no policy has a say.
+
+    Attributes
+    ----------
+    done : list of Action
+        What the event has led to so far now. So the next that the journal tells of is that at the
+        end of this list.
+    overruled : str
+        Who has answered otherwise than it did; empty if nobody has.
+
+    Examples
+    --------
+    >>> precedent = Precedent([StopTrial(trial_id="a", incarnation=1, reason="bad")])
+    >>> precedent.verdict("a"), precedent.verdict("b")
+    (Stop(reason='bad', commands=()), Continue(save=False, commands=()))
+    """
+
+    __slots__ = ("_orders", "done", "overruled", "told")
+
+    def __init__(self, told: Sequence[Action | None]) -> None:
+        self.told = told
+        self.done: list[Action] = []
+        self.overruled = ""
+        #: Where the next order stands, or later.
+        self._orders = 0
+
+    def verdict(self, trial_id: str) -> Verdict | None:
+        """Return what became of a trial; None if everything ended, so that nobody can tell.
+
+        Parameters
+        ----------
+        trial_id : str
+            Whose result it was.
+        """
+        action = self._at(len(self.done))
+        if isinstance(action, EndExperiment):
+            return None
+        if action is None or action.trial_id != trial_id:
+            return _CONTINUE
+        match action:
+            case StopTrial():
+                return Stop(action.reason)
+            case PauseTrial():
+                return Pause(action.reason, save=action.save)
+            case FailTrial():
+                return Fail(ErrorInfo(message=action.reason, traceback=action.traceback))
+            case _:
+                return Continue(save=True) if isinstance(action, SaveTrial) else _CONTINUE
+
+    def end(self) -> str:
+        """Return why a stopper ended everything here; empty if none did."""
+        action = self._at(len(self.done))
+        return action.reason if isinstance(action, EndExperiment) else ""
+
+    def order(self) -> Order | None:
+        """Return the next order to a trial, each once; None if there is no other."""
+        if not self.told:
+            return None
+        at = max(self._orders, len(self.done))
+        self._orders = at + 1
+        action = self._at(at)
+        return action if isinstance(action, UnpauseTrial | StopTrial | FinishTrial) else None
+
+    def overrule(self, *policies: object) -> None:
+        """Note that one of these has answered otherwise than it did."""
+        names = [type(one).__name__ for one in policies if not isinstance(one, NoopStopper)]
+        self.overruled = self.overruled or " or ".join(names)
+
+    def _at(self, index: int) -> Action | None:
+        return self.told[index] if index < len(self.told) else None

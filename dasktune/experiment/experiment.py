@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from numpy.random import SeedSequence, default_rng
 
+from dasktune.experiment.custody import Custody
 from dasktune.experiment.judging import Fail, Judge, record
 from dasktune.experiment.orders import to_go_on, to_pause, to_start, to_stop
 from dasktune.experiment.roster import Roster
@@ -33,16 +34,15 @@ from dasktune.stopper import Stopper
 from dasktune.trial.actions import (
     Action,
     AnyTrialAction,
-    DeleteCheckpoint,
     FailTrial,
     GiveUp,
     ReopenTrial,
     UnpauseTrial,
 )
-from dasktune.trial.checkpoint import CheckpointRecord
 from dasktune.trial.events import (
     AnyTrialEvent,
     CheckpointCommitted,
+    CheckpointLost,
     ErrorInfo,
     ExperimentEvent,
     OtherEvent,
@@ -108,6 +108,7 @@ class Experiment:
         self.search = search
         self.scheduler = scheduler
         self.roster = Roster()
+        self._checkpoints = Custody(self.roster.trials, settings.retention)
         #: Why everything ends now; empty while it goes on.
         self.stop_reason = ""
         #: The failure that ``fail_fast`` ended everything for.
@@ -220,6 +221,8 @@ class Experiment:
                 self._stop_everything(event.reason, event.time)
             case TrialStopRequested():
                 self._stop(self.roster.trials[event.trial_id], event.reason, event.time)
+            case CheckpointLost():
+                self._checkpoints.lose(self.roster.trials[event.trial_id], event.path)
             case SessionBegan():
                 self._begin_session()
             case TrialReopenRequested():  # pragma: no branch - these are all
@@ -235,7 +238,7 @@ class Experiment:
                 trial.worker = event.worker
                 trial.started_at = event.time if trial.started_at is None else trial.started_at
             case CheckpointCommitted():
-                self._keep(trial, event.checkpoint)
+                self._actions += self._checkpoints.keep(trial, event.checkpoint)
             case TrialFailed():
                 self._on_failed(trial, event)
             case TrialLost():
@@ -272,7 +275,7 @@ class Experiment:
 
     def _on_result(self, trial: Trial, event: ResultReported) -> None:
         if event.checkpoint is not None:
-            self._keep(trial, event.checkpoint)
+            self._actions += self._checkpoints.keep(trial, event.checkpoint)
         result = flatten(event.metrics)
         is_new = record(trial, result)
         if trial.status is not TrialStatus.RUNNING:
@@ -301,7 +304,7 @@ class Experiment:
             case Continue():
                 if trial.awaiting_seq:
                     milestones = self._judge.milestones(trial)
-                    self._emit(to_go_on(trial, milestones, save=decision.save))
+                    self._emit(to_go_on(trial, milestones, decision))
                     trial.awaiting_seq = 0
             case Pause():
                 self._emit(to_pause(trial, decision))
@@ -330,13 +333,6 @@ class Experiment:
         trial.incarnation += 1
         trial.last_seq = 0
         self._emit(to_start(trial, self._judge.milestones(trial)))
-
-    def _keep(self, trial: Trial, record: CheckpointRecord) -> None:
-        trial.checkpoints.append(record)
-        trial.next_checkpoint = record.index + 1
-        for expired in self.settings.retention.expired(trial.checkpoints):
-            trial.checkpoints.remove(expired)
-            self._actions.append(DeleteCheckpoint(trial_id=trial.trial_id, checkpoint=expired))
 
     def _on_failed(self, trial: Trial, event: TrialFailed) -> None:
         too_often = count_failure(trial, event.error, self.settings.max_failures)
@@ -371,6 +367,7 @@ class Experiment:
         """Tell everybody, once, that a trial has ended for good."""
         trial.ended_at = now
         trial.story = NO_STORY
+        self._actions += self._checkpoints.settle(trial)
         self._search_waits = False
         last = trial.last_result
         failed = trial.status is TrialStatus.ERROR
@@ -391,6 +388,7 @@ class Experiment:
     def _begin_session(self) -> None:
         """Go on: what had ended everything may have been changed, and there may be more to ask."""
         self._judge.begin_session()
+        self._checkpoints.lose_memory()
         self._search_finished = self._search_waits = False
         self.stop_reason = ""
         self.first_error = None
@@ -408,8 +406,7 @@ class Experiment:
 
     def _forget(self, trial: Trial) -> None:
         """Drop what came of a trial so far."""
-        gone, trial.checkpoints = trial.checkpoints, []
-        self._actions += [DeleteCheckpoint(trial_id=trial.trial_id, checkpoint=c) for c in gone]
+        self._actions += self._checkpoints.drop_all(trial)
         trial.history, trial.rows, trial.errors = [], {}, []
         trial.started_at = None
 
@@ -450,6 +447,7 @@ class Experiment:
         self.stop_reason = state["stop_reason"]
         self._search_finished = state["search_finished"]
         self.roster.load_state_dict(state)
+        self._checkpoints.recount()
         self.first_error = self.roster.trials.get(state["first_error"])
         self._judge.load_state_dict(state["policies"])
 

@@ -28,7 +28,9 @@ from dasktune.trial.actions import (
     StopTrial,
     UnpauseTrial,
 )
+from dasktune.trial.checkpoint import CheckpointKind
 from dasktune.trial.events import (
+    CheckpointLost,
     ExperimentEvent,
     OtherEvent,
     ResourcesGranted,
@@ -255,6 +257,8 @@ class TrialRunner:
             self._unsettled[event.trial_id, event.incarnation] = event
         if isinstance(event, TrialFailed):
             self._store.write_error(event.trial_id, event.error.traceback or event.error.message)
+        elif isinstance(event, CheckpointLost):
+            logger.info("trial %s lost its checkpoint in memory: %s", event.trial_id, event.reason)
         elif isinstance(event, TrialLost):
             level = logging.WARNING if event.charged else logging.INFO
             logger.log(level, "trial %s lost its worker: %s", event.trial_id, event.reason)
@@ -274,6 +278,8 @@ class TrialRunner:
                 executor.pause_trial(action)
             case StopTrial() | FailTrial():
                 executor.stop_trial(action)
+            case DeleteCheckpoint() if action.checkpoint.kind is CheckpointKind.MEMORY:
+                executor.drop_checkpoint(action.checkpoint)
             case DeleteCheckpoint():
                 self._store.delete_checkpoint(action.checkpoint)
             case (  # pragma: no branch - these are all

@@ -54,9 +54,7 @@ def to_go_on(
             milestones=milestones,
             kind=decision.kind,
         )
-    return ContinueTraining(
-        trial_id=key, incarnation=incarnation, seq=seq, milestones=milestones
-    )
+    return ContinueTraining(trial_id=key, incarnation=incarnation, seq=seq, milestones=milestones)
 
 
 def to_pause(trial: Trial, decision: Pause) -> PauseTrial:

@@ -47,9 +47,10 @@ class TrialExecutor(Protocol):
 
     Commands return at once; what comes of them is told by :meth:`next_events`, in order for each
     trial. After a trial's terminal event (ended, stopped, paused, failed, lost, start failed) no
-    other comes from the same incarnation, and its resources are free. That a checkpoint in memory is
-    lost is told at any time, and before the trial that was to go on from it is told not to have
-    started.
+    other comes from the same incarnation, and its resources are free.
+
+    That a checkpoint in memory is lost may be told at any time. It is told before a trial that was
+    to go on from it is told not to have started.
     """
 
     def has_resources(self, request: PlacementGroupFactory) -> bool:

@@ -188,6 +188,10 @@ class SimulatedTrialExecutor:
             reason = "the experiment was interrupted"
             self._tell(run, TrialLost, reason=reason, charged=False)
 
+    def drop_checkpoint(self, checkpoint: CheckpointRecord) -> None:
+        """Forget a checkpoint in memory."""
+        self._checkpoints.pop(checkpoint.path, None)
+
     def next_events(self, timeout: float) -> Sequence[AnyTrialEvent]:
         """Return the next event of all, and set the clock to its time."""
         while self._agenda:

@@ -117,7 +117,9 @@ class ClassRun:
             saved = self._save(trainable, result) if self._is_due(result) else None
             wanted = self._recorder.publish(result, saved)
             ending = self._recorder.ending
-            in_memory = self._most_in_memory(trainable, wanted or ending, is_saved=saved is not None)
+            in_memory = self._most_in_memory(
+                trainable, wanted or ending, is_saved=saved is not None
+            )
             if in_memory is not None:
                 self._recorder.announce(self._save(trainable, result, in_memory))
 

@@ -41,7 +41,7 @@ from dasktune.trial.actions import (
     TrialAction,
 )
 from dasktune.trial.checkpoint import CheckpointKind, CheckpointRecord
-from dasktune.trial.events import CheckpointLost, ExecutorEvent, StartFailed
+from dasktune.trial.events import CheckpointLost, CheckpointStored, ExecutorEvent, StartFailed
 from dasktune.trial.resources import PlacementGroupFactory
 
 __all__ = ["DaskTrialExecutor"]
@@ -208,6 +208,10 @@ class DaskTrialExecutor:
         """Have every trial save what it can and leave: each is told to be lost or returned."""
         self._errands.call_soon(self._service.withdraw)
 
+    def store_checkpoint(self, checkpoint: CheckpointRecord) -> None:
+        """Write a checkpoint in memory to the storage; it is told to be stored or lost."""
+        self._errands.call_soon(self._service.store, checkpoint.path)
+
     def drop_checkpoint(self, checkpoint: CheckpointRecord) -> None:
         """Let go of a checkpoint in memory, which may be lost already."""
         self._errands.call_soon(self._service.memory.drop, checkpoint.path)
@@ -301,7 +305,7 @@ class DaskTrialExecutor:
         return self._service.memory.room(run.address) if in_memory and run is not None else 0
 
     def _count_starts(self, event: ExecutorEvent) -> None:
-        if isinstance(event, CheckpointLost):
+        if isinstance(event, CheckpointLost | CheckpointStored):
             return
         if not isinstance(event, StartFailed):
             self._failed_starts = 0

@@ -13,13 +13,20 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from distributed import Client, wait
 from distributed.worker import get_worker
 
-__all__ = ["CheckpointGone", "MemoryCheckpoints", "hand_on", "key_of", "take"]
+from dasktune.storage.checkpoint_store import CheckpointStore
+from dasktune.storage.location import Storage
+from dasktune.storage.packing import unpack
+from dasktune.trial.checkpoint import CheckpointKind, CheckpointRecord
+from dasktune.trial.events import CheckpointLost, CheckpointStored
+from dasktune.trial.names import checkpoint_place
+
+__all__ = ["CheckpointGone", "MemoryCheckpoints", "hand_on", "key_of", "store", "take"]
 
 logger = logging.getLogger(__name__)
 
@@ -45,8 +52,11 @@ class _Kept:
     """A checkpoint and where it is."""
 
     trial_id: str
-    future: Any = field(repr=False)
+    record: CheckpointRecord
+    #: Where it would be in the storage.
+    storage: Storage
     size: int
+    future: Any = field(repr=False)
     #: The worker that it was left on; empty when Dask may have moved it.
     address: str
 
@@ -83,6 +93,23 @@ async def hand_on(packed: bytes) -> bytes:
     return packed
 
 
+def store(packed: bytes, record: CheckpointRecord, storage: Storage) -> None:
+    """Write a checkpoint from this worker to the storage.
+
+    Parameters
+    ----------
+    packed : bytes
+        The checkpoint.
+    record : CheckpointRecord
+        Its record.
+    storage : Storage
+        The experiment's.
+    """
+    place = checkpoint_place(record.path)
+    assert place is not None, "the path of a record is checked when it is made"
+    CheckpointStore(storage).write(unpack(packed), record, incarnation=place[2])
+
+
 class MemoryCheckpoints:
     """The driver's end. All methods but :meth:`room` are for the client's loop.
 
@@ -94,8 +121,10 @@ class MemoryCheckpoints:
         Name of the experiment's worker plugin.
     limit : int
         Bytes that a checkpoint may have; 0 if none is to be kept in memory.
-    on_lost : callable
-        Called with the trial's id, the path of a checkpoint that is lost, and why.
+    emit : callable
+        Takes what has become of a checkpoint.
+    now : callable
+        Seconds on the runner's clock, for that.
     spawn : callable
         Runs a coroutine.
     priority : float, default=0
@@ -108,14 +137,16 @@ class MemoryCheckpoints:
         *,
         plugin: str,
         limit: int,
-        on_lost: Callable[[str, str, str], None],
+        emit: Callable[[list[CheckpointLost | CheckpointStored]], None],
+        now: Callable[[], float],
         spawn: Callable[[Coroutine[Any, Any, None]], None],
         priority: float = 0,
     ) -> None:
         self._client = client
         self._plugin = plugin
         self._limit = limit
-        self._on_lost = on_lost
+        self._emit = emit
+        self._now = now
         self._spawn = spawn
         self._priority = priority
         #: By path.
@@ -136,23 +167,34 @@ class MemoryCheckpoints:
             return self._limit
         return max(0, min(self._limit, int(_SHARE * memory) - self._weights.get(address, 0)))
 
-    def keep(self, trial_id: str, path: str, size: int, address: str) -> None:
+    def keep(
+        self, trial_id: str, record: CheckpointRecord, size: int, address: str, storage: Storage
+    ) -> None:
         """Take over a checkpoint that a trial has left on a worker.
 
         Parameters
         ----------
         trial_id : str
             Whose it is.
-        path : str
-            Of its record.
+        record : CheckpointRecord
+            Its record.
         size : int
             Bytes that it has.
         address : str
             The worker.
+        storage : Storage
+            The experiment's.
         """
-        key = key_of(self._plugin, path)
+        key = key_of(self._plugin, record.path)
         future = self._submit(take, self._plugin, key, key=key, address=address)
-        self._kept[path] = _Kept(trial_id=trial_id, future=future, size=size, address=address)
+        self._kept[record.path] = _Kept(
+            trial_id=trial_id,
+            record=record,
+            storage=storage,
+            size=size,
+            future=future,
+            address=address,
+        )
         self._weights[address] = self._weights.get(address, 0) + size
 
     async def bring(self, path: str, address: str) -> tuple[str, Any]:
@@ -182,24 +224,56 @@ class MemoryCheckpoints:
             raise CheckpointGone(f"the checkpoint {path} is lost")
         if kept.address == address and kept.future.status in ("pending", "finished"):
             return kept.future.key, None
-        key = f"{kept.future.key}-{uuid.uuid4().hex}"
         # From now on Dask has two copies, and may forget the first one.
         self._unsettle(kept)
-        future = self._submit(hand_on, kept.future, key=key, address=address)
-        deadline = _DEADLINE + kept.size / _SLOWEST
         try:
-            # Not its result: that is not for the driver.
+            future = await self._done_with(kept, hand_on, address=address)
+        except CheckpointGone as gone:
+            self.give_up(path, f"it did not come to {address}: {gone}")
+            raise
+        return future.key, future
+
+    async def store(self, path: str) -> None:
+        """Have a checkpoint written to the storage by a worker that has it, and tell what came."""
+        kept = self._kept.get(path)
+        if kept is None:
+            return  # That it is lost was told.
+        record = replace(kept.record, kind=CheckpointKind.PERSISTENT)
+        try:
+            done = await self._done_with(kept, store, record, kept.storage, address=kept.address)
+        except CheckpointGone as gone:
+            self.give_up(path, f"it could not be stored: {gone}")
+        else:
+            done.release()
+            event = CheckpointStored(trial_id=kept.trial_id, checkpoint=record, time=self._now())
+            self._emit([event])
+
+    async def _done_with(self, kept: _Kept, function: Any, *arguments: Any, address: str) -> Any:
+        """Do something with a checkpoint on a worker, and return the future that has done it.
+
+        Raises
+        ------
+        CheckpointGone
+            If that fails or is not done before the deadline.
+        """
+        key = f"{kept.future.key}-{uuid.uuid4().hex}"
+        deadline = _DEADLINE + kept.size / _SLOWEST
+        future = None
+        try:
+            future = self._submit(function, kept.future, *arguments, key=key, address=address)
+            # Not for its result, which is not for the driver.
             await asyncio.wait_for(_wait(self._client, future), deadline)
             if future.status != "finished":
                 raise CheckpointGone(f"its task is {future.status}")
         except BaseException as error:
-            future.release()
-            if isinstance(error, asyncio.CancelledError):
+            if future is not None:
+                future.release()
+            if isinstance(error, CheckpointGone) or not isinstance(error, Exception):
                 raise
-            reason = f"it did not come to {address}: {str(error) or f'{deadline:.0f} s were over'}"
-            self.give_up(path, reason)
-            raise CheckpointGone(reason) from error
-        return key, future
+            late = isinstance(error, asyncio.TimeoutError)
+            told = f"{deadline:.0f} s were not enough" if late else repr(error)
+            raise CheckpointGone(told) from error
+        return future
 
     def drop(self, path: str) -> None:
         """Let go of a checkpoint that nobody needs any more; it may be lost."""
@@ -213,7 +287,10 @@ class MemoryCheckpoints:
         kept = self._kept.get(path)
         if kept is not None:
             self.drop(path)
-            self._on_lost(kept.trial_id, path, reason)
+            event = CheckpointLost(
+                trial_id=kept.trial_id, path=path, reason=reason, time=self._now()
+            )
+            self._emit([event])
 
     def lose(self, address: str | None, reason: str) -> None:
         """Find out what was lost with a worker, or with the connection to the scheduler.
@@ -273,8 +350,7 @@ class MemoryCheckpoints:
             key=key,
             pure=False,
             retries=0,
-            workers=[address],
-            allow_other_workers=False,
+            workers=[address] if address else None,
             priority=self._priority,
         )
 

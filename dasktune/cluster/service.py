@@ -32,7 +32,6 @@ from dasktune.cluster.sweep import plugin_name, sweep
 from dasktune.trainable.messages import Answer, Committed, Returned, StopNow
 from dasktune.trial.events import (
     AnyTrialEvent,
-    CheckpointLost,
     ExecutorEvent,
     StartFailed,
     TrialLost,
@@ -132,7 +131,8 @@ class TrialService:
             client,
             plugin=self._plugin.name,
             limit=settings.memory_limit,
-            on_lost=self._on_checkpoint_lost,
+            emit=emit,
+            now=now,
             spawn=self._spawn,
             priority=settings.priority,
         )
@@ -197,6 +197,10 @@ class TrialService:
             # Those that follow another one end with it.
             if run.key in line.runs:
                 line.withdraw(run)
+
+    def store(self, path: str) -> None:
+        """Write a checkpoint in memory to the storage, because the driver leaves."""
+        self._spawn(self.memory.store(path))
 
     def wake(self, run: Run) -> None:
         """Tell a run's worker soon what it should know."""
@@ -346,13 +350,11 @@ class TrialService:
     def _on_memory(self, run: Run, message: Committed | Returned) -> None:
         record = run.spec.checkpoint
         if isinstance(message, Committed):
-            path = message.checkpoint.path
-            self.memory.keep(run.trial_id, path, message.size, run.address)
+            self.memory.keep(
+                run.trial_id, message.checkpoint, message.size, run.address, run.spec.storage
+            )
         elif record is not None:
             self.memory.give_up(record.path, f"{run.address} does not have it any more")
-
-    def _on_checkpoint_lost(self, trial_id: str, path: str, reason: str) -> None:
-        self._emit([CheckpointLost(trial_id=trial_id, path=path, reason=reason, time=self._now())])
 
     def _part(self, line: Line, run: Run, end: AnyTrialEvent | None) -> None:
         """Free what the run held, and only then tell how it ended."""

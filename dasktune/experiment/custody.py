@@ -55,6 +55,13 @@ class Custody:
                 expired.append(old)
         return [*self._give_back(trial), *self._give_up(trial, expired)]
 
+    def store(self, trial: Trial, record: CheckpointRecord) -> list[DeleteCheckpoint]:
+        """Take note that a checkpoint in memory is in the storage now; as :meth:`keep`."""
+        if trial.memory is None or trial.memory.path != record.path:
+            # A newer one was quicker.
+            return [DeleteCheckpoint(trial_id=trial.trial_id, checkpoint=record)]
+        return self.keep(trial, record)
+
     def settle(self, trial: Trial) -> list[DeleteCheckpoint]:
         """Return what is not needed any more when a trial has ended: it keeps what is stored."""
         before, trial.memory = trial.memory, None

@@ -43,6 +43,7 @@ from dasktune.trial.events import (
     AnyTrialEvent,
     CheckpointCommitted,
     CheckpointLost,
+    CheckpointStored,
     ErrorInfo,
     ExperimentEvent,
     OtherEvent,
@@ -223,6 +224,9 @@ class Experiment:
                 self._stop(self.roster.trials[event.trial_id], event.reason, event.time)
             case CheckpointLost():
                 self._checkpoints.lose(self.roster.trials[event.trial_id], event.path)
+            case CheckpointStored():
+                trial = self.roster.trials[event.trial_id]
+                self._actions += self._checkpoints.store(trial, event.checkpoint)
             case SessionBegan():
                 self._begin_session()
             case TrialReopenRequested():  # pragma: no branch - these are all

@@ -90,6 +90,9 @@ class TrialExecutor(Protocol):
     def withdraw(self) -> None:
         """Have every trial save what it can and leave: each is told to be lost or returned."""
 
+    def store_checkpoint(self, checkpoint: CheckpointRecord) -> None:
+        """Write a checkpoint in memory to the storage; it is told to be stored or lost."""
+
     def drop_checkpoint(self, checkpoint: CheckpointRecord) -> None:
         """Let go of a checkpoint in memory, which may be lost already."""
 

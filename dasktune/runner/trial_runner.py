@@ -188,6 +188,13 @@ class TrialRunner:
         self._executor.withdraw()
         while self.experiment.roster.active:
             self._take_in()
+        # What is in memory ends with this driver.
+        trials = [one for one in self.experiment.trials.values() if one.memory is not None]
+        for trial in trials:
+            if trial.memory is not None:
+                self._executor.store_checkpoint(trial.memory)
+        while any(trial.memory is not None for trial in trials):
+            self._take_in()
 
     def _take_in(self) -> None:
         events = self._executor.next_events(self._poll_interval)

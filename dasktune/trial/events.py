@@ -17,6 +17,7 @@ __all__ = [
     "AnyTrialEvent",
     "CheckpointCommitted",
     "CheckpointLost",
+    "CheckpointStored",
     "ErrorInfo",
     "ExecutorEvent",
     "ExperimentEvent",
@@ -189,6 +190,16 @@ class CheckpointLost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointStored:
+    """A checkpoint that was kept in memory is in the storage now, because its driver leaves."""
+
+    trial_id: str
+    #: What is in the storage.
+    checkpoint: CheckpointRecord
+    time: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TimePassed:
     """Nothing happened but time; for time budgets."""
 
@@ -244,11 +255,12 @@ AnyTrialEvent = (
 )
 
 #: All that an executor has to tell.
-ExecutorEvent = AnyTrialEvent | CheckpointLost
+ExecutorEvent = AnyTrialEvent | CheckpointLost | CheckpointStored
 
 #: What is about no incarnation of a trial.
 OtherEvent = (
     CheckpointLost
+    | CheckpointStored
     | ResourcesGranted
     | Suggested
     | TimePassed

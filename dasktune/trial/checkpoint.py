@@ -21,9 +21,6 @@ class CheckpointKind(str, Enum):
     #: In the memory of the workers, as Dask's data: it is gone with its worker, or its driver.
     MEMORY = "memory"
 
-    def __str__(self) -> str:
-        return self.value
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointRecord:
@@ -68,7 +65,7 @@ class CheckpointRecord:
         try:
             path, index, iteration = data["path"], data["index"], data["iteration"]
             metrics, kind = data["metrics"], CheckpointKind(data.get("kind", "persistent"))
-        except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, IndexError, ValueError) as error:
             raise StorageError(f"no record of a checkpoint: {data!r:.80} ({error!r})") from error
         place = checkpoint_place(path)
         if place is None or place[1] != index:

@@ -48,6 +48,8 @@ class Timeline:
     ends: list[float] = field(default_factory=list)
     #: How long reports waited for their decisions, in seconds, as the trials say.
     waits: list[float] = field(default_factory=list)
+    #: All that was recorded.
+    journal: list[dict[str, Any]] = field(default_factory=list)
 
     def figures(self) -> Figures:
         """Return rates over the whole of ``fit()``, its start and its end included."""

@@ -26,9 +26,9 @@ from benchmarks import trainables
 from benchmarks._measure import Figures, Size, load, machine
 from benchmarks.experiments import local_cluster, run, warm_up
 
-__all__ = ["checkpoints"]
+__all__ = ["SLOW", "checkpoints", "know_the_store"]
 
-_SLOW = {"latency": 0.02, "bandwidth": 100e6}
+SLOW = {"latency": 0.02, "bandwidth": 100e6}
 
 #: Newest checkpoints that are kept, by both sides.
 _KEEP = 2
@@ -50,7 +50,7 @@ class Case:
     @property
     def options(self) -> dict[str, float]:
         """What the storage is opened with."""
-        return _SLOW if self.scheme else {}
+        return SLOW if self.scheme else {}
 
 
 CASES = (
@@ -117,7 +117,8 @@ def write_bare(
     return time.perf_counter() - begun
 
 
-def _know_the_store(cluster: LocalCluster) -> None:
+def know_the_store(cluster: LocalCluster) -> None:
+    """Make the slow store known on all workers."""
     importlib.import_module("benchmarks.slow_store")
     with Client(cluster) as client:
         client.run(importlib.import_module, "benchmarks.slow_store")
@@ -141,7 +142,7 @@ def main(arguments: list[str] | None = None) -> None:
     measured: dict[str, list[Figures]] = {case.label: [] for case in CASES}
     with local_cluster(workers=1) as cluster:
         warm_up(cluster)
-        _know_the_store(cluster)
+        know_the_store(cluster)
         for number in range(options.runs):
             for case in CASES:
                 print(f"run {number + 1}: {case.label}", file=sys.stderr, flush=True)

@@ -66,7 +66,8 @@ def run(
         timeline.cpu = cpu() - before
         if grid.num_errors or len(grid) != size.trials:
             raise RuntimeError(f"the workload failed: {list(grid.errors)}")
-        for record in read_journal(Storage(str(Path(directory, "bench")))):
+        timeline.journal = list(read_journal(Storage(str(Path(directory, "bench")))))
+        for record in timeline.journal:
             if record["event"] == "ResultReported":
                 timeline.results.append(record["time"])
                 if "waited_s" in record["metrics"]:

@@ -72,7 +72,7 @@ class _Upload:
 
     def __init__(self, store: SlowStore, path: str, mode: str) -> None:
         self._store = store
-        self._file = open(path, mode)  # noqa: SIM115 - closed in its own `__exit__`
+        self._file = open(path, mode)  # noqa: SIM115 - closed in its own `close`
 
     def write(self, data: bytes) -> int:
         return self._file.write(data)
@@ -81,6 +81,9 @@ class _Upload:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         with self._file:
             self._store.wait(self._file.tell())
 

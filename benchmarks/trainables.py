@@ -11,7 +11,17 @@ from typing import Any
 import dasktune as tune
 from benchmarks.workloads import CHECKPOINT_BYTES, STEP_SECONDS
 
-__all__ = ["Steps", "checkpoints", "dies_once", "noop", "patient", "saves", "second", "steps"]
+__all__ = [
+    "Model",
+    "Steps",
+    "checkpoints",
+    "dies_once",
+    "noop",
+    "patient",
+    "saves",
+    "second",
+    "steps",
+]
 
 
 def noop(config: dict[str, Any]) -> float:
@@ -31,6 +41,20 @@ class Steps(tune.Trainable):
 
     def step(self) -> dict[str, Any]:
         return {"loss": self.iteration + self.x, "done": self.iteration + 1 == self.last}
+
+
+class Model(Steps):
+    """The same, with something to save."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        super().setup(config)
+        self.weights = os.urandom(config["size"])
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        Path(checkpoint_dir, "model").write_bytes(self.weights)
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        self.weights = Path(checkpoint, "model").read_bytes()
 
 
 def checkpoints(config: dict[str, Any]) -> None:

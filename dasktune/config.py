@@ -195,7 +195,12 @@ class CheckpointConfig:
     checkpoint_frequency : int, default=0
         Save after each so many results, where dasktune saves (the class API); 0 is never.
     checkpoint_at_end : bool, optional
-        Save when a trial ends; by default so with the class API, where dasktune saves.
+        Save when a trial ends; by default so with the class API, where dasktune saves. True also
+        for a trial that is ended while it is paused: then `memory_limit` is of no effect.
+    memory_limit : int, default=100_000_000
+        Bytes up to which the checkpoint of a paused trial stays in the memory of the workers and is
+        not written to the storage; 0 always writes it. One that is lost with its worker, or with
+        the driver, is made up for by the trial's last one in the storage.
 
     Raises
     ------
@@ -213,6 +218,7 @@ class CheckpointConfig:
     checkpoint_score_order: Mode = "max"
     checkpoint_frequency: int = 0
     checkpoint_at_end: bool | None = None
+    memory_limit: int = 100_000_000
 
     def __post_init__(self) -> None:
         check(
@@ -244,6 +250,19 @@ class CheckpointConfig:
         )
         if self.checkpoint_at_end is not None:
             _check_bool("checkpoint_at_end", self.checkpoint_at_end)
+        check(
+            _is_int(self.memory_limit, least=0),
+            "memory_limit",
+            "a number of bytes, at least 0",
+            self.memory_limit,
+            "0 writes all checkpoints to the storage.",
+        )
+
+    @property
+    def pause_limit(self) -> int:
+        """Bytes up to which the checkpoint of a paused trial stays in memory."""
+        # Else nobody could save what a trial was that is ended while it is paused.
+        return 0 if self.checkpoint_at_end else self.memory_limit
 
     @property
     def retention(self) -> Retention:

@@ -48,12 +48,15 @@ class Assignment:
         The trial.
     config : bytes
         Its pickled configuration, opened in the trial's own thread: it may run the user's code.
+    memory : str, default=""
+        What its checkpoint is called on the worker, if that is kept in memory.
     """
 
     incarnation: str
     slot: str
     spec: TrialSpec
     config: bytes = field(repr=False)
+    memory: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

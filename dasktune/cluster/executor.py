@@ -40,7 +40,8 @@ from dasktune.trial.actions import (
     StopTrial,
     TrialAction,
 )
-from dasktune.trial.events import AnyTrialEvent, StartFailed
+from dasktune.trial.checkpoint import CheckpointKind, CheckpointRecord
+from dasktune.trial.events import CheckpointLost, CheckpointStored, ExecutorEvent, StartFailed
 from dasktune.trial.resources import PlacementGroupFactory
 
 __all__ = ["DaskTrialExecutor"]
@@ -110,7 +111,7 @@ class DaskTrialExecutor:
         #: What could start if there was room: what each asks for, and how many.
         self._waiting: tuple[PlacementGroupFactory | None, int] = (None, 0)
         #: What streamed together is one item: a queue costs more than most events.
-        self._events: queue.SimpleQueue[Sequence[AnyTrialEvent] | BaseException] = (
+        self._events: queue.SimpleQueue[Sequence[ExecutorEvent] | BaseException] = (
             queue.SimpleQueue()
         )
         self._errands = Errands(connection.client.loop.add_callback, self._events.put)
@@ -189,11 +190,15 @@ class DaskTrialExecutor:
 
     def save(self, action: SaveTrial) -> None:
         """Let a trial that waits at a milestone save a checkpoint and go on."""
-        self._answer(action, SaveAndGoOn(seq=action.seq, milestones=action.milestones))
+        in_memory = self._room(action, action.kind)
+        answer = SaveAndGoOn(seq=action.seq, milestones=action.milestones, in_memory=in_memory)
+        self._answer(action, answer)
 
     def pause_trial(self, action: PauseTrial) -> None:
         """Take a trial off its worker, to go on later."""
-        self._answer(action, PauseNow(save=action.save, reason=action.reason))
+        in_memory = self._room(action, action.kind)
+        answer = PauseNow(save=action.save, reason=action.reason, in_memory=in_memory)
+        self._answer(action, answer)
 
     def stop_trial(self, action: StopTrial | FailTrial) -> None:
         """End a trial on its worker."""
@@ -203,7 +208,15 @@ class DaskTrialExecutor:
         """Have every trial save what it can and leave: each is told to be lost or returned."""
         self._errands.call_soon(self._service.withdraw)
 
-    def next_events(self, timeout: float) -> Sequence[AnyTrialEvent]:
+    def store_checkpoint(self, checkpoint: CheckpointRecord) -> None:
+        """Write a checkpoint in memory to the storage; it is told to be stored or lost."""
+        self._errands.call_soon(self._service.store, checkpoint.path)
+
+    def drop_checkpoint(self, checkpoint: CheckpointRecord) -> None:
+        """Let go of a checkpoint in memory, which may be lost already."""
+        self._errands.call_soon(self._service.memory.drop, checkpoint.path)
+
+    def next_events(self, timeout: float) -> Sequence[ExecutorEvent]:
         """Return what has happened, waiting at most `timeout` seconds for the first event.
 
         Raises
@@ -215,7 +228,7 @@ class DaskTrialExecutor:
         """
         if self._crash is not None:
             raise self._crash
-        events: list[AnyTrialEvent] = []
+        events: list[ExecutorEvent] = []
         with suppress(queue.Empty):
             item = self._events.get(timeout=timeout)
             while not isinstance(item, BaseException):
@@ -285,7 +298,15 @@ class DaskTrialExecutor:
         if run is not None and run.incarnation == action.incarnation:
             self._errands.call_soon(self._service.answer, run, answer)
 
-    def _count_starts(self, event: AnyTrialEvent) -> None:
+    def _room(self, action: TrialAction, kind: CheckpointKind) -> int:
+        """Return how many bytes a trial's checkpoint may have to be kept on its worker."""
+        run = self._running.get(action.trial_id)
+        in_memory = kind is CheckpointKind.MEMORY and run is not None
+        return self._service.memory.room(run.address) if in_memory and run is not None else 0
+
+    def _count_starts(self, event: ExecutorEvent) -> None:
+        if isinstance(event, CheckpointLost | CheckpointStored):
+            return
         if not isinstance(event, StartFailed):
             self._failed_starts = 0
             self._backoff.reset()
@@ -329,6 +350,8 @@ class DaskTrialExecutor:
             self._events.put(error)
 
     def _on_workers(self, workers: Mapping[str, WorkerCapacity]) -> None:
+        limits = {address: worker.memory_limit for address, worker in workers.items()}
+        self._service.memory.note_memory(limits)
         admitted = self._admit(workers)
         for address in self._seating.update(admitted):
             self._service.lose(address, f"worker {address} left the cluster")

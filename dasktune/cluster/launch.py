@@ -93,6 +93,7 @@ class Launch:
             stop_grace=config.stop_grace,
             reuse_actors=self.reuse_actors,
             priority=config.priority,
+            memory_limit=config.checkpoint_config.pause_limit,
         )
 
 

@@ -11,13 +11,20 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 from math import inf
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from dasktune.cluster.envelope import Assignment, Note, Refused, Reply, Request
 from dasktune.cluster.run import TERMINAL, Run, event_of, streamed
 from dasktune.cluster.slot_handle import CALL_DEADLINE, SlotFailed
 from dasktune.trainable.contents import Packed, message_of, unpack
-from dasktune.trainable.messages import Answer, PauseNow, StopNow
+from dasktune.trainable.messages import (
+    Answer,
+    Committed,
+    Message,
+    PauseNow,
+    Returned,
+    StopNow,
+)
 from dasktune.trial.events import (
     AnyTrialEvent,
     ErrorInfo,
@@ -74,6 +81,9 @@ class Line:
     on_end : callable
         Called with the line, a run that has come to its end, and the event that says how; None if
         that was told before.
+    on_memory : callable
+        Called with a run and what it says of a checkpoint in memory: that it has left one on the
+        worker, or that the one that it should have gone on from is not there.
     """
 
     def __init__(
@@ -86,6 +96,7 @@ class Line:
         interval: Callable[[], tuple[float, float]],
         emit: Callable[[Sequence[AnyTrialEvent]], None],
         on_end: Callable[[Line, Run, AnyTrialEvent | None], None],
+        on_memory: Callable[[Run, Committed | Returned], None],
     ) -> None:
         self.address = address
         #: Those that are served here, by key, whether assigned already or not.
@@ -98,6 +109,7 @@ class Line:
         self._interval = interval
         self._emit = emit
         self._on_end = on_end
+        self._on_memory = on_memory
         self._loop = asyncio.get_running_loop()
         self._new: list[Run] = []
         #: Runs with an order to leave.
@@ -252,6 +264,8 @@ class Line:
             del run.answers[: len(note.answers)]
             run.told_ack, run.told_have = note.ack, note.have
             run.interrupt = run.interrupt and not note.interrupt
+        for run in new:
+            run.let_go()
         self._absorb(reply)
 
     async def _call(self, request: Request) -> Reply | None:
@@ -371,6 +385,8 @@ class Line:
             except Exception as error:
                 end = self._unreadable(run, seq, error)
                 break
+            if _is_about_memory(message) and not run.told:
+                self._on_memory(run, message)
             event = event_of(message, run, now)
             if isinstance(message, TERMINAL):
                 end = event
@@ -407,6 +423,7 @@ class Line:
         if self.runs.pop(run.key, None) is None:
             return
         self._leaving.pop(run.key, None)
+        run.let_go()
         self._done.append(run.key)
         self._on_end(self, run, None if run.told else end)
 
@@ -422,7 +439,13 @@ def _assignment(run: Run) -> Assignment:
     seat = run.seat
     assert seat.slot is not None
     spec = seat.equip(run.spec)
-    return Assignment(incarnation=run.key, slot=seat.slot.key, spec=spec, config=run.config)
+    return Assignment(
+        incarnation=run.key,
+        slot=seat.slot.key,
+        spec=spec,
+        config=run.config,
+        memory=run.memory,
+    )
 
 
 def _note(run: Run) -> Note | None:
@@ -438,6 +461,16 @@ def _note(run: Run) -> Note | None:
         answers=tuple(run.answers),
         interrupt=run.interrupt,
     )
+
+
+def _is_about_memory(message: Message) -> TypeGuard[Committed | Returned]:
+    match message:
+        case Committed(size=size):
+            return size > 0
+        case Returned(lacks_checkpoint=lacks):
+            return lacks
+        case _:
+            return False
 
 
 def _look_at(task: asyncio.Future[Any]) -> None:

@@ -39,13 +39,20 @@ class ExperimentPlugin(WorkerPlugin):  # type: ignore[misc]
         self.stations: dict[str, Any] = {}
         #: What wakes a lease on this worker, by the key of its task.
         self.leases: dict[str, asyncio.Event] = {}
+        #: Checkpoints that trials have left on this worker, by the key of the task that takes each.
+        self.kept: dict[str, bytes] = {}
         #: What the trials of this worker share, by name; each is closed with the experiment.
         self.shared: dict[str, Any] = {}
 
     def transition(self, key: Any, start: str, finish: str, **facts: Any) -> None:
-        """Wake a lease whose key is released; Dask itself does not end a coroutine."""
+        """Wake a lease whose key is released; Dask itself does not end a coroutine.
+
+        And let go of a checkpoint that is Dask's now, or not wanted any more.
+        """
         if finish in ("cancelled", "released", "forgotten") and key in self.leases:
             self.leases[key].set()
+        if finish in ("memory", "error", "cancelled", "released", "forgotten"):
+            self.kept.pop(key, None)
 
     async def teardown(self, worker: Any) -> None:
         """Ask every running trial to leave, and wait a little for them to save and tell."""

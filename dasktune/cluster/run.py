@@ -23,6 +23,7 @@ from dasktune.trainable.messages import (
     Stopped,
 )
 from dasktune.trainable.spec import TrialSpec
+from dasktune.trial.checkpoint import CheckpointKind
 from dasktune.trial.events import (
     AnyTrialEvent,
     CheckpointCommitted,
@@ -95,6 +96,12 @@ class Run:
     spec: TrialSpec = field(repr=False)
     #: The pickled configuration.
     config: bytes = field(repr=False)
+    #: Whether its checkpoint is still on its way to the worker, through memory.
+    fetching: bool = False
+    #: What that is called there; empty if it is in the storage.
+    memory: str = ""
+    #: What keeps it there.
+    copy: Any = field(default=None, repr=False)
     #: Whether the worker was asked to run it, so that user code may have begun.
     assigned: bool = False
     #: How long it has been running, as the worker said last.
@@ -127,6 +134,18 @@ class Run:
     def address(self) -> str:
         """The worker's address."""
         return self.seat.address
+
+    @property
+    def starts_from_memory(self) -> bool:
+        """Whether it goes on from a checkpoint in the memory of the workers."""
+        record = self.spec.checkpoint
+        return record is not None and record.kind is CheckpointKind.MEMORY
+
+    def let_go(self) -> None:
+        """Need the copy of the checkpoint no longer: the worker has taken it, or never will."""
+        copy, self.copy = self.copy, None
+        if copy is not None:
+            copy.release()
 
 
 def streamed(run: Run, seq: int, metrics: dict[str, Any], now: float) -> ResultReported:

@@ -21,6 +21,7 @@ from dasktune.cluster import plugin as plugin_module
 from dasktune.cluster.large_objects import LargeObjects, PlacingFailed
 from dasktune.cluster.lease import LeaseFailed
 from dasktune.cluster.line import Line, WorkerLost
+from dasktune.cluster.memory_checkpoints import CheckpointGone, MemoryCheckpoints
 from dasktune.cluster.pace import Pace
 from dasktune.cluster.payload import Payload
 from dasktune.cluster.plugin import ExperimentPlugin
@@ -28,8 +29,13 @@ from dasktune.cluster.run import Run, Seat
 from dasktune.cluster.slot_handle import SlotFailed
 from dasktune.cluster.slot_pool import SlotPool
 from dasktune.cluster.sweep import plugin_name, sweep
-from dasktune.trainable.messages import Answer, StopNow
-from dasktune.trial.events import AnyTrialEvent, StartFailed, TrialLost
+from dasktune.trainable.messages import Answer, Committed, Returned, StopNow
+from dasktune.trial.events import (
+    AnyTrialEvent,
+    ExecutorEvent,
+    StartFailed,
+    TrialLost,
+)
 
 __all__ = ["ServiceSettings", "TrialService"]
 
@@ -49,7 +55,10 @@ _CALL_SHARE = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSettings:
-    """How patient to be, in seconds, whether slots take leases, and Dask's priority."""
+    """How patient to be, in seconds, whether slots take leases, and Dask's priority.
+
+    `memory_limit` is the size in bytes up to which checkpoints are kept in memory; 0 for never.
+    """
 
     name: str
     heartbeat_timeout: float = 30.0
@@ -57,6 +66,7 @@ class ServiceSettings:
     stop_grace: float = 10.0
     reuse_actors: bool = True
     leases: bool = True
+    memory_limit: int = 0
     priority: float = 0
 
     @property
@@ -79,7 +89,7 @@ class TrialService:
     now : callable
         Seconds on the runner's clock, for the events.
     emit : callable
-        Takes events of a trial, in order.
+        Takes events, those of a trial in order.
     on_free : callable
         Called with a run that has ended, before its last event; says whether its seat is free again
         because nobody follows on it.
@@ -96,7 +106,7 @@ class TrialService:
         *,
         payload: Payload,
         now: Callable[[], float],
-        emit: Callable[[Sequence[AnyTrialEvent]], None],
+        emit: Callable[[Sequence[ExecutorEvent]], None],
         on_free: Callable[[Run], bool],
         on_trouble: Callable[[Run], None],
         on_crash: Callable[[BaseException], None],
@@ -117,6 +127,15 @@ class TrialService:
         self._on_free = on_free
         self._on_trouble = on_trouble
         self._on_crash = on_crash
+        self.memory = MemoryCheckpoints(
+            client,
+            plugin=self._plugin.name,
+            limit=settings.memory_limit,
+            emit=emit,
+            now=now,
+            spawn=self._spawn,
+            priority=settings.priority,
+        )
         self._lines: dict[str, Line] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._pool = SlotPool(
@@ -160,8 +179,10 @@ class TrialService:
             seat.ready = self._pool.is_ready(seat.slot)
             if not seat.ready:
                 self._spawn(self._make_ready(seat, line))
-        if seat.ready:
-            line.assign(run)
+        if run.starts_from_memory:
+            run.fetching = True
+            self._spawn(self._fetch(run, line))
+        self._assign_if_ready(run, line)
 
     def answer(self, run: Run, answer: Answer) -> None:
         """Pass an answer on to a run."""
@@ -176,6 +197,10 @@ class TrialService:
             # Those that follow another one end with it.
             if run.key in line.runs:
                 line.withdraw(run)
+
+    def store(self, path: str) -> None:
+        """Write a checkpoint in memory to the storage, because the driver leaves."""
+        self._spawn(self.memory.store(path))
 
     def wake(self, run: Run) -> None:
         """Tell a run's worker soon what it should know."""
@@ -194,6 +219,7 @@ class TrialService:
         # Dask would grant their leases anew on a worker that comes back at the same address.
         self._pool.drop(address)
         self._objects.lose(address)
+        self.memory.lose(address, reason)
 
     def _lose_helper(self, address: str, reason: str, *, charged: bool) -> None:
         """Give up the runs elsewhere that need a worker besides their own."""
@@ -218,6 +244,7 @@ class TrialService:
         for run in self._runs():
             self.answer(run, StopNow(reason="the experiment was closed"))
         await self._let_finish()
+        self.memory.close()
         # The tasks are not cancelled: `asyncio.wait_for` loses that when it is woken by the way.
         self.lose(None, "the experiment was closed", charged=False)
         # Ending tasks spawn others, which close slots; each of those has its own deadline.
@@ -259,6 +286,7 @@ class TrialService:
                 interval=self._interval,
                 emit=self._emit,
                 on_end=self._part,
+                on_memory=self._on_memory,
             )
             self._spawn(self._talk(line))
         return line
@@ -293,13 +321,46 @@ class TrialService:
             seat.ready = True
             for run in line.runs.values():
                 if run.seat is seat:
-                    line.assign(run)
+                    self._assign_if_ready(run, line)
+
+    async def _fetch(self, run: Run, line: Line) -> None:
+        """Bring the checkpoint that a run goes on from to its worker."""
+        record = run.spec.checkpoint
+        assert record is not None
+        try:
+            run.memory, run.copy = await line.unless_lost(
+                self.memory.bring(record.path, run.address)
+            )
+        except CheckpointGone as gone:
+            logger.info("trial %s goes on from an older checkpoint: %s", run.trial_id, gone)
+            line.give_back(run)
+        except WorkerLost:
+            pass  # The line ends the runs.
+        else:
+            run.fetching = False
+            if run.key in line.runs:
+                self._assign_if_ready(run, line)
+            else:
+                run.let_go()
+
+    def _assign_if_ready(self, run: Run, line: Line) -> None:
+        if run.seat.ready and not run.fetching:
+            line.assign(run)
+
+    def _on_memory(self, run: Run, message: Committed | Returned) -> None:
+        record = run.spec.checkpoint
+        if isinstance(message, Committed):
+            self.memory.keep(
+                run.trial_id, message.checkpoint, message.size, run.address, run.spec.storage
+            )
+        elif record is not None:
+            self.memory.give_up(record.path, f"{run.address} does not have it any more")
 
     def _part(self, line: Line, run: Run, end: AnyTrialEvent | None) -> None:
         """Free what the run held, and only then tell how it ended."""
         seat = run.seat
         failed = isinstance(end, TrialLost | StartFailed)
-        usable = not failed and not run.tainted
+        usable = not failed and not run.tainted and seat.ready
         if not usable:
             self.pace.pause()
         elif run.seconds:

@@ -17,6 +17,7 @@ from typing import Final
 from distributed.worker import get_worker
 
 from dasktune.cluster.envelope import Reply, Request, enveloped
+from dasktune.cluster.memory_checkpoints import key_of
 from dasktune.cluster.station import Station
 from dasktune.cluster.turn import Turn
 from dasktune.cluster.unpack import Unpacker
@@ -24,6 +25,7 @@ from dasktune.isolation.environment import needs_process
 from dasktune.isolation.nursery import Nursery
 from dasktune.isolation.process import ChildProcess
 from dasktune.isolation.process_run import ProcessRun
+from dasktune.trainable.checkpoint_port import CheckpointPort
 from dasktune.trainable.interrupt import TrialInterrupted
 from dasktune.trainable.keeper import Farewell, Keeper
 from dasktune.trainable.messages import PauseNow, StopNow
@@ -195,7 +197,9 @@ class TrialSlot:
     def _make_run(self, turn: Turn) -> TrialThread:
         spec, config = turn.assignment.spec, turn.assignment.config
         ring = functools.partial(self._ring, turn)
-        fence = functools.partial(self._fence, turn)
+        port = CheckpointPort(
+            fence=functools.partial(self._fence, turn), keep=self._keep, packed=turn.packed
+        )
         on_end = functools.partial(self._on_end, turn)
         if needs_process(spec):
             return ProcessRun(
@@ -203,7 +207,7 @@ class TrialSlot:
                 functools.partial(self._unpacker.parcel, config),
                 self._nursery,
                 ring,
-                fence,
+                port,
                 on_end=on_end,
                 reuse=self._reuse,
                 # The driver gives the trial up when it has waited for its grace once more.
@@ -212,7 +216,7 @@ class TrialSlot:
         if self._reuse:
             self._keeper.open()
         opener = functools.partial(self._unpacker.open, config)
-        return TrialRun(spec, opener, ring, fence, keeper=self._keeper, on_end=on_end)
+        return TrialRun(spec, opener, ring, port, keeper=self._keeper, on_end=on_end)
 
     def _on_end(self, turn: Turn) -> None:
         # Called in the trial's own thread.
@@ -253,6 +257,10 @@ class TrialSlot:
         if turn.has_ended and len(self._queue) > _ENOUGH_AHEAD:
             urgency = min(urgency, Urgency.WHENEVER)
         self._station.ring(turn, urgency)
+
+    def _keep(self, path: str, packed: bytes) -> None:
+        """Keep a checkpoint until Dask takes it."""
+        self._plugin.kept[key_of(self._plugin.name, path)] = packed
 
     def _fence(self, turn: Turn) -> None:
         """Let a checkpoint be committed only under the eyes of the driver."""

@@ -118,9 +118,18 @@ class Station:
             if assignment.slot not in self._plugin.slots:
                 refused.append((incarnation, f"there is no slot {assignment.slot} here"))
                 continue
-            self._turns[incarnation] = turn = Turn(assignment)
+            # Now: the driver keeps it here only until it has heard that we were called.
+            packed = self._find(assignment.memory) if assignment.memory else b""
+            self._turns[incarnation] = turn = Turn(assignment, packed)
             new.append(turn)
         return new, tuple(refused)
+
+    def _find(self, key: str) -> bytes | None:
+        """Return a checkpoint that is in memory here: with Dask, or still on its way there."""
+        if key in self._worker.data:
+            packed: bytes = self._worker.data[key]
+            return packed
+        return self._plugin.kept.get(key)  # type: ignore[no-any-return]
 
     def _gather(self) -> tuple[tuple[News, ...], bool]:
         """Return as much news as one call should carry, and whether there may be more."""

@@ -20,16 +20,22 @@ class Turn:
     ----------
     assignment : Assignment
         The trial.
+    packed : bytes or None, default=b""
+        Its checkpoint, if that is kept in memory; None if it is not here as it should be, so that
+        the trial is given back.
     """
 
-    def __init__(self, assignment: Assignment) -> None:
+    def __init__(self, assignment: Assignment, packed: bytes | None = b"") -> None:
         self.assignment = assignment
+        self.packed = packed or b""
         #: Runs the trial; None until it is begun.
         self.run: TrialThread | None = None
         #: Whether the driver was sent the last message.
         self.delivered = False
         #: The only message of a trial that is never begun.
         self._refusal: Returned | Stopped | None = None
+        if packed is None:
+            self._refusal = Returned(lacks_checkpoint=True)
         self._begun_at = 0.0
         self._ended_at = 0.0
         self._ack = 0
@@ -40,6 +46,7 @@ class Turn:
     def begin(self, run: TrialThread) -> None:
         """Start the run of the trial."""
         self.run = run
+        self.packed = b""
         self._begun_at = time.monotonic()
         run.start()
 

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from numpy.random import SeedSequence, default_rng
 
+from dasktune.experiment.custody import Custody
 from dasktune.experiment.judging import Judge, record
 from dasktune.experiment.orders import (
     ends_anyway,
@@ -37,16 +38,16 @@ from dasktune.stopper import Stopper
 from dasktune.trial.actions import (
     Action,
     AnyTrialAction,
-    DeleteCheckpoint,
     EndExperiment,
     GiveUp,
     ReopenTrial,
     UnpauseTrial,
 )
-from dasktune.trial.checkpoint import CheckpointRecord
 from dasktune.trial.events import (
     AnyTrialEvent,
     CheckpointCommitted,
+    CheckpointLost,
+    CheckpointStored,
     ErrorInfo,
     ExperimentEvent,
     OtherEvent,
@@ -111,6 +112,7 @@ class Experiment:
         self.search = search
         self.scheduler = scheduler
         self.roster = Roster()
+        self._checkpoints = Custody(self.roster.trials, settings.retention)
         #: Why everything ends now; empty while it goes on.
         self.stop_reason = ""
         #: The failure that ``fail_fast`` ended everything for.
@@ -236,6 +238,11 @@ class Experiment:
                 self._stop_everything(event.reason, event.time)
             case TrialStopRequested():
                 self._stop(self.roster.trials[event.trial_id], event.reason, event.time)
+            case CheckpointLost():
+                self._checkpoints.lose(self.roster.trials[event.trial_id], event.path)
+            case CheckpointStored():
+                trial = self.roster.trials[event.trial_id]
+                self._actions += self._checkpoints.store(trial, event.checkpoint)
             case SessionBegan():
                 self._begin_session()
             case TrialReopenRequested():  # pragma: no branch - these are all
@@ -251,7 +258,7 @@ class Experiment:
                 trial.worker = event.worker
                 trial.started_at = event.time if trial.started_at is None else trial.started_at
             case CheckpointCommitted():
-                self._keep(trial, event.checkpoint)
+                self._actions += self._checkpoints.keep(trial, event.checkpoint)
             case TrialFailed():
                 self._on_failed(trial, event)
             case TrialLost():
@@ -288,7 +295,7 @@ class Experiment:
 
     def _on_result(self, trial: Trial, event: ResultReported) -> None:
         if event.checkpoint is not None:
-            self._keep(trial, event.checkpoint)
+            self._actions += self._checkpoints.keep(trial, event.checkpoint)
         result = event.metrics
         is_new = record(trial, result)
         if trial.status is not TrialStatus.RUNNING:
@@ -316,7 +323,7 @@ class Experiment:
             case Continue():
                 if trial.awaiting_seq:
                     milestones = self._judge.milestones(trial)
-                    self._emit(to_go_on(trial, milestones, save=decision.save))
+                    self._emit(to_go_on(trial, milestones, decision))
                     trial.awaiting_seq = 0
             case Pause():
                 self._emit(to_pause(trial, decision))
@@ -346,13 +353,6 @@ class Experiment:
         trial.incarnation += 1
         trial.last_seq = 0
         self._emit(to_start(trial, self._judge.milestones(trial)))
-
-    def _keep(self, trial: Trial, record: CheckpointRecord) -> None:
-        trial.checkpoints.append(record)
-        trial.next_checkpoint = record.index + 1
-        for expired in self.settings.retention.expired(trial.checkpoints):
-            trial.checkpoints.remove(expired)
-            self._actions.append(DeleteCheckpoint(trial_id=trial.trial_id, checkpoint=expired))
 
     def _on_failed(self, trial: Trial, event: TrialFailed) -> None:
         too_often = count_failure(trial, event.error, self.settings.max_failures)
@@ -386,6 +386,7 @@ class Experiment:
         """Tell everybody, once, that a trial has ended for good."""
         trial.ended_at = now
         trial.story = NO_STORY
+        self._actions += self._checkpoints.settle(trial)
         self._search_waits = False
         self._commands.extend(self._judge.conclude(trial, was_active=was_active))
         failed = trial.status is TrialStatus.ERROR
@@ -398,6 +399,7 @@ class Experiment:
     def _begin_session(self) -> None:
         """Go on, unless a failure has ended everything and nothing is to be done about it."""
         self._judge.begin_session()
+        self._checkpoints.lose_memory()
         self._search_waits = False
         if self.first_error is None or not self.settings.fail_fast:
             self._go_on()
@@ -413,8 +415,9 @@ class Experiment:
         self._go_on()
         key, incarnation = trial.trial_id, trial.incarnation
         self._emit(ReopenTrial(trial_id=key, incarnation=incarnation, fresh=fresh))
-        gone = wipe(trial, fresh=fresh)
-        self._actions += [DeleteCheckpoint(trial_id=key, checkpoint=record) for record in gone]
+        wipe(trial, fresh=fresh)
+        if fresh:
+            self._actions += self._checkpoints.drop_all(trial)
         if was_final:
             self.scheduler.on_trial_add(trial)
 
@@ -457,6 +460,7 @@ class Experiment:
         self._search_finished = state["search_finished"]
         self._search_waits = state["search_waits"]
         self.roster.load_state_dict(state)
+        self._checkpoints.recount()
         self.first_error = self.roster.trials.get(state["first_error"])
         self._judge.load_state_dict(state["policies"])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 
-from dasktune.schedulers.decision import Command, Pause, StopOther, Unpause
+from dasktune.schedulers.decision import Command, Continue, Pause, StopOther, Unpause
 from dasktune.trial.actions import (
     ContinueTraining,
     FailTrial,
@@ -38,8 +38,8 @@ Order = UnpauseTrial | StopTrial | FinishTrial
 
 
 def to_start(trial: Trial, milestones: tuple[Milestone, ...]) -> StartTrial | RestoreTrial:
-    """Return the order to begin, or to go on from the newest checkpoint if there is one."""
-    checkpoint = trial.checkpoint
+    """Return the order to begin, or to go on from a checkpoint if there is one."""
+    checkpoint = trial.restore_point
     if checkpoint is None:
         return StartTrial(
             trial_id=trial.trial_id,
@@ -61,16 +61,19 @@ def to_start(trial: Trial, milestones: tuple[Milestone, ...]) -> StartTrial | Re
 
 
 def to_go_on(
-    trial: Trial, milestones: tuple[Milestone, ...], *, save: bool
+    trial: Trial, milestones: tuple[Milestone, ...], decision: Continue
 ) -> ContinueTraining | SaveTrial:
     """Return the answer that a trial awaits at a milestone."""
-    order = SaveTrial if save else ContinueTraining
-    return order(
-        trial_id=trial.trial_id,
-        incarnation=trial.incarnation,
-        seq=trial.awaiting_seq,
-        milestones=milestones,
-    )
+    key, incarnation, seq = trial.trial_id, trial.incarnation, trial.awaiting_seq
+    if decision.save:
+        return SaveTrial(
+            trial_id=key,
+            incarnation=incarnation,
+            seq=seq,
+            milestones=milestones,
+            kind=decision.kind,
+        )
+    return ContinueTraining(trial_id=key, incarnation=incarnation, seq=seq, milestones=milestones)
 
 
 def to_pause(trial: Trial, decision: Pause) -> PauseTrial:
@@ -80,6 +83,7 @@ def to_pause(trial: Trial, decision: Pause) -> PauseTrial:
         incarnation=trial.incarnation,
         save=decision.save,
         reason=decision.reason,
+        kind=decision.kind,
     )
 
 

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from dasktune.trial.checkpoint import CheckpointRecord
 from dasktune.trial.trial import Trial, new_story
 
 __all__ = ["wipe"]
 
 
-def wipe(trial: Trial, *, fresh: bool) -> list[CheckpointRecord]:
-    """Forget how a trial ended, and return the checkpoints that it no longer has.
+def wipe(trial: Trial, *, fresh: bool) -> None:
+    """Forget how a trial ended.
 
     Parameters
     ----------
     trial : Trial
         It is to wait for a place again.
     fresh : bool
-        Forget what came of it so far, too.
+        Forget what came of it so far, too, but for its checkpoints.
     """
     trial.reason, trial.ended_at, trial.failures, trial.worker_losses = "", None, 0, 0
     trial.story = new_story()
-    if not fresh:
-        return []
-    gone, trial.checkpoints = trial.checkpoints, []
-    trial.history, trial.rows, trial.errors = [], {}, []
-    trial.started_at = None
-    return gone
+    if fresh:
+        trial.history, trial.rows, trial.errors = [], {}, []
+        trial.started_at = None

@@ -6,7 +6,9 @@ Invariants, checked by :meth:`Roster.validate`:
    `active` exactly if it holds resources on a worker.
 2. Only a trial that runs awaits an answer.
 3. Its history has one row per ``training_iteration``, in increasing order.
-4. Its checkpoints have increasing numbers, all below `next_checkpoint`.
+4. Its checkpoints have increasing numbers, one in memory the highest, all below
+   `next_checkpoint`.
+5. When it has ended, it keeps nothing but what is in the storage, or lent to others.
 """
 
 from __future__ import annotations
@@ -160,7 +162,11 @@ def _invariants(roster: Roster, trial: Trial) -> Iterator[tuple[bool, str]]:
     yield len(trial.rows) == len(trial.history), "not one row per iteration"
     yield _increasing(list(trial.rows)), "history is out of order"
     numbers = [record.index for record in trial.checkpoints]
+    if trial.memory is not None:
+        numbers.append(trial.memory.index)
     yield _increasing([*numbers, trial.next_checkpoint]), "checkpoint numbers are out of order"
+    needs = trial.memory is not None or trial.origin is not None
+    yield not (needs and status.is_final), "has ended but holds what it could go on from"
 
 
 def _increasing(values: list[Any]) -> bool:

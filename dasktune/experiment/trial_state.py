@@ -54,6 +54,9 @@ def state_of(trial: Trial) -> dict[str, Any]:
         "progress_at_loss": list(trial.progress_at_loss),
         "history": list(trial.history),
         "checkpoints": [record.to_json() for record in trial.checkpoints],
+        "memory": _told(trial.memory),
+        "origin": _told(trial.origin),
+        "lent": [record.to_json() for record in trial.lent],
         "errors": [{"message": e.message, "traceback": e.traceback} for e in trial.errors],
     }
 
@@ -81,9 +84,20 @@ def trial_of(state: Mapping[str, Any]) -> Trial:
         progress_at_loss=(checkpoints, losses),
         history=list(state["history"]),
         checkpoints=[CheckpointRecord.from_json(record) for record in state["checkpoints"]],
+        memory=_record(state["memory"]),
+        origin=_record(state["origin"]),
+        lent=tuple(map(CheckpointRecord.from_json, state["lent"])),
         errors=[ErrorInfo(**error) for error in state["errors"]],
     )
     trial.rows = {int(row["training_iteration"]): at for at, row in enumerate(trial.history)}
     if trial.status.is_final:
         trial.story = NO_STORY
     return trial
+
+
+def _told(record: CheckpointRecord | None) -> dict[str, Any] | None:
+    return None if record is None else record.to_json()
+
+
+def _record(told: Mapping[str, Any] | None) -> CheckpointRecord | None:
+    return None if told is None else CheckpointRecord.from_json(told)

@@ -29,6 +29,7 @@ from dasktune.isolation.wire import (
     FromChild,
     Hello,
     Interrupt,
+    Keep,
     Leave,
     MayCommit,
     Over,
@@ -37,6 +38,7 @@ from dasktune.isolation.wire import (
     ToChild,
     Verdict,
 )
+from dasktune.trainable.checkpoint_port import CheckpointPort
 from dasktune.trainable.contents import Content
 from dasktune.trainable.interrupt import TrialInterrupted
 from dasktune.trainable.keeper import Keeper
@@ -173,7 +175,8 @@ class _Guest:
         self._verdicts: queue.SimpleQueue[Verdict] = queue.SimpleQueue()
         #: Every message up to here is safe, or has been sent.
         self._ack = self._sent = 0
-        self._run = TrialRun(begin.spec, self._open, self._push, self._ask, keeper=keeper)
+        port = CheckpointPort(fence=self._ask, keep=self._keep, packed=begin.packed)
+        self._run = TrialRun(begin.spec, self._open, self._push, port, keeper=keeper)
         self._before = Surroundings.now()
 
     def run(self) -> Over:
@@ -223,6 +226,9 @@ class _Guest:
         if news:
             self._sent = news[-1][0]
             self._send(Said(messages=tuple(news), urgent=urgent))
+
+    def _keep(self, path: str, packed: bytes) -> None:
+        self._send(Keep(path=path, packed=packed))
 
     def _ask(self) -> None:
         """Let the worker decide whether a checkpoint may be committed."""

@@ -16,6 +16,7 @@ from dasktune.isolation.wire import (
     Acknowledge,
     Begin,
     Interrupt,
+    Keep,
     MayCommit,
     Over,
     Said,
@@ -23,6 +24,7 @@ from dasktune.isolation.wire import (
     ToChild,
     Verdict,
 )
+from dasktune.trainable.checkpoint_port import CheckpointPort
 from dasktune.trainable.contents import Content
 from dasktune.trainable.failure import error_info
 from dasktune.trainable.gate import Gate
@@ -63,9 +65,8 @@ class ProcessRun(TrialThread):
     ring : callable
         Called with an `Urgency` when there are messages to collect; see
         :class:`~dasktune.trainable.outbox.Outbox`.
-    fence : callable, optional
-        Called right before a checkpoint comes into being. It raises, or blocks for a while, if
-        this worker may not commit.
+    port : CheckpointPort, optional
+        What the worker does for the trial's checkpoints.
     on_end : callable, optional
         Called as the last thing, in a thread of the run.
     reuse : bool, default=False
@@ -80,7 +81,7 @@ class ProcessRun(TrialThread):
         opener: Callable[[], Parcel],
         nursery: Nursery,
         ring: Callable[[Urgency], None],
-        fence: Callable[[], None] | None = None,
+        port: CheckpointPort | None = None,
         *,
         on_end: Callable[[], None] | None = None,
         reuse: bool = False,
@@ -90,7 +91,7 @@ class ProcessRun(TrialThread):
         super().__init__(spec, ring, Gate(()), on_end)
         self._opener = opener
         self._nursery = nursery
-        self._fence = fence
+        self._port = port or CheckpointPort()
         self._reuse = reuse
         self._chance = chance
         self._lock = threading.Lock()
@@ -169,6 +170,7 @@ class ProcessRun(TrialThread):
             spec=self.spec,
             parcel=parcel if fresh else replace(parcel, payload=None),
             reuse=self._reuse,
+            packed=self._port.packed,
         )
         with self._lock:
             self._child = child
@@ -184,6 +186,8 @@ class ProcessRun(TrialThread):
                 case Said(messages=messages, urgent=urgent):
                     self._begun = True
                     self._outbox.extend(messages, urgent=urgent)
+                case Keep(path=path, packed=packed):
+                    self._port.keep(path, packed)
                 case MayCommit():
                     child.post(Verdict(refusal=self._refusal()))
                 case Over(terminal=terminal, traces=traces):
@@ -194,8 +198,7 @@ class ProcessRun(TrialThread):
 
     def _refusal(self) -> str | None:
         try:
-            if self._fence is not None:
-                self._fence()
+            self._port.fence()
         except BaseException as error:
             return str(error) or type(error).__name__
         return None

@@ -1,12 +1,12 @@
 """What a worker and the process of a trial tell each other: values that pickle.
 
 Whatever the worker says about a trial comes after its `Begin`, in order. The trial's process says
-`Said` and `MayCommit` as often as it likes and `Over` once for each `Begin`.
+`Said`, `Keep` and `MayCommit` as often as it likes and `Over` once for each `Begin`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from dasktune.trainable.contents import Content
@@ -20,6 +20,7 @@ __all__ = [
     "FromChild",
     "Hello",
     "Interrupt",
+    "Keep",
     "Leave",
     "MayCommit",
     "Over",
@@ -48,6 +49,8 @@ class Begin:
     parcel: Parcel
     #: Whether the object of a class trainable is kept for the next trial.
     reuse: bool = False
+    #: The checkpoint to go on from, if that was kept in memory.
+    packed: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +106,15 @@ def _said(messages: tuple[tuple[int, Content], ...], urgent: bool) -> Said:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Keep:
+    """Keep a checkpoint in the worker's memory; the message about it follows."""
+
+    #: Of its record.
+    path: str
+    packed: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MayCommit:
     """Ask whether a checkpoint may come into being."""
 
@@ -117,4 +129,4 @@ class Over:
     traces: str
 
 
-FromChild = Said | MayCommit | Over
+FromChild = Said | Keep | MayCommit | Over

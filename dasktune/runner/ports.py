@@ -18,7 +18,7 @@ from dasktune.trial.actions import (
     StopTrial,
 )
 from dasktune.trial.checkpoint import CheckpointRecord
-from dasktune.trial.events import AnyTrialEvent, ExperimentEvent
+from dasktune.trial.events import ExecutorEvent, ExperimentEvent
 from dasktune.trial.resources import PlacementGroupFactory
 
 __all__ = ["Clock", "ExperimentStore", "Observer", "SystemClock", "TrialExecutor"]
@@ -48,6 +48,9 @@ class TrialExecutor(Protocol):
     Commands return at once; what comes of them is told by :meth:`next_events`, in order for each
     trial. After a trial's terminal event (ended, stopped, paused, failed, lost, start failed) no
     other comes from the same incarnation, and its resources are free.
+
+    That a checkpoint in memory is lost may be told at any time. It is told before a trial that was
+    to go on from it is told not to have started.
     """
 
     def has_resources(self, request: PlacementGroupFactory) -> bool:
@@ -87,7 +90,13 @@ class TrialExecutor(Protocol):
     def withdraw(self) -> None:
         """Have every trial save what it can and leave: each is told to be lost or returned."""
 
-    def next_events(self, timeout: float) -> Sequence[AnyTrialEvent]:
+    def store_checkpoint(self, checkpoint: CheckpointRecord) -> None:
+        """Write a checkpoint in memory to the storage; it is told to be stored or lost."""
+
+    def drop_checkpoint(self, checkpoint: CheckpointRecord) -> None:
+        """Let go of a checkpoint in memory, which may be lost already."""
+
+    def next_events(self, timeout: float) -> Sequence[ExecutorEvent]:
         """Return what has happened, waiting at most `timeout` seconds for the first event."""
 
     def acknowledge(self, trial_id: str, incarnation: int, seq: int) -> None:

@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Any
 
 from dasktune.trial.actions import Action, RestoreTrial, StartTrial
-from dasktune.trial.checkpoint import CheckpointRecord
+from dasktune.trial.checkpoint import CheckpointKind, CheckpointRecord
 from dasktune.trial.events import ErrorInfo, ExperimentEvent, ResultReported
 from dasktune.trial.milestone import Milestone
 from dasktune.trial.resources import PlacementGroupFactory
@@ -106,6 +106,7 @@ _CONVERTERS: dict[type, Callable[[Any], Any]] = {
     ErrorInfo: lambda error: {"message": error.message, "traceback": error.traceback},
     Milestone: lambda milestone: [milestone.time_attr, milestone.value],
     PlacementGroupFactory: PlacementGroupFactory.to_json,
+    CheckpointKind: attrgetter("value"),
     CheckpointRecord: CheckpointRecord.to_json,
     tuple: lambda items: [_plain(item) for item in items],
 }

@@ -29,7 +29,9 @@ from dasktune.trial.actions import (
     StopTrial,
     UnpauseTrial,
 )
+from dasktune.trial.checkpoint import CheckpointKind
 from dasktune.trial.events import (
+    CheckpointLost,
     ExperimentEvent,
     OtherEvent,
     ResourcesGranted,
@@ -188,6 +190,13 @@ class TrialRunner:
         self._executor.withdraw()
         while self.experiment.roster.active:
             self._take_in()
+        # What is in memory ends with this driver.
+        trials = [one for one in self.experiment.trials.values() if one.memory is not None]
+        for trial in trials:
+            if trial.memory is not None:
+                self._executor.store_checkpoint(trial.memory)
+        while any(trial.memory is not None for trial in trials):
+            self._take_in()
 
     def _take_in(self) -> None:
         events = self._executor.next_events(self._poll_interval)
@@ -257,6 +266,8 @@ class TrialRunner:
             self._unsettled[event.trial_id, event.incarnation] = event
         if isinstance(event, TrialFailed):
             self._store.write_error(event.trial_id, event.error.traceback or event.error.message)
+        elif isinstance(event, CheckpointLost):
+            logger.info("trial %s lost its checkpoint in memory: %s", event.trial_id, event.reason)
         elif isinstance(event, TrialLost):
             level = logging.WARNING if event.charged else logging.INFO
             logger.log(level, "trial %s lost its worker: %s", event.trial_id, event.reason)
@@ -276,6 +287,8 @@ class TrialRunner:
                 executor.pause_trial(action)
             case StopTrial() | FailTrial():
                 executor.stop_trial(action)
+            case DeleteCheckpoint() if action.checkpoint.kind is CheckpointKind.MEMORY:
+                executor.drop_checkpoint(action.checkpoint)
             case DeleteCheckpoint():
                 self._store.delete_checkpoint(action.checkpoint)
             case (  # pragma: no branch - these are all

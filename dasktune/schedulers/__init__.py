@@ -13,10 +13,12 @@ from dasktune.schedulers.decision import (
 )
 from dasktune.schedulers.fifo import FIFOScheduler
 from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
+from dasktune.trial.checkpoint import CheckpointKind
 
 __all__ = [
     "ASHAScheduler",
     "AsyncHyperBandScheduler",
+    "CheckpointKind",
     "Command",
     "Continue",
     "Decision",

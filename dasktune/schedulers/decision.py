@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dasktune.trial.checkpoint import CheckpointKind
+
 __all__ = ["Command", "Continue", "Decision", "Pause", "Stop", "StopOther", "Unpause"]
 
 
@@ -36,10 +38,13 @@ class Continue:
         Save a checkpoint first, where the trainable can (the class API).
     commands : tuple of Command, default=()
         What is to happen to other trials.
+    kind : CheckpointKind, default=CheckpointKind.PERSISTENT
+        Where to save it. One in memory takes milliseconds, and is gone with its worker.
     """
 
     save: bool = False
     commands: tuple[Command, ...] = ()
+    kind: CheckpointKind = CheckpointKind.PERSISTENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +59,15 @@ class Pause:
         Save a checkpoint first, where the trainable can (the class API).
     commands : tuple of Command, default=()
         What is to happen to other trials.
+    kind : CheckpointKind, default=CheckpointKind.MEMORY
+        Where to save it. One in memory takes milliseconds; if it is lost with its worker, the trial
+        goes on from its last one in the storage.
     """
 
     reason: str
     save: bool = True
     commands: tuple[Command, ...] = ()
+    kind: CheckpointKind = CheckpointKind.MEMORY
 
 
 @dataclass(frozen=True, slots=True)

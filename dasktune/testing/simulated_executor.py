@@ -7,7 +7,7 @@ import inspect
 import traceback
 from collections.abc import Callable, Generator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import count
 from math import isfinite
 from typing import Any, Final
@@ -25,12 +25,17 @@ from dasktune.trial.actions import (
     StartTrial,
     StopTrial,
 )
-from dasktune.trial.checkpoint import CheckpointRecord
+from dasktune.trial.checkpoint import CheckpointKind, CheckpointRecord
 from dasktune.trial.events import (
     AnyTrialEvent,
+    CheckpointCommitted,
+    CheckpointLost,
+    CheckpointStored,
     ErrorInfo,
+    ExecutorEvent,
     ResultReported,
     TrialEnded,
+    TrialEvent,
     TrialFailed,
     TrialLost,
     TrialPaused,
@@ -48,6 +53,7 @@ __all__ = ["SimulatedTrialExecutor", "SimulatedTrainable"]
 SimulatedTrainable = Callable[..., Generator[tuple[Any, ...], None, None]]
 
 _SHAPE: Final = "(metrics, seconds) or (metrics, seconds, checkpoint)"
+_REASON: Final = "its slot was taken away, as the simulation was told to"
 _HINT: Final = f"Yield {_SHAPE}."
 
 
@@ -74,10 +80,16 @@ class _Run:
     seq: int = 0
     #: Its number among all starts.
     number: int = 0
+    #: What its last step yielded as its checkpoint, where that is saved on demand.
+    state: Any = None
+    #: The last result.
+    result: dict[str, Any] = field(default_factory=dict)
     #: Whether it stands at a milestone and will tell nothing before it is answered.
     waits: bool = False
     #: What it tells instead of going on, once it has been told to stop or to pause.
     halt: type[TrialStopped] | type[TrialPaused] | None = None
+    #: Where it saves before; None for nowhere.
+    saves: CheckpointKind | None = None
 
 
 class SimulatedTrialExecutor:
@@ -99,11 +111,14 @@ class SimulatedTrialExecutor:
     start_overhead : float, default=0.0
         Seconds from the start of a trial to its first step.
     lose : mapping of float to int, optional
-        Virtual seconds -> number of the trial, in order of start from 0, whose worker dies then, if
-        it runs.
+        Virtual seconds -> number of the trial, in order of start from 0, whose worker dies then.
+        If it does not run, its checkpoint is lost that was kept in memory.
     checkpoints : dict, optional
         Where checkpoints are kept, by path. The executor of a restored experiment is given that of
         the one before.
+    saves_on_demand : bool, default=False
+        Whether what a step yields as its checkpoint is saved only when that is asked for, as with
+        the class API: at a pause, in memory, for one.
 
     Raises
     ------
@@ -121,6 +136,7 @@ class SimulatedTrialExecutor:
         start_overhead: float = 0.0,
         lose: Mapping[float, int] | None = None,
         checkpoints: dict[str, Any] | None = None,
+        saves_on_demand: bool = False,
     ) -> None:
         check(
             inspect.isgeneratorfunction(trainable) and 1 <= _arguments(trainable) <= 2,
@@ -140,8 +156,11 @@ class SimulatedTrialExecutor:
         self._runs: dict[str, _Run] = {}
         self._numbers: dict[str, int] = {}
         self._checkpoints = {} if checkpoints is None else checkpoints
+        self._saves_on_demand = saves_on_demand
+        #: What is kept in memory, by path, with the trial's id.
+        self._memory: dict[str, tuple[str, Any]] = {}
         self._tickets = count()
-        self._agenda: list[tuple[float, int, AnyTrialEvent | int]] = []
+        self._agenda: list[tuple[float, int, ExecutorEvent | int]] = []
         for when, unlucky in losses.items():
             heapq.heappush(self._agenda, (when, next(self._tickets), unlucky))
 
@@ -164,19 +183,25 @@ class SimulatedTrialExecutor:
         """Run a trial on from a checkpoint."""
         record = action.checkpoint
         spent = float(record.metrics.get("time_total_s", 0.0))
-        self._begin(action, self._checkpoints[record.path], record.iteration, spent)
+        in_memory = record.kind is CheckpointKind.MEMORY
+        state = self._memory[record.path][1] if in_memory else self._checkpoints[record.path]
+        self._begin(action, state, record.iteration, spent)
 
     def continue_training(self, action: ContinueTraining) -> None:
         """Take the next step."""
         self._go_on(self._runs[action.trial_id], action.milestones)
 
     def save(self, action: SaveTrial) -> None:
-        """Take the next step; a function saves with its results, and only then."""
-        self._go_on(self._runs[action.trial_id], action.milestones)
+        """Save what is saved on demand, and take the next step."""
+        run = self._runs[action.trial_id]
+        self._save_now(run, action.kind)
+        self._go_on(run, action.milestones)
 
     def pause_trial(self, action: PauseTrial) -> None:
         """Take a trial off its slot."""
-        self._halt(self._runs[action.trial_id], TrialPaused)
+        run = self._runs[action.trial_id]
+        run.saves = action.kind if action.save else None
+        self._halt(run, TrialPaused)
 
     def stop_trial(self, action: StopTrial | FailTrial) -> None:
         """End a trial."""
@@ -188,14 +213,28 @@ class SimulatedTrialExecutor:
             reason = "the experiment was interrupted"
             self._tell(run, TrialLost, reason=reason, charged=False)
 
-    def next_events(self, timeout: float) -> Sequence[AnyTrialEvent]:
+    def store_checkpoint(self, checkpoint: CheckpointRecord) -> None:
+        """Let a checkpoint in memory be one in the storage; one that is lost was told to be."""
+        if checkpoint.path in self._memory:
+            trial_id, self._checkpoints[checkpoint.path] = self._memory.pop(checkpoint.path)
+            now = self._clock.now()
+            stored = replace(checkpoint, kind=CheckpointKind.PERSISTENT)
+            event = CheckpointStored(trial_id=trial_id, checkpoint=stored, time=now)
+            heapq.heappush(self._agenda, (now, next(self._tickets), event))
+
+    def drop_checkpoint(self, checkpoint: CheckpointRecord) -> None:
+        """Forget a checkpoint in memory."""
+        self._memory.pop(checkpoint.path, None)
+
+    def next_events(self, timeout: float) -> Sequence[ExecutorEvent]:
         """Return the next event of all, and set the clock to its time."""
         while self._agenda:
             when, _, item = heapq.heappop(self._agenda)
             event = self._loss(item, when) if isinstance(item, int) else item
             if event is not None and self._is_current(event):
                 self._clock.advance_to(when)
-                self._follow_up(self._runs[event.trial_id], event)
+                if isinstance(event, TrialEvent):
+                    self._follow_up(self._runs[event.trial_id], event)
                 return [event]
         self._clock.advance_to(self._clock.now() + timeout)
         return []
@@ -252,7 +291,8 @@ class SimulatedTrialExecutor:
         except Exception as error:
             self._fail(run, error)
         else:
-            record = None if step.checkpoint is None else self._save(run, result, step.checkpoint)
+            run.state, run.result = step.checkpoint, result
+            record = None if self._saves_on_demand else self._save(run, CheckpointKind.PERSISTENT)
             awaits = not result["done"] and reached(run.milestones, result)
             self._tell(
                 run,
@@ -308,15 +348,35 @@ class SimulatedTrialExecutor:
         except Exception as error:
             self._fail(run, error)
         else:
+            if run.saves is not None:
+                self._save_now(run, run.saves)
             self._tell(run, kind)
 
-    def _save(self, run: _Run, result: dict[str, Any], state: Any) -> CheckpointRecord:
+    def _save_now(self, run: _Run, kind: CheckpointKind) -> None:
+        """Save what is saved on demand."""
+        record = self._save(run, kind) if self._saves_on_demand else None
+        if record is not None:
+            self._tell(run, CheckpointCommitted, checkpoint=record)
+
+    def _save(self, run: _Run, kind: CheckpointKind) -> CheckpointRecord | None:
+        if run.state is None:
+            return None
         number = run.next_checkpoint
         run.next_checkpoint += 1
         path = f"trials/{run.trial_id}/checkpoint_{number:06d}_i{run.incarnation:02d}"
         # As it is now, whatever the trial does to it later.
-        self._checkpoints[path] = deepcopy(state)
-        return CheckpointRecord(path=path, index=number, iteration=run.iteration, metrics=result)
+        state = deepcopy(run.state)
+        if kind is CheckpointKind.MEMORY:
+            self._memory[path] = run.trial_id, state
+        else:
+            self._checkpoints[path] = state
+        return CheckpointRecord(
+            path=path,
+            index=number,
+            iteration=run.iteration,
+            metrics=run.result,
+            kind=kind,
+        )
 
     def _tell(
         self, run: _Run, kind: Callable[..., AnyTrialEvent], delay: float = 0.0, **facts: Any
@@ -334,18 +394,24 @@ class SimulatedTrialExecutor:
 
     # The agenda
 
-    def _loss(self, number: int, when: float) -> TrialLost | None:
+    def _loss(self, number: int, when: float) -> TrialLost | CheckpointLost | None:
         for run in self._runs.values():
             if run.number == number:
                 return TrialLost(
                     trial_id=run.trial_id,
                     incarnation=run.incarnation,
                     time=when,
-                    reason="its slot was taken away, as the simulation was told to",
+                    reason=_REASON,
                 )
+        for path, (trial_id, _) in self._memory.items():
+            if self._numbers[trial_id] == number:
+                del self._memory[path]
+                return CheckpointLost(trial_id=trial_id, path=path, reason=_REASON, time=when)
         return None
 
-    def _is_current(self, event: AnyTrialEvent) -> bool:
+    def _is_current(self, event: ExecutorEvent) -> bool:
+        if not isinstance(event, TrialEvent):
+            return True
         run = self._runs.get(event.trial_id)
         return run is not None and run.incarnation == event.incarnation
 
@@ -359,6 +425,8 @@ class SimulatedTrialExecutor:
                 run.waits = True
             case TrialStarted() | ResultReported():
                 self._advance(run)
+            case CheckpointCommitted():
+                pass
             case _:
                 del self._runs[run.trial_id]
                 self._places.give_back(run.trial_id)

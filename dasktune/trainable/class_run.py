@@ -10,7 +10,7 @@ from typing import Any
 from dasktune.storage.checkpoint import Checkpoint
 from dasktune.trainable.interrupt import Interrupter, TrialInterrupted
 from dasktune.trainable.keeper import Keeper
-from dasktune.trainable.messages import PauseNow, StopNow
+from dasktune.trainable.messages import PauseNow, SaveAndGoOn, StopNow
 from dasktune.trainable.recorder import Ending, Recorder, Saved
 from dasktune.trainable.session import restored_metrics
 from dasktune.trainable.spec import TrialSpec
@@ -115,10 +115,13 @@ class ClassRun:
             result = self._call(trainable.train)
             self._recorder.check(result)
             saved = self._save(trainable, result) if self._is_due(result) else None
-            wanted = self._recorder.publish(result, saved) and trainable.can_save
+            wanted = self._recorder.publish(result, saved)
             ending = self._recorder.ending
-            if wanted or (saved is None and self._wants_last(trainable, ending)):
-                self._recorder.announce(self._save(trainable, result))
+            in_memory = self._most_in_memory(
+                trainable, wanted or ending, is_saved=saved is not None
+            )
+            if in_memory is not None:
+                self._recorder.announce(self._save(trainable, result, in_memory))
 
     def _is_due(self, result: Mapping[str, Any]) -> bool:
         frequency = self._spec.checkpoint_frequency
@@ -128,18 +131,25 @@ class ClassRun:
             or (result["done"] and self._at_end)
         )
 
-    def _wants_last(self, trainable: Trainable, ending: Ending | None) -> bool:
-        """Whether the run must leave a checkpoint of its last result."""
-        match ending:
-            case PauseNow(save=save):
-                return save and trainable.can_save
-            case StopNow():
-                return self._at_end
-            case _:
-                return False
+    def _most_in_memory(
+        self, trainable: Trainable, order: SaveAndGoOn | Ending | None, *, is_saved: bool
+    ) -> int | None:
+        """Return up to how many bytes the checkpoint that is due now is kept in memory.
 
-    def _save(self, trainable: Trainable, result: Mapping[str, Any]) -> Saved:
+        None if none is due.
+        """
+        match order:
+            case SaveAndGoOn(in_memory=in_memory) if trainable.can_save:
+                return in_memory
+            case PauseNow(save=True, in_memory=in_memory) if trainable.can_save and not is_saved:
+                return in_memory
+            case StopNow() if self._at_end and not is_saved:
+                return 0
+            case _:
+                return None
+
+    def _save(self, trainable: Trainable, result: Mapping[str, Any], in_memory: int = 0) -> Saved:
         # Its directory goes away when it has been uploaded, and nobody else writes there.
         checkpoint = Checkpoint.temporary()
         self._call(trainable.save, checkpoint.path)
-        return self._recorder.save(checkpoint, result, own=True)
+        return self._recorder.save(checkpoint, result, own=True, in_memory=in_memory)

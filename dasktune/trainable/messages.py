@@ -70,6 +70,8 @@ class Committed:
 
     seq: int
     checkpoint: CheckpointRecord
+    #: Bytes of one that its worker keeps in memory; 0 if it is in the storage.
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +108,8 @@ class Returned:
     """The trial was never begun here and never will be; its only message."""
 
     seq: int = 1
+    #: Whether it is because the checkpoint in memory is not here that it should have gone on from.
+    lacks_checkpoint: bool = False
 
 
 Terminal = Ended | Paused | Stopped | Failed | Returned
@@ -126,6 +130,8 @@ class SaveAndGoOn:
 
     seq: int
     milestones: tuple[Milestone, ...] = EVERY_RESULT
+    #: Bytes up to which it is kept in memory and not in the storage.
+    in_memory: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +141,8 @@ class PauseNow:
     #: Save a checkpoint first, where the trainable can (the class API).
     save: bool = True
     reason: str = ""
+    #: Bytes up to which it is kept in memory and not in the storage.
+    in_memory: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

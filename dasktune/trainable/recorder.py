@@ -7,14 +7,16 @@ import logging
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
 from dasktune.errors import ConfigError
 from dasktune.storage.checkpoint import Checkpoint
 from dasktune.storage.checkpoint_store import CheckpointStore
+from dasktune.storage.packing import pack, unpack
 from dasktune.storage.source import is_self_contained, snapshot
+from dasktune.trainable.checkpoint_port import CheckpointPort
 from dasktune.trainable.gate import Gate
 from dasktune.trainable.interrupt import TrialInterrupted
 from dasktune.trainable.messages import (
@@ -28,7 +30,7 @@ from dasktune.trainable.messages import (
 from dasktune.trainable.outbox import Outbox
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trainable.uploader import Uploader
-from dasktune.trial.checkpoint import CheckpointRecord
+from dasktune.trial.checkpoint import CheckpointKind, CheckpointRecord
 from dasktune.trial.metrics import lookup
 
 __all__ = ["Done", "Ending", "Recorder", "Saved"]
@@ -50,11 +52,13 @@ Ending = Done | PauseNow | StopNow
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A checkpoint that has a number, and exists in the storage or will."""
+    """A checkpoint that has a number, and exists or will."""
 
     record: CheckpointRecord
     #: What is still to be uploaded; None if it is committed.
     copy: Checkpoint | None = None
+    #: What is to be kept in memory; empty if it goes into the storage.
+    packed: bytes = b""
 
 
 class Recorder:
@@ -75,8 +79,8 @@ class Recorder:
         Where user code waits.
     store : CheckpointStore
         Where checkpoints go.
-    fence : callable
-        Called right before a checkpoint comes into being; raises if this worker may not commit.
+    port : CheckpointPort
+        What the worker does for them.
     """
 
     def __init__(
@@ -86,18 +90,20 @@ class Recorder:
         outbox: Outbox,
         gate: Gate,
         store: CheckpointStore,
-        fence: Callable[[], None],
+        port: CheckpointPort,
     ) -> None:
         self._spec = spec
         self._outbox = outbox
         self._gate = gate
         self._store = store
-        self._fence = fence
+        self._port = port
         self._is_slow = not spec.storage.is_local
         self._uploader = Uploader(f"dasktune-{spec.trial_id}-upload", outbox.withdraw)
         self._next_index = spec.next_checkpoint
         #: The checkpoint that was saved last, at first the one that the trial goes on from.
         self.newest: CheckpointRecord | None = spec.checkpoint
+        #: Its files, if it is in memory.
+        self._packed = port.packed
         #: Set once, with the last result.
         self.ending: Ending | None = None
 
@@ -117,7 +123,12 @@ class Recorder:
                 )
 
     def save(
-        self, checkpoint: Checkpoint, result: Mapping[str, Any], *, own: bool = False
+        self,
+        checkpoint: Checkpoint,
+        result: Mapping[str, Any],
+        *,
+        own: bool = False,
+        in_memory: int = 0,
     ) -> Saved:
         """Save a checkpoint that belongs to `result`, which is to be published next.
 
@@ -130,6 +141,8 @@ class Recorder:
         own : bool, default=False
             Whether `checkpoint` is a temporary one that nobody else knows: it needs no copy, unless
             it has links.
+        in_memory : int, default=0
+            Bytes up to which it is kept in memory and not in the storage.
 
         Raises
         ------
@@ -146,6 +159,11 @@ class Recorder:
             iteration=result["training_iteration"],
             metrics=result,
         )
+        packed = pack(checkpoint, in_memory) if in_memory else None
+        if packed is not None:
+            self._packed = packed
+            self.newest = replace(record, kind=CheckpointKind.MEMORY)
+            return Saved(self.newest, packed=packed)
         copy = None
         with self._unless_stopped():
             if self._is_slow and self._goes_on_after(result):
@@ -155,14 +173,17 @@ class Recorder:
             if copy is None:
                 self._uploader.flush()
                 self._commit(checkpoint, record)
-        self.newest = record
+        self.newest, self._packed = record, b""
         return Saved(record, copy)
 
     def load(self) -> Checkpoint | None:
         """Return the newest checkpoint as user code sees it."""
         with self._unless_stopped():
             self._uploader.flush()
-            return None if self.newest is None else self._store.load(self.newest)
+            if self.newest is None:
+                return None
+            in_memory = self.newest.kind is CheckpointKind.MEMORY
+            return unpack(self._packed) if in_memory else self._store.load(self.newest)
 
     @contextmanager
     def _unless_stopped(self) -> Iterator[None]:
@@ -180,13 +201,13 @@ class Recorder:
                 raise TrialInterrupted from error
             raise
 
-    def publish(self, result: Mapping[str, Any], saved: Saved | None) -> bool:
+    def publish(self, result: Mapping[str, Any], saved: Saved | None) -> SaveAndGoOn | None:
         """Send a result, wait if it is a milestone, and set `ending` if it was the last one.
 
         Returns
         -------
-        bool
-            Whether the driver wants a checkpoint of this moment before user code goes on.
+        SaveAndGoOn or None
+            The answer, if the driver wants a checkpoint of this moment before user code goes on.
         """
         metrics = dict(result)
         record = None if saved is None else saved.record
@@ -204,15 +225,15 @@ class Recorder:
         self._send(make, saved, bounded=True, urgent=awaits)
         if done:
             self.ending = Done()
-            return False
+            return None
         answer = self._gate.wait() if awaits else self._gate.order
         if isinstance(answer, PauseNow | StopNow):
             self.ending = answer
-        return isinstance(answer, SaveAndGoOn)
+        return answer if isinstance(answer, SaveAndGoOn) else None
 
     def announce(self, saved: Saved) -> None:
         """Tell of a checkpoint that was saved after its result had been sent."""
-        self._send(partial(self._committed, checkpoint=saved.record), saved)
+        self._send(partial(self._committed, saved=saved), saved)
 
     def sweep(self) -> None:
         """Begin to delete what earlier starts of the trial left half written. Returns at once."""
@@ -254,7 +275,7 @@ class Recorder:
 
     def _commit(self, checkpoint: Checkpoint, record: CheckpointRecord) -> None:
         incarnation = self._spec.incarnation
-        self._store.write(checkpoint, record, incarnation=incarnation, fence=self._fence)
+        self._store.write(checkpoint, record, incarnation=incarnation, fence=self._port.fence)
 
     def _upload(self, copy: Checkpoint, record: CheckpointRecord) -> None:
         try:
@@ -274,9 +295,11 @@ class Recorder:
                 exc_info=True,
             )
 
-    def _committed(self, seq: int, *, checkpoint: CheckpointRecord) -> Committed:
+    def _committed(self, seq: int, *, saved: Saved) -> Committed:
         self._uploader.check()
-        return Committed(seq=seq, checkpoint=checkpoint)
+        if saved.packed:
+            self._port.keep(saved.record.path, saved.packed)
+        return Committed(seq=seq, checkpoint=saved.record, size=len(saved.packed))
 
     def _reported(
         self,

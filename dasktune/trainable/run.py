@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from dasktune.storage.checkpoint_store import CheckpointStore
+from dasktune.trainable.checkpoint_port import CheckpointPort
 from dasktune.trainable.class_run import ClassRun
 from dasktune.trainable.failure import error_info
 from dasktune.trainable.function import run_function
@@ -51,9 +52,8 @@ class TrialRun(TrialThread):
     ring : callable
         Called with an `Urgency` when there are messages to collect, in the thread that has the
         news; see :class:`~dasktune.trainable.outbox.Outbox`.
-    fence : callable, optional
-        Called right before a checkpoint comes into being. It raises, or blocks for a while, if
-        this worker may not commit.
+    port : CheckpointPort, optional
+        What the worker does for the trial's checkpoints.
     keeper : Keeper, optional
         Where a class trainable may come from and go to; by default it is built and cleaned up.
     on_end : callable, optional
@@ -67,7 +67,7 @@ class TrialRun(TrialThread):
         spec: TrialSpec,
         opener: Callable[[], tuple[type[Trainable] | Callable[[Any], Any], dict[str, Any]]],
         ring: Callable[[Urgency], None],
-        fence: Callable[[], None] | None = None,
+        port: CheckpointPort | None = None,
         *,
         keeper: Keeper | None = None,
         on_end: Callable[[], None] | None = None,
@@ -83,7 +83,7 @@ class TrialRun(TrialThread):
             outbox=self._outbox,
             gate=self._gate,
             store=CheckpointStore(spec.storage.patient(spec.storage.patience, self._is_wanted)),
-            fence=fence or _no_fence,
+            port=port or CheckpointPort(),
         )
 
     @property
@@ -162,7 +162,3 @@ def _terminal_type(ending: Ending) -> type[Ended] | type[Paused] | type[Stopped]
             return Paused
         case StopNow():
             return Stopped
-
-
-def _no_fence() -> None:
-    """Let every checkpoint pass."""

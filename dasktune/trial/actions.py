@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from dasktune.trial.checkpoint import CheckpointRecord
+from dasktune.trial.checkpoint import CheckpointKind, CheckpointRecord
 from dasktune.trial.milestone import EVERY_RESULT, Milestone
 from dasktune.trial.resources import PlacementGroupFactory
 
@@ -78,6 +78,8 @@ class SaveTrial(TrialAction):
 
     seq: int
     milestones: tuple[Milestone, ...] = EVERY_RESULT
+    #: Where to; what is too large for the memory goes into the storage.
+    kind: CheckpointKind = CheckpointKind.PERSISTENT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +90,8 @@ class PauseTrial(TrialAction):
     save: bool = True
     #: Why, for the journal and the user.
     reason: str = ""
+    #: Where to save it; what is too large for the memory goes into the storage.
+    kind: CheckpointKind = CheckpointKind.MEMORY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +139,10 @@ class ReopenTrial(TrialAction):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteCheckpoint:
-    """Retention: remove a checkpoint from storage, once the journal says so durably."""
+    """Retention: remove a checkpoint from storage, once the journal says so durably.
+
+    One in memory is let go at once: nobody will go on from it any more.
+    """
 
     trial_id: str
     checkpoint: CheckpointRecord

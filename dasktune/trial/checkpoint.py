@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 from dasktune.errors import StorageError
 from dasktune.trial.names import checkpoint_place
 
-__all__ = ["CheckpointRecord"]
+__all__ = ["CheckpointKind", "CheckpointRecord"]
+
+
+class CheckpointKind(str, Enum):
+    """Where a checkpoint is, and so what it survives."""
+
+    #: In the experiment's storage.
+    PERSISTENT = "persistent"
+    #: In the memory of the workers, as Dask's data: it is gone with its worker, or its driver.
+    MEMORY = "memory"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +33,7 @@ class CheckpointRecord:
     True
     """
 
-    #: Relative to the experiment's storage path.
+    #: Relative to the experiment's storage path. One in memory is not there, but no other ever is.
     path: str
     #: Number of the checkpoint within the trial, from 0.
     index: int
@@ -31,6 +41,7 @@ class CheckpointRecord:
     iteration: int
     #: That result's metrics, flattened, for retention by score.
     metrics: dict[str, Any] = field(default_factory=dict, repr=False)
+    kind: CheckpointKind = CheckpointKind.PERSISTENT
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -39,6 +50,7 @@ class CheckpointRecord:
             "index": self.index,
             "iteration": self.iteration,
             "metrics": self.metrics,
+            **({"kind": self.kind.value} if self.kind is CheckpointKind.MEMORY else {}),
         }
 
     @classmethod
@@ -52,8 +64,8 @@ class CheckpointRecord:
         """
         try:
             path, index, iteration = data["path"], data["index"], data["iteration"]
-            metrics = data["metrics"]
-        except (KeyError, TypeError, IndexError) as error:
+            metrics, kind = data["metrics"], CheckpointKind(data.get("kind", "persistent"))
+        except (KeyError, TypeError, IndexError, ValueError) as error:
             raise StorageError(f"no record of a checkpoint: {data!r:.80} ({error!r})") from error
         place = checkpoint_place(path)
         if place is None or place[1] != index:
@@ -67,4 +79,4 @@ class CheckpointRecord:
                 "a checkpoint must have a count as its iteration and an object of metrics, got "
                 f"iteration {iteration!r:.20} and metrics {metrics!r:.80}"
             )
-        return cls(path=path, index=index, iteration=iteration, metrics=dict(metrics))
+        return cls(path=path, index=index, iteration=iteration, metrics=dict(metrics), kind=kind)

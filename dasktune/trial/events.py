@@ -16,7 +16,10 @@ from dasktune.trial.resources import PlacementGroupFactory
 __all__ = [
     "AnyTrialEvent",
     "CheckpointCommitted",
+    "CheckpointLost",
+    "CheckpointStored",
     "ErrorInfo",
+    "ExecutorEvent",
     "ExperimentEvent",
     "OtherEvent",
     "ResourcesGranted",
@@ -171,6 +174,32 @@ class Suggested:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointLost:
+    """A checkpoint that was kept in memory is gone, most often with its worker.
+
+    It may happen at any time, whatever its trial is doing, and to a checkpoint that is not needed
+    any more.
+    """
+
+    trial_id: str
+    #: Of its record.
+    path: str
+    #: What was seen, for the user.
+    reason: str
+    time: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointStored:
+    """A checkpoint that was kept in memory is in the storage now, because its driver leaves."""
+
+    trial_id: str
+    #: What is in the storage.
+    checkpoint: CheckpointRecord
+    time: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TimePassed:
     """Nothing happened but time; for time budgets."""
 
@@ -211,7 +240,7 @@ class SessionBegan:
     time: float
 
 
-#: What an executor has to tell.
+#: What an executor has to tell of the trials that it runs.
 AnyTrialEvent = (
     TrialStarted
     | ResultReported
@@ -225,9 +254,14 @@ AnyTrialEvent = (
     | StartFailed
 )
 
-#: What an executor has no part in.
+#: All that an executor has to tell.
+ExecutorEvent = AnyTrialEvent | CheckpointLost | CheckpointStored
+
+#: What is about no incarnation of a trial.
 OtherEvent = (
-    ResourcesGranted
+    CheckpointLost
+    | CheckpointStored
+    | ResourcesGranted
     | Suggested
     | TimePassed
     | SessionBegan

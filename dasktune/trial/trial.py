@@ -60,6 +60,12 @@ class Trial:
     rows: dict[int, int] = field(default_factory=dict, repr=False)
     #: Checkpoints that retention keeps, oldest first; the last one is the newest.
     checkpoints: list[CheckpointRecord] = field(default_factory=list, repr=False)
+    #: A newer one than those, kept in the memory of the workers.
+    memory: CheckpointRecord | None = field(default=None, repr=False)
+    #: The checkpoint of another trial, which it goes on from until it has a newer one of its own.
+    origin: CheckpointRecord | None = field(default=None, repr=False)
+    #: Checkpoints that retention has given up and other trials still go on from.
+    lent: tuple[CheckpointRecord, ...] = field(default=(), repr=False)
     #: Number that the next checkpoint gets.
     next_checkpoint: int = 0
     #: Failures of user code over the trial's life.
@@ -98,8 +104,13 @@ class Trial:
 
     @property
     def checkpoint(self) -> CheckpointRecord | None:
-        """The newest committed checkpoint."""
+        """The newest one in the storage."""
         return self.checkpoints[-1] if self.checkpoints else None
+
+    @property
+    def restore_point(self) -> CheckpointRecord | None:
+        """What it goes on from when it is started again; None for its beginning."""
+        return self.origin or self.memory or self.checkpoint
 
     @property
     def progress(self) -> tuple[int, int]:

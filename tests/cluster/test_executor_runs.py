@@ -276,7 +276,8 @@ def test_a_class_saves_at_its_frequency_on_demand_and_when_paused(
     assert statuses(results) == {"TERMINATED"}
     assert histories(results) == [[1, 2, 3, 4, 5, 6]] * 2
     for result in results:
-        assert [record.iteration for record in result.records] == [2, 3, 4, 5, 6]
+        # That of the pause was in memory, until there was a newer one.
+        assert [record.iteration for record in result.records] == [2, 3, 4, 6]
     assert sorted(iteration for _, iteration in restarts(tmp_path)) == [0, 0, 5, 5]
 
 

@@ -45,6 +45,7 @@ def call(slot, monkeypatch):
             interval=lambda: (1.0, 0.0),
             emit=print,
             on_end=print,
+            on_memory=print,
         )
         line.runs["a"] = SimpleNamespace(assigned=True, seat=SimpleNamespace(slot=slot))
         await line._call(Request(number=1, window=0.0, assignments=(), notes=(), done=()))

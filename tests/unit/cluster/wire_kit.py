@@ -294,6 +294,7 @@ class Driver:
             interval=lambda: (1.0, plan.window),
             emit=self._hear,
             on_end=self._on_end,
+            on_memory=print,
         )
         fates = iter(plan.fates)
         self._wires = [Wire(key, self._make_slot(key), fates) for key in worker.state.actors]

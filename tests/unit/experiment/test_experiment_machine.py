@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -22,8 +22,11 @@ from dasktune.trial.actions import (
     StartTrial,
     StopTrial,
 )
+from dasktune.trial.checkpoint import CheckpointKind
 from dasktune.trial.events import (
     CheckpointCommitted,
+    CheckpointLost,
+    CheckpointStored,
     ErrorInfo,
     ResultReported,
     StartFailed,
@@ -90,6 +93,8 @@ class Cluster:
                 case PauseTrial() | StopTrial():
                     run = self.runs[action.trial_id]
                     run.waits, run.order = False, ORDERS[type(action)]
+                case DeleteCheckpoint() if action.checkpoint.kind is CheckpointKind.MEMORY:
+                    self.deleted.add(action.checkpoint.path)
                 case DeleteCheckpoint():
                     assert trial.checkpoint is not None
                     assert action.checkpoint.index < trial.checkpoint.index
@@ -225,10 +230,30 @@ class ExperimentMachine(RuleBasedStateMachine):
         assert run.silent or not run.waits, "a worker waits and nobody has answered it"
 
     @precondition(lambda self: any(run.speaks for run in self.cluster.runs.values()))
-    @rule(data=st.data(), arrives=st.booleans())
-    def commit_a_checkpoint(self, data: st.DataObject, arrives: bool) -> None:
+    @rule(data=st.data(), arrives=st.booleans(), kind=st.sampled_from(CheckpointKind))
+    def commit_a_checkpoint(self, data: st.DataObject, arrives: bool, kind: CheckpointKind) -> None:
         run = self._draw(data, lambda run: run.speaks)
-        self._say(run, CheckpointCommitted, arrives=arrives, checkpoint=self._save(run))
+        record = replace(self._save(run), kind=kind)
+        self._say(run, CheckpointCommitted, arrives=arrives, checkpoint=record)
+
+    @precondition(lambda self: any(one.memory for one in self.lab.experiment.trials.values()))
+    @rule(data=st.data(), stored=st.booleans())
+    def lose_or_store_what_is_in_memory(self, data: st.DataObject, stored: bool) -> None:
+        trials = self.lab.experiment.trials
+        key = data.draw(st.sampled_from([key for key, one in trials.items() if one.memory]))
+        record, now = trials[key].memory, self.lab.tick()
+        assert record is not None
+        event: CheckpointStored | CheckpointLost
+        if stored:
+            kept = replace(record, kind=CheckpointKind.PERSISTENT)
+            event = CheckpointStored(trial_id=key, checkpoint=kept, time=now)
+        else:
+            event = CheckpointLost(trial_id=key, path=record.path, reason="gone", time=now)
+            self.cluster.deleted.add(record.path)
+        actions = self.lab.handle(event)
+        assert not self.lab.experiment.trials[key].memory
+        # The same path means another thing from now on.
+        self.cluster.obey(self.lab, [one for one in actions if one.checkpoint != record])
 
     @precondition(lambda self: any(run.speaks for run in self.cluster.runs.values()))
     @rule(

@@ -13,6 +13,7 @@ import cloudpickle
 from dasktune.isolation.nursery import Nursery
 from dasktune.isolation.process_run import ProcessRun
 from dasktune.storage.location import Storage
+from dasktune.trainable.checkpoint_port import CheckpointPort
 from dasktune.trainable.contents import message_of
 from dasktune.trainable.messages import Ended, Failed, GoOn, Message, Paused, Reported, Stopped
 from dasktune.trainable.parcel import Parcel
@@ -59,7 +60,9 @@ class Slot:
         do: Any = None,
         config: dict[str, Any] | None = None,
         *,
-        fence: Callable[[], None] | None = None,
+        fence: Callable[[], None] = lambda: None,
+        keep: Callable[[str, bytes], None] = lambda path, packed: None,
+        packed: bytes = b"",
         chance: float = 1.0,
         parcel: dict[str, Any] | None = None,
         reuse: bool = False,
@@ -72,7 +75,7 @@ class Slot:
             lambda: Parcel(**{"payload": self._payload, "config": blob, **(parcel or {})}),
             self.nursery,
             lambda urgency: bell.release(),
-            fence,
+            CheckpointPort(fence=fence, keep=keep, packed=packed),
             chance=chance,
             reuse=reuse,
         )

@@ -23,7 +23,16 @@ from process_run_kit import PATIENCE, Slot
 
 import dasktune as tune
 from dasktune.trainable.interrupt import TrialInterrupted
-from dasktune.trainable.messages import Ended, Failed, Paused, PauseNow, Started, StopNow, Stopped
+from dasktune.trainable.messages import (
+    Committed,
+    Ended,
+    Failed,
+    Paused,
+    PauseNow,
+    Started,
+    StopNow,
+    Stopped,
+)
 from dasktune.trainable.parcel import Parcel
 from dasktune.trainable.shared_objects import dump, dumps_without
 from dasktune.trial.milestone import EVERY_RESULT
@@ -116,6 +125,20 @@ def test_the_class_api_saves_and_restores_across_processes(tmp_path: Path) -> No
     slot.nursery.close()
     assert first.values("count") == [1, 2, 3]
     assert second.values("count") == [4, 5, 6]
+
+
+def test_a_process_leaves_its_checkpoint_in_the_memory_of_its_worker(tmp_path: Path) -> None:
+    slot, kept = Slot(tmp_path, Counter), dict[str, bytes]()
+    first = slot.start(keep=kept.__setitem__, milestones=EVERY_RESULT)
+    first.result("count")
+    first.run.answer(PauseNow(in_memory=10_000))
+    assert isinstance(first.end(), Paused)
+    [told] = [message for message in first.messages if isinstance(message, Committed)]
+    second = slot.run(
+        checkpoint=told.checkpoint, packed=kept[told.checkpoint.path], next_checkpoint=1
+    )
+    slot.nursery.close()
+    assert second.values("count") == [2, 3]
 
 
 class Kept(tune.Trainable):

@@ -9,6 +9,8 @@ import pytest
 from trial_run_kit import PATIENCE, Driver
 
 from dasktune.errors import StorageError
+from dasktune.storage.checkpoint import dict_files
+from dasktune.storage.checkpoint_store import CheckpointStore
 from dasktune.trainable.messages import (
     Committed,
     Ended,
@@ -22,6 +24,7 @@ from dasktune.trainable.messages import (
 )
 from dasktune.trainable.session import get_checkpoint, report
 from dasktune.trainable.trainable import Trainable
+from dasktune.trial.checkpoint import CheckpointKind
 from dasktune.trial.milestone import EVERY_RESULT, Milestone
 
 
@@ -423,3 +426,98 @@ def test_a_class_knows_its_trial_and_may_not_report():
     assert told["logdir"].endswith("/trials/t1_dir")
     assert (told["id"], told["name"], told["cpus"]) == ("t1", "train_t1", 1)
     assert told["checkpoint"] is None
+
+
+def pause_in_memory(trainable=Counting, limit=10_000, **options):
+    """Pause a trial after its first result, and return it with what it wants to be kept."""
+    kept = {}
+    driver, calls = drive(trainable, keep=kept.__setitem__, milestones=EVERY_RESULT, **options)
+    driver.awaiting()
+    driver.run.answer(PauseNow(in_memory=limit))
+    assert isinstance(driver.end(), Paused)
+    return driver, calls, kept
+
+
+@pytest.mark.parametrize("trainable", [Counting, Files])
+def test_a_pause_in_memory_writes_nothing_and_a_new_run_goes_on_from_there(trainable):
+    driver, _, kept = pause_in_memory(trainable)
+    [told] = [message for message in driver.messages if isinstance(message, Committed)]
+    assert told.checkpoint.kind is CheckpointKind.MEMORY
+    assert kept.keys() == {told.checkpoint.path}
+    [packed] = kept.values()
+    assert told.size == len(packed)
+    storage = driver.run.spec.storage
+    assert storage.names("trials", driver.run.spec.trial_dir) == []
+    again, _ = drive(
+        trainable,
+        {"until": 3},
+        packed=packed,
+        checkpoint=told.checkpoint,
+        next_checkpoint=1,
+        incarnation=2,
+        storage=storage,
+    )
+    again.end()
+    assert again.values("steps") == [2, 3]
+    assert again.values("training_iteration") == [2, 3]
+
+
+def test_a_checkpoint_that_is_too_large_for_the_memory_goes_into_the_storage():
+    driver, _, kept = pause_in_memory(limit=10)
+    [told] = [message for message in driver.messages if isinstance(message, Committed)]
+    assert (told.checkpoint.kind, told.size, kept) == (CheckpointKind.PERSISTENT, 0, {})
+    assert CheckpointStore(driver.run.spec.storage).load(told.checkpoint).to_dict() == {"steps": 1}
+
+
+def test_a_trial_that_pauses_where_it_has_saved_needs_no_checkpoint_in_memory():
+    driver, calls, kept = pause_in_memory(checkpoint_frequency=1)
+    assert calls.count("save") == 1
+    assert kept == {}
+    assert driver.results[0].checkpoint.kind is CheckpointKind.PERSISTENT
+
+
+def test_a_class_that_cannot_save_pauses_without_a_checkpoint_in_memory():
+    _, _, kept = pause_in_memory(Unsavable)
+    assert kept == {}
+
+
+def test_a_class_that_goes_on_may_save_into_the_memory_and_sees_what_it_saved():
+    seen = []
+
+    class Looking(Counting):
+        def step(self):
+            seen.append(get_checkpoint())
+            return super().step()
+
+    kept = {}
+    driver, _ = drive(Looking, {"until": 2}, keep=kept.__setitem__, milestones=EVERY_RESULT)
+    waiting = driver.awaiting()
+    driver.run.answer(SaveAndGoOn(seq=waiting.seq, milestones=(), in_memory=10_000))
+    assert isinstance(driver.end(), Ended)
+    assert len(kept) == 1
+    assert seen[0] is None
+    assert seen[1].to_dict() == {"steps": 1}
+
+
+def test_a_trial_can_go_on_from_the_checkpoint_of_another_one():
+    donor, _, kept = pause_in_memory(trial_id="donor", trial_dir="donor")
+    [told] = [message for message in donor.messages if isinstance(message, Committed)]
+    [packed] = kept.values()
+    stored, _ = drive(Counting, {"until": 2}, trial_id="other", trial_dir="other")
+    stored.end()
+    storage = stored.run.spec.storage
+    record = CheckpointStore(storage).commit(
+        {**dict_files({"steps": 7})},
+        trial_dir="third",
+        index=0,
+        incarnation=1,
+        iteration=7,
+        metrics={"training_iteration": 7},
+    )
+    for origin, blob, steps in ((told.checkpoint, packed, [2, 3]), (record, b"", [8, 9])):
+        clone, _ = drive(
+            Counting, {"until": steps[-1]}, checkpoint=origin, packed=blob, storage=storage
+        )
+        clone.end()
+        assert clone.values("steps") == clone.values("training_iteration") == steps
+        assert set(clone.values("trial_id")) == {"t1"}

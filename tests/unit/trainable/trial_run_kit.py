@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 from dasktune.storage.location import Storage
+from dasktune.trainable.checkpoint_port import CheckpointPort
 from dasktune.trainable.contents import message_of
 from dasktune.trainable.messages import Ended, Failed, Message, Paused, Reported, Stopped
 from dasktune.trainable.run import TrialRun, TrialSpec
@@ -44,6 +45,8 @@ class Driver:
         *,
         config: dict[str, Any] | None = None,
         fence: Any = None,
+        keep: Any = None,
+        packed: bytes = b"",
         **options: Any,
     ) -> None:
         self.bell = threading.Semaphore(0)
@@ -51,7 +54,9 @@ class Driver:
         extra = {name: options.pop(name) for name in ("timer", "keeper") if name in options}
         opener = lambda: (trainable, config or {})  # noqa: E731 - a def would say no more
         ring = lambda urgency: self.bell.release()  # noqa: E731
-        self.run = TrialRun(make_spec(**options), opener, ring, fence, **extra)
+        given = {"fence": fence, "keep": keep, "packed": packed}
+        port = CheckpointPort(**{name: value for name, value in given.items() if value is not None})
+        self.run = TrialRun(make_spec(**options), opener, ring, port, **extra)
         self.run.start()
 
     def collect(self) -> None:

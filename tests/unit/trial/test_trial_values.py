@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 
 from dasktune.errors import StorageError
-from dasktune.trial.checkpoint import CheckpointRecord
+from dasktune.trial.checkpoint import CheckpointKind, CheckpointRecord
 from dasktune.trial.milestone import EVERY_RESULT, Milestone, reached
 from dasktune.trial.names import checkpoint_place, is_one_name
 
 PATH = "trials/a/checkpoint_000003_i02"
 
 
-def test_a_checkpoint_record_survives_json():
-    record = CheckpointRecord(path=PATH, index=3, iteration=7, metrics={"loss": 0.5})
+@pytest.mark.parametrize("kind", CheckpointKind)
+def test_a_checkpoint_record_survives_json(kind: CheckpointKind):
+    record = CheckpointRecord(path=PATH, index=3, iteration=7, metrics={"loss": 0.5}, kind=kind)
     assert CheckpointRecord.from_json(json.loads(json.dumps(record.to_json()))) == record
     assert "loss" not in repr(record)
 
@@ -64,6 +65,8 @@ WHOLE = {"path": PATH, "index": 3, "iteration": 7, "metrics": {}}
         {**WHOLE, "iteration": True},
         {**WHOLE, "iteration": None},
         {**WHOLE, "metrics": None},
+        {**WHOLE, "kind": "eternal"},
+        {**WHOLE, "kind": []},
         {**WHOLE, "metrics": [["loss", 1]]},
     ],
 )

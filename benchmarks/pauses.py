@@ -1,0 +1,127 @@
+"""What pauses cost, with checkpoints in memory and in the storage: ``python -m benchmarks.pauses``.
+
+Three trials on two workers are paused at each of their steps, so that they go on on either. A pause
+takes from the result to the free place, going on from the order to the next result. The slow store
+is simulated: each request takes 20 ms, and it takes 100 MB/s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import defaultdict
+from collections.abc import Mapping
+from statistics import median
+from typing import Any
+
+from distributed import LocalCluster
+
+import dasktune as tune
+from benchmarks import trainables
+from benchmarks._measure import Size, load, machine
+from benchmarks.checkpoints import SLOW, know_the_store
+from benchmarks.experiments import local_cluster, run, warm_up
+from dasktune.schedulers import FIFOScheduler
+from dasktune.schedulers.decision import Decision, Pause
+from dasktune.trial.milestone import EVERY_RESULT, Milestone
+from dasktune.trial.trial import Trial
+
+__all__ = ["pauses"]
+
+#: Label, bytes of a checkpoint, scheme of the storage.
+_CASES = (
+    ("1 kB, disk", 1_000, ""),
+    ("1 MB, disk", 1_000_000, ""),
+    ("50 MB, disk", 50_000_000, ""),
+    ("1 MB, slow store", 1_000_000, "slow://"),
+    ("50 MB, slow store", 50_000_000, "slow://"),
+)
+
+#: Kind of the checkpoints -> bytes that they may have to be kept in memory.
+_KINDS = {"memory": 1_000_000_000, "storage": 0}
+
+_Durations = dict[str, list[float]]
+
+
+class PausingAlways(FIFOScheduler):
+    """Pauses each trial at each of its results."""
+
+    def next_milestones(self, trial: Trial) -> tuple[Milestone, ...]:
+        return EVERY_RESULT
+
+    def on_trial_result(self, trial: Trial, result: Mapping[str, Any]) -> Decision:
+        return Pause("it is the others' turn")
+
+
+def pauses(cluster: LocalCluster, size: int, scheme: str, limit: int, steps: int) -> _Durations:
+    """Return how long each pause took, and each going on, in seconds: here or on the other."""
+    timeline = run(
+        cluster,
+        trainables.Model,
+        Size(trials=3, steps=steps),
+        space={"size": size},
+        scheduler=PausingAlways(),
+        scheme=scheme,
+        storage_options=SLOW if scheme else {},
+        checkpoint_config=tune.CheckpointConfig(
+            num_to_keep=1, checkpoint_at_end=False, memory_limit=limit
+        ),
+    )
+    durations: _Durations = defaultdict(list)
+    by_trial: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for record in timeline.journal:
+        by_trial[record.get("trial_id", "")].append(record)
+    for records in by_trial.values():
+        _read(records, durations)
+    return durations
+
+
+def _read(records: list[dict[str, Any]], durations: _Durations) -> None:
+    worker, since, ordered, way = "", 0.0, 0.0, ""
+    for record in records:
+        now = record["time"]
+        match record["event"]:
+            case "ResourcesGranted":
+                ordered = now
+            case "TrialStarted":
+                way = "here" if record["worker"] == worker else "elsewhere"
+                way = way if worker else ""
+                worker = record["worker"]
+            case "ResultReported":
+                since = now
+                if way:
+                    durations[way].append(now - ordered)
+            case "TrialPaused":
+                durations["pause"].append(now - since)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="benchmarks.pauses", description=__doc__)
+    parser.add_argument("--steps", type=int, default=30, help="steps of each trial (30)")
+    options = parser.parse_args(arguments)
+    about, before = machine(), load()
+    rows = []
+    with local_cluster(workers=2) as cluster:
+        warm_up(cluster)
+        know_the_store(cluster)
+        for label, size, scheme in _CASES:
+            for kind, limit in _KINDS.items():
+                print(f"{label}, {kind}", file=sys.stderr, flush=True)
+                durations = pauses(cluster, size, scheme, limit, options.steps)
+                cells = (_show(durations[name]) for name in ("pause", "here", "elsewhere"))
+                rows.append(f"| {label} | {kind} | {' | '.join(cells)} |")
+    print(
+        f"{about['date']}, {about['cores']} cores, revision {about['revision']}, {about['system']}"
+    )
+    print(f"load {before:.1f} to {load():.1f}, medians in ms\n")
+    print("| checkpoint | kept in | pause | going on where it was | elsewhere |")
+    print("|---|---|---|---|---|")
+    print("\n".join(rows))
+
+
+def _show(durations: list[float]) -> str:
+    return f"{1e3 * median(durations):,.1f} ({len(durations)})" if durations else "none"
+
+
+if __name__ == "__main__":
+    main()

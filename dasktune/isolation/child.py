@@ -26,6 +26,8 @@ from dasktune.isolation.traces import Surroundings
 from dasktune.isolation.wire import (
     Acknowledge,
     Begin,
+    Carried,
+    Carry,
     FromChild,
     Hello,
     Interrupt,
@@ -43,6 +45,7 @@ from dasktune.trainable.keeper import Keeper
 from dasktune.trainable.nested import offer_pickled_client
 from dasktune.trainable.outbox import Urgency
 from dasktune.trainable.parcel import open_config, open_trainable
+from dasktune.trainable.relay import Dock, Haul
 from dasktune.trainable.run import TrialRun
 
 __all__ = ["Host", "main"]
@@ -173,7 +176,14 @@ class _Guest:
         self._verdicts: queue.SimpleQueue[Verdict] = queue.SimpleQueue()
         #: Every message up to here is safe, or has been sent.
         self._ack = self._sent = 0
-        self._run = TrialRun(begin.spec, self._open, self._push, self._ask, keeper=keeper)
+        self._run = TrialRun(
+            begin.spec,
+            self._open,
+            self._push,
+            self._ask,
+            keeper=keeper,
+            dock=Dock(self._pass_on),
+        )
         self._before = Surroundings.now()
 
     def run(self) -> Over:
@@ -201,6 +211,8 @@ class _Guest:
                 self._run.interrupt()
             case Verdict():
                 self._verdicts.put(message)
+            case Carried(number=number, error=error):
+                self._run.dock.end(number, error)
             case Hello() | Begin() | Leave():
                 raise TypeError(f"{message!r} is not for a trial: a bug in dasktune")
 
@@ -223,6 +235,10 @@ class _Guest:
         if news:
             self._sent = news[-1][0]
             self._send(Said(messages=tuple(news), urgent=urgent))
+
+    def _pass_on(self, number: int, haul: Haul) -> None:
+        """Let the worker have something carried."""
+        self._send(Carry(number=number, haul=haul))
 
     def _ask(self) -> None:
         """Let the worker decide whether a checkpoint may be committed."""

@@ -35,7 +35,7 @@ def needs_process(spec: TrialSpec) -> bool:
         return spec.isolation == "process"
     head = spec.resources.head_resources
     return (head.get("GPU", 0) > 0 or spec.resources.head_cpus > 1) and (
-        not spec.storage.is_process_private
+        spec.relayed or not spec.storage.is_process_private
     )
 
 

@@ -26,6 +26,7 @@ from dasktune.trainable.messages import (
     StopNow,
 )
 from dasktune.trainable.outbox import Outbox
+from dasktune.trainable.relay import RelayedStore
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trainable.uploader import Uploader
 from dasktune.trial.checkpoint import CheckpointRecord
@@ -85,7 +86,7 @@ class Recorder:
         *,
         outbox: Outbox,
         gate: Gate,
-        store: CheckpointStore,
+        store: CheckpointStore | RelayedStore,
         fence: Callable[[], None],
     ) -> None:
         self._spec = spec
@@ -93,7 +94,6 @@ class Recorder:
         self._gate = gate
         self._store = store
         self._fence = fence
-        self._is_slow = not spec.storage.is_local
         self._uploader = Uploader(f"dasktune-{spec.trial_id}-upload", outbox.withdraw)
         self._next_index = spec.next_checkpoint
         #: The checkpoint that was saved last, at first the one that the trial goes on from.
@@ -148,7 +148,7 @@ class Recorder:
         )
         copy = None
         with self._unless_stopped():
-            if self._is_slow and self._goes_on_after(result):
+            if self._store.is_slow and self._goes_on_after(result):
                 self._uploader.wait_for_room()
                 alone = own and is_self_contained(checkpoint.path)
                 copy = checkpoint if alone else _copy_of(checkpoint)

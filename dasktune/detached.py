@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import pickle
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
+from dasktune.errors import StorageError
 from dasktune.results import ResultGrid
 from dasktune.storage.experiment_store import SPEC_FILE
 from dasktune.storage.location import Storage
+from dasktune.storage.probe import remove_if_empty
 from dasktune.storage.setup_file import SETUP_FILE
 
 if TYPE_CHECKING:
@@ -158,35 +161,59 @@ def submit(parts: dict[str, Any], name: str, client: Any) -> DetachedExperiment:
     run_config = parts["run_config"]
     parts = {**parts, "run_config": replace(run_config, name=name, verbose=0)}
     work = partial(_drive, pack(parts, code=run_config.code))
-    return DetachedExperiment(host(client, name, work, timeout_s=run_config.scheduler_wait))
+    options = run_config.storage_options or {}
+    storage = partial(_storage, run_config.storage_url, options, name)
+    timeout_s = run_config.scheduler_wait
+    return DetachedExperiment(host(client, name, work, storage, timeout_s=timeout_s))
 
 
-def _drive(blob: bytes) -> ResultGrid:
+def _storage(url: str, options: Mapping[str, Any], name: str) -> Storage:
+    """Return an experiment's directory; called where it is to be used, as a home may differ."""
+    return Storage(url, options).child(name)
+
+
+def _storage_of(parts: Mapping[str, Any]) -> Storage:
+    config = parts["run_config"]
+    return _storage(config.storage_url, config.storage_options or {}, config.name)
+
+
+def _drive(blob: bytes, mark: str) -> ResultGrid:
     """Run an experiment, or go on with it, in a task."""
     from dasktune.cluster.detached import hosted_here
 
     parts = pickle.loads(blob)
-    tuner = _tuner(parts)
+    tuner = _tuner(parts, mark)
     ears = {
         "stop": lambda: _runner(tuner).stop_soon("stopped by the user"),
         "interrupt": lambda: _runner(tuner).interrupt(),
     }
     with hosted_here(parts["run_config"].name, ears):
-        return tuner.fit()
+        try:
+            return tuner.fit()
+        finally:
+            # It has begun, or never will.
+            if mark:
+                storage = _storage_of(parts)
+                storage.remove(mark)
+                remove_if_empty(storage)
 
 
-def _tuner(parts: dict[str, Any]) -> Tuner:
+def _tuner(parts: dict[str, Any], mark: str) -> Tuner:
     from dasktune.tuner import Tuner
 
-    run_config = parts["run_config"]
-    options = run_config.storage_options or {}
-    storage = Storage(run_config.storage_url, options).child(run_config.name)
+    storage = _storage_of(parts)
     if not storage.exists(SETUP_FILE):
+        if mark and not storage.exists(mark):
+            # A worker that came later. To begin anew here would run everything twice.
+            raise StorageError(
+                f"the driver has come to a worker that does not see {storage}. Go on by "
+                "Tuner.restore() where it is seen, and start all workers with the same storage."
+            )
         # A driver may have died right after the first of its files.
         storage.remove(SPEC_FILE)
         return Tuner(**parts)
     # With the objects that have travelled: the worker may lack the modules of the stored ones.
-    return Tuner.restore(storage.url, storage_options=options, **parts)
+    return Tuner.restore(storage.url, storage_options=storage.storage_options, **parts)
 
 
 def _runner(tuner: Tuner) -> Any:

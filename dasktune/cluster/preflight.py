@@ -15,7 +15,6 @@ import asyncio
 import contextlib
 import logging
 import sys
-import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +22,9 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import Any, Final
 
+from dasktune.cluster.ask import ask, in_thread
 from dasktune.cluster.code import missing_module
+from dasktune.cluster.shared import may_differ
 from dasktune.errors import ClusterError, PreflightError, TuneError
 from dasktune.placement import NOT_ALLOWED, Ledger, WorkerCapacity
 from dasktune.storage.location import Storage
@@ -236,7 +237,7 @@ async def check_worker(
     """
     _check_python([worker])
     reason = await _check_dasktune(client, worker, checks)
-    if reason is not None or not (whole or _may_differ(checks.storage)):
+    if reason is not None or not (whole or may_differ(checks.storage)):
         return Finding(reason=reason)
     name = f".preflight-{uuid.uuid4().hex}"
     await _by_us(checks, checks.storage.write_bytes, name, name.encode())
@@ -248,11 +249,6 @@ async def check_worker(
         # Nothing depends on it: a storage that fails now has failed above, with a better message.
         with contextlib.suppress(PreflightError):
             await _by_us(checks, _sweep, checks.storage, name)
-
-
-def _may_differ(storage: Storage) -> bool:
-    """Whether another process may see something else there."""
-    return storage.is_local or storage.is_process_private
 
 
 def _one_per_host(workers: Iterable[WorkerCapacity]) -> list[WorkerCapacity]:
@@ -282,7 +278,7 @@ def _check_python(workers: Iterable[WorkerCapacity]) -> None:
 async def _check_dasktune(client: Any, worker: WorkerCapacity, checks: Checks) -> str | None:
     ours = version("dasktune")
     # A builtin, so that a worker without dasktune can unpickle it.
-    theirs = await _ask(client, worker, checks.timeout_s, eval, _THEIR_VERSION)
+    theirs = await ask(client, worker, checks.timeout_s, eval, _THEIR_VERSION)
     cure = f"Install it there with `pip install dasktune=={ours}`, or use an image that has it."
     if isinstance(theirs, ImportError):
         raise PreflightError(
@@ -304,12 +300,12 @@ async def _check_code_and_storage(
 ) -> Finding:
     """Let the worker unpickle the blob, read the file `name` of ours, and write a reply."""
     storage = checks.storage
-    found = await _ask(client, worker, checks.timeout_s, _examine, checks.blob, storage, name)
+    found = await ask(client, worker, checks.timeout_s, _examine, checks.blob, storage, name)
     if isinstance(found, Exception):
         return Finding(reason=repr(found))
     _judge_code(worker, found, checks)
     trouble = found.get("storage") or await _unanswered(checks, name)
-    if _may_differ(storage):
+    if may_differ(storage):
         if trouble:
             logger.info("%s does not share %s: %s", worker.address, storage, trouble)
         return Finding(shares=not trouble)
@@ -340,22 +336,9 @@ def _sweep(storage: Storage, name: str) -> None:
     storage.remove(_reply(name))
 
 
-async def _ask(
-    client: Any, worker: WorkerCapacity, timeout_s: float, function: Any, *args: Any
-) -> Any:
-    """Run a function on a worker; what goes wrong, there or on the way, comes back as a value."""
-    answers = client.run(function, *args, workers=[worker.address], on_error="return")
-    try:
-        return (await asyncio.wait_for(answers, timeout_s))[worker.address]
-    except asyncio.TimeoutError:
-        return TimeoutError(f"no answer within {timeout_s:g} s")
-    except Exception as exc:  # whatever the scheduler or the connection has to say
-        return exc
-
-
 async def _examine(blob: bytes, storage: Storage, name: str) -> dict[str, Any]:
     """Try everything out on the worker, beside its event loop."""
-    found: dict[str, Any] = await _in_thread(_examination, blob, storage, name)
+    found: dict[str, Any] = await in_thread(_examination, blob, storage, name)
     return found
 
 
@@ -393,7 +376,7 @@ def _judge_code(worker: WorkerCapacity, found: Mapping[str, Any], checks: Checks
 async def _by_us(checks: Checks, operation: Callable[..., Any], *args: Any) -> Any:
     """Use the storage from this process, beside the event loop and with a deadline."""
     try:
-        return await asyncio.wait_for(_in_thread(operation, *args), checks.timeout_s)
+        return await asyncio.wait_for(in_thread(operation, *args), checks.timeout_s)
     except (FileNotFoundError, TuneError):
         raise
     except Exception as exc:
@@ -403,28 +386,3 @@ async def _by_us(checks: Checks, operation: Callable[..., Any], *args: Any) -> A
             f"storage_path must be readable and writable, got {checks.storage} with {reason} in "
             "this process. Check that it exists, and credentials and permissions."
         ) from exc
-
-
-async def _in_thread(work: Callable[..., Any], *args: Any) -> Any:
-    """Run blocking work in a daemon thread: a storage that never answers must not stop an exit."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Any] = loop.create_future()
-
-    def settle(result: Any, error: BaseException | None) -> None:
-        if future.done():  # the deadline was quicker
-            return
-        if error is None:
-            future.set_result(result)
-        else:
-            future.set_exception(error)
-
-    def run() -> None:
-        try:
-            outcome: tuple[Any, BaseException | None] = (work(*args), None)
-        except Exception as exc:
-            outcome = (None, exc)
-        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
-            loop.call_soon_threadsafe(settle, *outcome)
-
-    threading.Thread(target=run, name="dasktune-preflight", daemon=True).start()
-    return await future

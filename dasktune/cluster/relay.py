@@ -37,12 +37,12 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Bytes of a piece. Several are under way at a time, and each holds up the event loop for as long
-#: as it takes to be copied.
-_PIECE: Final = 1 << 20
+#: Bytes of a piece. Larger ones would hold up the event loops at both ends for longer, which takes
+#: milliseconds each; with smaller ones the way there and back would take most of the time.
+_PIECE: Final = 4 << 20
 
 #: Hauls that are carried at the same time: connections, threads and memory of the driver.
-_AT_ONCE: Final = 16
+_AT_ONCE: Final = 8
 
 #: Seconds between two attempts to reach a worker that did not answer; its line knows if it is lost.
 _RETRY_PAUSE: Final = 0.2

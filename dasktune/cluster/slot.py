@@ -12,6 +12,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from distributed.worker import get_worker
@@ -205,8 +206,10 @@ class TrialSlot:
         fence = functools.partial(self._fence, turn)
         on_end = functools.partial(self._on_end, turn)
         if needs_process(spec):
+            # A child's memory is its own, even where this process shares the driver's.
+            relayed = spec.relayed or spec.storage.is_process_private
             return ProcessRun(
-                spec,
+                replace(spec, relayed=relayed),
                 functools.partial(self._unpacker.parcel, config),
                 self._nursery,
                 ring,

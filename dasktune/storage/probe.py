@@ -10,7 +10,7 @@ from uuid import uuid4
 from dasktune.errors import ConfigError, PreflightError
 from dasktune.storage.location import Storage
 
-__all__ = ["probe", "traceless"]
+__all__ = ["probe", "remove_if_empty", "traceless"]
 
 
 @contextmanager
@@ -36,8 +36,14 @@ def traceless(storage: Storage) -> Iterator[None]:
         yield
     finally:
         if is_new:
-            with suppress(OSError):
-                os.rmdir(storage.path())
+            remove_if_empty(storage)
+
+
+def remove_if_empty(storage: Storage) -> None:
+    """Remove a directory on a disk if there is nothing in it."""
+    if storage.is_local:
+        with suppress(OSError):
+            os.rmdir(storage.path())
 
 
 def probe(storage: Storage) -> None:

@@ -337,7 +337,7 @@ class Tuner:
 
         The driver becomes a task of the cluster. If its worker dies, it goes on on another one,
         from where the journal ends, as often as that happens. All workers must see
-        ``storage_path``.
+        ``storage_path``. Dask's scheduler holds the ``storage_options``.
 
         Returns
         -------
@@ -347,8 +347,8 @@ class Tuner:
         Raises
         ------
         ConfigError
-            If the cluster would end with this process, or has an experiment of this name, or
-            something cannot travel.
+            If the cluster would end with this process or has an experiment of this name, the
+            workers do not share ``storage_path``, or something cannot travel.
         """
         if self._session is not None:
             raise ConfigError("submit() must be called on a new Tuner, not on a restored one.")

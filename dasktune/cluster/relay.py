@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +27,18 @@ from dasktune.storage.checkpoint_store import CheckpointStore
 from dasktune.storage.location import is_relative_name
 from dasktune.storage.source import SourceFile, source_files
 from dasktune.trainable.messages import StopNow
-from dasktune.trainable.relay import Download, EndHaul, Haul, Look, Put, Step, Sweep, Take, Upload
+from dasktune.trainable.relay import (
+    Download,
+    EndHaul,
+    Haul,
+    Look,
+    Put,
+    Step,
+    Sweep,
+    Take,
+    Upload,
+    write_piece,
+)
 from dasktune.trial.names import checkpoint_place
 
 __all__ = ["Relay"]
@@ -46,6 +56,10 @@ _AT_ONCE: Final = 8
 
 #: Seconds between two attempts to reach a worker that did not answer; its line knows if it is lost.
 _RETRY_PAUSE: Final = 0.2
+
+#: Seconds without an answer after which a haul is given up, though the worker is there: its network
+#: is too slow for the pieces.
+_PATIENCE: Final = 300.0
 
 
 class _Unwanted(Exception):
@@ -79,8 +93,8 @@ class Relay:
             try:
                 error = await self._outcome(line, run, call)
                 await call(EndHaul(error=error))
-            except (WorkerLost, Refused, _Unwanted) as why:
-                # Refused: the trial has given it up, as it was stopped.
+            except (WorkerLost, Refused, StorageError, _Unwanted) as why:
+                # Refused: the trial has given it up, as its driver was silent for too long.
                 logger.info("haul %d of trial %s was dropped: %r", number, run.trial_id, why)
 
     def close(self) -> None:
@@ -136,7 +150,7 @@ class Relay:
                     data = await call(Take(file=at, offset=offset, size=size))
                     if len(data) != size:
                         raise StorageError(f"the file {file.name!r} became shorter on its way")
-                    await self._do(line, _append, f"{spool.path}/{file.name}", data)
+                    await self._do(line, write_piece, spool.path, file.name, offset, data)
             fence = partial(_check_wanted, line, run)
             commit = partial(store.write, incarnation=spec.incarnation, fence=fence)
             await self._do(line, commit, spool, record)
@@ -164,6 +178,8 @@ class Relay:
 async def _call(line: Line, run: Run, number: int, step: Step) -> Any:
     """Have the worker take a step, however often it must be asked."""
     carriage = Carriage(incarnation=run.key, number=number, step=step)
+    loop = asyncio.get_running_loop()
+    since = loop.time()
     while True:
         slot = run.seat.slot
         if run.key not in line.runs or slot is None:
@@ -172,6 +188,11 @@ async def _call(line: Line, run: Run, number: int, step: Step) -> Any:
             return await line.unless_lost(slot.carry(carriage))
         except SlotFailed as failure:
             logger.info("%s", failure)
+            if loop.time() - since > _PATIENCE:
+                raise StorageError(
+                    f"a checkpoint could not be sent between the driver and {line.address}: "
+                    f"{failure}. Use a storage_path that this worker sees."
+                ) from failure
             await line.unless_lost(asyncio.sleep(_RETRY_PAUSE))
 
 
@@ -189,12 +210,6 @@ def _check_wanted(line: Line, run: Run) -> None:
 def _offsets(size: int) -> Iterator[int]:
     """Yield where the pieces of a file begin; an empty file has one, too."""
     yield from range(0, max(size, 1), _PIECE)
-
-
-def _append(path: str, data: bytes) -> None:
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "ab") as file:
-        file.write(data)
 
 
 def _piece(file: SourceFile, offset: int) -> bytes:

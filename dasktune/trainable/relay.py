@@ -35,6 +35,7 @@ __all__ = [
     "Sweep",
     "Take",
     "Upload",
+    "write_piece",
 ]
 
 #: Bytes that a checkpoint may have to be sent through the driver. It passes the driver's network
@@ -201,7 +202,7 @@ class Dock:
             case Take() if isinstance(haul, Upload):
                 return _read(haul.files[step.file].path, step)
             case Put() if isinstance(haul, Download):
-                _write(haul.directory, step)
+                write_piece(haul.directory, step.name, step.offset, step.data)
                 return None
         raise TypeError(f"{step!r} does not fit {haul!r}: a bug in dasktune")
 
@@ -226,15 +227,33 @@ def _read(path: str, step: Take) -> bytes:
         return file.read(step.size)
 
 
-def _write(directory: str, step: Put) -> None:
-    path = os.path.join(directory, step.name)
+def write_piece(directory: str, name: str, offset: int, data: bytes) -> None:
+    """Write a piece of a file at its place, which may have been done before.
+
+    Parameters
+    ----------
+    directory : str
+        The checkpoint's, which must be there.
+    name : str
+        Path below it.
+    offset : int
+        In bytes.
+    data : bytes
+        The piece.
+
+    Raises
+    ------
+    StorageError
+        If the directory was removed: nobody waits for the checkpoint any more.
+    """
+    path = os.path.join(directory, name)
     if not os.path.isdir(directory):
-        raise StorageError("the trial does not wait for its checkpoint any more")
+        raise StorageError("nobody waits for this checkpoint any more")
     os.makedirs(os.path.dirname(path), exist_ok=True)
     descriptor = os.open(path, os.O_CREAT | os.O_WRONLY, 0o666)
     with open(descriptor, "wb") as file:
-        file.seek(step.offset)
-        file.write(step.data)
+        file.seek(offset)
+        file.write(data)
 
 
 class RelayedStore:

@@ -60,13 +60,13 @@ class Courier:
         self.is_held = threading.Event()
         self.go_on = threading.Event()
         self.holds = False
-        self._append = relay._append
+        self._write_piece = relay.write_piece
 
-    def append(self, path: str, data: bytes) -> None:
+    def write_piece(self, *piece: Any) -> None:
         if self.holds:
             self.is_held.set()
             assert self.go_on.wait(PATIENCE)
-        self._append(path, data)
+        self._write_piece(*piece)
 
 
 def tuner_of(place: Path, fleet: Fleet) -> tune.Tuner:
@@ -91,7 +91,7 @@ def test_a_trial_moves_between_workers_that_see_the_storage_and_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     courier = Courier()
-    monkeypatch.setattr(relay, "_append", courier.append)
+    monkeypatch.setattr(relay, "write_piece", courier.write_piece)
     fleet.keep(0)
     blind = fleet.add_worker(directory=directory(tmp_path, "blind"))
     with (

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import itertools
 import tempfile
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -136,8 +137,7 @@ def upload(tmp_path, files=FILES, names=None, **where):
 
 def files_of(store, record):
     with store.load(record).as_directory() as directory:
-        found = {name: open(f"{directory}/{name}", "rb").read() for name in FILES}
-    return found
+        return {name: Path(directory, name).read_bytes() for name in FILES}
 
 
 @pytest.mark.parametrize("url", ["disk", "memory"])
@@ -170,6 +170,13 @@ def test_calls_that_fail_are_repeated(tmp_path, bench):
     bench.slot.before = {Take: fail}
     assert bench.carry(haul) == [None]
     assert files_of(bench.store, haul.record) == FILES
+
+
+def test_a_network_that_is_too_slow_is_told_to_the_trial(tmp_path, bench, monkeypatch):
+    monkeypatch.setattr(relay_module, "_PATIENCE", -1.0)
+    bench.slot.before = {Take: lambda: setattr(bench.slot, "failures", 1)}
+    [error] = bench.carry(upload(tmp_path))
+    assert "could not be sent between the driver and tcp://a:1: no answer" in str(error)
 
 
 def test_what_is_missing_is_told_as_such(tmp_path, bench):

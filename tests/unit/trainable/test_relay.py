@@ -133,7 +133,7 @@ def test_a_step_that_does_not_fit_its_haul_is_a_bug():
 def test_nothing_is_written_for_a_trial_that_has_dropped_its_checkpoint(tmp_path):
     gone = tmp_path / "gone"
     dock, _ = begun(Download(record=plan(), directory=str(gone)))
-    with pytest.raises(StorageError, match="does not wait"):
+    with pytest.raises(StorageError, match="nobody waits"):
         dock.do(1, Put(name="weights", offset=0, data=b"abc"))
     assert not gone.exists()
 

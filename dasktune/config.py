@@ -471,13 +471,6 @@ class RunConfig:
     def _check_isolation(self) -> None:
         kinds = ("auto", "thread", "process")
         check(self.isolation in kinds, "isolation", "'auto', 'thread' or 'process'", self.isolation)
-        check(
-            self.isolation != "process" or not self.storage_url.startswith("memory:"),
-            "isolation",
-            f"'auto' or 'thread' with storage_path={self.storage_url!r}",
-            self.isolation,
-            "Each process has a memory of its own.",
-        )
 
     def _check_parts(self) -> None:
         # Ray Tune's users pass None for "the defaults".

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import pickle
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
+from dasktune.errors import StorageError
 from dasktune.first_error import raise_first_error
 from dasktune.results import ResultGrid
 from dasktune.resume import ResumeConfig, Session, restored
 from dasktune.storage.experiment_store import SPEC_FILE
 from dasktune.storage.location import Storage
+from dasktune.storage.probe import remove_if_empty
 from dasktune.storage.setup_file import SETUP_FILE
 
 if TYPE_CHECKING:
@@ -173,23 +176,41 @@ def submit(
     from dasktune.cluster.detached import host
 
     run_config, origin = parts["run_config"], None
+    timeout_s = run_config.scheduler_wait
     if session is None:
         parts = {**parts, "run_config": replace(run_config, name=name, verbose=0)}
+        options = run_config.storage_options or {}
+        storage = partial(_storage, run_config.storage_url, options, name)
     else:
         parts = {**parts, "run_config": replace(run_config, verbose=0)}
         origin = _Origin(session.storage, session.resume, session.end.position)
-    blob = pack({**parts, "origin": origin}, code=run_config.code)
-    work = partial(_drive, blob)
-    return DetachedExperiment(host(client, name, work, timeout_s=run_config.scheduler_wait))
+        storage = partial(_same, session.storage)
+    work = partial(_drive, pack({**parts, "origin": origin}, code=run_config.code))
+    return DetachedExperiment(host(client, name, work, storage, timeout_s=timeout_s))
 
 
-def _drive(blob: bytes) -> ResultGrid:
+def _storage(url: str, options: Mapping[str, Any], name: str) -> Storage:
+    """Return an experiment's directory; called where it is to be used, as a home may differ."""
+    return Storage(url, options).child(name)
+
+
+def _same(storage: Storage) -> Storage:
+    return storage
+
+
+def _storage_of(parts: Mapping[str, Any]) -> Storage:
+    config = parts["run_config"]
+    return _storage(config.storage_url, config.storage_options or {}, config.name)
+
+
+def _drive(blob: bytes, mark: str) -> ResultGrid:
     """Run an experiment, or go on with it, in a task."""
     from dasktune.cluster.detached import hosted_here
 
     parts = pickle.loads(blob)
     origin: _Origin | None = parts.pop("origin")
-    session = _session(parts, origin)
+    storage = _storage_of(parts) if origin is None else origin.storage
+    session = _session(parts, storage, origin, mark)
     tuner = _tuner(parts, session)
     if session is not None and session.experiment.finished and not _is_first(session, origin):
         # The last driver had done all, and died before it could say so.
@@ -200,20 +221,30 @@ def _drive(blob: bytes) -> ResultGrid:
         "interrupt": lambda: _runner(tuner).interrupt(),
     }
     with hosted_here(ears):
-        return tuner.fit()
+        try:
+            return tuner.fit()
+        finally:
+            # It has begun, or never will.
+            if mark:
+                storage.remove(mark)
+                remove_if_empty(storage)
 
 
-def _session(parts: dict[str, Any], origin: _Origin | None) -> Session | None:
+def _session(
+    parts: dict[str, Any], storage: Storage, origin: _Origin | None, mark: str
+) -> Session | None:
     """Return what to go on from; None if nothing has begun."""
-    if origin is None:
-        config = parts["run_config"]
-        storage = Storage(config.storage_url, config.storage_options or {}).child(config.name)
-        if not storage.exists(SETUP_FILE):
+    if not storage.exists(SETUP_FILE):
+        if mark and not storage.exists(mark):
+            # A worker that came later. To begin anew here would run everything twice.
+            raise StorageError(
+                f"the driver has come to a worker that does not see {storage}. Go on by "
+                "Tuner.restore() where it is seen, and start all workers with the same storage."
+            )
+        if origin is None:
             # A driver may have died right after the first of its files.
             storage.remove(SPEC_FILE)
             return None
-    else:
-        storage = origin.storage
     session = restored(
         storage,
         # The objects that have travelled: the worker may lack the modules of the stored ones.

@@ -332,7 +332,8 @@ class Tuner:
 
         The driver becomes a task of the cluster. If its worker dies, it goes on on another one,
         from where the journal ends, as often as that happens. All workers must see
-        ``storage_path``. An experiment that was restored may be submitted like a new one.
+        ``storage_path``, and Dask's scheduler holds the ``storage_options``. An experiment that was
+        restored may be submitted like a new one.
 
         Returns
         -------
@@ -342,8 +343,8 @@ class Tuner:
         Raises
         ------
         ConfigError
-            If the cluster would end with this process, or has an experiment of this name, or
-            something cannot travel.
+            If the cluster would end with this process or has an experiment of this name, the
+            workers do not share ``storage_path``, or something cannot travel.
         """
         self._take_experiment()
         parts = {

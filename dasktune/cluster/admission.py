@@ -17,6 +17,7 @@ from dasktune.cluster.equip import equip
 from dasktune.cluster.preflight import Checks, check_worker
 from dasktune.errors import ConfigError, PreflightError
 from dasktune.placement import NOT_ALLOWED, WorkerCapacity
+from dasktune.trainable.relay import LARGEST
 from dasktune.workers import WorkerFilter, WorkerInfo, allows
 
 __all__ = ["Admission", "only_allowed"]
@@ -26,6 +27,9 @@ logger = logging.getLogger(__name__)
 #: Shown in place of a running worker's status; on another status nothing is placed.
 _UNCHECKED: Final = "unchecked"
 _REFUSED: Final = "refused"
+
+#: Hosts that a warning names.
+_SHOWN: Final = 5
 
 #: Workers that are looked at side by side.
 _AT_ONCE: Final = 16
@@ -41,7 +45,8 @@ class Admission:
     client : distributed.Client
         A connected client.
     checks : Checks
-        What a worker must be able to do. Storage and code are tried once for each host.
+        What a worker must be able to do. Code and a remote storage are tried once for each host;
+        what a worker sees on a path, for each.
     hosts : iterable of str, default=()
         Hosts on which they were tried already.
     allowed : None, collection of str, or callable, default=None
@@ -67,6 +72,9 @@ class Admission:
         self._verdicts: dict[str, bool] = {}
         self._hosts = set(hosts)
         self._passed: set[str] = set()
+        #: Those whose checkpoints are relayed, with their hosts.
+        self._unshared: dict[str, str] = {}
+        self._has_warned = False
         self._refused: set[str] = set()
         self._examined: set[str] = set()
         self._gate = asyncio.Semaphore(_AT_ONCE)
@@ -93,12 +101,17 @@ class Admission:
         for worker in self._take_unknown(workers):
             task = asyncio.get_running_loop().create_task(self._examine(worker))
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(self._on_examined)
         return {address: self._marked(worker) for address, worker in workers.items()}
 
     async def examine(self, workers: Mapping[str, WorkerCapacity]) -> None:
         """Look at the new ones among `workers` and wait for what comes of it."""
         await asyncio.gather(*(self._examine(worker) for worker in self._take_unknown(workers)))
+        self._warn_unshared()
+
+    def _on_examined(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._warn_unshared()
 
     def close(self) -> None:
         """Look at no worker any more."""
@@ -118,7 +131,9 @@ class Admission:
 
     def _marked(self, worker: WorkerCapacity) -> WorkerCapacity:
         if worker.status != "running" or worker.address in self._passed:
-            return worker
+            if worker.address not in self._unshared:
+                return worker
+            return dataclasses.replace(worker, shares_storage=False)
         if not self._may_use(worker):
             return dataclasses.replace(worker, status=NOT_ALLOWED)
         status = _REFUSED if worker.address in self._refused else _UNCHECKED
@@ -139,8 +154,8 @@ class Admission:
         try:
             async with self._gate:
                 new_host = worker.host not in self._hosts
-                reason = await check_worker(self._client, worker, self._checks, whole=new_host)
-                reason = reason or await self._equip(worker)
+                finding = await check_worker(self._client, worker, self._checks, whole=new_host)
+                reason = finding.reason or await self._equip(worker)
         except PreflightError as error:
             self._refused.add(worker.address)
             logger.warning("the worker %s gets no trials: %s", worker.address, error)
@@ -148,11 +163,35 @@ class Admission:
             if reason is None:
                 self._passed.add(worker.address)
                 self._hosts.add(worker.host)
+                self._note_view(worker, finding.shares)
             else:
                 # Neither good nor bad: it is asked again when the workers are read again.
                 logger.info("the worker %s was not checked: %s", worker.address, reason)
         finally:
             self._examined.discard(worker.address)
+
+    def _note_view(self, worker: WorkerCapacity, shares: bool) -> None:
+        # An address may be used again, by a worker that sees something else.
+        self._unshared.pop(worker.address, None)
+        if not shares:
+            self._unshared[worker.address] = worker.host
+
+    def _warn_unshared(self) -> None:
+        """Tell once that checkpoints take a detour, and where."""
+        if self._has_warned or not self._unshared:
+            return
+        self._has_warned = True
+        hosts = sorted(set(self._unshared.values()))
+        more = f" and {len(hosts) - _SHOWN} more" if len(hosts) > _SHOWN else ""
+        logger.warning(
+            "%s is not shared by the workers on %s%s: the checkpoints of their trials, of at most "
+            "%d MiB each, travel through this process. A storage_path on a shared disk or in an "
+            "object store such as s3:// spares it.",
+            self._checks.storage,
+            ", ".join(hosts[:_SHOWN]),
+            more,
+            LARGEST >> 20,
+        )
 
     async def _equip(self, worker: WorkerCapacity) -> str | None:
         """Give a worker what it needs, and return why not if it did not answer."""

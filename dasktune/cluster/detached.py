@@ -18,7 +18,9 @@ from typing import Any, Final
 from distributed import Event, get_worker, secede
 
 from dasktune.cluster.connect import Connection, connect
+from dasktune.cluster.shared import check_shared
 from dasktune.errors import ClusterError, ConfigError, check
+from dasktune.storage.location import Storage
 
 __all__ = ["Hosted", "find_hosted", "host", "hosted_here"]
 
@@ -75,7 +77,14 @@ class Hosted:
         self._connection.close()
 
 
-def host(client: Any, name: str, work: Callable[[], Any], *, timeout_s: float) -> Hosted:
+def host(
+    client: Any,
+    name: str,
+    work: Callable[[str], Any],
+    storage: Callable[[], Storage],
+    *,
+    timeout_s: float,
+) -> Hosted:
     """Let a cluster do something that outlives its client.
 
     Parameters
@@ -85,16 +94,18 @@ def host(client: Any, name: str, work: Callable[[], Any], *, timeout_s: float) -
     name : str
         What it is found by.
     work : callable
-        Called without arguments, in a task; again wherever the worker that runs it dies. It must
-        be picklable.
+        Called in a task; again wherever the worker that runs it dies. It must be picklable. It is
+        given what :func:`~dasktune.cluster.shared.check_shared` returned.
+    storage : callable
+        Returns the experiment's directory as a worker sees it.
     timeout_s : float
         Seconds for which the client waits for a lost scheduler.
 
     Raises
     ------
     ConfigError
-        If there is no cluster that outlives this process, the name is taken, or `work` is too
-        large.
+        If there is no cluster that outlives this process, the name is taken, `work` is too large,
+        or the workers do not share the storage.
     """
     connection = connect(client, timeout_s=timeout_s)
     try:
@@ -108,19 +119,26 @@ def host(client: Any, name: str, work: Callable[[], Any], *, timeout_s: float) -
         size = len(getattr(work, "args", (b"",))[0])
         hint = "Let the function read large objects from storage that all workers see."
         check(size <= _LARGEST, "trainable", f"at most {_LARGEST >> 20} MiB pickled", size, hint)
+        if _PREFIX + name in connection.client.list_datasets():
+            raise _taken(name)
+        mark = connection.client.sync(check_shared, connection.client, storage)
         key = f"dasktune-driver-{name}-{uuid.uuid4().hex}"
-        future = connection.client.submit(work, key=key, pure=False)
+        future = connection.client.submit(work, mark, key=key, pure=False)
         try:
             connection.client.publish_dataset(future, name=_PREFIX + name)
         except KeyError:
+            # Somebody else was quicker.
             future.cancel()
-            rule = "new to the cluster"
-            hint = "attach() to that one; when it has ended, forget() frees its name."
-            raise ConfigError(f"name must be {rule}, got {name!r}. {hint}") from None
+            raise _taken(name) from None
         return Hosted(connection, name, future)
     except BaseException:
         connection.close()
         raise
+
+
+def _taken(name: str) -> ConfigError:
+    hint = "attach() to that one; when it has ended, forget() frees its name."
+    return ConfigError(f"name must be new to the cluster, got {name!r}. {hint}")
 
 
 def find_hosted(client: Any, name: str, *, timeout_s: float) -> Hosted:

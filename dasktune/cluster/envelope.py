@@ -17,10 +17,12 @@ import cloudpickle
 
 from dasktune.trainable.contents import Packed
 from dasktune.trainable.messages import Answer
+from dasktune.trainable.relay import Step
 from dasktune.trainable.spec import TrialSpec
 
 __all__ = [
     "Assignment",
+    "Carriage",
     "News",
     "Note",
     "Refused",
@@ -123,12 +125,34 @@ class News:
         How long it has been running.
     occupied : bool, default=False
         Whether a cleanup that does not end holds its slot, beyond the trial's own end.
+    hauls : tuple of int, default=()
+        What waits to be carried between the worker and the storage, by number; the oldest first.
     """
 
     incarnation: str
     messages: Packed
     seconds: float = 0.0
     occupied: bool = False
+    hauls: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carriage:
+    """A step of carrying something between a worker and the storage; it may be repeated.
+
+    Parameters
+    ----------
+    incarnation : str
+        Of the trial that wants it.
+    number : int
+        Of the haul.
+    step : Step
+        What to do; the answer is a haul, bytes or nothing.
+    """
+
+    incarnation: str
+    number: int
+    step: Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,8 +187,8 @@ def seal(value: Any) -> bytes:
         return cloudpickle.dumps(value)  # type: ignore[no-any-return]
 
 
-def open_reply(blob: bytes) -> Reply:
-    """Return the reply of a call.
+def open_reply(blob: bytes) -> Any:
+    """Return what a call brought back.
 
     Raises
     ------
@@ -174,12 +198,11 @@ def open_reply(blob: bytes) -> Reply:
     verdict, value = pickle.loads(blob)
     if verdict == "refused":
         raise Refused(value)
-    reply: Reply = value
-    return reply
+    return value
 
 
 def enveloped(
-    method: Callable[[_Self, Any], Awaitable[Reply]],
+    method: Callable[[_Self, Any], Awaitable[Any]],
 ) -> Callable[[_Self, bytes], Awaitable[bytes]]:
     """Turn a coroutine method on values into one on bytes that never raises."""
 

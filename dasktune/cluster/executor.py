@@ -350,9 +350,8 @@ class DaskTrialExecutor:
             self._events.put(error)
 
     def _on_workers(self, workers: Mapping[str, WorkerCapacity]) -> None:
-        limits = {address: worker.memory_limit for address, worker in workers.items()}
-        self._service.memory.note_memory(limits)
         admitted = self._admit(workers)
+        self._service.memory.note_workers(admitted)
         for address in self._seating.update(admitted):
             self._service.lose(address, f"worker {address} left the cluster")
         if workers and self._settling is None:

@@ -22,6 +22,7 @@ from dasktune.errors import ClusterError
 from dasktune.placement import Ledger
 from dasktune.runner.ports import Clock
 from dasktune.storage.location import Storage
+from dasktune.storage.probe import traceless
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trial.actions import RestoreTrial, StartTrial
 from dasktune.trial.resources import PlacementGroupFactory
@@ -132,7 +133,10 @@ def launched(client: Any, launch: Launch, clock: Clock) -> Iterator[DaskTrialExe
             timeout_s=min(60.0, max(10.0, 2 * config.heartbeat_timeout)),
         )
         try:
-            admission = connection.client.sync(_check, connection.client, checks, launch, growth)
+            with traceless(launch.storage):
+                admission = connection.client.sync(
+                    _check, connection.client, checks, launch, growth
+                )
         except OSError as error:
             raise ClusterError(
                 f"the Dask scheduler at {connection.address} was lost before the first trial "

@@ -78,6 +78,8 @@ class Line:
         Seconds between two calls without a bell, and for which the worker may collect results.
     emit : callable
         Takes events of a trial that goes on, in order.
+    on_haul : callable
+        Called with the line, a run and the number of something that its worker wants carried.
     on_end : callable
         Called with the line, a run that has come to its end, and the event that says how; None if
         that was told before.
@@ -95,6 +97,7 @@ class Line:
         now: Callable[[], float],
         interval: Callable[[], tuple[float, float]],
         emit: Callable[[Sequence[AnyTrialEvent]], None],
+        on_haul: Callable[[Line, Run, int], None],
         on_end: Callable[[Line, Run, AnyTrialEvent | None], None],
         on_memory: Callable[[Run, Committed | Returned], None],
     ) -> None:
@@ -108,6 +111,7 @@ class Line:
         self._now = now
         self._interval = interval
         self._emit = emit
+        self._on_haul = on_haul
         self._on_end = on_end
         self._on_memory = on_memory
         self._loop = asyncio.get_running_loop()
@@ -357,6 +361,11 @@ class Line:
             if run is None:
                 continue
             run.seconds = news.seconds
+            for number in news.hauls:
+                # It is said again until it has ended.
+                if number > run.hauled:
+                    run.hauled = number
+                    self._on_haul(self, run, number)
             run.end = end = self._hear(run, news.messages) or run.end
             if isinstance(end, TrialReturned):
                 returned.append((run, end))

@@ -12,13 +12,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from distributed import Client, wait
 from distributed.worker import get_worker
 
+from dasktune.placement import WorkerCapacity
 from dasktune.storage.checkpoint_store import CheckpointStore
 from dasktune.storage.location import Storage
 from dasktune.storage.packing import unpack
@@ -153,16 +154,23 @@ class MemoryCheckpoints:
         self._kept: dict[str, _Kept] = {}
         #: Bytes that were left on each worker and are still needed.
         self._weights: dict[str, int] = {}
-        #: What each worker may take before its nanny ends it; 0 if that is not known.
+        #: What each worker may take before its nanny ends it; 0 if that is not known. Only of those
+        #: that see the storage: what others have could not be written to it.
         self._memory: Mapping[str, int] = {}
 
-    def note_memory(self, limits: Mapping[str, int]) -> None:
-        """Hear how much memory each worker has, by address."""
-        self._memory = limits
+    def note_workers(self, workers: Mapping[str, WorkerCapacity]) -> None:
+        """Hear of the workers that there are, by address."""
+        self._memory = {
+            address: worker.memory_limit
+            for address, worker in workers.items()
+            if worker.status == "running" and worker.shares_storage
+        }
 
     def room(self, address: str) -> int:
         """Return how many bytes a checkpoint may have to be kept on a worker. Thread-safe."""
-        memory = self._memory.get(address, 0)
+        memory = self._memory.get(address)
+        if memory is None:
+            return 0
         if not memory:
             return self._limit
         return max(0, min(self._limit, int(_SHARE * memory) - self._weights.get(address, 0)))
@@ -186,7 +194,7 @@ class MemoryCheckpoints:
             The experiment's.
         """
         key = key_of(self._plugin, record.path)
-        future = self._submit(take, self._plugin, key, key=key, address=address)
+        future = self._submit(take, self._plugin, key, key=key, workers=[address])
         self._kept[record.path] = _Kept(
             trial_id=trial_id,
             record=record,
@@ -227,7 +235,7 @@ class MemoryCheckpoints:
         # From now on Dask has two copies, and may forget the first one.
         self._unsettle(kept)
         try:
-            future = await self._done_with(kept, hand_on, address=address)
+            future = await self._done_with(kept, hand_on, workers=[address])
         except CheckpointGone as gone:
             self.give_up(path, f"it did not come to {address}: {gone}")
             raise
@@ -239,8 +247,12 @@ class MemoryCheckpoints:
         if kept is None:
             return  # That it is lost was told.
         record = replace(kept.record, kind=CheckpointKind.PERSISTENT)
+        workers = [kept.address] if kept.address else sorted(self._memory)
+        if not workers:
+            self.give_up(path, "no worker sees the storage")
+            return
         try:
-            done = await self._done_with(kept, store, record, kept.storage, address=kept.address)
+            done = await self._done_with(kept, store, record, kept.storage, workers=workers)
         except CheckpointGone as gone:
             self.give_up(path, f"it could not be stored: {gone}")
         else:
@@ -248,8 +260,10 @@ class MemoryCheckpoints:
             event = CheckpointStored(trial_id=kept.trial_id, checkpoint=record, time=self._now())
             self._emit([event])
 
-    async def _done_with(self, kept: _Kept, function: Any, *arguments: Any, address: str) -> Any:
-        """Do something with a checkpoint on a worker, and return the future that has done it.
+    async def _done_with(
+        self, kept: _Kept, function: Any, *arguments: Any, workers: Sequence[str]
+    ) -> Any:
+        """Do something with a checkpoint on some worker, and return the future that has done it.
 
         Raises
         ------
@@ -260,7 +274,7 @@ class MemoryCheckpoints:
         deadline = _DEADLINE + kept.size / _SLOWEST
         future = None
         try:
-            future = self._submit(function, kept.future, *arguments, key=key, address=address)
+            future = self._submit(function, kept.future, *arguments, key=key, workers=workers)
             # Not for its result, which is not for the driver.
             await asyncio.wait_for(_wait(self._client, future), deadline)
             if future.status != "finished":
@@ -343,14 +357,14 @@ class MemoryCheckpoints:
             logger.info("%s was let go before it was taken: %r", kept.future.key, error)
         kept.future.release()
 
-    def _submit(self, function: Any, *arguments: Any, key: str, address: str) -> Any:
+    def _submit(self, function: Any, *arguments: Any, key: str, workers: Sequence[str]) -> Any:
         return self._client.submit(
             function,
             *arguments,
             key=key,
             pure=False,
             retries=0,
-            workers=[address] if address else None,
+            workers=list(workers),
             priority=self._priority,
         )
 

@@ -15,15 +15,16 @@ import asyncio
 import contextlib
 import logging
 import sys
-import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import Any, Final
 
+from dasktune.cluster.ask import ask, in_thread
 from dasktune.cluster.code import missing_module
+from dasktune.cluster.shared import may_differ
 from dasktune.errors import ClusterError, PreflightError, TuneError
 from dasktune.placement import NOT_ALLOWED, Ledger, WorkerCapacity
 from dasktune.storage.location import Storage
@@ -31,7 +32,15 @@ from dasktune.storage.probe import probe
 from dasktune.trainable.shared_objects import loads_with
 from dasktune.trial.resources import PlacementGroupFactory
 
-__all__ = ["Checks", "Report", "check_request", "check_storage", "check_worker", "preflight"]
+__all__ = [
+    "Checks",
+    "Finding",
+    "Report",
+    "check_request",
+    "check_storage",
+    "check_worker",
+    "preflight",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +63,8 @@ class Checks:
     blob : bytes
         What :func:`dasktune.cluster.code.pack` made; the worker must be able to unpickle it.
     storage : Storage
-        Where the worker must read and write what the driver does.
+        Where the worker must read and write what the driver does. On a disk, or in the driver's own
+        memory, it need not: its checkpoints are relayed then.
     code : {"auto", "installed"}, default="auto"
         How code is shipped, for the advice in errors.
     timeout_s : float, default=60.0
@@ -81,6 +91,22 @@ class Report:
 
     hosts: tuple[str, ...]
     unchecked: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What came of looking at a worker that may take trials, as far as is known.
+
+    Parameters
+    ----------
+    reason : str or None, default=None
+        Why it did not answer, and so is neither good nor bad.
+    shares : bool, default=True
+        Whether it sees the storage that this process sees.
+    """
+
+    reason: str | None = None
+    shares: bool = True
 
 
 def check_storage(storage: Storage, *, timeout_s: float = 60.0) -> None:
@@ -152,7 +178,7 @@ async def preflight(
     Raises
     ------
     PreflightError
-        If a worker runs another Python or dasktune, lacks a module, or does not share the storage.
+        If a worker runs another Python or dasktune, lacks a module, or cannot use the storage.
     ClusterError
         If there are workers and none answers.
     """
@@ -162,7 +188,7 @@ async def preflight(
 
     async def outcome(worker: WorkerCapacity) -> str | None:
         async with gate:
-            return await check_worker(client, worker, checks)
+            return (await check_worker(client, worker, checks)).reason
 
     reasons = await asyncio.gather(*(outcome(worker) for worker in chosen))
     unchecked = {
@@ -182,7 +208,7 @@ async def preflight(
 
 async def check_worker(
     client: Any, worker: WorkerCapacity, checks: Checks, *, whole: bool = True
-) -> str | None:
+) -> Finding:
     """Check one worker, such as one that joins while the experiment runs.
 
     To be awaited on the client's loop.
@@ -196,12 +222,13 @@ async def check_worker(
     checks : Checks
         What it must be able to do.
     whole : bool, default=True
-        Whether code and storage are tried, too; False if they were on the same host.
+        Whether code and storage are tried, too; False if they were on the same host. What a worker
+        sees on a path is looked at all the same: two workers of a host may run in containers.
 
     Returns
     -------
-    str or None
-        None if it passed; the reason if it did not answer and so is neither good nor bad.
+    Finding
+        It passed if there is no reason.
 
     Raises
     ------
@@ -210,14 +237,14 @@ async def check_worker(
     """
     _check_python([worker])
     reason = await _check_dasktune(client, worker, checks)
-    if reason is not None or not whole:
-        return reason
+    if reason is not None or not (whole or may_differ(checks.storage)):
+        return Finding(reason=reason)
     name = f".preflight-{uuid.uuid4().hex}"
     await _by_us(checks, checks.storage.write_bytes, name, name.encode())
     try:
-        return await _check_code_and_storage(client, worker, checks, name)
-    except FileNotFoundError as exc:
-        raise _unshared(worker, checks.storage) from exc
+        return await _check_code_and_storage(
+            client, worker, checks if whole else replace(checks, blob=b""), name
+        )
     finally:
         # Nothing depends on it: a storage that fails now has failed above, with a better message.
         with contextlib.suppress(PreflightError):
@@ -251,7 +278,7 @@ def _check_python(workers: Iterable[WorkerCapacity]) -> None:
 async def _check_dasktune(client: Any, worker: WorkerCapacity, checks: Checks) -> str | None:
     ours = version("dasktune")
     # A builtin, so that a worker without dasktune can unpickle it.
-    theirs = await _ask(client, worker, checks.timeout_s, eval, _THEIR_VERSION)
+    theirs = await ask(client, worker, checks.timeout_s, eval, _THEIR_VERSION)
     cure = f"Install it there with `pip install dasktune=={ours}`, or use an image that has it."
     if isinstance(theirs, ImportError):
         raise PreflightError(
@@ -270,17 +297,34 @@ async def _check_dasktune(client: Any, worker: WorkerCapacity, checks: Checks) -
 
 async def _check_code_and_storage(
     client: Any, worker: WorkerCapacity, checks: Checks, name: str
-) -> str | None:
+) -> Finding:
     """Let the worker unpickle the blob, read the file `name` of ours, and write a reply."""
     storage = checks.storage
-    found = await _ask(client, worker, checks.timeout_s, _examine, checks.blob, storage, name)
+    found = await ask(client, worker, checks.timeout_s, _examine, checks.blob, storage, name)
     if isinstance(found, Exception):
-        return repr(found)
+        return Finding(reason=repr(found))
     _judge_code(worker, found, checks)
-    _judge_storage(worker, found, checks)
-    if await _by_us(checks, storage.read_bytes, _reply(name)) != name.encode():
-        raise _unshared(worker, storage)
-    return None
+    trouble = found.get("storage") or await _unanswered(checks, name)
+    if may_differ(storage):
+        if trouble:
+            logger.info("%s does not share %s: %s", worker.address, storage, trouble)
+        return Finding(shares=not trouble)
+    if trouble:
+        raise PreflightError(
+            f"storage_path must be readable and writable on every worker, got {storage} with "
+            f"{trouble} on {worker.address} ({worker.host}). Check credentials, permissions, the "
+            "packages for this protocol there, and whether the URL leads to the same place."
+        )
+    return Finding()
+
+
+async def _unanswered(checks: Checks, name: str) -> str:
+    """Return what is wrong with the worker's reply; empty if nothing."""
+    try:
+        answer = await _by_us(checks, checks.storage.read_bytes, _reply(name))
+    except FileNotFoundError:
+        answer = b""
+    return "" if answer == name.encode() else "what was written there is not to be seen here"
 
 
 def _reply(name: str) -> str:
@@ -292,22 +336,9 @@ def _sweep(storage: Storage, name: str) -> None:
     storage.remove(_reply(name))
 
 
-async def _ask(
-    client: Any, worker: WorkerCapacity, timeout_s: float, function: Any, *args: Any
-) -> Any:
-    """Run a function on a worker; what goes wrong, there or on the way, comes back as a value."""
-    answers = client.run(function, *args, workers=[worker.address], on_error="return")
-    try:
-        return (await asyncio.wait_for(answers, timeout_s))[worker.address]
-    except asyncio.TimeoutError:
-        return TimeoutError(f"no answer within {timeout_s:g} s")
-    except Exception as exc:  # whatever the scheduler or the connection has to say
-        return exc
-
-
 async def _examine(blob: bytes, storage: Storage, name: str) -> dict[str, Any]:
     """Try everything out on the worker, beside its event loop."""
-    found: dict[str, Any] = await _in_thread(_examination, blob, storage, name)
+    found: dict[str, Any] = await in_thread(_examination, blob, storage, name)
     return found
 
 
@@ -315,8 +346,9 @@ def _examination(blob: bytes, storage: Storage, name: str) -> dict[str, Any]:
     """Return what happened, as plain values: an exception of the user's may not unpickle."""
     found: dict[str, Any] = {}
     try:
-        # Large objects are not there yet; what holds them is.
-        loads_with(blob, lambda name: None)
+        if blob:
+            # Large objects are not there yet; what holds them is.
+            loads_with(blob, lambda name: None)
     except ModuleNotFoundError as exc:
         found["missing"] = exc.name or str(exc)
     except BaseException as exc:  # importing user code may do anything, sys.exit() included
@@ -324,8 +356,6 @@ def _examination(blob: bytes, storage: Storage, name: str) -> dict[str, Any]:
     try:
         token = storage.read_bytes(name)
         storage.write_bytes(_reply(name), token)
-    except FileNotFoundError:
-        found["unseen"] = True
     except Exception as exc:
         found["storage"] = f"{type(exc).__name__}: {exc}"
     return found
@@ -343,36 +373,10 @@ def _judge_code(worker: WorkerCapacity, found: Mapping[str, Any], checks: Checks
         )
 
 
-def _judge_storage(worker: WorkerCapacity, found: Mapping[str, Any], checks: Checks) -> None:
-    if "unseen" in found:
-        raise _unshared(worker, checks.storage)
-    if "storage" in found:
-        raise PreflightError(
-            f"storage_path must be readable and writable on every worker, got {checks.storage} "
-            f"with {found['storage']} on {worker.address} ({worker.host}). Check credentials, "
-            "permissions and the packages for this protocol there."
-        )
-
-
-def _unshared(worker: WorkerCapacity, storage: Storage) -> PreflightError:
-    if storage.is_process_private:
-        cure = (
-            "Every process has a memory:// of its own: use it with a cluster of threads "
-            "(LocalCluster(processes=False)), or give a path."
-        )
-    else:
-        cure = "Mount the same directory on every host, or use an object store such as s3://."
-    return PreflightError(
-        f"storage_path must be shared by this process and all workers, got {storage}, where the "
-        f"worker {worker.address} on host {worker.host} and this process do not see each other's "
-        f"files. {cure}"
-    )
-
-
 async def _by_us(checks: Checks, operation: Callable[..., Any], *args: Any) -> Any:
     """Use the storage from this process, beside the event loop and with a deadline."""
     try:
-        return await asyncio.wait_for(_in_thread(operation, *args), checks.timeout_s)
+        return await asyncio.wait_for(in_thread(operation, *args), checks.timeout_s)
     except (FileNotFoundError, TuneError):
         raise
     except Exception as exc:
@@ -382,28 +386,3 @@ async def _by_us(checks: Checks, operation: Callable[..., Any], *args: Any) -> A
             f"storage_path must be readable and writable, got {checks.storage} with {reason} in "
             "this process. Check that it exists, and credentials and permissions."
         ) from exc
-
-
-async def _in_thread(work: Callable[..., Any], *args: Any) -> Any:
-    """Run blocking work in a daemon thread: a storage that never answers must not stop an exit."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Any] = loop.create_future()
-
-    def settle(result: Any, error: BaseException | None) -> None:
-        if future.done():  # the deadline was quicker
-            return
-        if error is None:
-            future.set_result(result)
-        else:
-            future.set_exception(error)
-
-    def run() -> None:
-        try:
-            outcome: tuple[Any, BaseException | None] = (work(*args), None)
-        except Exception as exc:
-            outcome = (None, exc)
-        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
-            loop.call_soon_threadsafe(settle, *outcome)
-
-    threading.Thread(target=run, name="dasktune-preflight", daemon=True).start()
-    return await future

@@ -56,6 +56,8 @@ class Seat:
     placement: Placement
     #: What was asked for.
     resources: PlacementGroupFactory
+    #: Whether the worker does not see the experiment's storage.
+    relayed: bool = False
     #: Who has been given it and has not ended, in order; under the executor's lock.
     runs: deque[Run] = field(default_factory=deque, repr=False)
     #: The slot on the worker, while there is one; for the client's loop, like all that follows.
@@ -80,7 +82,7 @@ class Seat:
             # The worker's word counts. The head's share is the first one there.
             devices = lease.devices[0]
         workers = tuple(bundle.address for bundle in self.placement.bundles)
-        return replace(spec, devices=devices, bundle_workers=workers)
+        return replace(spec, devices=devices, bundle_workers=workers, relayed=self.relayed)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -113,6 +115,8 @@ class Run:
     #: What the worker was last told of `ack` and `have`.
     told_ack: int = 0
     told_have: int = 0
+    #: What its worker wanted carried is, or was, under way up to this number.
+    hauled: int = 0
     #: What was decided and has not reached the worker yet.
     answers: list[Answer] = field(default_factory=list)
     #: The order to leave, once given.

@@ -102,7 +102,8 @@ class Seating:
         placement = self._ledger.place(request, now=time.monotonic())
         if placement is None:
             return None
-        seat = Seat(placement=placement, resources=request)
+        head = self._ledger.workers[placement.address]
+        seat = Seat(placement=placement, resources=request, relayed=not head.shares_storage)
         self._seats.setdefault(request, {})[seat] = None
         return seat
 

@@ -25,6 +25,7 @@ from dasktune.cluster.memory_checkpoints import CheckpointGone, MemoryCheckpoint
 from dasktune.cluster.pace import Pace
 from dasktune.cluster.payload import Payload
 from dasktune.cluster.plugin import ExperimentPlugin
+from dasktune.cluster.relay import Relay
 from dasktune.cluster.run import Run, Seat
 from dasktune.cluster.slot_handle import SlotFailed
 from dasktune.cluster.slot_pool import SlotPool
@@ -137,6 +138,7 @@ class TrialService:
             priority=settings.priority,
         )
         self._lines: dict[str, Line] = {}
+        self._relay = Relay()
         self._tasks: set[asyncio.Task[None]] = set()
         self._pool = SlotPool(
             client,
@@ -250,6 +252,7 @@ class TrialService:
         # Ending tasks spawn others, which close slots; each of those has its own deadline.
         while self._tasks:
             await asyncio.wait(tuple(self._tasks))
+        self._relay.close()
         if self._client.status == "running":
             await self._objects.close()
             self._client.unsubscribe_topic(self._settings.name)
@@ -285,6 +288,7 @@ class TrialService:
                 now=self._now,
                 interval=self._interval,
                 emit=self._emit,
+                on_haul=self._carry,
                 on_end=self._part,
                 on_memory=self._on_memory,
             )
@@ -380,6 +384,9 @@ class TrialService:
             self._on_trouble(run)
         if end is not None:
             self._emit([end])
+
+    def _carry(self, line: Line, run: Run, number: int) -> None:
+        self._spawn(self._relay.carry(line, run, number))
 
     def _on_bell(self, event: tuple[float, Any]) -> None:
         told = event[1]

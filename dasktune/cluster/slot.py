@@ -1,6 +1,6 @@
 """The Dask actor on a worker: a slot that runs one trial after the other.
 
-Its only method for the driver is a coroutine, short, and idempotent, because Dask may issue a call
+Its methods for the driver are coroutines, short, and idempotent, because Dask may issue a call
 again after a broken connection. User code never runs on the worker's event loop nor on Dask's
 single actor thread: a `TrialRun` gives it a thread of its own, a `ProcessRun` a process.
 """
@@ -12,15 +12,17 @@ import logging
 import time
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from distributed.worker import get_worker
 
-from dasktune.cluster.envelope import Reply, Request, enveloped
+from dasktune.cluster.envelope import Carriage, Reply, Request, enveloped
 from dasktune.cluster.memory_checkpoints import key_of
 from dasktune.cluster.station import Station
 from dasktune.cluster.turn import Turn
 from dasktune.cluster.unpack import Unpacker
+from dasktune.errors import StorageError
 from dasktune.isolation.environment import needs_process
 from dasktune.isolation.nursery import Nursery
 from dasktune.isolation.process import ChildProcess
@@ -30,6 +32,7 @@ from dasktune.trainable.interrupt import TrialInterrupted
 from dasktune.trainable.keeper import Farewell, Keeper
 from dasktune.trainable.messages import PauseNow, StopNow
 from dasktune.trainable.outbox import Urgency
+from dasktune.trainable.relay import Haul
 from dasktune.trainable.run import TrialRun
 from dasktune.trainable.trial_thread import TrialThread
 
@@ -104,6 +107,11 @@ class TrialSlot:
     async def exchange(self, request: Request) -> Reply:
         """Take what the driver says to this worker, and return what it does not have."""
         return self._station.exchange(request)
+
+    @enveloped
+    async def carry(self, carriage: Carriage) -> Haul | bytes | None:
+        """Take a step of carrying something for a trial of this worker."""
+        return await self._station.carry(carriage)
 
     # What happens on the worker's event loop
 
@@ -202,8 +210,10 @@ class TrialSlot:
         )
         on_end = functools.partial(self._on_end, turn)
         if needs_process(spec):
+            # A child's memory is its own, even where this process shares the driver's.
+            relayed = spec.relayed or spec.storage.is_process_private
             return ProcessRun(
-                spec,
+                replace(spec, relayed=relayed),
                 functools.partial(self._unpacker.parcel, config),
                 self._nursery,
                 ring,
@@ -243,6 +253,8 @@ class TrialSlot:
             logger.warning("The driver of %s is gone (%s); stopping it.", incarnation, why)
             for orphan in (turn, *self._queue):
                 orphan.leave(StopNow(reason="its driver is gone"))
+                if orphan.run is not None:
+                    orphan.run.dock.close(StorageError("the driver is gone"))
             # A driver that hangs is still a client of Dask's, which keeps for it what it asked for.
             for key, released in self._plugin.leases.items():
                 if key.startswith(f"{self.key}-lease-"):

@@ -11,7 +11,7 @@ from typing import Any
 
 from distributed import Actor, Client
 
-from dasktune.cluster.envelope import Reply, Request, open_reply, seal
+from dasktune.cluster.envelope import Carriage, Reply, Request, open_reply, seal
 from dasktune.cluster.lease import Lease
 from dasktune.cluster.slot import TrialSlot
 
@@ -22,6 +22,9 @@ _OPEN_DEADLINE = 15.0
 
 #: Seconds that a call may take. No method of a slot waits for user code.
 CALL_DEADLINE = 5.0
+
+#: Seconds that a piece of a checkpoint may take on its way.
+_CARRY_DEADLINE = 60.0
 
 #: Seconds to tell the scheduler that a slot is not needed any more.
 _CLOSE_DEADLINE = 5.0
@@ -113,13 +116,25 @@ class SlotHandle:
         Refused
             If the worker answers that it cannot.
         """
-        blob = seal(request)
+        reply: Reply = await self._call("exchange", request, CALL_DEADLINE)
+        return reply
+
+    async def carry(self, carriage: Carriage) -> Any:
+        """Take a step of carrying something for a trial on the worker.
+
+        Raises
+        ------
+        SlotFailed, Refused
+            As for :meth:`exchange`.
+        """
+        return await self._call("carry", carriage, _CARRY_DEADLINE)
+
+    async def _call(self, method: str, value: Any, deadline: float) -> Any:
+        blob = seal(value)
         try:
-            answer = await asyncio.wait_for(_settled(self._actor, blob), CALL_DEADLINE)
+            answer = await asyncio.wait_for(_settled(self._actor, method, blob), deadline)
         except asyncio.TimeoutError:
-            raise SlotFailed(
-                f"{self.address} did not answer within {CALL_DEADLINE:.0f} s"
-            ) from None
+            raise SlotFailed(f"{self.address} did not answer within {deadline:.0f} s") from None
         except Exception as error:  # a lost connection shows in many ways
             raise SlotFailed(f"{self.address} cannot be reached: {error!r}") from error
         return open_reply(answer)
@@ -165,7 +180,7 @@ async def _cancel(future: Any) -> None:
     await future.cancel()
 
 
-async def _settled(actor: Any, blob: bytes) -> bytes:
+async def _settled(actor: Any, method: str, blob: bytes) -> bytes:
     # An actor whose worker was lost raises on the look-up of the method already.
-    answer: bytes = await actor.exchange(blob)
+    answer: bytes = await getattr(actor, method)(blob)
     return answer

@@ -7,6 +7,7 @@ for the worker's event loop.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
@@ -15,10 +16,12 @@ from tornado.ioloop import PeriodicCallback
 
 from dasktune.cluster.bell import Bell
 from dasktune.cluster.contact import Contact
-from dasktune.cluster.envelope import Assignment, News, Reply, Request
+from dasktune.cluster.envelope import Assignment, Carriage, News, Reply, Request
 from dasktune.cluster.turn import Turn
+from dasktune.errors import StorageError
 from dasktune.trainable.contents import weight_of
 from dasktune.trainable.outbox import Urgency
+from dasktune.trainable.relay import Haul
 
 __all__ = ["Station"]
 
@@ -95,6 +98,21 @@ class Station:
         self._bell.answered()
         news, more = self._gather()
         return Reply(news=news, more=more, refused=self._refused)
+
+    async def carry(self, carriage: Carriage) -> Haul | bytes | None:
+        """Take a step of carrying something for a trial, beside the event loop.
+
+        Raises
+        ------
+        StorageError
+            If nobody waits for it.
+        OSError
+            If a file cannot be read or written.
+        """
+        turn = self._turns.get(carriage.incarnation)
+        if turn is None or turn.run is None:
+            raise StorageError("the trial has left")
+        return await asyncio.to_thread(turn.run.dock.do, carriage.number, carriage.step)
 
     def ring(self, turn: Turn, urgency: Urgency) -> None:
         """Tell the driver that a trial has news: at once, or when the window closes. Thread-safe.

@@ -114,13 +114,15 @@ class Turn:
         occupied = self.run is not None and self.run.occupied
         # Said until the driver is done with it: an answer may get lost on its way.
         self._was_occupied = self._was_occupied or occupied
-        if not messages and not self._was_occupied:
+        hauls = () if self.run is None else self.run.dock.waiting
+        if not (messages or hauls or self._was_occupied):
             return None
         return News(
             incarnation=self.assignment.incarnation,
             messages=messages,
             seconds=self._seconds(),
             occupied=occupied,
+            hauls=hauls,
         )
 
     def _messages(self) -> Packed:

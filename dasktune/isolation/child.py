@@ -26,6 +26,8 @@ from dasktune.isolation.traces import Surroundings
 from dasktune.isolation.wire import (
     Acknowledge,
     Begin,
+    Carried,
+    Carry,
     FromChild,
     Hello,
     Interrupt,
@@ -45,6 +47,7 @@ from dasktune.trainable.keeper import Keeper
 from dasktune.trainable.nested import offer_pickled_client
 from dasktune.trainable.outbox import Urgency
 from dasktune.trainable.parcel import open_config, open_trainable
+from dasktune.trainable.relay import Dock, Haul
 from dasktune.trainable.run import TrialRun
 
 __all__ = ["Host", "main"]
@@ -176,7 +179,8 @@ class _Guest:
         #: Every message up to here is safe, or has been sent.
         self._ack = self._sent = 0
         port = CheckpointPort(fence=self._ask, keep=self._keep, packed=begin.packed)
-        self._run = TrialRun(begin.spec, self._open, self._push, port, keeper=keeper)
+        dock = Dock(self._pass_on)
+        self._run = TrialRun(begin.spec, self._open, self._push, port, keeper=keeper, dock=dock)
         self._before = Surroundings.now()
 
     def run(self) -> Over:
@@ -204,6 +208,8 @@ class _Guest:
                 self._run.interrupt()
             case Verdict():
                 self._verdicts.put(message)
+            case Carried(number=number, error=error):
+                self._run.dock.end(number, error)
             case Hello() | Begin() | Leave():
                 raise TypeError(f"{message!r} is not for a trial: a bug in dasktune")
 
@@ -229,6 +235,10 @@ class _Guest:
 
     def _keep(self, path: str, packed: bytes) -> None:
         self._send(Keep(path=path, packed=packed))
+
+    def _pass_on(self, number: int, haul: Haul) -> None:
+        """Let the worker have something carried."""
+        self._send(Carry(number=number, haul=haul))
 
     def _ask(self) -> None:
         """Let the worker decide whether a checkpoint may be committed."""

@@ -16,8 +16,7 @@ def needs_process(spec: TrialSpec) -> bool:
     Parameters
     ----------
     spec : TrialSpec
-        The trial. ``"auto"`` isolates one whose code has a GPU or more than one CPU to itself,
-        unless no other process could see its storage.
+        The trial. ``"auto"`` isolates one whose code has a GPU or more than one CPU to itself.
 
     Examples
     --------
@@ -34,9 +33,7 @@ def needs_process(spec: TrialSpec) -> bool:
     if spec.isolation != "auto":
         return spec.isolation == "process"
     head = spec.resources.head_resources
-    return (head.get("GPU", 0) > 0 or spec.resources.head_cpus > 1) and (
-        not spec.storage.is_process_private
-    )
+    return head.get("GPU", 0) > 0 or spec.resources.head_cpus > 1
 
 
 def environment_of(spec: TrialSpec) -> dict[str, str]:

@@ -9,12 +9,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from dasktune.errors import TuneError
 from dasktune.isolation.environment import environment_of
 from dasktune.isolation.nursery import Nursery
 from dasktune.isolation.process import ChildDied, ChildProcess
 from dasktune.isolation.wire import (
     Acknowledge,
     Begin,
+    Carried,
+    Carry,
     Interrupt,
     Keep,
     MayCommit,
@@ -190,11 +193,16 @@ class ProcessRun(TrialThread):
                     self._port.keep(path, packed)
                 case MayCommit():
                     child.post(Verdict(refusal=self._refusal()))
+                case Carry(number=number, haul=haul):
+                    self.dock.begin(haul, partial(self._carried, number))
                 case Over(terminal=terminal, traces=traces):
                     if traces:
                         logger.info("%s left %s: a new process", self.spec.trial_id, traces)
                     child.is_reusable = not traces
                     return partial(_again, pickle.loads(terminal))
+
+    def _carried(self, number: int, error: TuneError | None) -> None:
+        self._post(Carried(number=number, error=error))
 
     def _refusal(self) -> str | None:
         try:

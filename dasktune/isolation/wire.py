@@ -1,7 +1,7 @@
 """What a worker and the process of a trial tell each other: values that pickle.
 
 Whatever the worker says about a trial comes after its `Begin`, in order. The trial's process says
-`Said`, `Keep` and `MayCommit` as often as it likes and `Over` once for each `Begin`.
+`Said`, `Keep`, `MayCommit` and `Carry` as often as it likes and `Over` once for each `Begin`.
 """
 
 from __future__ import annotations
@@ -9,14 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from dasktune.errors import TuneError
 from dasktune.trainable.contents import Content
 from dasktune.trainable.messages import Answer
 from dasktune.trainable.parcel import Parcel
+from dasktune.trainable.relay import Haul
 from dasktune.trainable.spec import TrialSpec
 
 __all__ = [
     "Acknowledge",
     "Begin",
+    "Carried",
+    "Carry",
     "FromChild",
     "Hello",
     "Interrupt",
@@ -85,7 +89,16 @@ class Leave:
     """Exit: the process is not needed any more."""
 
 
-ToChild = Hello | Begin | Tell | Acknowledge | Interrupt | Verdict | Leave
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carried:
+    """The answer to `Carry`."""
+
+    number: int
+    #: Why it was not carried; None if it was.
+    error: TuneError | None
+
+
+ToChild = Hello | Begin | Tell | Acknowledge | Interrupt | Verdict | Carried | Leave
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +133,15 @@ class MayCommit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Carry:
+    """Ask the worker to have something carried between its disk and the storage."""
+
+    #: The child's number of it.
+    number: int
+    haul: Haul
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Over:
     """The trial's thread has ended."""
 
@@ -129,4 +151,4 @@ class Over:
     traces: str
 
 
-FromChild = Said | Keep | MayCommit | Over
+FromChild = Said | Keep | MayCommit | Carry | Over

@@ -57,6 +57,8 @@ class WorkerCapacity:
         Python version as ``"3.11"``, from the handshake; empty if unknown.
     nanny : bool, default=False
         Whether a nanny restarts it.
+    shares_storage : bool, default=True
+        Whether it sees the experiment's files; else its checkpoints go through the driver.
 
     Examples
     --------
@@ -79,6 +81,7 @@ class WorkerCapacity:
     memory_limit: int = 0
     python: str = ""
     nanny: bool = False
+    shares_storage: bool = True
 
     @property
     def is_foreign(self) -> bool:

@@ -81,6 +81,11 @@ class CheckpointStore:
         self.storage = storage
         self.durable = durable
 
+    @property
+    def is_slow(self) -> bool:
+        """Whether to write takes longer than a copy on the local disk."""
+        return not self.storage.is_local
+
     @mask_errors
     def commit(
         self,

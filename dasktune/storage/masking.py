@@ -174,9 +174,13 @@ def mask_errors(method: F) -> F:
             users = _USERINFO.findall(str(getattr(owner, "url", "")))
             options = getattr(owner, "storage_options", None)
             shown = masked_error(error, secrets_of([users, options]))
-            if shown is error:
-                raise
-            raise shown from shown.__cause__
+            try:
+                if shown is error:
+                    raise
+                raise shown from shown.__cause__
+            finally:
+                # Its traceback has this frame, and with it all that the callers hold.
+                del shown
 
     return call  # type: ignore[return-value]
 

@@ -2,12 +2,48 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from uuid import uuid4
 
 from dasktune.errors import ConfigError, PreflightError
 from dasktune.storage.location import Storage
 
-__all__ = ["probe"]
+__all__ = ["probe", "remove_if_empty", "traceless"]
+
+
+@contextmanager
+def traceless(storage: Storage) -> Iterator[None]:
+    """Remove at the end a directory on a disk that was made inside, if it is empty.
+
+    Parameters
+    ----------
+    storage : Storage
+        The directory. Those above it stay: others may be about to use them.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     with traceless(Storage(f"{place}/exp")):
+    ...         os.mkdir(f"{place}/exp")
+    ...     os.listdir(place)
+    []
+    """
+    is_new = storage.is_local and not os.path.isdir(storage.path())
+    try:
+        yield
+    finally:
+        if is_new:
+            remove_if_empty(storage)
+
+
+def remove_if_empty(storage: Storage) -> None:
+    """Remove a directory on a disk if there is nothing in it."""
+    if storage.is_local:
+        with suppress(OSError):
+            os.rmdir(storage.path())
 
 
 def probe(storage: Storage) -> None:
@@ -29,12 +65,13 @@ def probe(storage: Storage) -> None:
     """
     name, content = f".probe-{uuid4().hex}", uuid4().bytes
     try:
-        try:
-            storage.create(name, content)
-            found = storage.read_bytes(name)
-            second = _creates_twice(storage, name)
-        finally:
-            storage.remove(name)
+        with traceless(storage):
+            try:
+                storage.create(name, content)
+                found = storage.read_bytes(name)
+                second = _creates_twice(storage, name)
+            finally:
+                storage.remove(name)
     except ConfigError as error:
         raise PreflightError(str(error)) from error
     except Exception as error:  # each store's client has its own exceptions

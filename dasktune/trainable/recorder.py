@@ -28,6 +28,7 @@ from dasktune.trainable.messages import (
     StopNow,
 )
 from dasktune.trainable.outbox import Outbox
+from dasktune.trainable.relay import RelayedStore
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trainable.uploader import Uploader
 from dasktune.trial.checkpoint import CheckpointKind, CheckpointRecord
@@ -89,7 +90,7 @@ class Recorder:
         *,
         outbox: Outbox,
         gate: Gate,
-        store: CheckpointStore,
+        store: CheckpointStore | RelayedStore,
         port: CheckpointPort,
     ) -> None:
         self._spec = spec
@@ -97,7 +98,6 @@ class Recorder:
         self._gate = gate
         self._store = store
         self._port = port
-        self._is_slow = not spec.storage.is_local
         self._uploader = Uploader(f"dasktune-{spec.trial_id}-upload", outbox.withdraw)
         self._next_index = spec.next_checkpoint
         #: The checkpoint that was saved last, at first the one that the trial goes on from.
@@ -166,7 +166,7 @@ class Recorder:
             return Saved(self.newest, packed=packed)
         copy = None
         with self._unless_stopped():
-            if self._is_slow and self._goes_on_after(result):
+            if self._store.is_slow and self._goes_on_after(result):
                 self._uploader.wait_for_room()
                 alone = own and is_self_contained(checkpoint.path)
                 copy = checkpoint if alone else _copy_of(checkpoint)

@@ -28,6 +28,7 @@ from dasktune.trainable.messages import (
 )
 from dasktune.trainable.outbox import Urgency
 from dasktune.trainable.recorder import Done, Ending, Recorder
+from dasktune.trainable.relay import Dock, RelayedStore
 from dasktune.trainable.session import ClassSession, Session
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trainable.trainable import Trainable
@@ -60,6 +61,8 @@ class TrialRun(TrialThread):
         Called in the trial's thread, as the last thing that it does.
     timer : callable, default=time.monotonic
         Seconds, for the time that user code takes.
+    dock : Dock, optional
+        Where what the driver is to carry waits for it; by default it rings with `ring`.
     """
 
     def __init__(
@@ -72,8 +75,9 @@ class TrialRun(TrialThread):
         keeper: Keeper | None = None,
         on_end: Callable[[], None] | None = None,
         timer: Callable[[], float] = time.monotonic,
+        dock: Dock | None = None,
     ) -> None:
-        super().__init__(spec, ring, Gate(spec.milestones), on_end)
+        super().__init__(spec, ring, Gate(spec.milestones), on_end, dock)
         self._opener = opener
         self._keeper = keeper or Keeper()
         self._timer = timer
@@ -82,7 +86,7 @@ class TrialRun(TrialThread):
             spec,
             outbox=self._outbox,
             gate=self._gate,
-            store=CheckpointStore(spec.storage.patient(spec.storage.patience, self._is_wanted)),
+            store=self._make_store(),
             port=port or CheckpointPort(),
         )
 
@@ -107,6 +111,12 @@ class TrialRun(TrialThread):
         if self._gate.order is None:
             self.stop("interrupted")
         self._interrupter.interrupt()
+
+    def _make_store(self) -> CheckpointStore | RelayedStore:
+        if self.spec.relayed:
+            return RelayedStore(self.dock.begin)
+        storage = self.spec.storage
+        return CheckpointStore(storage.patient(storage.patience, self._is_wanted))
 
     def _is_wanted(self) -> bool:
         """Whether it is worth waiting for a storage that fails."""

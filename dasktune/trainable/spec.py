@@ -47,5 +47,7 @@ class TrialSpec:
     #: The GPUs of the trial's own bundle, by the names that CUDA knows; None leaves what its worker
     #: sees.
     devices: tuple[str, ...] | None = None
+    #: Whether its worker does not see `storage`, so that checkpoints go through the driver.
+    relayed: bool = False
     #: Address of the worker of each bundle, in the order of `resources`.
     bundle_workers: tuple[str, ...] = ()

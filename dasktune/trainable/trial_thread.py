@@ -11,6 +11,7 @@ from dasktune.trainable.contents import Content
 from dasktune.trainable.gate import Gate
 from dasktune.trainable.messages import Answer, StopNow, Terminal
 from dasktune.trainable.outbox import Outbox, Urgency
+from dasktune.trainable.relay import Dock
 from dasktune.trainable.spec import TrialSpec
 
 __all__ = ["TrialThread"]
@@ -32,6 +33,8 @@ class TrialThread(ABC):
         Knows which order stands.
     on_end : callable, optional
         Called in the thread, as the last thing that it does.
+    dock : Dock, optional
+        Where what the driver is to carry waits for it; by default it rings with `ring`.
     """
 
     def __init__(
@@ -40,8 +43,11 @@ class TrialThread(ABC):
         ring: Callable[[Urgency], None],
         gate: Gate,
         on_end: Callable[[], None] | None,
+        dock: Dock | None = None,
     ) -> None:
         self.spec = spec
+        #: Checkpoints that the driver is to carry, on a worker that does not see the storage.
+        self.dock = dock or Dock(lambda number, haul: ring(Urgency.NOW))
         self._outbox = Outbox(ring)
         self._gate = gate
         self._on_end = on_end
@@ -67,8 +73,8 @@ class TrialThread(ABC):
 
     @property
     def has_news(self) -> bool:
-        """Whether the bell has rung and nobody has collected since."""
-        return self._outbox.has_news
+        """Whether the bell has rung and nobody has collected since, or something is carried."""
+        return self._outbox.has_news or self.dock.waiting != ()
 
     def start(self) -> None:
         """Start the thread."""

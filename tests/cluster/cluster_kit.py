@@ -84,13 +84,15 @@ class Fleet:
         nanny: bool = False,
         dasktune: bool = True,
         scheduler: str | None = None,
+        directory: Path | None = None,
     ) -> subprocess.Popen[bytes]:
         flags = ["--nthreads=1", "--no-dashboard", "--memory-limit=0"]
         flags.append("--nanny" if nanny else "--no-nanny")
         if not any(option.startswith("--listen-address") for option in options):
             flags.append("--host=127.0.0.1")
         first = "" if dasktune else WITHOUT_DASKTUNE
-        process = self._start("worker", first, scheduler or self.address, *flags, *options)
+        arguments = (scheduler or self.address, *flags, *options)
+        process = self._start("worker", first, *arguments, directory=directory)
         self.workers.append(process)
         return process
 
@@ -118,7 +120,9 @@ class Fleet:
         for process in self._processes:
             kill(process)
 
-    def _start(self, role: str, prelude: str, *arguments: str) -> subprocess.Popen[bytes]:
+    def _start(
+        self, role: str, prelude: str, *arguments: str, directory: Path | None = None
+    ) -> subprocess.Popen[bytes]:
         program = (
             f"{self._prelude}\n{prelude}\nfrom distributed.cli.dask_{role} import main\nmain()"
         )
@@ -128,7 +132,7 @@ class Fleet:
                 [sys.executable, "-c", program, *arguments],
                 stdout=log,
                 stderr=log,
-                cwd=self._directory,
+                cwd=directory or self._directory,
             )
         self._processes.append(process)
         return process

@@ -42,16 +42,8 @@ class Missing:
 sys.meta_path.insert(0, Missing)
 """
 
-#: ... another version of it.
+#: ... or another version of it.
 WITH_AN_OLD_ONE = "import dasktune\ndasktune.__version__ = '0.0.1'\n"
-
-#: ... or a disk of its own.
-WITH_ANOTHER_DISK = """
-from dasktune.storage import location
-def elsewhere(url, real=location._normalised):
-    return real(url).replace("/runs", "/elsewhere")
-location._normalised = elsewhere
-"""
 
 
 @contextlib.contextmanager
@@ -89,8 +81,9 @@ def train(config: dict[str, Any]) -> None:
 
 
 def no_trial_started(tmp_path: Path) -> bool:
-    """Whether nothing but directories was left behind."""
-    return [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    """Whether nothing was left behind, not even the experiment's directory."""
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    return files == [] and not (tmp_path / "runs" / "e").exists()
 
 
 # What the cluster cannot do
@@ -122,23 +115,11 @@ def test_an_address_where_nobody_listens_is_named(tmp_path: Path) -> None:
     assert no_trial_started(tmp_path)
 
 
-def test_memory_storage_needs_workers_in_this_process(
-    cluster: LocalCluster, tmp_path: Path
-) -> None:
-    place = f"memory://{tmp_path.name}"
-    with pytest.raises(PreflightError, match=r"storage_path must be shared .* of its own"):
-        tuner(cluster, tmp_path, run={"storage_path": place}).fit()
-    with local_cluster(processes=False) as threads:
-        results = tuner(threads, tmp_path, run={"storage_path": place, "name": "threads"}).fit()
-    assert results.num_terminated == 3
-
-
 @pytest.mark.parametrize(
     ("preload", "message"),
     [
         (WITHOUT_DASKTUNE, r"dasktune must be importable on the workers, got .*pip install"),
         (WITH_AN_OLD_ONE, r"the workers' dasktune must be .* as in this process, got 0\.0\.1 on"),
-        (WITH_ANOTHER_DISK, r"storage_path must be shared by .*Mount the same directory"),
     ],
 )
 def test_workers_that_lack_something_are_told_before_a_trial_starts(

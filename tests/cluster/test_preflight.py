@@ -16,7 +16,14 @@ from distributed import Client, LocalCluster
 
 import dasktune.cluster.preflight as preflight_module
 from dasktune.cluster.code import pack
-from dasktune.cluster.preflight import Checks, Report, check_request, check_worker, preflight
+from dasktune.cluster.preflight import (
+    Checks,
+    Finding,
+    Report,
+    check_request,
+    check_worker,
+    preflight,
+)
 from dasktune.cluster.workers import read_workers
 from dasktune.errors import ClusterError, PreflightError
 from dasktune.placement import Ledger, WorkerCapacity
@@ -119,13 +126,20 @@ def test_user_code_that_exits_while_it_is_unpickled_kills_no_worker(
     assert set(workers_of(processes)) == before
 
 
-def test_memory_storage_is_for_workers_in_this_process_only(
-    processes: Client, threads: Client
+def finding(client: Client, storage: Storage, **options: Any) -> Finding:
+    checks = Checks(blob=BLOB, storage=storage, timeout_s=30.0)
+    worker = next(iter(workers_of(client).values()))
+    found: Finding = client.sync(check_worker, client, worker, checks, **options)
+    return found
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_memory_storage_is_shared_by_workers_in_this_process_only(
+    processes: Client, threads: Client, whole: bool
 ) -> None:
     storage = Storage("memory://preflight")
-    assert fly(threads, storage).unchecked == {}
-    with pytest.raises(PreflightError, match=r"memory://preflight.* on host 127\.0\.0\.1"):
-        fly(processes, storage)
+    assert finding(threads, storage, whole=whole) == Finding(shares=True)
+    assert finding(processes, storage, whole=whole) == Finding(shares=False)
     assert storage.find() == []
 
 
@@ -136,13 +150,26 @@ class _ElsewhereStorage(Storage):
         return Storage, (self.url + "-elsewhere", self.storage_options)
 
 
-def test_a_path_that_hosts_do_not_share_is_named_with_the_host(
+def test_a_path_that_a_worker_does_not_share_is_noticed_and_left_alone(
     processes: Client, tmp_path: Path
 ) -> None:
     storage = _ElsewhereStorage(str(tmp_path / "runs"))
-    with pytest.raises(PreflightError, match=r"runs, where the worker .* on host 127\.0\.0\.1"):
-        fly(processes, storage)
+    assert finding(processes, storage) == Finding(shares=False)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    assert not (tmp_path / "runs-elsewhere").exists()
+
+
+class _OtherBucket(_ElsewhereStorage):
+    """A store that is another one for the worker, by an endpoint of its own for one."""
+
+    is_local = False
+
+
+def test_a_store_that_is_another_one_on_a_worker_is_refused(
+    processes: Client, tmp_path: Path
+) -> None:
+    with pytest.raises(PreflightError, match=r"on every worker, got .*runs with FileNotFoundError"):
+        finding(processes, _OtherBucket(str(tmp_path / "runs")))
 
 
 def test_a_place_that_this_process_cannot_write_to_is_refused(
@@ -216,7 +243,7 @@ async def _set_event(client: Client, name: str) -> None:
 def test_a_worker_that_is_gone_is_neither_good_nor_bad(processes: Client, tmp_path: Path) -> None:
     gone = WorkerCapacity(address="tcp://127.0.0.1:1", host="127.0.0.1")
     checks = Checks(blob=BLOB, storage=Storage(str(tmp_path)), timeout_s=0.5)
-    assert processes.sync(check_worker, processes, gone, checks) is not None
+    assert processes.sync(check_worker, processes, gone, checks).reason is not None
     with pytest.raises(ClusterError, match="none of 1 workers answered"):
         processes.sync(preflight, processes, checks, workers={gone.address: gone})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -158,5 +159,9 @@ def test_what_cannot_be_submitted_is_refused(
 
     with pytest.raises(ConfigError, match="trainable must be at most 32 MiB"):
         Tuner(heavy, run_config=run_config(tmp_path), client=pair).submit()
+    in_memory = run_config(tmp_path, "private")
+    private = dataclasses.replace(in_memory, storage_path="memory://private")
+    with pytest.raises(ConfigError, match=r"storage_path must be shared by all workers .* tcp://"):
+        Tuner(steps, run_config=private, client=pair).submit()
     with pytest.raises(ConfigError, match="client must be a cluster that outlives this process"):
         Tuner(steps, run_config=run_config(tmp_path)).submit()

@@ -222,7 +222,6 @@ def test_none_is_the_default_of_each_part():
         {"code": "value"},
         {"isolation": "container"},
         {"isolation": None},
-        {"isolation": "process", "storage_path": "memory://runs"},
         {"queue_trials": "yes"},
         {"stop": 10},
     ],

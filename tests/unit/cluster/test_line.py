@@ -44,6 +44,7 @@ def call(slot, monkeypatch):
             now=loop.time,
             interval=lambda: (1.0, 0.0),
             emit=print,
+            on_haul=print,
             on_end=print,
             on_memory=print,
         )

@@ -11,8 +11,17 @@ import cloudpickle
 import pytest
 
 from dasktune.cluster import slot as slot_module
-from dasktune.cluster.envelope import Assignment, Note, Request, open_reply, seal
+from dasktune.cluster.envelope import (
+    Assignment,
+    Carriage,
+    Note,
+    Refused,
+    Request,
+    open_reply,
+    seal,
+)
 from dasktune.cluster.slot import TrialSlot
+from dasktune.storage.checkpoint import Checkpoint
 from dasktune.storage.location import Storage
 from dasktune.trainable.contents import message_of, unpack
 from dasktune.trainable.messages import (
@@ -25,6 +34,7 @@ from dasktune.trainable.messages import (
     StopNow,
     Stopped,
 )
+from dasktune.trainable.relay import EndHaul, Look, Take
 from dasktune.trainable.session import report
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trainable.trainable import Trainable
@@ -61,7 +71,7 @@ class Worker:
 
     def __init__(self, monkeypatch, trainable, **settings):
         payload = cloudpickle.dumps({"trainable": trainable})
-        self.plugin = SimpleNamespace(slots={}, stations={}, payload=payload)
+        self.plugin = SimpleNamespace(slots={}, stations={}, leases={}, payload=payload)
         self.address = "tcp://worker"
         self.plugins = {"plugin": self.plugin}
         self.state = SimpleNamespace(actors={"slot-1": None})
@@ -365,6 +375,57 @@ def test_a_milestone_and_the_end_ring_at_once(monkeypatch):
     worker.until(Ended)
     # `until` does nothing but what bells and not timers tell it.
     assert not worker.loop.timers
+
+
+# What the driver is to carry.
+
+
+def save(config):
+    report({"step": 1}, checkpoint=Checkpoint.from_dict({"step": 1}))
+
+
+def first_haul(worker):
+    """Wait for the bell for something to be carried, and return its number."""
+    while not (worker.key in worker.news and worker.news[worker.key].hauls):
+        worker.turn()
+        worker.ask()
+    return worker.news[worker.key].hauls[0]
+
+
+def carry(worker, number, step, key=None):
+    carriage = Carriage(incarnation=key or worker.key, number=number, step=step)
+    return open_reply(asyncio.run(worker.slot.carry(seal(carriage))))
+
+
+def test_the_driver_is_told_of_what_is_to_be_carried_until_it_has_ended(monkeypatch):
+    worker = Worker(monkeypatch, save)
+    worker.assign(relayed=True)
+    number = first_haul(worker)
+    worker.ask()
+    # It is said again: an answer may get lost on its way.
+    assert worker.news[worker.key].hauls == (number,)
+    upload = carry(worker, number, Look())
+    [file] = upload.files
+    assert len(carry(worker, number, Take(file=0, offset=0, size=file.size))) == file.size
+    with pytest.raises(Refused, match="the trial has left"):
+        carry(worker, number, Look(), key="another-1")
+    carry(worker, number, EndHaul())
+    worker.until(Ended)
+    assert [one.checkpoint for one in worker.messages if isinstance(one, Reported)] == [
+        upload.record
+    ]
+    assert worker.news[worker.key].hauls == ()
+
+
+def test_a_trial_whose_checkpoint_is_carried_ends_with_its_driver(monkeypatch):
+    worker = Worker(monkeypatch, save)
+    worker.assign(relayed=True)
+    first_haul(worker)
+    worker.state.actors.clear()
+    worker.slot.watch_driver()
+    assert isinstance(worker.until(Stopped), Stopped)
+    assert worker.slot._turn.run.join(PATIENCE)
+    assert not [one for one in worker.messages if isinstance(one, Reported)]
 
 
 # Threads.

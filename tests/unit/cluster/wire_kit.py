@@ -293,6 +293,7 @@ class Driver:
             now=loop.time,
             interval=lambda: (1.0, plan.window),
             emit=self._hear,
+            on_haul=print,
             on_end=self._on_end,
             on_memory=print,
         )

@@ -7,7 +7,6 @@ import pytest
 from process_run_kit import make_spec
 
 from dasktune.isolation.environment import environment_of, needs_process
-from dasktune.storage.location import Storage
 from dasktune.trial.resources import PlacementGroupFactory
 
 
@@ -31,13 +30,6 @@ def test_a_trial_with_more_than_a_cpu_has_a_process_unless_the_user_says_otherwi
     resources = PlacementGroupFactory(bundles)
     spec = make_spec(Path("/tmp"), isolation=isolation, resources=resources)
     assert needs_process(spec) is process
-
-
-def test_storage_that_only_this_process_sees_keeps_trials_in_it() -> None:
-    resources = PlacementGroupFactory([{"GPU": 1}])
-    storage = Storage("memory://runs")
-    spec = make_spec(Path("/tmp"), isolation="auto", resources=resources, storage=storage)
-    assert not needs_process(spec)
 
 
 @pytest.mark.parametrize(

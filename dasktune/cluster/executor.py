@@ -31,6 +31,7 @@ from dasktune.runner.ports import Clock
 from dasktune.trainable.messages import Answer, GoOn, PauseNow, SaveAndGoOn, StopNow
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trial.actions import (
+    AdmitOthers,
     ContinueTraining,
     FailTrial,
     PauseTrial,
@@ -190,6 +191,12 @@ class DaskTrialExecutor:
     def save(self, action: SaveTrial) -> None:
         """Let a trial that waits at a milestone save a checkpoint and go on."""
         self._answer(action, SaveAndGoOn(seq=action.seq, milestones=action.milestones))
+
+    def admit_others(self, action: AdmitOthers) -> None:
+        """Let others run on a trial's worker, where it was to be alone."""
+        run = self._running.get(action.trial_id)
+        if run is not None and run.incarnation == action.incarnation:
+            self._seating.admit_others(run)
 
     def pause_trial(self, action: PauseTrial) -> None:
         """Take a trial off its worker, to go on later."""

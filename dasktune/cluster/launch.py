@@ -68,7 +68,8 @@ class Launch:
         spec = TrialSpec(
             trial_id=action.trial_id,
             incarnation=action.incarnation,
-            resources=action.resources,
+            # As the user asked for it.
+            resources=action.resources.exclusively(False),
             storage=self.storage.patient(self.run_config.storage_patience),
             trial_dir=action.trial_id,
             experiment_name=self.name,

@@ -187,22 +187,24 @@ class TrialService:
         """Give up the runs on a worker, or all of them."""
         for gone in tuple(self._lines) if address is None else (address,):
             line = self._lines.pop(gone, None)
+            helped = [] if address is None else self._helped_by(address)
+            suspects = len(helped) + (0 if line is None else line.suspects)
             if line is not None:
-                line.lose(reason, charged=charged)
-        if address is not None:
-            self._lose_helper(address, reason, charged=charged)
+                line.lose(reason, charged=charged, shared=bool(helped))
+            for run in helped:
+                # Those that follow another one end with it.
+                if run.key in self._lines[run.address].runs:
+                    run.seat.blamed = gone
+                    self._lines[run.address].abandon(
+                        run, reason, charged=charged, shared=suspects > 1
+                    )
         # Dask would grant their leases anew on a worker that comes back at the same address.
         self._pool.drop(address)
         self._objects.lose(address)
 
-    def _lose_helper(self, address: str, reason: str, *, charged: bool) -> None:
-        """Give up the runs elsewhere that need a worker besides their own."""
-        for run in self._runs():
-            line = self._lines[run.address]
-            # Those that follow another one end with it.
-            if address in run.seat.placement.addresses and run.key in line.runs:
-                run.seat.blamed = address
-                line.abandon(run, reason, charged=charged)
+    def _helped_by(self, address: str) -> list[Run]:
+        """Return the runs elsewhere that need a worker besides their own."""
+        return [run for run in self._runs() if address in run.seat.placement.addresses]
 
     def answered(self, address: str) -> float:
         """Return when a worker last answered a call, on the loop's clock."""

@@ -16,7 +16,7 @@ from numpy.random import SeedSequence, default_rng
 from dasktune.experiment.judging import Fail, Judge, record
 from dasktune.experiment.orders import to_go_on, to_pause, to_start, to_stop
 from dasktune.experiment.roster import Roster
-from dasktune.experiment.setbacks import count_failure, count_loss
+from dasktune.experiment.setbacks import count_failure, count_loss, is_cleared
 from dasktune.experiment.settings import ExperimentSettings
 from dasktune.schedulers.decision import (
     Command,
@@ -32,6 +32,7 @@ from dasktune.search.searcher import SearchAlgorithm
 from dasktune.stopper import Stopper
 from dasktune.trial.actions import (
     Action,
+    AdmitOthers,
     AnyTrialAction,
     DeleteCheckpoint,
     FailTrial,
@@ -236,6 +237,7 @@ class Experiment:
                 trial.started_at = event.time if trial.started_at is None else trial.started_at
             case CheckpointCommitted():
                 self._keep(trial, event.checkpoint)
+                self._clear(trial)
             case TrialFailed():
                 self._on_failed(trial, event)
             case TrialLost():
@@ -275,6 +277,7 @@ class Experiment:
             self._keep(trial, event.checkpoint)
         result = flatten(event.metrics)
         is_new = record(trial, result)
+        self._clear(trial)
         if trial.status is not TrialStatus.RUNNING:
             self._on_time(event.time)
             return
@@ -338,6 +341,10 @@ class Experiment:
             trial.checkpoints.remove(expired)
             self._actions.append(DeleteCheckpoint(trial_id=trial.trial_id, checkpoint=expired))
 
+    def _clear(self, trial: Trial) -> None:
+        if is_cleared(trial) and trial.status is TrialStatus.RUNNING:
+            self._emit(AdmitOthers(trial_id=trial.trial_id, incarnation=trial.incarnation))
+
     def _on_failed(self, trial: Trial, event: TrialFailed) -> None:
         too_often = count_failure(trial, event.error, self.settings.max_failures)
         if trial.status is TrialStatus.ERROR:
@@ -349,8 +356,8 @@ class Experiment:
         too_often = count_loss(trial, event, self.settings.max_worker_losses)
         if trial.status is TrialStatus.PENDING and too_often:
             reason = (
-                f"lost its worker {trial.worker_losses} times without progress in between; "
-                f"the last time: {event.reason}"
+                f"lost its worker {trial.worker_losses} times without progress in between, and no "
+                f"other trial with it; the last time: {event.reason}"
             )
             self._give_up(trial, reason)
 
@@ -399,7 +406,8 @@ class Experiment:
         was_final = trial.status.is_final
         key, incarnation = trial.trial_id, trial.incarnation
         self._emit(ReopenTrial(trial_id=key, incarnation=incarnation, fresh=fresh))
-        trial.reason, trial.ended_at, trial.failures, trial.worker_losses = "", None, 0, 0
+        trial.reason, trial.ended_at = "", None
+        trial.failures = trial.worker_losses = trial.shared_losses = 0
         trial.story = new_story()
         if fresh:
             self._forget(trial)

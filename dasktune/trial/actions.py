@@ -15,6 +15,7 @@ from dasktune.trial.resources import PlacementGroupFactory
 
 __all__ = [
     "Action",
+    "AdmitOthers",
     "AnyTrialAction",
     "ContinueTraining",
     "DeleteCheckpoint",
@@ -77,6 +78,11 @@ class SaveTrial(TrialAction):
 
     seq: int
     milestones: tuple[Milestone, ...] = EVERY_RESULT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmitOthers(TrialAction):
+    """Let other trials run beside one that had to be alone: it has made progress there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +150,7 @@ AnyTrialAction = (
     | RestoreTrial
     | ContinueTraining
     | SaveTrial
+    | AdmitOthers
     | PauseTrial
     | UnpauseTrial
     | StopTrial

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any, TypeVar
+from typing import Any
 
 import cloudpickle
 from distributed import Client
@@ -24,6 +24,7 @@ from dasktune.cluster.line import Line, WorkerLost
 from dasktune.cluster.pace import Pace
 from dasktune.cluster.payload import Payload
 from dasktune.cluster.plugin import ExperimentPlugin
+from dasktune.cluster.roll_call import despite_hung
 from dasktune.cluster.run import Run, Seat
 from dasktune.cluster.slot_handle import SlotFailed
 from dasktune.cluster.slot_pool import SlotPool
@@ -35,9 +36,7 @@ __all__ = ["ServiceSettings", "TrialService"]
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
-#: Seconds for the workers to take the plugin or to drop it. One that hangs would take for ever.
+#: Seconds for the workers to take the plugin or to drop it. One that hangs is not waited for.
 _PLUGIN_DEADLINE = 10.0
 
 #: Seconds between two calls to a worker without a bell, for few workers; a lost bell costs so much.
@@ -84,7 +83,7 @@ class TrialService:
         Called with a run that has ended, before its last event; says whether its seat is free again
         because nobody follows on it.
     on_trouble : callable
-        Called with a run that did not get going or was lost.
+        Called with a run that did not get going or was lost, and whether that was charged.
     on_crash : callable
         Called with an exception that nobody expected: a bug, and better than a silent hang.
     """
@@ -98,7 +97,7 @@ class TrialService:
         now: Callable[[], float],
         emit: Callable[[Sequence[AnyTrialEvent]], None],
         on_free: Callable[[Run], bool],
-        on_trouble: Callable[[Run], None],
+        on_trouble: Callable[[Run, bool], None],
         on_crash: Callable[[BaseException], None],
     ) -> None:
         self.pace = Pace()
@@ -142,9 +141,9 @@ class TrialService:
         # For good: several experiments of one process may be at this point at the same time.
         cloudpickle.register_pickle_by_value(plugin_module)
         await sweep(self._client)
-        registering = _awaited(self._client.register_plugin(self._plugin))
+        registering = self._client.register_plugin(self._plugin)
         try:
-            await asyncio.wait_for(registering, _PLUGIN_DEADLINE)
+            await despite_hung(self._client, registering, deadline_s=_PLUGIN_DEADLINE)
         except asyncio.TimeoutError:
             # The scheduler has it and gives it to every worker that comes.
             logger.warning("some worker has not taken the experiment's plugin; does it hang?")
@@ -238,9 +237,9 @@ class TrialService:
             await asyncio.wait(tuple(self._tasks), timeout=0.1, return_when=asyncio.FIRST_COMPLETED)
 
     async def _unregister(self) -> None:
-        work = _awaited(self._client.unregister_worker_plugin(self._plugin.name))
+        work = self._client.unregister_worker_plugin(self._plugin.name)
         try:
-            await asyncio.wait_for(work, _PLUGIN_DEADLINE)
+            await despite_hung(self._client, work, deadline_s=_PLUGIN_DEADLINE)
         except Exception as error:
             # A worker that hangs, or a scheduler that came back without knowing of us.
             logger.info("the plugin could not be taken off every worker: %r", error)
@@ -317,8 +316,8 @@ class TrialService:
             # Those that were to follow on the slot, the last one first: each goes to the front.
             for other in reversed([other for other in line.runs.values() if other.seat is seat]):
                 line.give_back(other)
-        if failed:
-            self._on_trouble(run)
+        if isinstance(end, TrialLost | StartFailed):
+            self._on_trouble(run, end.charged)
         if end is not None:
             self._emit([end])
 
@@ -338,8 +337,3 @@ class TrialService:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._on_crash(error)
-
-
-async def _awaited(work: Awaitable[T]) -> T:
-    # Dask returns whatever can be awaited, asyncio wants a coroutine.
-    return await work

@@ -98,6 +98,31 @@ def test_a_worker_that_takes_too_much_memory_is_lost_for_that_reason(
     assert loss["charged"]
 
 
+def test_a_worker_that_hangs_holds_up_neither_the_beginning_nor_the_end(
+    fleet: Fleet, client: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fleet.keep(2)
+    # Who waits for the worker waits for a minute at the least, and for ten seconds at other times.
+    limits = {"heartbeat_timeout": 120.0, "driver_ttl": 120.0}
+    places = [tmp_path / name for name in ("whole", "late")]
+    for place in places:
+        place.mkdir()
+    whole = Bout(walk, places[0], fleet.address, **limits)
+    late = Bout(walk, places[1], fleet.address, num_samples=2, **limits)
+    whole.go()
+    with stopped(fleet.workers[0].pid):
+        with whole.fitting() as future:
+            whole.assert_exact(future.result(timeout=45))
+        with late.fitting() as future:
+            until(late.is_walking)
+            os.kill(fleet.workers[0].pid, signal.SIGCONT)
+            until(lambda: late.is_walking(trials=2))
+            late.go()
+            late.assert_exact(future.result(timeout=60))
+    assert "1 of 2 workers did not answer" in caplog.text
+    assert_clean(client)
+
+
 def killer_among_innocents(config: dict[str, Any]) -> None:
     """Four trials begin together, twice, and number 2 kills the worker; later it does so alone."""
     place, number = Path(config["place"]), config["number"]

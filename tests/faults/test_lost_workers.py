@@ -101,6 +101,8 @@ def test_a_worker_that_takes_too_much_memory_is_lost_for_that_reason(
 def test_a_worker_that_hangs_holds_up_neither_the_beginning_nor_the_end(
     fleet: Fleet, client: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    # No nannies, or one of those would be stopped and not its worker.
+    fleet.keep(0)
     fleet.keep(2)
     # Who waits for the worker waits for a minute at the least, and for ten seconds at other times.
     limits = {"heartbeat_timeout": 120.0, "driver_ttl": 120.0}

@@ -96,11 +96,11 @@ class Lease:
         The worker.
     slot : str
         The slot's key in Dask. The lease's own key is made from it and never used again.
-    home : str
-        The worker that the slot is on.
     claim : Claim
         What to hold. Its resources are some that the worker declares; Dask never runs a task that
         asks for others.
+    home : str
+        The worker that the slot is on.
     priority : float, default=0
         Dask's priority of the task.
     """

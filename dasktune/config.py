@@ -286,7 +286,8 @@ class FailureConfig:
     fail_fast : bool or "raise", default=False
         End everything when the first trial fails; ``"raise"`` raises the trial's own exception.
     max_worker_losses : int, default=3
-        How often a trial may lose its worker without having made progress in between.
+        How often a trial may lose its worker without having made progress in between. What several
+        trials lose together counts against none of them.
 
     Raises
     ------

@@ -371,10 +371,11 @@ def _a_running_worker() -> Callable[..., tuple[str, str] | None]:
     """Return the function that finds one on the scheduler; nested, so that it travels by value."""
 
     def first(dask_scheduler: Any = None) -> tuple[str, str] | None:
-        for worker in dask_scheduler.workers.values():
-            if worker.status.name == "running":
-                return worker.address, worker.server_id
-        return None
+        workers = dask_scheduler.workers.values()
+        running = [worker for worker in workers if worker.status.name == "running"]
+        # One that hangs would say nothing about the way to it.
+        worker = max(running, key=lambda one: one.last_seen, default=None)
+        return None if worker is None else (worker.address, worker.server_id)
 
     return first
 

@@ -20,6 +20,7 @@ from dasktune.cluster.connect import Connection
 from dasktune.cluster.demand import Demand, Growth, Signal, signal
 from dasktune.cluster.errands import Errands
 from dasktune.cluster.payload import Payload
+from dasktune.cluster.pings import Pings
 from dasktune.cluster.run import Run
 from dasktune.cluster.seating import Seating
 from dasktune.cluster.service import ServiceSettings, TrialService
@@ -31,6 +32,7 @@ from dasktune.runner.ports import Clock
 from dasktune.trainable.messages import Answer, GoOn, PauseNow, SaveAndGoOn, StopNow
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trial.actions import (
+    AdmitOthers,
     ContinueTraining,
     FailTrial,
     PauseTrial,
@@ -50,6 +52,9 @@ logger = logging.getLogger(__name__)
 
 #: Seconds for which nothing is placed on a worker that has just failed.
 _AVOID = 15.0
+
+#: And on one of which nothing bad is known: it may be leaving, which the next reading shows.
+_AVOID_BRIEFLY = 2.0
 
 #: Starts in a row that may fail, on whatever worker, before the cluster counts as unusable.
 _MOST_FAILED_STARTS = 20
@@ -133,11 +138,12 @@ class DaskTrialExecutor:
             on_trouble=self._on_trouble,
             on_crash=self._events.put,
         )
+        self._pings = Pings(connection.client)
         self._watch = ClusterWatch(
             connection.client,
             scheduler_wait=scheduler_wait,
             ours=settings.name,
-            answered=self._service.answered,
+            answered=self._answered,
             on_workers=self._on_workers,
             on_removed=self._on_removed,
             on_disconnect=self._on_disconnect,
@@ -193,6 +199,12 @@ class DaskTrialExecutor:
         in_memory = self._room(action, action.kind)
         answer = SaveAndGoOn(seq=action.seq, milestones=action.milestones, in_memory=in_memory)
         self._answer(action, answer)
+
+    def admit_others(self, action: AdmitOthers) -> None:
+        """Let others run on a trial's worker, where it was to be alone."""
+        run = self._running.get(action.trial_id)
+        if run is not None and run.incarnation == action.incarnation:
+            self._seating.admit_others(run)
 
     def pause_trial(self, action: PauseTrial) -> None:
         """Take a trial off its worker, to go on later."""
@@ -339,6 +351,7 @@ class DaskTrialExecutor:
 
     async def _close(self) -> None:
         self._demand.close()
+        self._pings.close()
         await self._service.close()
         for task in (self._watching, self._settling):
             if task is not None:
@@ -362,13 +375,19 @@ class DaskTrialExecutor:
         self._show_demand()
         if any(worker.status == "unchecked" for worker in admitted.values()):
             self._watch.look_soon()
+        silence = self._settings.heartbeat_timeout
+        # Where the clock is put back, workers send no heartbeat, and nobody talks with idle ones.
+        self._pings.ask([one.address for one in workers.values() if one.age > silence / 2])
         for address, worker in workers.items():
-            if worker.age > self._settings.heartbeat_timeout:
+            if worker.age > silence:
                 self._service.lose(
                     address,
                     f"worker {address} has sent no heartbeat for {worker.age:.0f} s: "
                     "it hangs or is cut off",
                 )
+
+    def _answered(self, address: str) -> float:
+        return max(self._service.answered(address), self._pings.answered(address))
 
     def _show_demand(self) -> None:
         request, count = self._waiting
@@ -403,9 +422,11 @@ class DaskTrialExecutor:
             del self._running[run.trial_id]
         return is_free
 
-    def _on_trouble(self, run: Run) -> None:
+    def _on_trouble(self, run: Run, charged: bool) -> None:
         address = run.seat.blamed or run.address
-        seconds = self._backoff.next() if run.seat.contended else _AVOID
+        seconds = _AVOID if charged else _AVOID_BRIEFLY
+        if run.seat.contended:
+            seconds = self._backoff.next()
         self._seating.avoid(address, seconds)
 
 

@@ -69,7 +69,8 @@ class Launch:
         spec = TrialSpec(
             trial_id=action.trial_id,
             incarnation=action.incarnation,
-            resources=action.resources,
+            # As the user asked for it.
+            resources=action.resources.exclusively(False),
             storage=self.storage.patient(self.run_config.storage_patience),
             trial_dir=action.trial_id,
             experiment_name=self.name,
@@ -173,7 +174,8 @@ async def _check(client: Any, checks: Checks, launch: Launch, growth: Growth) ->
         allowed=config.workers,
         declare=config.declare_resources,
     )
-    await admission.examine(workers)
+    # The others are looked at like those that come later.
+    await admission.examine({a: one for a, one in workers.items() if a not in report.unchecked})
     ledger = Ledger(heartbeat_timeout=config.heartbeat_timeout)
     # Once more: now it is known who has which GPUs.
     again = await read_workers(client)
@@ -182,6 +184,6 @@ async def _check(client: Any, checks: Checks, launch: Launch, growth: Growth) ->
     may_queue = config.queue_trials
     if may_queue is None:
         may_queue = growth.may_wait(resources, empty=not again)
-    if not may_queue:
+    if not may_queue and not report.unchecked:
         check_request(ledger, resources)
     return admission

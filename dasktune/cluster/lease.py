@@ -44,6 +44,13 @@ _LOOK_INTERVAL: Final = 1.0
 _FIRST_WAIT: Final = 0.02
 _LONGEST_WAIT: Final = 0.5
 
+#: Seconds between two questions of a lease whether its trial on another worker still has a driver,
+#: and for the answer.
+_ASK_INTERVAL: Final = 5.0
+
+#: Questions in a row without an answer after which nobody is left to ask.
+_MOST_UNANSWERED: Final = 6
+
 #: What Dask takes off a fraction: sums of such have an error, and ten tenths must fit into 1.
 _SLACK: Final = 1e-9
 
@@ -92,12 +99,21 @@ class Lease:
     claim : Claim
         What to hold. Its resources are some that the worker declares; Dask never runs a task that
         asks for others.
+    home : str
+        The worker that the slot is on.
     priority : float, default=0
         Dask's priority of the task.
     """
 
     def __init__(
-        self, client: Client, address: str, slot: str, claim: Claim, *, priority: float = 0
+        self,
+        client: Client,
+        address: str,
+        slot: str,
+        claim: Claim,
+        *,
+        home: str,
+        priority: float = 0,
     ) -> None:
         self.key = f"{slot}-lease-{uuid4().hex}"
         self.address = address
@@ -106,6 +122,7 @@ class Lease:
         self.devices: tuple[tuple[str, ...], ...] = ()
         self._client = client
         self._slot = slot
+        self._home = home
         self._priority = priority
         self._future: Any = None
         self._granted = asyncio.Event()
@@ -141,6 +158,7 @@ class Lease:
             hold,
             self.key,
             self._slot,
+            self._home,
             plugin,
             topic,
             self.claim,
@@ -187,7 +205,7 @@ class Lease:
         return LeaseFailed(f"{asked}: {error!r}", self.address, contended)
 
 
-async def hold(key: str, slot: str, plugin: str, topic: str, claim: Claim) -> None:
+async def hold(key: str, slot: str, home: str, plugin: str, topic: str, claim: Claim) -> None:
     """Hold this task's resources until its key is released and the slot's trial has ended.
 
     Runs on the worker's event loop.
@@ -198,6 +216,8 @@ async def hold(key: str, slot: str, plugin: str, topic: str, claim: Claim) -> No
         This task's key.
     slot : str
         Key of the slot at whose side it is.
+    home : str
+        The worker that the slot is on: this one, or another one whose trial needs this one, too.
     plugin : str
         Name of the experiment's worker plugin.
     topic : str
@@ -215,6 +235,7 @@ async def hold(key: str, slot: str, plugin: str, topic: str, claim: Claim) -> No
     worker = get_worker()
     ours = worker.plugins[plugin]
     released = ours.leases[key] = asyncio.Event()
+    asking = asyncio.ensure_future(_ask_home(worker, home, slot, released))
     try:
         _secede(worker, key)
         devices = claim_devices(worker.address, key, claim)
@@ -226,6 +247,7 @@ async def hold(key: str, slot: str, plugin: str, topic: str, claim: Claim) -> No
                 await asyncio.wait_for(released.wait(), _LOOK_INTERVAL)
         await _thread_end(ours, slot)
     finally:
+        asking.cancel()
         del ours.leases[key]
         free_devices(worker.address, key)
 
@@ -244,6 +266,26 @@ def _secede(worker: Any, key: str) -> None:
         raise LeaseUnsupported(f"a task cannot secede by itself: {error!r}") from None
     if state != "long-running":
         raise LeaseUnsupported(f"a task that has seceded is {state!r}")
+
+
+async def _ask_home(worker: Any, home: str, slot: str, released: asyncio.Event) -> None:
+    """Give a lease back whose trial, on another worker, has lost its driver.
+
+    A driver that hangs is still a client of Dask's, which keeps for it what it asked for. It talks
+    with the worker of user code alone, so only that one can know.
+    """
+    unanswered = 0
+    while home != worker.address and unanswered < _MOST_UNANSWERED:
+        await asyncio.sleep(_ASK_INTERVAL)
+        asked = worker.rpc(home).actor_execute(actor=slot, function="is_driven", args=(), kwargs={})
+        try:
+            is_driven = (await asyncio.wait_for(asked, _ASK_INTERVAL))["result"]
+        except Exception:  # no slot, no worker, or no way to it
+            unanswered += 1
+            continue
+        unanswered = 0 if is_driven else _MOST_UNANSWERED
+    if unanswered:
+        released.set()
 
 
 def _is_wanted(worker: Any, key: str) -> bool:

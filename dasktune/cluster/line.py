@@ -55,10 +55,12 @@ _numbers = count(1)
 class WorkerLost(Exception):
     """The worker at the other end is lost."""
 
-    def __init__(self, reason: str, charged: bool) -> None:
+    def __init__(self, reason: str, charged: bool, shared: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
         self.charged = charged
+        #: Whether trials elsewhere needed it, too, and may be to blame.
+        self.shared = shared
 
 
 class Line:
@@ -123,7 +125,7 @@ class Line:
         self._news = False
         #: Done when there is one; what the conversation waits for.
         self._sleep: asyncio.Future[None] | None = None
-        self._lost: asyncio.Future[tuple[str, bool]] = self._loop.create_future()
+        self._lost: asyncio.Future[tuple[str, bool, bool]] = self._loop.create_future()
 
     # What the service calls
 
@@ -156,25 +158,32 @@ class Line:
             run.withdrawn = True
             self.answer(run, PauseNow(save=True, reason="the experiment was interrupted"))
 
-    def lose(self, reason: str, *, charged: bool = True) -> None:
+    def lose(self, reason: str, *, charged: bool = True, shared: bool = False) -> None:
         """Give the worker up; only the first reason counts."""
         if not self._lost.done():
-            self._lost.set_result((reason, charged))
+            self._lost.set_result((reason, charged, shared))
             self.wake()
 
     def fail(self, run: Run, reason: str, *, charged: bool = True) -> None:
         """End a run that cannot be assigned."""
         self._refuse(run, reason, charged=charged)
 
-    def abandon(self, run: Run, reason: str, *, charged: bool) -> None:
+    def abandon(self, run: Run, reason: str, *, charged: bool, shared: bool) -> None:
         """End a run that has lost another worker, which it needs besides this one."""
         run.tainted = True
         charged = charged and run.assigned and len(run.seat.runs) == 1
-        self._finish(run, self._event(run, TrialLost, reason=reason, charged=charged))
+        facts = {"reason": reason, "charged": charged, "shared": shared}
+        self._finish(run, self._event(run, TrialLost, **facts))
 
     def give_back(self, run: Run) -> None:
         """End a run that has not begun, through no fault of its own."""
         self._finish(run, self._event(run, TrialReturned))
+
+    @property
+    def suspects(self) -> int:
+        """How many trials may be to blame if the worker dies."""
+        # What was left behind has been told of; of those on one seat one is running.
+        return len({run.seat for run in self.runs.values() if run.assigned and not run.told})
 
     @property
     def is_lost(self) -> bool:
@@ -209,7 +218,7 @@ class Line:
                 if request := self._request():
                     await self._exchange(*request)
         except WorkerLost as loss:
-            self.lose(loss.reason, charged=loss.charged)
+            self.lose(loss.reason, charged=loss.charged, shared=loss.shared)
             self._end_all(loss)
 
     # One call after the other
@@ -419,6 +428,7 @@ class Line:
         self._finish(run, self._event(run, kind, reason=why, charged=charged))
 
     def _end_all(self, loss: WorkerLost) -> None:
+        shared = loss.shared or self.suspects > 1
         for run in tuple(self.runs.values()):
             # Those that follow another one end with it.
             if run.key in self.runs:
@@ -426,7 +436,8 @@ class Line:
                 # several on a seat nobody knows which one did it.
                 charged = loss.charged and run.assigned and len(run.seat.runs) == 1
                 charged = charged and not _is_cancelled(run)
-                self._finish(run, self._event(run, TrialLost, reason=loss.reason, charged=charged))
+                facts = {"reason": loss.reason, "charged": charged, "shared": shared}
+                self._finish(run, self._event(run, TrialLost, **facts))
 
     def _finish(self, run: Run, end: AnyTrialEvent) -> None:
         if self.runs.pop(run.key, None) is None:

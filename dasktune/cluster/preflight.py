@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from dasktune.cluster.ask import ask, in_thread
 from dasktune.cluster.code import missing_module
+from dasktune.cluster.roll_call import call_roll
 from dasktune.cluster.shared import may_differ
 from dasktune.errors import ClusterError, PreflightError, TuneError
 from dasktune.placement import NOT_ALLOWED, Ledger, WorkerCapacity
@@ -43,6 +44,10 @@ __all__ = [
 ]
 
 logger = logging.getLogger(__name__)
+
+#: Seconds for all workers to answer after the first one has. They do nothing for it, so one that
+#: does not hangs, or is cut off.
+_PATIENCE: Final = 3.0
 
 #: Workers that are looked at side by side; the blob passes through the scheduler for each.
 _AT_ONCE: Final = 16
@@ -183,7 +188,8 @@ async def preflight(
         If there are workers and none answers.
     """
     _check_python(worker for worker in workers.values() if worker.status != NOT_ALLOWED)
-    chosen = _one_per_host(workers.values())
+    silent = await _silent(client, workers.values(), checks)
+    chosen = _one_per_host(one for one in workers.values() if one.address not in silent)
     gate = asyncio.Semaphore(_AT_ONCE)
 
     async def outcome(worker: WorkerCapacity) -> str | None:
@@ -196,14 +202,22 @@ async def preflight(
         for worker, reason in zip(chosen, reasons, strict=True)
         if reason is not None
     }
-    if chosen and len(unchecked) == len(chosen):
+    if len(unchecked) == len(chosen) and (unchecked := unchecked | silent):
         address, reason = next(iter(unchecked.items()))
         raise ClusterError(
-            f"none of {len(chosen)} workers answered, {address} for one: {reason}. They may hang, "
-            "or be cut off from their scheduler; restart them, or wait."
+            f"none of {len(unchecked)} workers answered, {address} for one: {reason}. They may "
+            "hang, or be cut off from their scheduler; restart them, or wait."
+        )
+    if silent:
+        logger.warning(
+            "%d of %d workers did not answer, %s for one; the experiment begins without them, and "
+            "they get trials when they do",
+            len(silent),
+            len(workers),
+            next(iter(silent)),
         )
     hosts = tuple(worker.host for worker in chosen if worker.address not in unchecked)
-    return Report(hosts=hosts, unchecked=unchecked)
+    return Report(hosts=hosts, unchecked=unchecked | silent)
 
 
 async def check_worker(
@@ -249,6 +263,13 @@ async def check_worker(
         # Nothing depends on it: a storage that fails now has failed above, with a better message.
         with contextlib.suppress(PreflightError):
             await _by_us(checks, _sweep, checks.storage, name)
+
+
+async def _silent(client: Any, workers: Iterable[WorkerCapacity], checks: Checks) -> dict[str, str]:
+    """Return the workers that do not answer, by address, with the reason."""
+    asked = [worker.address for worker in workers if worker.status == "running"]
+    there = await call_roll(client, asked, first_s=checks.timeout_s, rest_s=_PATIENCE)
+    return dict.fromkeys((a for a in asked if a not in there), "no answer in time")
 
 
 def _one_per_host(workers: Iterable[WorkerCapacity]) -> list[WorkerCapacity]:

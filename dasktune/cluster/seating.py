@@ -38,6 +38,8 @@ class Seating:
     def has_room(self, request: PlacementGroupFactory) -> bool:
         """Whether there is room for another seat now."""
         with self._lock:
+            if request.exclusive:
+                self._disregard_left_behind()
             return self._ledger.fits(request, now=time.monotonic())
 
     def takes_ahead(self, request: PlacementGroupFactory, depth: int) -> bool:
@@ -64,6 +66,11 @@ class Seating:
                 del self._seats[seat.resources][seat]
                 self._ledger.release(seat.placement)
         return is_free
+
+    def admit_others(self, run: Run) -> None:
+        """Let others sit on the workers of a run that wanted to be alone there."""
+        with self._lock:
+            self._ledger.admit_others(run.seat.placement)
 
     def missing(self, seat: Seat) -> list[str]:
         """Return the addresses of those of its workers that are gone."""
@@ -107,9 +114,16 @@ class Seating:
         self._seats.setdefault(request, {})[seat] = None
         return seat
 
+    def _disregard_left_behind(self) -> None:
+        """Let nobody wait for user code to leave that does not obey, which may take for ever."""
+        for seats in self._seats.values():
+            for seat in seats:
+                if seat.runs[0].told:
+                    self._ledger.disregard(seat.placement)
+
     def _seat_ahead(self, request: PlacementGroupFactory, depth: int) -> Seat | None:
         """Return the seat with the fewest trials, if one more would not be too many."""
-        if depth < 2:
+        if depth < 2 or request.exclusive:
             return None
         # Behind user code that does not leave they would only wait.
         seats = (seat for seat in self._seats.get(request, ()) if not seat.runs[0].tainted)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any, TypeVar
+from typing import Any
 
 import cloudpickle
 from distributed import Client
@@ -26,6 +26,7 @@ from dasktune.cluster.pace import Pace
 from dasktune.cluster.payload import Payload
 from dasktune.cluster.plugin import ExperimentPlugin
 from dasktune.cluster.relay import Relay
+from dasktune.cluster.roll_call import despite_hung
 from dasktune.cluster.run import Run, Seat
 from dasktune.cluster.slot_handle import SlotFailed
 from dasktune.cluster.slot_pool import SlotPool
@@ -42,9 +43,7 @@ __all__ = ["ServiceSettings", "TrialService"]
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
-#: Seconds for the workers to take the plugin or to drop it. One that hangs would take for ever.
+#: Seconds for the workers to take the plugin or to drop it. One that hangs is not waited for.
 _PLUGIN_DEADLINE = 10.0
 
 #: Seconds between two calls to a worker without a bell, for few workers; a lost bell costs so much.
@@ -95,7 +94,7 @@ class TrialService:
         Called with a run that has ended, before its last event; says whether its seat is free again
         because nobody follows on it.
     on_trouble : callable
-        Called with a run that did not get going or was lost.
+        Called with a run that did not get going or was lost, and whether that was charged.
     on_crash : callable
         Called with an exception that nobody expected: a bug, and better than a silent hang.
     """
@@ -109,7 +108,7 @@ class TrialService:
         now: Callable[[], float],
         emit: Callable[[Sequence[ExecutorEvent]], None],
         on_free: Callable[[Run], bool],
-        on_trouble: Callable[[Run], None],
+        on_trouble: Callable[[Run, bool], None],
         on_crash: Callable[[BaseException], None],
     ) -> None:
         self.pace = Pace()
@@ -163,9 +162,9 @@ class TrialService:
         # For good: several experiments of one process may be at this point at the same time.
         cloudpickle.register_pickle_by_value(plugin_module)
         await sweep(self._client)
-        registering = _awaited(self._client.register_plugin(self._plugin))
+        registering = self._client.register_plugin(self._plugin)
         try:
-            await asyncio.wait_for(registering, _PLUGIN_DEADLINE)
+            await despite_hung(self._client, registering, deadline_s=_PLUGIN_DEADLINE)
         except asyncio.TimeoutError:
             # The scheduler has it and gives it to every worker that comes.
             logger.warning("some worker has not taken the experiment's plugin; does it hang?")
@@ -214,23 +213,25 @@ class TrialService:
         """Give up the runs on a worker, or all of them."""
         for gone in tuple(self._lines) if address is None else (address,):
             line = self._lines.pop(gone, None)
+            helped = [] if address is None else self._helped_by(address)
+            suspects = len(helped) + (0 if line is None else line.suspects)
             if line is not None:
-                line.lose(reason, charged=charged)
-        if address is not None:
-            self._lose_helper(address, reason, charged=charged)
+                line.lose(reason, charged=charged, shared=bool(helped))
+            for run in helped:
+                # Those that follow another one end with it.
+                if run.key in self._lines[run.address].runs:
+                    run.seat.blamed = gone
+                    self._lines[run.address].abandon(
+                        run, reason, charged=charged, shared=suspects > 1
+                    )
         # Dask would grant their leases anew on a worker that comes back at the same address.
         self._pool.drop(address)
         self._objects.lose(address)
         self.memory.lose(address, reason)
 
-    def _lose_helper(self, address: str, reason: str, *, charged: bool) -> None:
-        """Give up the runs elsewhere that need a worker besides their own."""
-        for run in self._runs():
-            line = self._lines[run.address]
-            # Those that follow another one end with it.
-            if address in run.seat.placement.addresses and run.key in line.runs:
-                run.seat.blamed = address
-                line.abandon(run, reason, charged=charged)
+    def _helped_by(self, address: str) -> list[Run]:
+        """Return the runs elsewhere that need a worker besides their own."""
+        return [run for run in self._runs() if address in run.seat.placement.addresses]
 
     def answered(self, address: str) -> float:
         """Return when a worker last answered a call, on the loop's clock."""
@@ -266,9 +267,9 @@ class TrialService:
             await asyncio.wait(tuple(self._tasks), timeout=0.1, return_when=asyncio.FIRST_COMPLETED)
 
     async def _unregister(self) -> None:
-        work = _awaited(self._client.unregister_worker_plugin(self._plugin.name))
+        work = self._client.unregister_worker_plugin(self._plugin.name)
         try:
-            await asyncio.wait_for(work, _PLUGIN_DEADLINE)
+            await despite_hung(self._client, work, deadline_s=_PLUGIN_DEADLINE)
         except Exception as error:
             # A worker that hangs, or a scheduler that came back without knowing of us.
             logger.info("the plugin could not be taken off every worker: %r", error)
@@ -380,8 +381,8 @@ class TrialService:
             # Those that were to follow on the slot, the last one first: each goes to the front.
             for other in reversed([other for other in line.runs.values() if other.seat is seat]):
                 line.give_back(other)
-        if failed:
-            self._on_trouble(run)
+        if isinstance(end, TrialLost | StartFailed):
+            self._on_trouble(run, end.charged)
         if end is not None:
             self._emit([end])
 
@@ -404,8 +405,3 @@ class TrialService:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._on_crash(error)
-
-
-async def _awaited(work: Awaitable[T]) -> T:
-    # Dask returns whatever can be awaited, asyncio wants a coroutine.
-    return await work

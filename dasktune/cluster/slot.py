@@ -113,6 +113,10 @@ class TrialSlot:
         """Take a step of carrying something for a trial of this worker."""
         return await self._station.carry(carriage)
 
+    async def is_driven(self) -> bool:
+        """Whether the driver cares; the leases of the trial's further bundles ask that."""
+        return not self._is_abandoned
+
     # What happens on the worker's event loop
 
     def take(self, turn: Turn) -> None:
@@ -165,16 +169,29 @@ class TrialSlot:
     def watch_driver(self) -> None:
         """Stop a trial whose driver is gone or silent, and end with a driver that is gone."""
         forgotten = self.is_forgotten
-        silence = self._station.contact.silence
-        if self._turn and self._turn.is_busy and (forgotten or silence > self._driver_ttl):
-            why = "Dask has forgotten it" if forgotten else f"silent for {silence:.0f} s"
-            self._orphan(self._turn, why)
+        if self._turn and self._is_abandoned:
+            if self._turn.is_busy:
+                silence = self._station.contact.silence
+                why = "Dask has forgotten it" if forgotten else f"silent for {silence:.0f} s"
+                self._orphan(self._turn, why)
+            # A driver that hangs is still a client of Dask's, which keeps for it what it asked for.
+            for key, released in self._plugin.leases.items():
+                if key.startswith(f"{self.key}-lease-"):
+                    released.set()
         if forgotten:
             self._keeper.close()
         self._keeper.urge()
         if forgotten and not self.is_busy:
             self._nursery.close()
             self._plugin.slots.pop(self.key, None)
+
+    @property
+    def _is_abandoned(self) -> bool:
+        """Whether the driver is gone, or silent although it should be fetching what there is."""
+        turn = self._turn
+        awaited = turn is not None and (turn.is_busy or not turn.delivered)
+        is_silent = self._station.contact.silence > self._driver_ttl
+        return awaited and (self.is_forgotten or is_silent)
 
     @property
     def _is_running(self) -> bool:
@@ -255,10 +272,6 @@ class TrialSlot:
                 orphan.leave(StopNow(reason="its driver is gone"))
                 if orphan.run is not None:
                     orphan.run.dock.close(StorageError("the driver is gone"))
-            # A driver that hangs is still a client of Dask's, which keeps for it what it asked for.
-            for key, released in self._plugin.leases.items():
-                if key.startswith(f"{self.key}-lease-"):
-                    released.set()
         elif now - self._orphaned_at > self._stop_grace:
             turn.interrupt()
 

@@ -171,6 +171,7 @@ class SlotPool:
                 address,
                 slot.key,
                 placement.claim_on(address),
+                home=slot.address,
                 priority=self._priority,
             )
             # In the same order for every driver, or two could wait for each other.

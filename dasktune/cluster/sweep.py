@@ -13,6 +13,8 @@ from typing import Any, Final
 
 from distributed import Client
 
+from dasktune.cluster.roll_call import despite_hung
+
 __all__ = ["plugin_name", "sweep"]
 
 logger = logging.getLogger(__name__)
@@ -60,6 +62,7 @@ async def sweep(client: Client) -> None:
     try:
         names = await asyncio.wait_for(client.run_on_scheduler(_abandoned()), _DEADLINE)
         for name in names:
-            await asyncio.wait_for(client.unregister_worker_plugin(name), _DEADLINE)
+            work = client.unregister_worker_plugin(name)
+            await despite_hung(client, work, deadline_s=_DEADLINE)
     except Exception as error:
         logger.info("what dead drivers left could not be swept: %r", error)

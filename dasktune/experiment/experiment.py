@@ -27,8 +27,8 @@ from dasktune.experiment.orders import (
 )
 from dasktune.experiment.precedent import Precedent
 from dasktune.experiment.reopening import wipe
-from dasktune.experiment.roster import Roster
-from dasktune.experiment.setbacks import count_failure, count_loss
+from dasktune.experiment.roster import Roster, is_news
+from dasktune.experiment.setbacks import count_failure, count_loss, is_cleared
 from dasktune.experiment.settings import ExperimentSettings
 from dasktune.experiment.verdict import Fail
 from dasktune.schedulers.decision import Command, Continue, Decision, Pause, Stop, StopOther
@@ -37,6 +37,7 @@ from dasktune.search.searcher import SearchAlgorithm
 from dasktune.stopper import Stopper
 from dasktune.trial.actions import (
     Action,
+    AdmitOthers,
     AnyTrialAction,
     EndExperiment,
     GiveUp,
@@ -209,7 +210,7 @@ class Experiment:
         trial = None
         if isinstance(event, TrialEvent):
             trial = self.roster.trials[event.trial_id]
-            if self._is_news(trial, event):
+            if is_news(trial, event):
                 self._on_trial_event(trial, event)
         else:
             self._on_experiment_event(event)
@@ -217,13 +218,6 @@ class Experiment:
         if self.validate_each_event:
             self.roster.validate(*([trial] if trial else []))
         return self._actions
-
-    @staticmethod
-    def _is_news(trial: Trial, event: TrialEvent) -> bool:
-        """Whether the event is neither of a past incarnation nor a repetition."""
-        if event.incarnation != trial.incarnation or not trial.status.is_active:
-            return False
-        return event.seq > trial.last_seq or not event.seq
 
     def _on_experiment_event(self, event: OtherEvent) -> None:
         match event:
@@ -259,6 +253,7 @@ class Experiment:
                 trial.started_at = event.time if trial.started_at is None else trial.started_at
             case CheckpointCommitted():
                 self._actions += self._checkpoints.keep(trial, event.checkpoint)
+                self._clear(trial)
             case TrialFailed():
                 self._on_failed(trial, event)
             case TrialLost():
@@ -298,6 +293,7 @@ class Experiment:
             self._actions += self._checkpoints.keep(trial, event.checkpoint)
         result = event.metrics
         is_new = record(trial, result)
+        self._clear(trial)
         if trial.status is not TrialStatus.RUNNING:
             self._on_time(event.time)
             return
@@ -354,6 +350,10 @@ class Experiment:
         trial.last_seq = 0
         self._emit(to_start(trial, self._judge.milestones(trial)))
 
+    def _clear(self, trial: Trial) -> None:
+        if is_cleared(trial) and trial.status is TrialStatus.RUNNING:
+            self._emit(AdmitOthers(trial_id=trial.trial_id, incarnation=trial.incarnation))
+
     def _on_failed(self, trial: Trial, event: TrialFailed) -> None:
         too_often = count_failure(trial, event.error, self.settings.max_failures)
         if trial.status is TrialStatus.ERROR:
@@ -365,8 +365,8 @@ class Experiment:
         too_often = count_loss(trial, event, self.settings.max_worker_losses)
         if trial.status is TrialStatus.PENDING and too_often:
             reason = (
-                f"lost its worker {trial.worker_losses} times without progress in between; "
-                f"the last time: {event.reason}"
+                f"lost its worker {trial.worker_losses} times without progress in between, and no "
+                f"other trial with it; the last time: {event.reason}"
             )
             self._give_up(trial, reason)
 

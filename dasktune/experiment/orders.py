@@ -45,7 +45,7 @@ def to_start(trial: Trial, milestones: tuple[Milestone, ...]) -> StartTrial | Re
             trial_id=trial.trial_id,
             incarnation=trial.incarnation,
             config=trial.config,
-            resources=trial.resources,
+            resources=trial.request,
             milestones=milestones,
             next_checkpoint=trial.next_checkpoint,
         )
@@ -53,7 +53,7 @@ def to_start(trial: Trial, milestones: tuple[Milestone, ...]) -> StartTrial | Re
         trial_id=trial.trial_id,
         incarnation=trial.incarnation,
         config=trial.config,
-        resources=trial.resources,
+        resources=trial.request,
         checkpoint=checkpoint,
         milestones=milestones,
         next_checkpoint=trial.next_checkpoint,

@@ -25,7 +25,7 @@ from dasktune.trial.events import TrialEvent
 from dasktune.trial.status import TRANSITIONS, PublicStatus, TrialStatus
 from dasktune.trial.trial import Trial
 
-__all__ = ["Roster", "tell"]
+__all__ = ["Roster", "is_news", "tell"]
 
 
 def tell(trial: Trial) -> tuple[str, ...]:
@@ -150,6 +150,13 @@ class Roster:
         counted = sum(self._counts.values())
         if counted != len(self.trials):
             raise InvalidTransition(f"{counted} trials are counted, {len(self.trials)} exist")
+
+
+def is_news(trial: Trial, event: TrialEvent) -> bool:
+    """Whether an event is neither of a past incarnation of its trial nor a repetition."""
+    if event.incarnation != trial.incarnation or not trial.status.is_active:
+        return False
+    return event.seq > trial.last_seq or not event.seq
 
 
 def _invariants(roster: Roster, trial: Trial) -> Iterator[tuple[bool, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dasktune.trial.events import ErrorInfo, TrialLost
 from dasktune.trial.trial import Trial
 
-__all__ = ["count_failure", "count_loss"]
+__all__ = ["count_failure", "count_loss", "is_cleared"]
 
 
 def count_failure(trial: Trial, error: ErrorInfo, limit: int) -> bool:
@@ -28,7 +28,8 @@ def count_failure(trial: Trial, error: ErrorInfo, limit: int) -> bool:
 def count_loss(trial: Trial, event: TrialLost, limit: int) -> bool:
     """Note that a trial has lost its worker, and return whether it has done so too often.
 
-    Losses before it last made progress count no more.
+    Losses before it last made progress count no more. One that several trials share counts against
+    none of them, as nobody knows which one it was; see `Trial.is_suspect`.
 
     Parameters
     ----------
@@ -40,7 +41,24 @@ def count_loss(trial: Trial, event: TrialLost, limit: int) -> bool:
         Losses without progress after which it is tried again.
     """
     if trial.progress > trial.progress_at_loss:
-        trial.worker_losses = 0
+        trial.worker_losses = trial.shared_losses = 0
     trial.progress_at_loss = trial.progress
-    trial.worker_losses += event.charged
+    if event.charged and event.shared:
+        trial.shared_losses += 1
+    else:
+        trial.worker_losses += event.charged
     return trial.worker_losses > limit
+
+
+def is_cleared(trial: Trial) -> bool:
+    """Note whether a trial that has to run alone has made progress; if so, it need not any more.
+
+    Parameters
+    ----------
+    trial : Trial
+        Any, after a result or a checkpoint.
+    """
+    if not trial.is_suspect or trial.progress <= trial.progress_at_loss:
+        return False
+    trial.shared_losses = 0
+    return True

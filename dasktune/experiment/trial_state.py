@@ -26,6 +26,7 @@ _AS_IT_IS = (
     "next_checkpoint",
     "failures",
     "worker_losses",
+    "shared_losses",
     "reason",
     "started_at",
     "ended_at",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from math import inf
 
 from dasktune.placement.arrange import Pool
@@ -22,6 +22,11 @@ class Holding:
         self.loads: tuple[float, ...] = ()
         #: What each placement holds, by its number: amounts and GPUs.
         self._seats: dict[int, list[tuple[dict[str, float], tuple[int, ...]]]] = {}
+
+    @property
+    def numbers(self) -> Set[int]:
+        """The placements that hold something here."""
+        return self._seats.keys()
 
     def add(self, number: int, needs: Mapping[str, float], gpus: tuple[int, ...]) -> None:
         """Take `needs` for a placement, and these GPUs."""

@@ -54,6 +54,10 @@ class Ledger:
         self._holdings: dict[str, Holding] = {}
         #: Until when, on the caller's clock, an address takes no new trial.
         self._avoided: dict[str, float] = {}
+        #: The placements that want to be alone on a worker, by its address.
+        self._alone: dict[str, int] = {}
+        #: The placements that are no company to those that want to be alone.
+        self._unwanted: set[int] = set()
         #: The workers that take trials now, by all that tells two of them apart.
         self._pools: dict[Hashable, Pool] = {}
         #: What was found since the last change, by request.
@@ -101,6 +105,7 @@ class Ledger:
         self._forget(address)
         self._holdings.pop(address, None)
         self._avoided.pop(address, None)
+        self._alone.pop(address, None)
 
     def avoid(self, address: str, until: float) -> None:
         """Place nothing on a worker for a while.
@@ -149,6 +154,8 @@ class Ledger:
         placed: dict[int, PlacedBundle] = {}
         for which, address in plan.items():
             account = self._accounts[address]
+            if request.exclusive:
+                self._alone[address] = number
             devices = account.take(number, bundles[which])
             placed[which] = PlacedBundle(
                 address=address,
@@ -172,13 +179,41 @@ class Ledger:
         placement : Placement
             What :meth:`place` returned.
         """
+        self._unwanted.discard(placement.number)
         for address in placement.addresses:
             holding = self._holdings.get(address)
             if holding is not None and holding.drop(placement.number):
+                if self._alone.get(address) == placement.number:
+                    del self._alone[address]
                 account = self._accounts.get(address)
                 if account is not None:
                     account.settle()
                     self._sort_in(address)
+
+    def admit_others(self, placement: Placement) -> None:
+        """Let others share the workers of an exclusive request.
+
+        Parameters
+        ----------
+        placement : Placement
+            What :meth:`place` returned; one that was not exclusive is no error.
+        """
+        for address in placement.addresses:
+            if self._alone.get(address) == placement.number:
+                del self._alone[address]
+                self._sort_in(address)
+
+    def disregard(self, placement: Placement) -> None:
+        """Let what is held count as no company: an exclusive request may go to the worker.
+
+        Parameters
+        ----------
+        placement : Placement
+            What :meth:`place` returned.
+        """
+        if placement.number not in self._unwanted:
+            self._unwanted.add(placement.number)
+            self._plans.clear()
 
     def free(self, address: str, kind: str) -> float:
         """Return how much of a resource is left on a worker, all clients considered.
@@ -232,8 +267,19 @@ class Ledger:
             del self._avoided[address]
             self._sort_in(address)
         if request not in self._plans:
-            self._plans[request] = _plan(request, self._pools)
+            pools = self._empty_pools() if request.exclusive else self._pools
+            self._plans[request] = _plan(request, pools)
         return self._plans[request]
+
+    def _empty_pools(self) -> dict[Hashable, Pool]:
+        """Return the pools without the workers on which we hold anything."""
+        pools: dict[Hashable, Pool] = {}
+        for address, account in self._accounts.items():
+            if account.pool is not None and account.holding.numbers <= self._unwanted:
+                key = account.room, account.scarce, account.fill
+                pool = pools.setdefault(key, Pool(*key))
+                pool.members.append((account.number, address))
+        return pools
 
     def _forget(self, address: str) -> None:
         account = self._accounts.pop(address, None)
@@ -247,7 +293,8 @@ class Ledger:
         if account is None:
             return
         self._take_out(account)
-        if address not in self._avoided and self._standing(account.worker) == "running":
+        is_open = address not in self._avoided and address not in self._alone
+        if is_open and self._standing(account.worker) == "running":
             key = account.room, account.scarce, account.fill
             pool = self._pools.get(key)
             if pool is None:

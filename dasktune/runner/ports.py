@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from dasktune.experiment import Experiment
 from dasktune.trial.actions import (
     Action,
+    AdmitOthers,
     ContinueTraining,
     FailTrial,
     PauseTrial,
@@ -80,6 +81,9 @@ class TrialExecutor(Protocol):
 
     def save(self, action: SaveTrial) -> None:
         """Let a trial that waits at a milestone save a checkpoint and go on."""
+
+    def admit_others(self, action: AdmitOthers) -> None:
+        """Let others run on the worker of a trial that was placed there to be alone."""
 
     def pause_trial(self, action: PauseTrial) -> None:
         """Take a trial off its worker, to go on later."""

@@ -15,6 +15,7 @@ from dasktune.runner.snapshot_pace import SnapshotPace
 from dasktune.storage.json_lines import is_exact
 from dasktune.trial.actions import (
     Action,
+    AdmitOthers,
     ContinueTraining,
     DeleteCheckpoint,
     EndExperiment,
@@ -219,8 +220,8 @@ class TrialRunner:
             trial = experiment.next_trial()
             if trial is None:
                 return self._executor.note_waiting(None, 0)
-            if not self._has_place(trial.resources):
-                return self._executor.note_waiting(trial.resources, _waiting(experiment))
+            if not self._has_place(trial.request):
+                return self._executor.note_waiting(trial.request, _waiting(experiment))
             self._handle(ResourcesGranted(trial_id=trial.trial_id, time=self._clock.now()))
 
     def _has_place(self, request: PlacementGroupFactory) -> bool:
@@ -283,6 +284,8 @@ class TrialRunner:
                 executor.continue_training(action)
             case SaveTrial():
                 executor.save(action)
+            case AdmitOthers():
+                executor.admit_others(action)
             case PauseTrial():
                 executor.pause_trial(action)
             case StopTrial() | FailTrial():

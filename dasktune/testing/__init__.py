@@ -2,7 +2,11 @@
 
 from dasktune.testing.clock import ManualClock
 from dasktune.testing.memory_store import MemoryStore
-from dasktune.testing.simulated_executor import SimulatedTrainable, SimulatedTrialExecutor
+from dasktune.testing.simulated_executor import (
+    SimulatedTrainable,
+    SimulatedTrialExecutor,
+    WorkerDied,
+)
 from dasktune.testing.simulation import simulate
 
 __all__ = [
@@ -10,5 +14,6 @@ __all__ = [
     "MemoryStore",
     "SimulatedTrainable",
     "SimulatedTrialExecutor",
+    "WorkerDied",
     "simulate",
 ]

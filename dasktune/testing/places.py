@@ -34,6 +34,13 @@ class Slots:
         self._taken.add(trial_id)
         return f"slot of {trial_id}"
 
+    def beside(self, trial_id: str) -> tuple[str, ...]:
+        """Return the trials that end with a trial's worker: a slot is one of its own."""
+        return (trial_id,)
+
+    def admit_others(self, trial_id: str) -> None:
+        """Do nothing: each is alone."""
+
     def give_back(self, trial_id: str) -> None:
         """Free the slot of a trial."""
         self._taken.discard(trial_id)
@@ -87,6 +94,15 @@ class Workers:
         assert placement is not None, "there was room for it"
         self._placements[trial_id] = placement
         return placement.address
+
+    def beside(self, trial_id: str) -> tuple[str, ...]:
+        """Return the trials that end with the worker of a trial's head, itself included."""
+        address = self._placements[trial_id].address
+        return tuple(key for key, one in self._placements.items() if address in one.addresses)
+
+    def admit_others(self, trial_id: str) -> None:
+        """Let others be placed beside a trial that had to be alone."""
+        self._ledger.admit_others(self._placements[trial_id])
 
     def give_back(self, trial_id: str) -> None:
         """Free what a trial holds."""

@@ -17,6 +17,7 @@ from dasktune.placement import WorkerCapacity
 from dasktune.testing.clock import ManualClock
 from dasktune.testing.places import Slots, Workers
 from dasktune.trial.actions import (
+    AdmitOthers,
     ContinueTraining,
     FailTrial,
     PauseTrial,
@@ -46,7 +47,7 @@ from dasktune.trial.metrics import flatten, number
 from dasktune.trial.milestone import Milestone, reached
 from dasktune.trial.resources import PlacementGroupFactory
 
-__all__ = ["SimulatedTrialExecutor", "SimulatedTrainable"]
+__all__ = ["SimulatedTrialExecutor", "SimulatedTrainable", "WorkerDied"]
 
 #: ``fn(config)`` or ``fn(config, checkpoint)`` yields ``(metrics, seconds)`` or
 #: ``(metrics, seconds, checkpoint)``.
@@ -55,6 +56,10 @@ SimulatedTrainable = Callable[..., Generator[tuple[Any, ...], None, None]]
 _SHAPE: Final = "(metrics, seconds) or (metrics, seconds, checkpoint)"
 _REASON: Final = "its slot was taken away, as the simulation was told to"
 _HINT: Final = f"Yield {_SHAPE}."
+
+
+class WorkerDied(Exception):
+    """What a simulated trainable raises to take its worker along, and all that runs there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +106,8 @@ class SimulatedTrialExecutor:
         A generator function ``fn(config)`` or ``fn(config, checkpoint)`` that yields ``(metrics,
         seconds)`` or ``(metrics, seconds, checkpoint)``: what a step reports, how long it takes,
         and whatever the trial needs to go on from there. `checkpoint` is None at the first start,
-        and where there is nothing to save. What breaks these rules fails the trial.
+        and where there is nothing to save. What breaks these rules fails the trial;
+        :class:`WorkerDied` ends its worker.
     clock : ManualClock
         Advanced as events are taken.
     slots : int, default=1
@@ -112,7 +118,8 @@ class SimulatedTrialExecutor:
         Seconds from the start of a trial to its first step.
     lose : mapping of float to int, optional
         Virtual seconds -> number of the trial, in order of start from 0, whose worker dies then.
-        If it does not run, its checkpoint is lost that was kept in memory.
+        All trials on that worker are lost; it is back at once. If the trial does not run, its
+        checkpoint is lost that was kept in memory.
     checkpoints : dict, optional
         Where checkpoints are kept, by path. The executor of a restored experiment is given that of
         the one before.
@@ -197,6 +204,10 @@ class SimulatedTrialExecutor:
         self._save_now(run, action.kind)
         self._go_on(run, action.milestones)
 
+    def admit_others(self, action: AdmitOthers) -> None:
+        """Let others run beside a trial that was to be alone on its worker."""
+        self._places.admit_others(action.trial_id)
+
     def pause_trial(self, action: PauseTrial) -> None:
         """Take a trial off its slot."""
         run = self._runs[action.trial_id]
@@ -233,9 +244,13 @@ class SimulatedTrialExecutor:
             event = self._loss(item, when) if isinstance(item, int) else item
             if event is not None and self._is_current(event):
                 self._clock.advance_to(when)
-                if isinstance(event, TrialEvent):
-                    self._follow_up(self._runs[event.trial_id], event)
-                return [event]
+                events = [event]
+                if isinstance(event, TrialLost) and event.charged:
+                    events = self._losses(event)
+                for one in events:
+                    if isinstance(one, TrialEvent):
+                        self._follow_up(self._runs[one.trial_id], one)
+                return events
         self._clock.advance_to(self._clock.now() + timeout)
         return []
 
@@ -288,6 +303,8 @@ class SimulatedTrialExecutor:
             result = self._result(run, step)
         except StopIteration:
             self._tell(run, TrialEnded)
+        except WorkerDied as death:
+            self._tell(run, TrialLost, reason=f"its worker died: {death}")
         except Exception as error:
             self._fail(run, error)
         else:
@@ -408,6 +425,15 @@ class SimulatedTrialExecutor:
                 del self._memory[path]
                 return CheckpointLost(trial_id=trial_id, path=path, reason=_REASON, time=when)
         return None
+
+    def _losses(self, first: TrialLost) -> list[ExecutorEvent]:
+        """Return the losses of all trials that end with the worker of one."""
+        lost = [self._runs[key] for key in self._places.beside(first.trial_id)]
+        shared = len(lost) > 1
+        return [
+            replace(first, trial_id=run.trial_id, incarnation=run.incarnation, seq=0, shared=shared)
+            for run in lost
+        ]
 
     def _is_current(self, event: ExecutorEvent) -> bool:
         if not isinstance(event, TrialEvent):

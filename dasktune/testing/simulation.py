@@ -42,7 +42,8 @@ def simulate(
         A generator function ``fn(config)`` that yields ``(metrics, seconds)`` for each step; or
         ``fn(config, checkpoint)`` that yields ``(metrics, seconds, checkpoint)``, where
         `checkpoint` is anything that it needs to go on from there, and None at the first start. A
-        step whose checkpoint is None saves none. What breaks these rules fails the trial.
+        step whose checkpoint is None saves none. What breaks these rules fails the trial;
+        :class:`WorkerDied` ends its worker.
     param_space : mapping, optional
         The search space.
     tune_config : TuneConfig, optional
@@ -58,7 +59,8 @@ def simulate(
     start_overhead : float, default=0.0
         Seconds from the start of a trial to its first step.
     lose : mapping of float to int, optional
-        Virtual seconds -> number of the trial, in order of start, whose worker dies then.
+        Virtual seconds -> number of the trial, in order of start, whose worker dies then, with all
+        trials that are there.
     store : ExperimentStore, optional
         Where the journal goes; forgotten by default.
 

@@ -15,6 +15,7 @@ from dasktune.trial.resources import PlacementGroupFactory
 
 __all__ = [
     "Action",
+    "AdmitOthers",
     "AnyTrialAction",
     "ContinueTraining",
     "DeleteCheckpoint",
@@ -80,6 +81,11 @@ class SaveTrial(TrialAction):
     milestones: tuple[Milestone, ...] = EVERY_RESULT
     #: Where to; what is too large for the memory goes into the storage.
     kind: CheckpointKind = CheckpointKind.PERSISTENT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmitOthers(TrialAction):
+    """Let other trials run beside one that had to be alone: it has made progress there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +167,7 @@ AnyTrialAction = (
     | RestoreTrial
     | ContinueTraining
     | SaveTrial
+    | AdmitOthers
     | PauseTrial
     | UnpauseTrial
     | StopTrial

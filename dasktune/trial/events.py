@@ -126,8 +126,11 @@ class TrialLost(TrialEvent):
 
     #: What was seen, for the user: "worker tcp://... left the cluster".
     reason: str
-    #: Whether the loss counts against ``max_worker_losses``. A retiring worker's does not.
+    #: Whether user code may have caused it. The loss of a retiring worker does not count at all.
     charged: bool = True
+    #: Whether other trials were lost with it, any of which may be to blame: then it counts against
+    #: none of them, but after the second such loss each has to run alone.
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -101,6 +101,8 @@ class PlacementGroupFactory:
     #: Sorted ``(name, amount)`` pairs of each bundle: hashable, and no one can change them.
     _bundles: tuple[_Bundle, ...]
     strategy: str
+    #: Whether no other trial of the experiment may be on the same workers.
+    exclusive: bool
     #: The sum over all bundles, which is asked for at each step of the runner.
     _required: dict[str, float] = field(compare=False)
 
@@ -111,6 +113,7 @@ class PlacementGroupFactory:
         clean = tuple(_normalised(bundle, f"bundles[{i}]") for i, bundle in enumerate(bundles))
         object.__setattr__(self, "_bundles", clean)
         object.__setattr__(self, "strategy", strategy)
+        object.__setattr__(self, "exclusive", False)
         object.__setattr__(self, "_required", _sum(clean))
 
     @property
@@ -133,18 +136,38 @@ class PlacementGroupFactory:
         """The sum over all bundles."""
         return self._required.copy()
 
+    def exclusively(self, exclusive: bool = True) -> PlacementGroupFactory:
+        """Return the same request for workers on which no other trial of the experiment runs.
+
+        Parameters
+        ----------
+        exclusive : bool, default=True
+            False for workers on which others may run, too.
+
+        Examples
+        --------
+        >>> PlacementGroupFactory([{"CPU": 1}]).exclusively()
+        PlacementGroupFactory([{'CPU': 1}]).exclusively()
+        """
+        other = type(self)(self.bundles, self.strategy)
+        object.__setattr__(other, "exclusive", exclusive)
+        return other
+
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""
-        return {"bundles": self.bundles, "strategy": self.strategy}
+        told: dict[str, Any] = {"bundles": self.bundles, "strategy": self.strategy}
+        return {**told, "exclusive": True} if self.exclusive else told
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> PlacementGroupFactory:
         """Make it from what :meth:`to_json` gave."""
-        return cls(data["bundles"], strategy=data["strategy"])
+        request = cls(data["bundles"], strategy=data["strategy"])
+        return request.exclusively() if data.get("exclusive", False) else request
 
     def __repr__(self) -> str:
         strategy = "" if self.strategy == "PACK" else f", strategy={self.strategy!r}"
-        return f"{type(self).__name__}({self.bundles}{strategy})"
+        exclusive = ".exclusively()" if self.exclusive else ""
+        return f"{type(self).__name__}({self.bundles}{strategy}){exclusive}"
 
 
 def _sum(bundles: tuple[_Bundle, ...]) -> dict[str, float]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from enum import Enum
 
 from dasktune.trial.actions import (
+    AdmitOthers,
     ContinueTraining,
     FailTrial,
     FinishTrial,
@@ -135,6 +136,7 @@ TRANSITIONS: dict[tuple[TrialStatus, type[TrialEvent] | type[TrialAction]], Tria
     (_S.RUNNING, ResultReported): _S.RUNNING,
     (_S.RUNNING, CheckpointCommitted): _S.RUNNING,
     (_S.RUNNING, ContinueTraining): _S.RUNNING,
+    (_S.RUNNING, AdmitOthers): _S.RUNNING,
     (_S.RUNNING, SaveTrial): _S.SAVING,
     (_S.RUNNING, PauseTrial): _S.PAUSING,
     (_S.RUNNING, FailTrial): _S.FAILING,

@@ -13,6 +13,9 @@ from dasktune.trial.status import PublicStatus, TrialStatus
 
 __all__ = ["NO_STORY", "STORY_LENGTH", "Trial", "new_story"]
 
+#: Deaths of workers, each shared with other trials, after which a trial has to run alone.
+_MOST_SHARED_LOSSES = 2
+
 #: How many steps of an unfinished trial's story are kept for error messages.
 STORY_LENGTH = 30
 
@@ -72,6 +75,8 @@ class Trial:
     failures: int = 0
     #: Charged worker losses since the trial last made progress.
     worker_losses: int = 0
+    #: Losses since then that it shared with other trials, any of which may be to blame.
+    shared_losses: int = 0
     #: `progress` at the last loss.
     progress_at_loss: tuple[int, int] = (0, -1)
     errors: list[ErrorInfo] = field(default_factory=list, repr=False)
@@ -120,6 +125,16 @@ class Trial:
         ``training_iteration``: any checkpoint is worth more than all that can be lost.
         """
         return self.next_checkpoint, 0 if self.next_checkpoint else self.last_iteration
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether it has to run alone, so that its worker's next death shows whether it did it."""
+        return self.shared_losses >= _MOST_SHARED_LOSSES
+
+    @property
+    def request(self) -> PlacementGroupFactory:
+        """What it needs of a place now: its resources, and whether it has to be alone there."""
+        return self.resources.exclusively() if self.is_suspect else self.resources
 
     @property
     def error(self) -> ErrorInfo | None:

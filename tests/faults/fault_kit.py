@@ -209,27 +209,35 @@ def held(dask_scheduler: Any) -> dict[str, float]:
     return {address: amount for address, amount in taken.items() if amount > 1e-6}
 
 
-#: Runs trials that walk, and checks in the end that nothing is missing or double. Takes the folders
-#: of the kits, a directory, an address, and an isolation.
+#: Runs trials that walk, on two workers in all, and checks in the end that nothing is missing or
+#: double. Takes the folders of the kits, a directory, an address, an isolation, and on how many
+#: workers each has a bundle.
 DRIVER = """
 import sys
 sys.path[:0] = sys.argv[1:3]
 from pathlib import Path
+import dasktune as tune
 from dasktune.cluster import executor
 from fault_kit import Bout, walk
 # There are no other workers.
 executor._AVOID = 0.5
 if __name__ == "__main__":
-    place, address, isolation = sys.argv[3:]
+    place, address, isolation, bundles = sys.argv[3:]
+    request = tune.PlacementGroupFactory([{"CPU": 1}] * int(bundles), "STRICT_SPREAD")
+    trainable = tune.with_resources(walk, request)
     limits = {"heartbeat_timeout": 60.0, "driver_ttl": 2.0, "stop_grace": 1.0}
-    bout = Bout(walk, Path(place), address, num_samples=2, isolation=isolation, **limits)
+    num = 2 // int(bundles)
+    bout = Bout(trainable, Path(place), address, num_samples=num, isolation=isolation, **limits)
     bout.assert_exact(bout.tuner.fit())
 """
 
 
-def start_driver(place: Path, address: str, isolation: str = "thread") -> subprocess.Popen[bytes]:
+def start_driver(
+    place: Path, address: str, isolation: str = "thread", bundles: int = 1
+) -> subprocess.Popen[bytes]:
     kits = [str(Path(module.__file__).parent) for module in (cluster_kit, sys.modules[__name__])]
-    command = [sys.executable, "-c", DRIVER, *kits, str(place), address, isolation]
+    options = [str(place), address, isolation, str(bundles)]
+    command = [sys.executable, "-c", DRIVER, *kits, *options]
     with (place / "driver.log").open("wb") as log:
         return subprocess.Popen(command, stdout=log, stderr=log)
 

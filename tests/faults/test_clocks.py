@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from cluster_kit import Fleet, until
-from fault_kit import Bout, stopped, walk
+from fault_kit import Bout, pid_of, stopped, walk
 
 from dasktune.cluster.watch import ClusterWatch
 
@@ -65,6 +67,26 @@ def test_clocks_may_jump(
         results = future.result(timeout=60)
     bout.assert_exact(results)
     assert not bout.losses
+
+
+def test_an_idle_worker_is_not_taken_for_silent_when_the_clocks_are_put_back(
+    jumpy: Fleet, tmp_path: Path, readings: list[bool]
+) -> None:
+    jumpy.keep(2)
+    bout = Bout(walk, tmp_path, jumpy.address, heartbeat_timeout=3.0, driver_ttl=60.0)
+    with bout.fitting() as future, jumpy.client() as client:
+        until(bout.is_walking)
+        (tmp_path / "jump").write_text("-3600")
+        # No reading counts for less than a second, and none brings a new heartbeat.
+        seen = len(readings)
+        until(lambda: len(readings) >= seen + 6)
+        [first] = bout.where().values()
+        os.kill(pid_of(client, first), signal.SIGKILL)
+        until(lambda: bout.is_walking(incarnation=2))
+        bout.go()
+        results = future.result(timeout=60)
+    bout.assert_exact(results)
+    assert bout.where() != {results[0].trial_id: first}
 
 
 def test_a_frozen_scheduler_is_no_sign_of_dead_workers(fleet: Fleet, tmp_path: Path) -> None:

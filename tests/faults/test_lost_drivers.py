@@ -32,22 +32,25 @@ def test_a_killed_driver_s_processes_end_and_their_resources_are_free(
     until(lambda: not any(client.run(trial_threads).values()))
 
 
+@pytest.mark.parametrize("bundles", [1, 2])
 def test_a_frozen_driver_loses_its_trials_and_goes_on_when_it_thaws(
-    fleet: Fleet, client: Client, tmp_path: Path
+    fleet: Fleet, client: Client, tmp_path: Path, bundles: int
 ) -> None:
     fleet.keep(2)
-    driver = start_driver(tmp_path, fleet.address)
+    trials = 2 // bundles
+    driver = start_driver(tmp_path, fleet.address, bundles=bundles)
     until(lambda: results_so_far(tmp_path) > 6)
+    assert len(client.run_on_scheduler(held)) == 2
     with stopped(driver.pid):
         until(lambda: not any(client.run(trial_threads).values()))
         # Nor does it keep others from the workers.
         until(lambda: not client.run_on_scheduler(held))
         seen = len(notes(tmp_path))
         assert [one for one in notes(tmp_path) if one.endswith("leaves")]
-    until(lambda: len(begun(tmp_path)) == 4)
+    until(lambda: len(begun(tmp_path)) == 2 * trials)
     (tmp_path / "go").touch()
     # It has looked itself at what came of it.
     assert driver.wait(timeout=60) == 0, (tmp_path / "driver.log").read_text()
     lost: list[dict[str, Any]] = journal(tmp_path, event="TrialLost")
-    assert (len(lost), seen) == (2, 4)
+    assert (len(lost), seen) == (trials, 2 * trials)
     assert not any(one["charged"] for one in lost)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,71 @@ def test_a_worker_that_takes_too_much_memory_is_lost_for_that_reason(
     [loss] = bout.losses
     assert "memory" in loss["reason"]
     assert loss["charged"]
+
+
+def test_a_worker_that_hangs_holds_up_neither_the_beginning_nor_the_end(
+    fleet: Fleet, client: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # No nannies, or one of those would be stopped and not its worker.
+    fleet.keep(0)
+    fleet.keep(2)
+    # Who waits for the worker waits for a minute at the least, and for ten seconds at other times.
+    limits = {"heartbeat_timeout": 120.0, "driver_ttl": 120.0}
+    places = [tmp_path / name for name in ("whole", "late")]
+    for place in places:
+        place.mkdir()
+    whole = Bout(walk, places[0], fleet.address, **limits)
+    late = Bout(walk, places[1], fleet.address, num_samples=2, **limits)
+    whole.go()
+    with stopped(fleet.workers[0].pid):
+        with whole.fitting() as future:
+            whole.assert_exact(future.result(timeout=45))
+        with late.fitting() as future:
+            until(late.is_walking)
+            os.kill(fleet.workers[0].pid, signal.SIGCONT)
+            until(lambda: late.is_walking(trials=2))
+            late.go()
+            late.assert_exact(future.result(timeout=60))
+    assert "1 of 2 workers did not answer" in caplog.text
+    assert_clean(client)
+
+
+def killer_among_innocents(config: dict[str, Any]) -> None:
+    """Four trials begin together, twice, and number 2 kills the worker; later it does so alone."""
+    place, number = Path(config["place"]), config["number"]
+    note(place, f"{os.getpid()} {number}")
+    starts = [line.split() for line in notes(place)]
+    if sum(one[1] == str(number) for one in starts) <= 2:
+        while number != 2 or sum(one[0] == str(os.getpid()) for one in starts) < 4:
+            time.sleep(0.01)
+            starts = [line.split() for line in notes(place)]
+    if number == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    tune.report({"step": 1})
+
+
+def test_a_trial_that_kills_the_only_worker_is_found_out_and_no_other_pays_for_it(
+    fleet: Fleet, client: Client, tmp_path: Path
+) -> None:
+    fleet.keep(0)
+    fleet.add_worker("--nthreads=4", nanny=True)
+    bout = Bout(
+        killer_among_innocents,
+        tmp_path,
+        fleet.address,
+        space={"number": tune.grid_search([0, 1, 2, 3])},
+        failure_config=tune.FailureConfig(max_worker_losses=1),
+    )
+    with bout.fitting() as future:
+        results = future.result(timeout=120)
+    ends = {result.config["number"]: result for result in results}
+    killer = ends.pop(2)
+    assert killer.status.value == "ERROR"
+    assert "2 times without progress in between, and no other trial with it" in killer.reason
+    assert {result.status.value for result in ends.values()} == {"TERMINATED"}
+    assert [loss["shared"] for loss in bout.losses] == [True] * 8 + [False] * 2
+    assert {loss["trial_id"] for loss in bout.losses[8:]} == {killer.trial_id}
+    bout.assert_told_once(results)
 
 
 #: A preload that ends its worker as soon as that gets a certain kind of task.

@@ -14,7 +14,7 @@ from dasktune.schedulers import ASHAScheduler, FIFOScheduler
 from dasktune.schedulers.decision import Continue, Pause
 from dasktune.space import grid_search, loguniform, uniform
 from dasktune.storage.json_lines import decode
-from dasktune.testing import MemoryStore, simulate
+from dasktune.testing import MemoryStore, WorkerDied, simulate
 from dasktune.trial.status import PublicStatus
 
 EPOCHS = 27
@@ -111,6 +111,68 @@ def test_losses_do_not_count_for_a_trial_that_gets_on():
     lose = {300.0 * n: 0 for n in range(1, 10)}
     (result,), _ = run(lose=lose, tune={"num_samples": 1})
     assert result.status is PublicStatus.TERMINATED
+
+
+def among_innocents(config: dict[str, Any], checkpoint: Any) -> Any:
+    """Save every second epoch; number 2 takes its worker along in the first one."""
+    for epoch in range(checkpoint or 0, 4):
+        if config["number"] == 2:
+            yield {"loss": 1.0}, 60.0, None
+            raise WorkerDied("killed by a signal")
+        yield {"loss": 1 / (epoch + 1)}, 40.0, epoch + 1 if epoch % 2 else None
+
+
+@pytest.mark.parametrize("workers", [[4], [8], [2, 2], [4, 4, 1]], ids=str)
+def test_a_trial_that_kills_its_workers_is_found_out_and_no_other_pays_for_it(workers: list[int]):
+    results, journal = run(
+        among_innocents,
+        workers=workers,
+        space={"number": grid_search(list(range(6)))},
+        tune={"num_samples": 1},
+        run_config=RunConfig(failure_config=FailureConfig(max_worker_losses=1)),
+    )
+    statuses = {result.config["number"]: result.status for result in results}
+    killer = statuses.pop(2)
+    assert killer is PublicStatus.ERROR
+    assert set(statuses.values()) == {PublicStatus.TERMINATED}
+    (error,) = results.errors
+    assert "and no other trial with it; the last time: its worker died: killed by a signal" in str(
+        error
+    )
+    losses = [record for record in journal if record["event"] == "TrialLost"]
+    alone = [record["trial_id"] for record in losses if not record["shared"]]
+    assert len(alone) == 2
+    assert len(set(alone)) == 1
+    assert all(iterations(result) == [1, 2, 3, 4] for result in results if result.error is None)
+
+
+def test_a_trial_that_has_to_be_alone_waits_for_a_worker_and_holds_it_until_it_gets_on():
+    """The first three trials lose the only worker together, twice; the fourth is innocent."""
+
+    def slow(config: dict[str, Any]) -> Any:
+        for _ in range(3):
+            yield {"loss": 1.0}, 100.0
+
+    _, journal = run(slow, workers=[3], lose={10.0: 0, 20.0: 0}, tune={"num_samples": 4})
+    last_loss = max(i for i, record in enumerate(journal) if record["event"] == "TrialLost")
+    told = [
+        (record["event"], record["time"], record["trial_id"][-1])
+        for record in journal[last_loss:]
+        if record["event"] in ("TrialStarted", "TrialEnded")
+    ]
+    suspects = [trial for what, _, trial in told if what == "TrialStarted"][:3]
+    assert sorted(suspects) == ["0", "1", "2"]
+    first, second, third = suspects
+    assert told == [
+        ("TrialStarted", 20.0, first),
+        ("TrialEnded", 320.0, first),
+        ("TrialStarted", 320.0, second),
+        ("TrialEnded", 620.0, second),
+        ("TrialStarted", 620.0, third),
+        ("TrialStarted", 720.0, "3"),
+        ("TrialEnded", 920.0, third),
+        ("TrialEnded", 1020.0, "3"),
+    ]
 
 
 # Failures

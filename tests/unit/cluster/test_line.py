@@ -66,3 +66,81 @@ def test_a_worker_that_answers_at_last_is_not(monkeypatch):
 
 def test_the_sleep_of_the_driver_is_no_silence_of_the_worker(monkeypatch):
     assert call(Slot(failures=1, seconds=3600.0), monkeypatch) == pytest.approx(0.0, abs=1.0)
+
+
+def losses(runs, *, charged=True, shared=False):
+    """Return of each run whether its loss counts and was shared, when the worker dies."""
+    told = {}
+
+    async def work():
+        line = Line(
+            "tcp://a:1",
+            heartbeat_timeout=30.0,
+            stop_grace=1.0,
+            now=lambda: 0.0,
+            interval=lambda: (1.0, 0.0),
+            emit=print,
+            on_end=lambda line, run, end: told.update({run.trial_id: (end.charged, end.shared)}),
+        )
+        line.runs.update(runs)
+        line.lose("it died", charged=charged, shared=shared)
+        await line.talk()
+
+    asyncio.run(work())
+    return told
+
+
+def run_on(seat, name, *, assigned=True):
+    run = SimpleNamespace(
+        trial_id=name, incarnation=1, key=name, seat=seat, assigned=assigned, told=False
+    )
+    seat.runs.append(run)
+    return run
+
+
+class FakeSeat(SimpleNamespace):
+    __hash__ = object.__hash__
+
+    def __init__(self):
+        super().__init__(slot=None, runs=[])
+
+
+def test_a_worker_s_death_is_shared_by_the_trials_that_had_begun_there():
+    alone = run_on(FakeSeat(), "alone")
+    assert losses({"alone": alone}) == {"alone": (True, False)}
+    early = run_on(FakeSeat(), "early", assigned=False)
+    assert losses({"alone": alone, "early": early}) == {
+        "alone": (True, False),
+        "early": (False, False),
+    }
+    other = run_on(FakeSeat(), "other")
+    assert losses({"alone": alone, "other": other}) == {
+        "alone": (True, True),
+        "other": (True, True),
+    }
+
+
+def test_a_worker_s_death_is_shared_with_trials_elsewhere_that_needed_it():
+    alone = run_on(FakeSeat(), "alone")
+    assert losses({"alone": alone}, shared=True) == {"alone": (True, True)}
+
+
+def test_what_was_left_behind_shares_no_death():
+    alone, left = run_on(FakeSeat(), "alone"), run_on(FakeSeat(), "left")
+    left.told = True
+    runs = {"alone": alone, "left": left}
+
+    async def count():
+        line = Line(
+            "tcp://a:1",
+            heartbeat_timeout=30.0,
+            stop_grace=1.0,
+            now=lambda: 0.0,
+            interval=lambda: (1.0, 0.0),
+            emit=print,
+            on_end=print,
+        )
+        line.runs.update(runs)
+        return line.suspects
+
+    assert asyncio.run(count()) == 1

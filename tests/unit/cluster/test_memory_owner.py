@@ -21,6 +21,7 @@ from dasktune.cluster.memory_checkpoints import (
 )
 from dasktune.cluster.station import Station
 from dasktune.cluster.turn import Turn
+from dasktune.placement import WorkerCapacity
 from dasktune.storage.location import Storage
 from dasktune.trainable.contents import message_of
 from dasktune.trainable.messages import Returned
@@ -272,9 +273,16 @@ def test_a_driver_that_leaves_hears_what_was_stored_and_what_was_not(play: Any) 
 def test_a_worker_keeps_no_more_than_its_share(play: Any) -> None:
     async def scenario(lab: Lab) -> None:
         memory = lab.memory
-        assert memory.room("a") == 1000
-        memory.note_memory({"a": 2000, "b": 1_000_000, "c": 0})
-        assert [memory.room(address) for address in "abcd"] == [400, 1000, 1000, 1000]
+        assert memory.room("a") == 0
+        limits = {"a": 2000, "b": 1_000_000, "c": 0}
+        workers = {
+            address: WorkerCapacity(address, memory_limit=limit)
+            for address, limit in limits.items()
+        }
+        workers["d"] = WorkerCapacity("d", shares_storage=False)
+        memory.note_workers(workers)
+        # Nothing is left where it could not be stored from when the driver leaves.
+        assert [memory.room(address) for address in "abcd"] == [400, 1000, 1000, 0]
         path = lab.keep(0, "a", size=300)
         assert memory.room("a") == 100
         lab.keep(1, "a", size=300)

@@ -5,6 +5,7 @@ import functools
 import pickle
 import queue
 import threading
+import time
 from types import SimpleNamespace
 
 import cloudpickle
@@ -228,6 +229,29 @@ def test_what_is_kept_is_cleaned_up_once_however_the_slot_ends(monkeypatch, tell
     worker.slot.join(PATIENCE)
     assert tell.log == ["setup", "cleanup"]
     assert not worker.plugin.slots
+
+
+def held(config):
+    assert shared[config["test"]].release.wait(PATIENCE)
+
+
+def test_a_trial_that_ends_unheard_keeps_nothing_for_a_driver_that_hangs(monkeypatch, tell):
+    worker = Worker(monkeypatch, held)
+    worker.assign({"test": tell.name})
+    # Only now, or the answer to the assignment might bring its end.
+    tell.release.set()
+    assert worker.slot._turn.run.join(PATIENCE)
+    leases = worker.plugin.leases
+    leases |= {"slot-1-lease-1": threading.Event(), "slot-10-lease-1": threading.Event()}
+    worker.slot.watch_driver()
+    assert asyncio.run(worker.slot.is_driven())
+    contact = worker.slot._station.contact
+    monkeypatch.setattr(contact, "_timer", lambda: time.monotonic() + 61.0)
+    worker.slot.watch_driver()
+    assert not asyncio.run(worker.slot.is_driven())
+    assert [key for key, lease in leases.items() if lease.is_set()] == ["slot-1-lease-1"]
+    worker.until(Ended)
+    assert asyncio.run(worker.slot.is_driven())
 
 
 def test_a_slot_is_busy_and_stays_known_while_a_cleanup_runs(monkeypatch, tell):

@@ -355,7 +355,7 @@ class Driver:
 
     def _abandon(self, run):
         if run.key in self.line.runs:
-            self.line.abandon(run, "another worker died", charged=True)
+            self.line.abandon(run, "another worker died", charged=True, shared=False)
 
     def _acknowledge(self, event):
         run = self._runs[event.trial_id]

@@ -252,8 +252,9 @@ class Lab:
     def fail(self, trial: Trial, message: str = "ValueError: no such loss") -> list[Action]:
         return self.tell(trial, TrialFailed, error=ErrorInfo(message=message))
 
-    def lose(self, trial: Trial, *, charged: bool = True) -> list[Action]:
-        return self.tell(trial, TrialLost, reason="worker w left the cluster", charged=charged)
+    def lose(self, trial: Trial, *, charged: bool = True, shared: bool = False) -> list[Action]:
+        reason = "worker w left the cluster"
+        return self.tell(trial, TrialLost, reason=reason, charged=charged, shared=shared)
 
     # What came of it
 

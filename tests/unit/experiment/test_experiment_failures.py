@@ -10,10 +10,12 @@ from dasktune.trial.events import (
     TrialEnded,
     TrialLost,
     TrialPaused,
+    TrialReopenRequested,
     TrialStarted,
     TrialStopped,
 )
 from dasktune.trial.status import TrialStatus
+from dasktune.trial.trial import Trial
 
 LOSES_ITS_PLACE = (
     TrialStatus.STARTING,
@@ -128,6 +130,88 @@ def test_the_first_checkpoint_is_progress_whatever_was_reached_before():
     lab.result(trial, 3, checkpoint=0)
     assert lab.lose(trial) == []
     assert trial.worker_losses == 1
+
+
+def suspect(lab: Lab) -> Trial:
+    """Return a trial that runs alone, as it has lost two workers together with others."""
+    trial = lab.running()
+    for _ in range(2):
+        lab.lose(trial, shared=True)
+        lab.start(trial)
+    return trial
+
+
+def test_a_death_that_trials_share_is_charged_to_none_of_them():
+    lab = Lab(max_worker_losses=0)
+    trials = [lab.running(), lab.running()]
+    assert [lab.lose(trial, shared=True) for trial in trials] == [[], []]
+    assert [trial.worker_losses for trial in trials] == [0, 0]
+    assert [trial.status for trial in trials] == [TrialStatus.PENDING] * 2
+
+
+def test_after_two_shared_deaths_a_trial_asks_to_be_alone():
+    lab = Lab()
+    trial = lab.running()
+    lab.lose(trial, shared=True)
+    assert trial.request == trial.resources
+    lab.start(trial)
+    lab.lose(trial, shared=True)
+    assert trial.request == trial.resources.exclusively()
+    assert lab.grant(trial).resources.exclusive
+
+
+def test_a_departure_that_trials_share_makes_nobody_suspect():
+    lab = Lab()
+    trial = lab.running()
+    for _ in range(3):
+        lab.lose(trial, charged=False, shared=True)
+        lab.start(trial)
+    assert not trial.is_suspect
+
+
+def test_a_trial_that_kills_its_worker_while_it_is_alone_is_charged_for_it():
+    lab = Lab(max_worker_losses=1)
+    trial = suspect(lab)
+    assert lab.lose(trial) == []
+    assert trial.request.exclusive
+    lab.start(trial)
+    assert kinds(lab.lose(trial)) == ["GiveUp"]
+    assert "lost its worker 2 times without progress in between, and no other" in trial.reason
+
+
+def test_others_may_join_a_trial_that_has_made_progress():
+    lab = Lab()
+    trial = suspect(lab)
+    assert kinds(lab.result(trial, 1)) == ["AdmitOthers", "ContinueTraining"]
+    assert kinds(lab.result(trial, 2)) == ["ContinueTraining"]
+    lab.lose(trial, shared=True)
+    assert not trial.request.exclusive
+
+
+def test_a_checkpoint_is_progress_and_recomputed_iterations_are_none():
+    lab = Lab()
+    trial = lab.running()
+    lab.result(trial, 3)
+    for _ in range(2):
+        lab.lose(trial, shared=True)
+        lab.start(trial)
+    assert kinds(lab.result(trial, 3)) == ["ContinueTraining"]
+    assert kinds(lab.save(trial, 0, 3)) == ["AdmitOthers"]
+
+
+def test_one_that_is_to_stop_admits_nobody_any_more():
+    lab = Lab()
+    trial = suspect(lab)
+    lab.stop()
+    assert lab.result(trial, 1) == []
+
+
+def test_a_trial_that_is_opened_again_is_under_no_suspicion():
+    lab = Lab(max_worker_losses=0)
+    trial = suspect(lab)
+    lab.lose(trial)
+    lab.handle(TrialReopenRequested(trial_id=trial.trial_id, fresh=False, time=lab.tick()))
+    assert not trial.is_suspect
 
 
 @pytest.mark.parametrize("max_failures", [0, 2])

@@ -271,10 +271,10 @@ class ExperimentMachine(RuleBasedStateMachine):
         self._say(run, kind, arrives=arrives, **facts)
 
     @precondition(lambda self: self.cluster.runs)
-    @rule(data=st.data(), charged=st.booleans())
-    def lose_a_worker(self, data: st.DataObject, charged: bool) -> None:
+    @rule(data=st.data(), charged=st.booleans(), shared=st.booleans())
+    def lose_a_worker(self, data: st.DataObject, charged: bool, shared: bool) -> None:
         run = self._draw(data, lambda run: True)
-        self._say(run, TrialLost, reason="gone", charged=charged)
+        self._say(run, TrialLost, reason="gone", charged=charged, shared=shared)
 
     @precondition(lambda self: self.cluster.mail)
     @rule(data=st.data())

@@ -468,3 +468,66 @@ def test_a_request_fits_once_more_after_a_release(
     for placement in placements:
         ledger.release(placement)
         assert ledger.fits(request, now=0.0)
+
+
+# Alone on a worker
+
+
+def test_an_exclusive_request_waits_for_a_worker_of_which_we_hold_nothing() -> None:
+    ledger = ledger_of(worker("a", nthreads=4, used={"CPU": 1}))
+    alone = needs(CPU=1).exclusively()
+    others = [ledger.place(needs(CPU=1), now=0.0), ledger.place(needs(), now=0.0)]
+    assert None not in others
+    for other in others:
+        assert not ledger.fits(alone, now=0.0)
+        assert other is not None
+        ledger.release(other)
+    assert place(ledger, alone) == "a"
+
+
+def test_nobody_joins_an_exclusive_placement_until_it_ends_or_lets_them() -> None:
+    ledger = ledger_of(worker("a", nthreads=4), worker("b", nthreads=4))
+    alone = needs(CPU=1).exclusively()
+    first, second = (ledger.place(alone, now=0.0) for _ in range(2))
+    assert first is not None
+    assert second is not None
+    assert place(ledger, needs(CPU=1)) is None
+    ledger.admit_others(first)
+    ledger.admit_others(first)
+    assert place(ledger, needs(CPU=1)) == first.address
+    ledger.release(first)
+    ledger.release(second)
+    assert place(ledger, needs(CPU=4)) == second.address
+
+
+def test_an_exclusive_request_with_several_bundles_has_all_its_workers_to_itself() -> None:
+    ledger = ledger_of(worker("a"), worker("b"), worker("c"))
+    assert place(ledger, needs(CPU=1)) == "a"
+    request = PlacementGroupFactory([{"CPU": 1}, {"CPU": 1}], "STRICT_SPREAD").exclusively()
+    assert ledger.ever_fits(request)
+    placement = ledger.place(request, now=0.0)
+    assert placement is not None
+    assert sorted(placement.addresses) == ["b", "c"]
+    assert place(ledger, needs(CPU=1)) == "a"
+    assert place(ledger, needs(CPU=1)) is None
+
+
+def test_a_worker_that_comes_back_is_nobody_s_own() -> None:
+    ledger = ledger_of(worker("a"))
+    assert place(ledger, needs(CPU=1).exclusively()) == "a"
+    ledger.remove("a")
+    ledger.update({"a": worker("a")})
+    assert place(ledger, needs(CPU=1)) == "a"
+
+
+def test_what_is_disregarded_is_no_company() -> None:
+    ledger = ledger_of(worker("a"))
+    left_behind = ledger.place(needs(CPU=1), now=0.0)
+    assert left_behind is not None
+    assert not ledger.fits(needs(CPU=1).exclusively(), now=0.0)
+    ledger.disregard(left_behind)
+    ledger.disregard(left_behind)
+    assert not ledger.fits(needs(CPU=2).exclusively(), now=0.0)
+    assert place(ledger, needs(CPU=1).exclusively()) == "a"
+    ledger.release(left_behind)
+    assert place(ledger, needs(CPU=1)) is None

@@ -251,3 +251,13 @@ def test_every_spelling_becomes_a_request(written, bundles):
 def test_a_wrong_spelling_is_refused(written, message):
     with pytest.raises(ConfigError, match=message):
         as_placement_group(written)
+
+
+def test_a_request_to_be_alone_is_another_one_and_survives_the_journal():
+    shared = PlacementGroupFactory([{"CPU": 1}, {}], "SPREAD")
+    alone = shared.exclusively()
+    assert alone != shared
+    assert alone.exclusively(False) == shared
+    for request in (shared, alone):
+        assert PlacementGroupFactory.from_json(request.to_json()) == request
+        assert pickle.loads(pickle.dumps(request)) == request

@@ -205,29 +205,33 @@ def _storage_of(parts: Mapping[str, Any]) -> Storage:
 
 def _drive(blob: bytes, mark: str) -> ResultGrid:
     """Run an experiment, or go on with it, in a task."""
-    from dasktune.cluster.detached import hosted_here
-
     parts = pickle.loads(blob)
     origin: _Origin | None = parts.pop("origin")
     storage = _storage_of(parts) if origin is None else origin.storage
-    session = _session(parts, storage, origin, mark)
-    tuner = _tuner(parts, session)
-    if session is not None and session.experiment.finished and not _is_first(session, origin):
-        # The last driver had done all, and died before it could say so.
-        raise_first_error(session.experiment)
-        return tuner.get_results()
+    try:
+        session = _session(parts, storage, origin, mark)
+        tuner = _tuner(parts, session)
+        if session is not None and session.experiment.finished and not _is_first(session, origin):
+            # The last driver had done all, and died before it could say so.
+            raise_first_error(session.experiment)
+            return tuner.get_results()
+        return _fit(tuner)
+    finally:
+        # It has begun, or never will.
+        if mark:
+            storage.remove(mark)
+            remove_if_empty(storage)
+
+
+def _fit(tuner: Tuner) -> ResultGrid:
+    from dasktune.cluster.detached import hosted_here
+
     ears = {
         "stop": lambda: _runner(tuner).stop_soon("stopped by the user"),
         "interrupt": lambda: _runner(tuner).interrupt(),
     }
     with hosted_here(ears):
-        try:
-            return tuner.fit()
-        finally:
-            # It has begun, or never will.
-            if mark:
-                storage.remove(mark)
-                remove_if_empty(storage)
+        return tuner.fit()
 
 
 def _session(

@@ -412,7 +412,7 @@ def test_what_is_wished_of_the_trials_of_a_submitted_experiment_is_done_once():
     place = failed("once")
     parts = submitted(place, ResumeConfig(errored="restart"))
     for wish in ("restart", "skip", "skip"):
-        session = _session(parts, parts["origin"])
+        session = _session(parts, place.storage, parts["origin"], "")
         assert session is not None
         assert session.resume.errored == wish
         place.drive(session.experiment, session=session)
@@ -423,7 +423,7 @@ def test_what_is_wished_of_the_trials_of_a_submitted_experiment_is_done_once():
 def test_a_submitted_driver_that_died_after_the_end_only_says_what_came_of_it():
     place = failed("over")
     position = place.restore().end.position
-    results = _drive(cloudpickle.dumps(submitted(place)))
+    results = _drive(cloudpickle.dumps(submitted(place)), "")
     assert [result.status.value for result in results] == ["TERMINATED", "ERROR", "TERMINATED"]
     assert place.restore().end.position == position
 
@@ -431,7 +431,7 @@ def test_a_submitted_driver_that_died_after_the_end_only_says_what_came_of_it():
 def test_a_submitted_driver_that_died_after_a_failure_tells_of_it():
     place = failed("over-fast", fail_fast="raise")
     with pytest.raises(TrialError, match="ValueError: no luck"):
-        _drive(cloudpickle.dumps(submitted(place)))
+        _drive(cloudpickle.dumps(submitted(place)), "")
 
 
 def test_an_experiment_that_failed_fast_goes_on_without_it():

@@ -7,17 +7,19 @@ from pathlib import Path
 import pytest
 
 from dasktune.config import RunConfig
-from dasktune.detached import _tuner
+from dasktune.detached import _session
 from dasktune.errors import StorageError
+from dasktune.storage.location import Storage
 
 
-def parts(place: Path) -> dict[str, object]:
-    return {"trainable": len, "run_config": RunConfig(storage_path=place, name="run")}
+def session(place: Path, mark: str) -> object:
+    parts = {"trainable": len, "run_config": RunConfig(storage_path=place, name="run")}
+    return _session(parts, Storage(str(place / "run")), None, mark)
 
 
 def test_a_driver_does_not_begin_anew_where_it_does_not_see_its_storage(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"a worker that does not see .*run"):
-        _tuner(parts(tmp_path), ".submitted-1")
+        session(tmp_path, ".submitted-1")
     assert not (tmp_path / "run").exists()
 
 
@@ -26,4 +28,4 @@ def test_a_driver_begins_where_its_mark_is_or_none_was_left(tmp_path: Path, mark
     (tmp_path / "run").mkdir()
     if mark:
         (tmp_path / "run" / mark).touch()
-    assert _tuner(parts(tmp_path), mark).runner is None
+    assert session(tmp_path, mark) is None

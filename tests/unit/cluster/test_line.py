@@ -8,6 +8,7 @@ import pytest
 from dasktune.cluster import line as line_module
 from dasktune.cluster.envelope import Reply, Request
 from dasktune.cluster.line import Line, WorkerLost
+from dasktune.cluster.run import Run
 from dasktune.cluster.slot_handle import SlotFailed
 
 
@@ -80,6 +81,8 @@ def losses(runs, *, charged=True, shared=False):
             now=lambda: 0.0,
             interval=lambda: (1.0, 0.0),
             emit=print,
+            on_haul=print,
+            on_memory=print,
             on_end=lambda line, run, end: told.update({run.trial_id: (end.charged, end.shared)}),
         )
         line.runs.update(runs)
@@ -91,9 +94,8 @@ def losses(runs, *, charged=True, shared=False):
 
 
 def run_on(seat, name, *, assigned=True):
-    run = SimpleNamespace(
-        trial_id=name, incarnation=1, key=name, seat=seat, assigned=assigned, told=False
-    )
+    run = Run(trial_id=name, incarnation=1, key=name, spec=None, config=b"", assigned=assigned)
+    run.seat = seat
     seat.runs.append(run)
     return run
 
@@ -138,6 +140,8 @@ def test_what_was_left_behind_shares_no_death():
             now=lambda: 0.0,
             interval=lambda: (1.0, 0.0),
             emit=print,
+            on_haul=print,
+            on_memory=print,
             on_end=print,
         )
         line.runs.update(runs)

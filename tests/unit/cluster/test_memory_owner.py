@@ -276,10 +276,10 @@ def test_a_worker_keeps_no_more_than_its_share(play: Any) -> None:
         assert memory.room("a") == 0
         limits = {"a": 2000, "b": 1_000_000, "c": 0}
         workers = {
-            address: WorkerCapacity(address, memory_limit=limit)
+            address: WorkerCapacity(address=address, memory_limit=limit)
             for address, limit in limits.items()
         }
-        workers["d"] = WorkerCapacity("d", shares_storage=False)
+        workers["d"] = WorkerCapacity(address="d", shares_storage=False)
         memory.note_workers(workers)
         # Nothing is left where it could not be stored from when the driver leaves.
         assert [memory.room(address) for address in "abcd"] == [400, 1000, 1000, 0]

@@ -102,6 +102,7 @@ class Bench:
                 emit=print,
                 on_haul=print,
                 on_end=print,
+                on_memory=print,
             )
             self.line.runs[self.run.key] = self.run
             relay = Relay()

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from itertools import count
 from math import inf
 from typing import Any, TypeGuard, TypeVar
 
 from dasktune.cluster.envelope import Assignment, Note, Refused, Reply, Request
+from dasktune.cluster.listener import Listener
 from dasktune.cluster.run import TERMINAL, Run, event_of, streamed
 from dasktune.cluster.slot_handle import CALL_DEADLINE, SlotFailed
 from dasktune.trainable.contents import Packed, message_of, unpack
@@ -78,16 +79,8 @@ class Line:
         Seconds on the runner's clock, for the events.
     interval : callable
         Seconds between two calls without a bell, and for which the worker may collect results.
-    emit : callable
-        Takes events of a trial that goes on, in order.
-    on_haul : callable
-        Called with the line, a run and the number of something that its worker wants carried.
-    on_end : callable
-        Called with the line, a run that has come to its end, and the event that says how; None if
-        that was told before.
-    on_memory : callable
-        Called with a run and what it says of a checkpoint in memory: that it has left one on the
-        worker, or that the one that it should have gone on from is not there.
+    listener : Listener
+        Hears what comes of the trials.
     """
 
     def __init__(
@@ -98,10 +91,7 @@ class Line:
         stop_grace: float,
         now: Callable[[], float],
         interval: Callable[[], tuple[float, float]],
-        emit: Callable[[Sequence[AnyTrialEvent]], None],
-        on_haul: Callable[[Line, Run, int], None],
-        on_end: Callable[[Line, Run, AnyTrialEvent | None], None],
-        on_memory: Callable[[Run, Committed | Returned], None],
+        listener: Listener,
     ) -> None:
         self.address = address
         #: Those that are served here, by key, whether assigned already or not.
@@ -112,10 +102,7 @@ class Line:
         self._stop_grace = stop_grace
         self._now = now
         self._interval = interval
-        self._emit = emit
-        self._on_haul = on_haul
-        self._on_end = on_end
-        self._on_memory = on_memory
+        self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._new: list[Run] = []
         #: Runs with an order to leave.
@@ -338,10 +325,10 @@ class Line:
         del self._leaving[run.key]
         if run.withdrawn and not isinstance(run.order, StopNow):
             reason = "it did not leave when the experiment was interrupted"
-            self._emit([self._event(run, TrialLost, reason=reason, charged=False)])
+            self._listener.emit([self._event(run, TrialLost, reason=reason, charged=False)])
             return
         kind = TrialStopped if isinstance(run.order, StopNow) else TrialPaused
-        self._emit([self._event(run, kind)])
+        self._listener.emit([self._event(run, kind)])
 
     def _leave_behind(self, run: Run, end: AnyTrialEvent) -> None:
         """Tell how a trial ended although its slot, in which a cleanup hangs, is not free."""
@@ -354,7 +341,7 @@ class Line:
             run.trial_id,
         )
         run.told = run.tainted = True
-        self._emit([end])
+        self._listener.emit([end])
 
     # What comes of it
 
@@ -374,7 +361,7 @@ class Line:
                 # It is said again until it has ended.
                 if number > run.hauled:
                     run.hauled = number
-                    self._on_haul(self, run, number)
+                    self._listener.on_haul(self, run, number)
             run.end = end = self._hear(run, news.messages) or run.end
             if isinstance(end, TrialReturned):
                 returned.append((run, end))
@@ -404,14 +391,14 @@ class Line:
                 end = self._unreadable(run, seq, error)
                 break
             if _is_about_memory(message) and not run.told:
-                self._on_memory(run, message)
+                self._listener.on_memory(run, message)
             event = event_of(message, run, now)
             if isinstance(message, TERMINAL):
                 end = event
                 break
             events.append(event)
         if events and not run.told:
-            self._emit(events)
+            self._listener.emit(events)
         return end
 
     def _unreadable(self, run: Run, seq: int, error: Exception) -> AnyTrialEvent:
@@ -445,7 +432,7 @@ class Line:
         self._leaving.pop(run.key, None)
         run.let_go()
         self._done.append(run.key)
-        self._on_end(self, run, None if run.told else end)
+        self._listener.on_end(self, run, None if run.told else end)
 
     def _event(self, run: Run, kind: Callable[..., AnyTrialEvent], **facts: Any) -> AnyTrialEvent:
         return kind(trial_id=run.trial_id, incarnation=run.incarnation, time=self._now(), **facts)

@@ -21,6 +21,7 @@ from dasktune.cluster import plugin as plugin_module
 from dasktune.cluster.large_objects import LargeObjects, PlacingFailed
 from dasktune.cluster.lease import LeaseFailed
 from dasktune.cluster.line import Line, WorkerLost
+from dasktune.cluster.listener import Listener
 from dasktune.cluster.memory_checkpoints import CheckpointGone, MemoryCheckpoints
 from dasktune.cluster.pace import Pace
 from dasktune.cluster.payload import Payload
@@ -137,6 +138,9 @@ class TrialService:
             priority=settings.priority,
         )
         self._lines: dict[str, Line] = {}
+        self._listener = Listener(
+            emit=emit, on_end=self._part, on_haul=self._carry, on_memory=self._on_memory
+        )
         self._relay = Relay()
         self._tasks: set[asyncio.Task[None]] = set()
         self._pool = SlotPool(
@@ -288,10 +292,7 @@ class TrialService:
                 stop_grace=self._settings.stop_grace,
                 now=self._now,
                 interval=self._interval,
-                emit=self._emit,
-                on_haul=self._carry,
-                on_end=self._part,
-                on_memory=self._on_memory,
+                listener=self._listener,
             )
             self._spawn(self._talk(line))
         return line

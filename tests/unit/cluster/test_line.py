@@ -8,6 +8,7 @@ import pytest
 from dasktune.cluster import line as line_module
 from dasktune.cluster.envelope import Reply, Request
 from dasktune.cluster.line import Line, WorkerLost
+from dasktune.cluster.listener import Listener
 from dasktune.cluster.run import Run
 from dasktune.cluster.slot_handle import SlotFailed
 
@@ -44,10 +45,12 @@ def call(slot, monkeypatch):
             stop_grace=1.0,
             now=loop.time,
             interval=lambda: (1.0, 0.0),
-            emit=print,
-            on_haul=print,
-            on_end=print,
-            on_memory=print,
+            listener=Listener(
+                emit=print,
+                on_haul=print,
+                on_end=print,
+                on_memory=print,
+            ),
         )
         line.runs["a"] = SimpleNamespace(assigned=True, seat=SimpleNamespace(slot=slot))
         await line._call(Request(number=1, window=0.0, assignments=(), notes=(), done=()))
@@ -80,10 +83,14 @@ def losses(runs, *, charged=True, shared=False):
             stop_grace=1.0,
             now=lambda: 0.0,
             interval=lambda: (1.0, 0.0),
-            emit=print,
-            on_haul=print,
-            on_memory=print,
-            on_end=lambda line, run, end: told.update({run.trial_id: (end.charged, end.shared)}),
+            listener=Listener(
+                emit=print,
+                on_haul=print,
+                on_memory=print,
+                on_end=lambda line, run, end: told.update(
+                    {run.trial_id: (end.charged, end.shared)}
+                ),
+            ),
         )
         line.runs.update(runs)
         line.lose("it died", charged=charged, shared=shared)
@@ -139,10 +146,12 @@ def test_what_was_left_behind_shares_no_death():
             stop_grace=1.0,
             now=lambda: 0.0,
             interval=lambda: (1.0, 0.0),
-            emit=print,
-            on_haul=print,
-            on_memory=print,
-            on_end=print,
+            listener=Listener(
+                emit=print,
+                on_haul=print,
+                on_memory=print,
+                on_end=print,
+            ),
         )
         line.runs.update(runs)
         return line.suspects

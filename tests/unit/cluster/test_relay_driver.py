@@ -14,6 +14,7 @@ import pytest
 from dasktune.cluster import relay as relay_module
 from dasktune.cluster.envelope import Refused
 from dasktune.cluster.line import Line
+from dasktune.cluster.listener import Listener
 from dasktune.cluster.relay import Relay
 from dasktune.cluster.slot_handle import SlotFailed
 from dasktune.errors import CheckpointNotFound, StorageError
@@ -99,10 +100,12 @@ class Bench:
                 stop_grace=1.0,
                 now=asyncio.get_running_loop().time,
                 interval=lambda: (1.0, 0.0),
-                emit=print,
-                on_haul=print,
-                on_end=print,
-                on_memory=print,
+                listener=Listener(
+                    emit=print,
+                    on_haul=print,
+                    on_end=print,
+                    on_memory=print,
+                ),
             )
             self.line.runs[self.run.key] = self.run
             relay = Relay()

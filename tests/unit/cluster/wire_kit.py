@@ -17,6 +17,7 @@ import cloudpickle
 from dasktune.cluster import slot as slot_module
 from dasktune.cluster.envelope import open_reply, seal
 from dasktune.cluster.line import Line
+from dasktune.cluster.listener import Listener
 from dasktune.cluster.run import Run, Seat
 from dasktune.cluster.slot import TrialSlot
 from dasktune.cluster.slot_handle import SlotFailed
@@ -292,10 +293,12 @@ class Driver:
             stop_grace=float("inf"),
             now=loop.time,
             interval=lambda: (1.0, plan.window),
-            emit=self._hear,
-            on_haul=print,
-            on_end=self._on_end,
-            on_memory=print,
+            listener=Listener(
+                emit=self._hear,
+                on_haul=print,
+                on_end=self._on_end,
+                on_memory=print,
+            ),
         )
         fates = iter(plan.fates)
         self._wires = [Wire(key, self._make_slot(key), fates) for key in worker.state.actors]

@@ -105,9 +105,9 @@ def test_a_trial_moves_between_workers_that_see_the_storage_and_others(
         (tmp_path / "gate-3").touch()
         assert courier.is_held.wait(PATIENCE)
         kill(blind)
+        until(lambda: journal(runs, event="TrialLost"))
         courier.holds = False
         courier.go_on.set()
-        until(lambda: journal(runs, event="TrialLost"))
         # It goes on from the second one on a worker that is here, then on a late one that is not.
         sighted = fleet.add_worker(directory=driver)
         until(lambda: len(journal(runs, event="ResultReported")) == 4)

@@ -20,6 +20,7 @@ from dasktune.trial.actions import (
     StopTrial,
     UnpauseTrial,
 )
+from dasktune.trial.checkpoint import CheckpointKind
 from dasktune.trial.events import (
     ResultReported,
     SessionBegan,
@@ -73,6 +74,17 @@ def test_what_became_of_a_trial_stands(then: str, now: str):
     same = {"go on": "go on", "save": "go on", "pause": "pause", "fail": "breaks"}
     agrees = now in ("stop", "stopper") if then == "stop" else now == same[then]
     assert bool(precedent.overruled) != agrees
+
+
+@pytest.mark.parametrize("where", CheckpointKind)
+@pytest.mark.parametrize("then", ["save", "pause"])
+def test_a_checkpoint_is_where_it_was(then: str, where: CheckpointKind):
+    lab = Lab()
+    trial = lab.running()
+    lab.scheduler.decide = lambda *_: Stop("now")
+    kind, facts, _ = VERDICTS[then]
+    precedent = reported(lab, trial, order(kind, trial, **facts, kind=where))
+    assert precedent.done[0].kind is where
 
 
 def test_a_stopper_that_only_now_says_stop_does_not_keep_the_result_from_the_scheduler():

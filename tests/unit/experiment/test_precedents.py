@@ -31,8 +31,8 @@ from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial
 
 
-def order(kind: Any, trial: Trial, **facts: Any) -> Action:
-    return kind(trial_id=trial.trial_id, incarnation=trial.incarnation, **facts)
+def order(what: Any, trial: Trial, **facts: Any) -> Action:
+    return what(trial_id=trial.trial_id, incarnation=trial.incarnation, **facts)
 
 
 def reported(lab: Lab, trial: Trial, *told: Action | None) -> Precedent:
@@ -82,8 +82,8 @@ def test_a_checkpoint_is_where_it_was(then: str, where: CheckpointKind):
     lab = Lab()
     trial = lab.running()
     lab.scheduler.decide = lambda *_: Stop("now")
-    kind, facts, _ = VERDICTS[then]
-    precedent = reported(lab, trial, order(kind, trial, **facts, kind=where))
+    what, facts, _ = VERDICTS[then]
+    precedent = reported(lab, trial, order(what, trial, **facts, kind=where))
     assert precedent.done[0].kind is where
 
 

@@ -19,6 +19,7 @@ from dasktune.experiment.judging import Judge, record
 from dasktune.experiment.orders import (
     ends_anyway,
     next_order,
+    order_of,
     to_fail,
     to_go_on,
     to_pause,
@@ -264,6 +265,9 @@ class Experiment:
                 pass
         if trial.status.is_final:
             self._conclude(trial, event.time, was_active=True)
+        elif trial.status is TrialStatus.PAUSED and self.scheduler.waits_for_others:
+            self.search.on_trial_pause(trial.trial_id)
+            self._search_waits = False
         if not isinstance(event, ResultReported):
             # Whatever has made room: nothing may start there once the time is up.
             self._on_time(event.time)
@@ -272,6 +276,8 @@ class Experiment:
         if event.config is None or event.resources is None:
             self._search_finished = self._search_finished or event.finished
             self._search_waits = True
+            if event.finished:
+                self._commands.extend(self.scheduler.on_search_end())
             return
         trial = Trial(
             trial_id=event.trial_id,
@@ -482,17 +488,22 @@ class Experiment:
         """End what nobody will ever run, so that an experiment cannot hang on its policies.
 
         Where nothing runs and nothing may start, no trial will ever end by itself, which is what a
-        search that waits is waiting for.
+        search that waits is waiting for. The scheduler may still let some go on.
         """
         if self.roster.active or self.wants_suggestion or self.next_trial() is not None:
             return
         self._search_waits = False
-        reason = f"{type(self.scheduler).__name__} never chose it to run again"
-        self._commands.extend(
-            StopOther(trial_id=key, reason=reason)
-            for key in (*self.roster.pending, *self.roster.paused)
-        )
+        waiting = (*self.roster.pending, *self.roster.paused)
+        wanted = self.scheduler.on_search_end() if waiting else ()
+        if all(order_of(command, self.trials) is None for command in wanted):
+            reason = f"{type(self.scheduler).__name__} never chose it to run again"
+            wanted = tuple(StopOther(trial_id=key, reason=reason) for key in waiting)
+        self._commands.extend(wanted)
 
     def _emit(self, action: AnyTrialAction) -> None:
-        self.roster.move(self.roster.trials[action.trial_id], action)
+        trial = self.roster.trials[action.trial_id]
+        before = self.roster.move(trial, action)
+        goes_on = before is TrialStatus.PAUSED and not trial.status.is_final
+        if goes_on and self.scheduler.waits_for_others:
+            self.search.on_trial_unpause(trial.trial_id)
         self._actions.append(action)

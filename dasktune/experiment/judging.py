@@ -153,8 +153,13 @@ class Judge:
             own = replace(own, commands=decision.commands)
         verdict = self._standing(own, told)
         if not isinstance(decision if isinstance(verdict, Fail) else verdict, Stop):
-            self._search.on_trial_result(key, result)
+            self._search.on_trial_result(key, self._told(trial, result))
         return verdict
+
+    def _told(self, trial: Trial, result: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a result as the searcher is told it."""
+        info = self._scheduler.search_info(trial, result)
+        return {**result, **info} if info else result
 
     def _standing(self, own: Verdict, told: Verdict | None) -> Verdict:
         """Return the verdict that stands, with the commands that are proposed now."""
@@ -194,14 +199,16 @@ class Judge:
         tuple of Command
             What the scheduler wants to happen to other trials.
         """
-        last, failed = trial.last_result, trial.status is TrialStatus.ERROR
+        failed = trial.status is TrialStatus.ERROR
+        last = trial.last_result
+        told = self._told(trial, last) if last else None
         if failed:
             commands = self._scheduler.on_trial_error(trial)
         elif was_active:
             commands = self._scheduler.on_trial_complete(trial, last)
         else:
             commands = self._scheduler.on_trial_remove(trial)
-        self._search.on_trial_complete(trial.trial_id, last or None, error=failed)
+        self._search.on_trial_complete(trial.trial_id, told, error=failed)
         return commands
 
     def begin_session(self) -> None:

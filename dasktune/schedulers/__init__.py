@@ -12,6 +12,9 @@ from dasktune.schedulers.decision import (
     Unpause,
 )
 from dasktune.schedulers.fifo import FIFOScheduler
+from dasktune.schedulers.hb_bohb import HyperBandForBOHB
+from dasktune.schedulers.hyperband import HyperBandScheduler
+from dasktune.schedulers.successive_halving import SuccessiveHalvingScheduler
 from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
 from dasktune.trial.checkpoint import CheckpointKind
 
@@ -23,9 +26,12 @@ __all__ = [
     "Continue",
     "Decision",
     "FIFOScheduler",
+    "HyperBandForBOHB",
+    "HyperBandScheduler",
     "Pause",
     "Stop",
     "StopOther",
+    "SuccessiveHalvingScheduler",
     "TrialScheduler",
     "Unpause",
     "Waiting",

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import logging
 from bisect import bisect_right, insort
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
-from math import exp, isfinite, isnan
-from numbers import Integral
+from math import exp
 from typing import Any
 
 from numpy.random import SeedSequence, default_rng
 
-from dasktune.errors import ConfigError, check
+from dasktune.errors import check
 from dasktune.schedulers.decision import Command, Continue, Decision, Stop
 from dasktune.schedulers.fifo import first_in
+from dasktune.schedulers.metric_scheduler import MetricScheduler, real
 from dasktune.schedulers.rungs import Bracket, percentile, rung_budgets
-from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
-from dasktune.trial.metrics import Mode, lookup, number
+from dasktune.schedulers.trial_scheduler import Waiting
+from dasktune.trial.metrics import Mode
 from dasktune.trial.milestone import Milestone
 from dasktune.trial.trial import Trial
 
 __all__ = ["ASHAScheduler", "AsyncHyperBandScheduler"]
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -37,7 +34,7 @@ class _Climber:
     rungs: int = 0
 
 
-class AsyncHyperBandScheduler(TrialScheduler):
+class AsyncHyperBandScheduler(MetricScheduler):
     """Stop a trial at each rung unless it is in the rung's best ``1/reduction_factor``.
 
     The rungs are at ``grace_period * reduction_factor**k``. Nobody waits for anybody: the first
@@ -112,18 +109,13 @@ class AsyncHyperBandScheduler(TrialScheduler):
         brackets: int = 1,
         stop_last_trials: bool = True,
     ) -> None:
-        check(_is_name(time_attr), "time_attr", "the name of a metric", time_attr)
-        check(metric is None or _is_name(metric), "metric", "the name of a metric", metric)
-        check(mode in (None, "min", "max"), "mode", "'min', 'max' or None", mode)
+        super().__init__(time_attr=time_attr, metric=metric, mode=mode)
         whole = type(brackets) is int and brackets >= 1
         check(whole, "brackets", "an int, at least 1", brackets)
-        self.time_attr = time_attr
-        self.metric = metric
-        self.mode = mode
-        self.max_t = _real("max_t", max_t)
+        self.max_t = real("max_t", max_t)
         self.stop_last_trials = stop_last_trials
-        first = _real("grace_period", grace_period)
-        factor = _real("reduction_factor", reduction_factor)
+        first = real("grace_period", grace_period)
+        factor = real("reduction_factor", reduction_factor)
         check(0 < first <= self.max_t, "grace_period", f"in (0, max_t={max_t}]", grace_period)
         check(factor > 1, "reduction_factor", "more than 1", reduction_factor)
         budgets = rung_budgets(first, self.max_t, factor)
@@ -135,18 +127,6 @@ class AsyncHyperBandScheduler(TrialScheduler):
         self._rng = default_rng(0)
         self._climbers: dict[str, _Climber] = {}
         self._num_stopped = 0
-        self._warned: set[str] = set()
-
-    def set_search_properties(self, metric: str | None, mode: Mode | None) -> None:
-        """Take metric and mode from the experiment where the constructor left them open.
-
-        Raises
-        ------
-        ConfigError
-            If one of them is given in neither place, or differently in both.
-        """
-        super().set_search_properties(metric, mode)
-        self._goal()
 
     def seed(self, seed: SeedSequence) -> None:
         """Take the source of the brackets' choice; until then it is that of seed 0."""
@@ -235,26 +215,9 @@ class AsyncHyperBandScheduler(TrialScheduler):
         self._num_stopped = state["num_stopped"]
         self._rng.bit_generator.state = state["rng"]
 
-    def _goal(self) -> tuple[str, Mode]:
-        metric, mode = self.metric, self.mode
-        if metric is None or mode is None:
-            raise ConfigError(
-                f"metric and mode must be set, got metric={metric!r} and mode={mode!r}. "
-                f"Set them in TuneConfig or in {type(self).__name__}."
-            )
-        return metric, mode
-
     def _climber(self, trial: Trial) -> _Climber:
         self.on_trial_add(trial)
         return self._climbers[trial.trial_id]
-
-    def _budget(self, trial: Trial, result: Mapping[str, Any]) -> float | None:
-        """Return how long the trial has trained, or None if the result does not say."""
-        budget = number(lookup(result, self.time_attr))
-        if budget is None or isnan(budget):
-            self._warn(trial, self.time_attr)
-            return None
-        return budget
 
     def _climb(self, trial: Trial, budget: float, result: Mapping[str, Any]) -> str:
         """Record the trial at the rungs that it has come to; return why it must stop, if so."""
@@ -263,14 +226,12 @@ class AsyncHyperBandScheduler(TrialScheduler):
         reached = bisect_right(bracket.budgets, budget)
         if reached <= climber.rungs:
             return ""
-        metric, mode = self._goal()
-        value = number(lookup(result, metric))
-        if value is None:
-            self._warn(trial, metric)
+        value = self._value(trial, result)
         reason = self._judged(climber.bracket, reached - 1, value)
-        if value is not None and isfinite(value):
+        score = self._score(value)
+        if score is not None:
             for scores in bracket.scores[climber.rungs : reached]:
-                insort(scores, value if mode == "max" else -value)
+                insort(scores, score)
         climber.rungs = reached
         return reason
 
@@ -281,37 +242,14 @@ class AsyncHyperBandScheduler(TrialScheduler):
         if cutoff is None:
             return ""
         place = f"at rung {bracket.budgets[rung]:g} of bracket {index}"
-        if value is None or not isfinite(value):
+        score = self._score(value)
+        if value is None or score is None:
             return f"{self.metric} is {value} {place}, where others are finite"
-        sign, side = (1, "below") if self.mode == "max" else (-1, "above")
-        if sign * value >= cutoff:
+        if score >= cutoff:
             return ""
+        sign, side = (1, "below") if self.mode == "max" else (-1, "above")
         return f"{self.metric} {value:.6g} {side} cutoff {sign * cutoff:.6g} {place}"
-
-    def _warn(self, trial: Trial, name: str) -> None:
-        if name not in self._warned:
-            self._warned.add(name)
-            logger.warning(
-                "trial %s reports no number %r, by which %s judges; check its spelling",
-                trial.trial_id,
-                name,
-                type(self).__name__,
-            )
 
 
 #: The name that the paper's readers look for.
 ASHAScheduler = AsyncHyperBandScheduler
-
-
-def _is_name(value: object) -> bool:
-    return isinstance(value, str) and value != ""
-
-
-def _real(name: str, value: object) -> float:
-    """Return a finite number, as an int if it is whole, so that powers of it are exact."""
-    if isinstance(value, Integral):
-        return int(value)
-    real = number(value)
-    if real is None or not isfinite(real):
-        raise ConfigError(f"{name} must be a finite number, got {value!r}")
-    return int(real) if real.is_integer() else real

@@ -8,6 +8,9 @@ from typing import Any, Final
 from dasktune.errors import check
 from dasktune.schedulers.asha import AsyncHyperBandScheduler
 from dasktune.schedulers.fifo import FIFOScheduler
+from dasktune.schedulers.hb_bohb import HyperBandForBOHB
+from dasktune.schedulers.hyperband import HyperBandScheduler
+from dasktune.schedulers.successive_halving import SuccessiveHalvingScheduler
 from dasktune.schedulers.trial_scheduler import TrialScheduler
 
 __all__ = ["create_scheduler"]
@@ -17,6 +20,9 @@ _BY_NAME: Final[dict[str, Callable[..., TrialScheduler]]] = {
     "async_hyperband": AsyncHyperBandScheduler,
     "asynchyperband": AsyncHyperBandScheduler,
     "asha": AsyncHyperBandScheduler,
+    "hyperband": HyperBandScheduler,
+    "hb_bohb": HyperBandForBOHB,
+    "successive_halving": SuccessiveHalvingScheduler,
 }
 
 
@@ -26,7 +32,8 @@ def create_scheduler(name: str, **kwargs: Any) -> TrialScheduler:
     Parameters
     ----------
     name : str
-        "fifo", or "asha" (also "async_hyperband" and "asynchyperband").
+        "fifo", "asha" (also "async_hyperband" and "asynchyperband"), "hyperband", "hb_bohb" or
+        "successive_halving".
     **kwargs
         What its constructor takes.
 

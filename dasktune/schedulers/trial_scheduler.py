@@ -95,6 +95,14 @@ class TrialScheduler(ABC):
         """Hear that a trial has ended while it was on no worker (pending or paused)."""
         return ()
 
+    def on_search_end(self) -> tuple[Command, ...]:
+        """Hear that no trial will be added: none is left, or the search waits for one to end.
+
+        The latter is told only when no trial runs and :meth:`choose_trial_to_run` has none, either.
+        If nothing comes of the answer then, nobody will ever run again, and all trials are ended.
+        """
+        return ()
+
     @abstractmethod
     def choose_trial_to_run(self, waiting: Waiting) -> Trial | None:
         """Return the trial that should get the next free place, or None to leave it free.
@@ -116,6 +124,26 @@ class TrialScheduler(ABC):
         Only then short trials are handed to the workers ahead of time.
         """
         return False
+
+    @property
+    def waits_for_others(self) -> bool:
+        """Whether a trial that it pauses waits for others, so that these must be let come.
+
+        Then paused trials do not count in the limit that a search has for unfinished ones.
+        """
+        return False
+
+    def search_info(self, trial: Trial, result: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return what the search is told along with a result, by names that no metric has.
+
+        Parameters
+        ----------
+        trial : Trial
+            Who reported it; it has been judged, and may have ended.
+        result : mapping
+            Its last result.
+        """
+        return {}
 
     def debug_string(self) -> str:
         """Return one line on what it is doing."""

@@ -19,7 +19,6 @@ from dasktune.experiment.judging import Judge, record
 from dasktune.experiment.orders import (
     ends_anyway,
     next_order,
-    order_of,
     to_fail,
     to_go_on,
     to_pause,
@@ -32,7 +31,7 @@ from dasktune.experiment.roster import Roster, is_news
 from dasktune.experiment.setbacks import count_failure, count_loss, is_cleared
 from dasktune.experiment.settings import ExperimentSettings
 from dasktune.experiment.verdict import Fail
-from dasktune.schedulers.decision import Command, Continue, Decision, Pause, Stop, StopOther
+from dasktune.schedulers.decision import Command, Continue, Decision, Pause, Stop
 from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
 from dasktune.search.searcher import SearchAlgorithm
 from dasktune.stopper import Stopper
@@ -265,8 +264,7 @@ class Experiment:
                 pass
         if trial.status.is_final:
             self._conclude(trial, event.time, was_active=True)
-        elif trial.status is TrialStatus.PAUSED and self.scheduler.waits_for_others:
-            self.search.on_trial_pause(trial.trial_id)
+        elif trial.status is TrialStatus.PAUSED and self._judge.pause(trial):
             self._search_waits = False
         if not isinstance(event, ResultReported):
             # Whatever has made room: nothing may start there once the time is up.
@@ -493,17 +491,10 @@ class Experiment:
         if self.roster.active or self.wants_suggestion or self.next_trial() is not None:
             return
         self._search_waits = False
-        waiting = (*self.roster.pending, *self.roster.paused)
-        wanted = self.scheduler.on_search_end() if waiting else ()
-        if all(order_of(command, self.trials) is None for command in wanted):
-            reason = f"{type(self.scheduler).__name__} never chose it to run again"
-            wanted = tuple(StopOther(trial_id=key, reason=reason) for key in waiting)
-        self._commands.extend(wanted)
+        self._commands.extend(self._judge.against_standstill(self.roster))
 
     def _emit(self, action: AnyTrialAction) -> None:
         trial = self.roster.trials[action.trial_id]
-        before = self.roster.move(trial, action)
-        goes_on = before is TrialStatus.PAUSED and not trial.status.is_final
-        if goes_on and self.scheduler.waits_for_others:
-            self.search.on_trial_unpause(trial.trial_id)
+        if self.roster.move(trial, action) is TrialStatus.PAUSED:
+            self._judge.unpause(trial)
         self._actions.append(action)

@@ -12,11 +12,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from dasktune.experiment.orders import Order
+from dasktune.experiment.orders import Order, order_of
 from dasktune.experiment.precedent import Precedent
+from dasktune.experiment.roster import Roster
 from dasktune.experiment.settings import ExperimentSettings
 from dasktune.experiment.verdict import Fail, Verdict
-from dasktune.schedulers.decision import Command, Continue, Stop
+from dasktune.schedulers.decision import Command, Continue, Stop, StopOther
 from dasktune.schedulers.trial_scheduler import TrialScheduler
 from dasktune.search.searcher import SearchAlgorithm
 from dasktune.stopper import Stopper
@@ -183,6 +184,45 @@ class Judge:
             message = f"the stopper raised {type(error).__name__}: {error}"
             return Fail(ErrorInfo(message=message, traceback=traceback.format_exc()))
         return None
+
+    def pause(self, trial: Trial) -> bool:
+        """Tell the searcher of a trial that is paused, if it waits for others; return whether.
+
+        Parameters
+        ----------
+        trial : Trial
+            It has just been paused.
+        """
+        if self._scheduler.waits_for_others:
+            self._search.on_trial_pause(trial.trial_id)
+        return self._scheduler.waits_for_others
+
+    def unpause(self, trial: Trial) -> None:
+        """Tell the searcher that a trial goes on, if it was told of its pause.
+
+        Parameters
+        ----------
+        trial : Trial
+            It was paused until now, and may have ended.
+        """
+        if self._scheduler.waits_for_others and not trial.status.is_final:
+            self._search.on_trial_unpause(trial.trial_id)
+
+    def against_standstill(self, roster: Roster) -> tuple[Command, ...]:
+        """Return what lets trials go on though nobody runs; if there is nothing, what ends them.
+
+        Parameters
+        ----------
+        roster : Roster
+            All trials, none of them active.
+        """
+        waiting = (*roster.pending, *roster.paused)
+        # Not without them: nothing would come of it, so that no journal would tell of it.
+        wanted = self._scheduler.on_search_end() if waiting else ()
+        if any(order_of(command, roster.trials) for command in wanted):
+            return wanted
+        reason = f"{type(self._scheduler).__name__} never chose it to run again"
+        return tuple(StopOther(trial_id=key, reason=reason) for key in waiting)
 
     def conclude(self, trial: Trial, *, was_active: bool) -> tuple[Command, ...]:
         """Tell scheduler and searcher that a trial has ended for good.

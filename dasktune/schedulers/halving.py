@@ -21,7 +21,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dasktune.errors import check
-from dasktune.schedulers.decision import Command, Continue, Decision, Pause, Stop, StopOther, Unpause
+from dasktune.schedulers.decision import (
+    Command,
+    Continue,
+    Decision,
+    Pause,
+    Stop,
+    StopOther,
+    Unpause,
+)
 from dasktune.schedulers.metric_scheduler import MetricScheduler, real
 from dasktune.schedulers.rungs import survivors
 from dasktune.schedulers.trial_scheduler import Waiting
@@ -306,9 +314,7 @@ class SynchronousHalving(MetricScheduler):
             return None
         return cohort
 
-    def _note(
-        self, member: _Member, cohort: _Cohort, budget: float, value: float | None
-    ) -> None:
+    def _note(self, member: _Member, cohort: _Cohort, budget: float, value: float | None) -> None:
         """Write down what a trial has come to a rung with."""
         reached = bisect_right(cohort.budgets, budget)
         member.time = budget

@@ -20,7 +20,7 @@ class HyperBandForBOHB(HyperBandScheduler):
     - The bracket with the most trials comes first: their results at the lowest budget are what the
       searcher's first model is made of.
     - With a result that a trial comes to a rung with, the searcher is told
-      ``hyperband_info/budget``: the budget of that rung, in units of `time_attr`; and of the highest
+      ``hyperband_info/budget``: the budget of that rung, in units of `time_attr`; of the highest
       one if the trial jumped. The last result of a trial, at its end, tells it again.
 
     Notes

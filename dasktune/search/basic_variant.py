@@ -96,7 +96,8 @@ class BasicVariantGenerator(SearchAlgorithm):
         self.constant_grid_search = constant_grid_search
         self._random_state = None if random_state is None else random_generator(random_state)
         self._position = _Position()
-        #: Trials that have neither ended nor wait for others; the values mean nothing, a dict keeps the order.
+        #: Trials that have neither ended nor wait for others; the values mean nothing, a dict keeps
+        #: the order.
         self._live: dict[str, None] = {}
         #: Of the current sample, what is the same at all its points.
         self._constants: Any = None

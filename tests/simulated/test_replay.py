@@ -13,7 +13,13 @@ from dasktune.experiment import Experiment
 from dasktune.runner.build import build_experiment
 from dasktune.runner.records import journal_record
 from dasktune.runner.replay import event_of, replay
-from dasktune.schedulers import ASHAScheduler, FIFOScheduler
+from dasktune.schedulers import (
+    ASHAScheduler,
+    FIFOScheduler,
+    HyperBandForBOHB,
+    HyperBandScheduler,
+    SuccessiveHalvingScheduler,
+)
 from dasktune.search import FINISHED, BasicVariantGenerator, ConcurrencyLimiter, Searcher
 from dasktune.space import choice, grid_search, loguniform
 from dasktune.stopper import MaximumIterationStopper
@@ -60,6 +66,9 @@ class Descent(Searcher):
 SCHEDULERS = {
     "fifo": FIFOScheduler,
     "asha": lambda: ASHAScheduler(max_t=9, reduction_factor=3, brackets=2),
+    "hyperband": lambda: HyperBandScheduler(max_t=9, reduction_factor=3),
+    "bohb": lambda: HyperBandForBOHB(max_t=7, reduction_factor=2.5),
+    "halving": lambda: SuccessiveHalvingScheduler(max_t=8, reduction_factor=2, n_trials=7),
 }
 SEARCHES = {
     "variants": BasicVariantGenerator,
@@ -67,7 +76,17 @@ SEARCHES = {
     "limited": lambda: ConcurrencyLimiter(Descent(), 3),
     "batches": lambda: ConcurrencyLimiter(Descent(), 3, batch=True),
 }
-CASES = [(scheduler, search) for scheduler in SCHEDULERS for search in SEARCHES]
+#: Those whose trials wait for each other.
+PAUSING = {"hyperband", "bohb", "halving"}
+CASES = [
+    *((scheduler, search) for scheduler in ("fifo", "asha") for search in SEARCHES),
+    ("hyperband", "variants"),
+    ("hyperband", "limited"),
+    ("bohb", "searcher"),
+    ("bohb", "limited"),
+    ("halving", "variants"),
+    ("halving", "batches"),
+]
 
 
 def curve(config: dict[str, Any], checkpoint: Any) -> Any:
@@ -133,7 +152,7 @@ def lived(request: pytest.FixtureRequest) -> tuple[tuple[str, str], Recorder]:
     )
     assert len(store.records) > 50
     done = {action["do"] for record in store.records for action in record.get("actions", ())}
-    assert "AdmitOthers" in done
+    assert ("PauseTrial" if request.param[0] in PAUSING else "AdmitOthers") in done
     return request.param, store
 
 

@@ -268,6 +268,94 @@ def test_a_search_and_a_scheduler_that_wait_for_each_other_do_not_hang_the_exper
     assert lab.experiment.wants_suggestion
 
 
+def test_a_scheduler_may_let_trials_go_on_that_waited_for_others_when_none_will_come():
+    lab = Lab()
+    one, other = bring(lab, TrialStatus.PAUSED), bring(lab, TrialStatus.PAUSED)
+    lab.scheduler.strands = True
+    lab.handle(Suggested(trial_id=lab.experiment.next_trial_id, config=None, time=lab.tick()))
+    assert lab.scheduler.search_ends == 0  # it might come to an end some day
+    lab.scheduler.at_search_end = (
+        Unpause(trial_id=one.trial_id),
+        StopOther(trial_id=other.trial_id, reason="worse"),
+    )
+    assert kinds(lab.time_passes()) == ["UnpauseTrial", "FinishTrial"]
+    assert (one.status, other.reason) == (TrialStatus.PENDING, "worse")
+    assert lab.experiment.may_ask
+
+
+def test_a_scheduler_that_wants_nothing_that_can_be_done_does_not_hang_the_experiment():
+    lab = Lab()
+    asleep = bring(lab, TrialStatus.PAUSED)
+    ended = bring(lab, TrialStatus.TERMINATED)
+    lab.scheduler.strands = True
+    lab.scheduler.at_search_end = (Unpause(trial_id=ended.trial_id),)
+    lab.no_more()
+    lab.time_passes()
+    assert asleep.reason == "RecordingScheduler never chose it to run again"
+
+
+def test_a_scheduler_hears_that_the_search_has_ended():
+    lab = Lab()
+    asleep, trial = bring(lab, TrialStatus.PAUSED), lab.running()
+    lab.scheduler.at_search_end = (Unpause(trial_id=asleep.trial_id),)
+    lab.no_more()
+    assert lab.scheduler.search_ends == 1
+    assert (asleep.status, trial.status) == (TrialStatus.PENDING, TrialStatus.RUNNING)
+
+
+def test_a_scheduler_is_not_asked_for_help_where_nobody_waits_for_it():
+    lab = Lab()
+    bring(lab, TrialStatus.TERMINATED)
+    lab.handle(Suggested(trial_id=lab.experiment.next_trial_id, config=None, time=lab.tick()))
+    assert lab.time_passes() == []
+    assert lab.scheduler.search_ends == 0
+    assert lab.experiment.wants_suggestion
+
+
+def test_a_search_hears_of_the_pauses_of_trials_that_wait_for_others_and_may_suggest_them():
+    lab = Lab()
+    lab.scheduler.lets_others_come = True
+    trial = bring(lab, TrialStatus.PAUSING)
+    lab.handle(Suggested(trial_id=lab.experiment.next_trial_id, config=None, time=lab.tick()))
+    assert not lab.experiment.wants_suggestion
+    lab.tell(trial, TrialPaused)
+    assert lab.experiment.wants_suggestion
+    lab.start(trial)
+    told = [("pause", trial.trial_id), ("unpause", trial.trial_id)]
+    assert lab.search.pauses == told
+    lab.tell(trial, TrialEnded)
+    assert lab.search.pauses == told
+
+
+def test_a_search_does_not_hear_that_a_trial_goes_on_that_ends_instead():
+    lab = Lab()
+    lab.scheduler.lets_others_come = True
+    trial = bring(lab, TrialStatus.PAUSED)
+    lab.stop()
+    assert lab.search.pauses == [("pause", trial.trial_id)]
+
+
+def test_a_search_does_not_hear_of_other_pauses():
+    lab = Lab()
+    trial = bring(lab, TrialStatus.PAUSED)
+    lab.handle(Suggested(trial_id=lab.experiment.next_trial_id, config=None, time=lab.tick()))
+    assert not lab.experiment.wants_suggestion
+    lab.start(trial)
+    assert lab.search.pauses == []
+
+
+def test_a_search_is_told_what_the_scheduler_has_to_say_about_a_result():
+    lab = Lab()
+    lab.scheduler.lets_others_come = True
+    trial = lab.running()
+    lab.result(trial, 1, loss=0.5)
+    lab.tell(trial, TrialEnded)
+    told = {"training_iteration": 1, "loss": 0.5, "rung": 1}
+    assert lab.search.told == [told]
+    assert lab.search.ends == [(trial.trial_id, told, False)]
+    assert "rung" not in trial.history[0]
+
+
 def test_a_scheduler_may_leave_a_place_free_as_long_as_something_runs():
     lab = Lab()
     asleep, trial = bring(lab, TrialStatus.PAUSED), lab.running()

@@ -10,9 +10,12 @@ from dasktune.schedulers import (
     AsyncHyperBandScheduler,
     Continue,
     FIFOScheduler,
+    HyperBandForBOHB,
+    HyperBandScheduler,
     Pause,
     Stop,
     StopOther,
+    SuccessiveHalvingScheduler,
     TrialScheduler,
     Unpause,
     Waiting,
@@ -43,6 +46,9 @@ def trial():
         ("asha", AsyncHyperBandScheduler),
         ("async_hyperband", AsyncHyperBandScheduler),
         ("asynchyperband", AsyncHyperBandScheduler),
+        ("hyperband", HyperBandScheduler),
+        ("hb_bohb", HyperBandForBOHB),
+        ("successive_halving", SuccessiveHalvingScheduler),
     ],
 )
 def test_schedulers_are_made_by_name(name, cls):
@@ -54,7 +60,7 @@ def test_arguments_reach_the_scheduler():
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones():
-    with pytest.raises(ConfigError, match=r"one of fifo, async_hyperband, .*, asha, got 'ash'"):
+    with pytest.raises(ConfigError, match=r"one of fifo, async_hyperband, .*, asha, .*, got 'ash'"):
         create_scheduler("ash")
 
 
@@ -81,6 +87,9 @@ def test_a_scheduler_needs_two_methods_and_gets_sound_defaults(trial):
     assert scheduler.on_trial_complete(trial, {}) == ()
     assert scheduler.on_trial_error(trial) == ()
     assert scheduler.on_trial_remove(trial) == ()
+    assert scheduler.on_search_end() == ()
+    assert scheduler.search_info(trial, {}) == {}
+    assert scheduler.waits_for_others is False
     assert scheduler.next_milestones(trial) == EVERY_RESULT
     assert scheduler.debug_string() == "Minimal"
     scheduler.load_state_dict(scheduler.state_dict())

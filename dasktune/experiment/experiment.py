@@ -264,8 +264,9 @@ class Experiment:
                 pass
         if trial.status.is_final:
             self._conclude(trial, event.time, was_active=True)
-        elif trial.status is TrialStatus.PAUSED and self._judge.pause(trial):
-            self._search_waits = False
+        elif trial.status is TrialStatus.PAUSED:
+            self._search_waits &= not self.scheduler.waits_for_others
+            self._commands.extend(self._judge.pause(trial))
         if not isinstance(event, ResultReported):
             # Whatever has made room: nothing may start there once the time is up.
             self._on_time(event.time)
@@ -344,12 +345,9 @@ class Experiment:
 
     # Starts and ends
 
-    def _unpause(self, trial: Trial) -> None:
-        self._emit(UnpauseTrial(trial_id=trial.trial_id, incarnation=trial.incarnation))
-
     def _start(self, trial: Trial, now: float) -> None:
         if trial.status is TrialStatus.PAUSED:
-            self._unpause(trial)
+            self._emit(UnpauseTrial(trial_id=trial.trial_id, incarnation=trial.incarnation))
         trial.incarnation += 1
         trial.last_seq = 0
         self._emit(to_start(trial, self._judge.milestones(trial)))

@@ -185,17 +185,22 @@ class Judge:
             return Fail(ErrorInfo(message=message, traceback=traceback.format_exc()))
         return None
 
-    def pause(self, trial: Trial) -> bool:
-        """Tell the searcher of a trial that is paused, if it waits for others; return whether.
+    def pause(self, trial: Trial) -> tuple[Command, ...]:
+        """Tell of a trial that is paused: the scheduler, and if it waits for others, the searcher.
 
         Parameters
         ----------
         trial : Trial
             It has just been paused.
+
+        Returns
+        -------
+        tuple of Command
+            What the scheduler wants to happen now.
         """
         if self._scheduler.waits_for_others:
             self._search.on_trial_pause(trial.trial_id)
-        return self._scheduler.waits_for_others
+        return self._scheduler.on_trial_pause(trial)
 
     def unpause(self, trial: Trial) -> None:
         """Tell the searcher that a trial goes on, if it was told of its pause.

@@ -18,6 +18,7 @@ from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from typing import Any
 
 from dasktune.errors import check
@@ -135,6 +136,9 @@ class SynchronousHalving(MetricScheduler):
         self._num_cohorts = 0
         self._members: dict[str, _Member] = {}
         self._num_stopped = 0
+        #: ``(cohort, number, trial_id)`` of all that may wait for a place, and of some that do not
+        #: any more. No state, but what makes a choice cheap.
+        self._queue: list[tuple[int, int, str]] = []
 
     @abstractmethod
     def _plan(self, number: int) -> tuple[list[float], int | None]:
@@ -155,8 +159,8 @@ class SynchronousHalving(MetricScheduler):
             self._cohorts[cohort.number] = cohort
             self._num_cohorts += 1
         self._members[trial.trial_id] = _Member(cohort.number, cohort.added)
-        cohort.running[trial.trial_id] = None
         cohort.added += 1
+        self._send(trial.trial_id, cohort)
 
     def on_trial_result(self, trial: Trial, result: Mapping[str, Any]) -> Decision:
         """Let the trial wait at its rung, or halve its cohort if it is the last to come there."""
@@ -192,6 +196,14 @@ class SynchronousHalving(MetricScheduler):
             return Stop(own.reason, commands)
         return Continue(commands=commands)
 
+    def on_trial_pause(self, trial: Trial) -> tuple[Command, ...]:
+        """Let a trial go on that was still on its worker when its cohort was halved."""
+        cohort = self._cohort_of(trial.trial_id)
+        if cohort is None or trial.trial_id not in cohort.running:
+            return ()
+        self._send(trial.trial_id, cohort)
+        return (Unpause(trial_id=trial.trial_id),)
+
     def on_trial_complete(self, trial: Trial, result: Mapping[str, Any]) -> tuple[Command, ...]:
         """Wait for the trial no longer."""
         return self._forget(trial)
@@ -215,16 +227,19 @@ class SynchronousHalving(MetricScheduler):
     def choose_trial_to_run(self, waiting: Waiting) -> Trial | None:
         """Choose a trial of the first cohort in which one may run: others there wait for it.
 
-        Costs O(k) in the k trials that run.
+        One that has lost its worker, or failed, goes first. Costs O(log n) in the n trials that
+        wait, on average.
         """
-        for cohort in self._cohorts.values():
-            for key in cohort.running:
-                # It is paused if it had not left its worker yet when it was to go on.
-                trial = waiting.pending.get(key) or waiting.paused.get(key)
-                if trial is not None:
-                    return trial
-        # One that failed while it was being paused has to come to its rung again.
-        return next(iter(waiting.pending.values()), None)
+        first = next(iter(waiting.pending.values()), None)
+        if first is None or first.incarnation:
+            return first
+        while self._queue:
+            trial = waiting.pending.get(self._queue[0][2])
+            if trial is not None:
+                return trial
+            # It was started. Should it come back, it is the first of those that wait.
+            heappop(self._queue)
+        return first
 
     def next_milestones(self, trial: Trial) -> tuple[Milestone, ...]:
         """Return the rung that the trial is on its way to."""
@@ -300,6 +315,11 @@ class SynchronousHalving(MetricScheduler):
             )
         self._num_cohorts = state["num_cohorts"]
         self._members = {key: _Member(*told) for key, told in state["members"].items()}
+        self._queue = sorted(
+            (number, self._members[key].number, key)
+            for number, cohort in self._cohorts.items()
+            for key in cohort.running
+        )
         self._num_stopped = state["num_stopped"]
 
     def _named(self, number: int) -> str:
@@ -359,9 +379,16 @@ class SynchronousHalving(MetricScheduler):
             time = self._members[key].time
             # One that has jumped over this rung, too, stands on it with the score that it has.
             jumped = time is not None and time >= cohort.budget and not cohort.is_at_top
-            (cohort.standing if jumped else cohort.running)[key] = None
-            if not jumped:
+            if jumped:
+                cohort.standing[key] = None
+            else:
+                self._send(key, cohort)
                 orders[key] = Unpause(trial_id=key)
+
+    def _send(self, key: str, cohort: _Cohort) -> None:
+        """Let a trial be on its way to the rung of its cohort."""
+        cohort.running[key] = None
+        heappush(self._queue, (cohort.number, self._members[key].number, key))
 
     def _rank(self, key: str) -> tuple[bool, float, int]:
         member = self._members[key]

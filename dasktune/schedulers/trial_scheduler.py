@@ -83,6 +83,13 @@ class TrialScheduler(ABC):
             Flat metrics (nested names joined by ``/``) with the auto-filled fields.
         """
 
+    def on_trial_pause(self, trial: Trial) -> tuple[Command, ...]:
+        """Hear that a trial that was to pause has left its worker.
+
+        Commands to unpause it that came earlier have come to nothing.
+        """
+        return ()
+
     def on_trial_complete(self, trial: Trial, result: Mapping[str, Any]) -> tuple[Command, ...]:
         """Hear that a trial has ended well; `result` is its last, empty if it never reported."""
         return ()

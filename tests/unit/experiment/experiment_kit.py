@@ -62,6 +62,7 @@ class RecordingScheduler(FIFOScheduler):
         #: What it wants when no trial will be added; how often it was asked.
         self.at_search_end: tuple[Command, ...] = ()
         self.search_ends = 0
+        self.at_pause: tuple[Command, ...] = ()
         self.lets_others_come = False
 
     def on_trial_add(self, trial: Trial) -> None:
@@ -79,6 +80,9 @@ class RecordingScheduler(FIFOScheduler):
 
     def on_trial_remove(self, trial: Trial) -> tuple[Command, ...]:
         return self._ended("remove", trial)
+
+    def on_trial_pause(self, trial: Trial) -> tuple[Command, ...]:
+        return self.at_pause
 
     def on_search_end(self) -> tuple[Command, ...]:
         self.search_ends += 1

@@ -335,6 +335,17 @@ def test_a_search_does_not_hear_that_a_trial_goes_on_that_ends_instead():
     assert lab.search.pauses == [("pause", trial.trial_id)]
 
 
+def test_a_scheduler_hears_of_a_pause_and_may_end_it_at_once():
+    lab = Lab()
+    trial = bring(lab, TrialStatus.PAUSING)
+    lab.scheduler.at_pause = (Unpause(trial_id=trial.trial_id),)
+    assert kinds(lab.tell(trial, TrialPaused)) == ["UnpauseTrial"]
+    assert trial.status is TrialStatus.PENDING
+    trial = bring(lab, TrialStatus.PAUSING)
+    lab.scheduler.at_pause = (Unpause(trial_id=trial.trial_id),)
+    assert kinds(lab.lose(trial)) == ["UnpauseTrial"]
+
+
 def test_a_search_does_not_hear_of_other_pauses():
     lab = Lab()
     trial = bring(lab, TrialStatus.PAUSED)

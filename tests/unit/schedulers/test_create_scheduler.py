@@ -87,6 +87,7 @@ def test_a_scheduler_needs_two_methods_and_gets_sound_defaults(trial):
     assert scheduler.on_trial_complete(trial, {}) == ()
     assert scheduler.on_trial_error(trial) == ()
     assert scheduler.on_trial_remove(trial) == ()
+    assert scheduler.on_trial_pause(trial) == ()
     assert scheduler.on_search_end() == ()
     assert scheduler.search_info(trial, {}) == {}
     assert scheduler.waits_for_others is False

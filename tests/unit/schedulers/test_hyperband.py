@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from math import floor as rounded_down
 from math import inf, nan
 
@@ -356,31 +357,49 @@ def test_one_that_stands_and_reports_again_still_waits():
     assert floor.scheduler.state_dict() == before
 
 
-def test_one_that_failed_while_it_was_paused_comes_to_its_rung_again_but_after_all_others():
-    floor = nine()
-    floor.report(0, 1, 0.9)
-    floor.paused.discard(0)
-    floor.pending |= {0, 5}
-    floor.running.discard(5)
-    assert floor.chosen() == 5
-    floor.start(5)
-    assert floor.chosen() == 0
-
-
-def test_one_that_was_not_off_its_worker_when_it_was_to_go_on_is_chosen_all_the_same():
+def test_one_that_was_still_on_its_worker_when_it_was_to_go_on_goes_on_all_the_same():
     floor = at_second_rung()
-    floor.running = {8}
-    floor.paused = {6, 7}
-    assert floor.chosen() == 7
+    assert floor.scheduler.on_trial_pause(trial(7)) == (Unpause(trial_id="a_00007"),)
+    floor.report(7, 3, 0.5)
+    assert floor.scheduler.on_trial_pause(trial(7)) == ()
+    floor.fail(7)
+    assert floor.scheduler.on_trial_pause(trial(7)) == ()
 
 
 def test_the_first_bracket_goes_first():
-    floor = at_second_rung()
+    floor = nine()
     floor.add(9, 10)
-    assert floor.chosen() == 9
-    floor.running.discard(6)
-    floor.pending.add(6)
-    assert floor.chosen() == 6
+    floor.report_all(1, {number: number / 10 for number in range(9)})
+    assert [floor.pending, floor.running] == [{6, 7, 9, 10}, {8}]
+    order = []
+    while (chosen := floor.chosen()) is not None:
+        floor.start(chosen)
+        order.append(chosen)
+    assert order == [6, 7, 9, 10]
+
+
+@pytest.mark.parametrize("restored", [False, True])
+def test_one_that_comes_back_from_its_worker_goes_before_all_others(restored):
+    floor = nine()
+    floor.add(*range(9, 12))
+    floor.start(9)
+    assert floor.chosen() == 10
+    if restored:
+        state, floor.scheduler = (
+            floor.scheduler.state_dict(),
+            HyperBandForBOHB(metric="acc", mode="max", max_t=9),
+        )
+        floor.scheduler.load_state_dict(state)
+    back = replace(trial(9), incarnation=1)
+    pending = {"a_00009": back, "a_00010": trial(10), "a_00011": trial(11)}
+    assert floor.scheduler.choose_trial_to_run(Waiting(pending, {})) is back
+    del pending["a_00009"]
+    assert floor.scheduler.choose_trial_to_run(Waiting(pending, {})) is trial(10)
+
+
+def test_one_that_it_does_not_know_is_chosen_when_no_other_waits():
+    chosen = hyperband().choose_trial_to_run(Waiting({"a_00007": trial(7)}, {}))
+    assert chosen is trial(7)
 
 
 def test_those_that_wait_at_a_rung_are_not_chosen():

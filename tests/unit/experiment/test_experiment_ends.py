@@ -288,7 +288,10 @@ def test_a_scheduler_that_wants_nothing_that_can_be_done_does_not_hang_the_exper
     asleep = bring(lab, TrialStatus.PAUSED)
     ended = bring(lab, TrialStatus.TERMINATED)
     lab.scheduler.strands = True
-    lab.scheduler.at_search_end = (Unpause(trial_id=ended.trial_id),)
+    lab.scheduler.at_search_end = (
+        Unpause(trial_id=ended.trial_id),
+        StopOther(trial_id=ended.trial_id, reason="too late"),
+    )
     lab.no_more()
     lab.time_passes()
     assert asleep.reason == "RecordingScheduler never chose it to run again"

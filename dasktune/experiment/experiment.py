@@ -31,7 +31,7 @@ from dasktune.experiment.roster import Roster, is_news
 from dasktune.experiment.setbacks import count_failure, count_loss, is_cleared
 from dasktune.experiment.settings import ExperimentSettings
 from dasktune.experiment.verdict import Fail
-from dasktune.schedulers.decision import Command, Continue, Decision, Pause, Stop, StopOther
+from dasktune.schedulers.decision import Command, Continue, Decision, Pause, Stop
 from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
 from dasktune.search.searcher import SearchAlgorithm
 from dasktune.stopper import Stopper
@@ -348,7 +348,7 @@ class Experiment:
             self._unpause(trial)
         trial.incarnation += 1
         trial.last_seq = 0
-        self._emit(to_start(trial, self._judge.milestones(trial)))
+        self._emit(to_start(trial, self._judge.begin(trial)))
 
     def _clear(self, trial: Trial) -> None:
         if is_cleared(trial) and trial.status is TrialStatus.RUNNING:
@@ -479,7 +479,7 @@ class Experiment:
             self._stop(trial, self.stop_reason, now)
 
     def _end_a_standstill(self) -> None:
-        """End what nobody will ever run, so that an experiment cannot hang on its policies.
+        """Ask what becomes of those that wait, so that an experiment cannot hang on its policies.
 
         Where nothing runs and nothing may start, no trial will ever end by itself, which is what a
         search that waits is waiting for.
@@ -487,11 +487,9 @@ class Experiment:
         if self.roster.active or self.wants_suggestion or self.next_trial() is not None:
             return
         self._search_waits = False
-        reason = f"{type(self.scheduler).__name__} never chose it to run again"
-        self._commands.extend(
-            StopOther(trial_id=key, reason=reason)
-            for key in (*self.roster.pending, *self.roster.paused)
-        )
+        if self.roster.unfinished:
+            waiting = Waiting(self.roster.pending, self.roster.paused)
+            self._commands.extend(self._judge.end_standstill(waiting))
 
     def _emit(self, action: AnyTrialAction) -> None:
         self.roster.move(self.roster.trials[action.trial_id], action)

@@ -17,7 +17,7 @@ from dasktune.experiment.precedent import Precedent
 from dasktune.experiment.settings import ExperimentSettings
 from dasktune.experiment.verdict import Fail, Verdict
 from dasktune.schedulers.decision import Command, Continue, Stop
-from dasktune.schedulers.trial_scheduler import TrialScheduler
+from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
 from dasktune.search.searcher import SearchAlgorithm
 from dasktune.stopper import Stopper
 from dasktune.trial.events import ErrorInfo
@@ -203,6 +203,22 @@ class Judge:
             commands = self._scheduler.on_trial_remove(trial)
         self._search.on_trial_complete(trial.trial_id, last or None, error=failed)
         return commands
+
+    def begin(self, trial: Trial) -> tuple[Milestone, ...]:
+        """Tell the scheduler that a trial starts, and return where it must wait first."""
+        self._scheduler.on_trial_start(trial)
+        return self.milestones(trial)
+
+    def end_standstill(self, waiting: Waiting) -> tuple[Command, ...]:
+        """Return what becomes of the trials that wait where nobody runs: they go on, or they end.
+
+        Parameters
+        ----------
+        waiting : Waiting
+            At least one trial.
+        """
+        commands = self._scheduler.on_standstill(waiting)
+        return commands or TrialScheduler.on_standstill(self._scheduler, waiting)
 
     def begin_session(self) -> None:
         """Tell the stoppers that a new driver goes on: time in between does not count."""

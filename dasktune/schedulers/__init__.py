@@ -12,6 +12,10 @@ from dasktune.schedulers.decision import (
     Unpause,
 )
 from dasktune.schedulers.fifo import FIFOScheduler
+from dasktune.schedulers.function import FunctionScheduler
+from dasktune.schedulers.median import MedianStoppingRule
+from dasktune.schedulers.multi_objective import MultiObjectiveASHAScheduler
+from dasktune.schedulers.promoting import PromotingASHAScheduler
 from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
 from dasktune.trial.checkpoint import CheckpointKind
 
@@ -23,7 +27,11 @@ __all__ = [
     "Continue",
     "Decision",
     "FIFOScheduler",
+    "FunctionScheduler",
+    "MedianStoppingRule",
+    "MultiObjectiveASHAScheduler",
     "Pause",
+    "PromotingASHAScheduler",
     "Stop",
     "StopOther",
     "TrialScheduler",

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from math import isinf
 from typing import Final
 
 from dasktune.errors import check
 
-__all__ = ["Bracket", "percentile", "rung_budgets"]
+__all__ = ["percentile", "rung_budgets"]
 
 #: Beyond that the reduction factor is so near to 1 that it cannot be meant.
 _MAX_RUNGS: Final = 1000
@@ -84,16 +83,3 @@ def rung_budgets(grace_period: float, max_t: float, reduction_factor: float) -> 
         budgets.append(min(budget, max_t))
         budget *= reduction_factor
     return budgets
-
-
-@dataclass(slots=True)
-class Bracket:
-    """A set of rungs, and the scores that trials left on them."""
-
-    #: In ascending order, in units of the scheduler's `time_attr`.
-    budgets: list[float]
-    #: The finite scores on each rung, in ascending order; higher is better.
-    scores: list[list[float]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.scores = [[] for _ in self.budgets]

@@ -54,7 +54,7 @@ def test_arguments_reach_the_scheduler():
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones():
-    with pytest.raises(ConfigError, match=r"one of fifo, async_hyperband, .*, asha, got 'ash'"):
+    with pytest.raises(ConfigError, match=r"one of fifo, async_hyperband, .* got 'ash'"):
         create_scheduler("ash")
 
 

@@ -8,7 +8,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from dasktune.errors import ConfigError
-from dasktune.schedulers.rungs import Bracket, percentile, rung_budgets
+from dasktune.schedulers.rungs import percentile, rung_budgets
 
 SCORES = st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=60)
 FACTORS = st.floats(1.001, 1e4) | st.integers(2, 100)
@@ -77,7 +77,3 @@ def test_a_factor_near_one_is_refused_before_it_takes_for_ever():
         ConfigError, match=r"reduction_factor must be large enough .* got 1.0000001"
     ):
         rung_budgets(1, 100, 1.0000001)
-
-
-def test_a_bracket_starts_empty():
-    assert Bracket([1, 3]).scores == [[], []]

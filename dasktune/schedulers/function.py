@@ -145,12 +145,12 @@ class FunctionScheduler(TrialScheduler):
     def _ask(self, history: History) -> dict[str, int]:
         known = set(history)
         answer: object = self.function(history)
+        wishes: dict[str, Any] = dict(answer) if isinstance(answer, Mapping) else {"": None}
         rule = "a mapping from ids that it was shown to whole numbers, at least 0"
-        is_one = isinstance(answer, Mapping) and known.issuperset(answer)
-        check(is_one, f"what {_name(self.function)} returns", rule, answer)
+        check(known.issuperset(wishes), f"what {_name(self.function)} returns", rule, answer)
         return {
             name: as_int(f"the further iterations of {name}", wish, least=0)
-            for name, wish in answer.items()
+            for name, wish in wishes.items()
         }
 
 

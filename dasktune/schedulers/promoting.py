@@ -86,13 +86,14 @@ class PromotingASHAScheduler(AsyncHalving):
       with, and waits at the highest only.
     - A score that is missing, no number, NaN or infinite counts in n and is the worst there is: the
       trial stops, as it would never be promoted.
-    - When nobody runs, may go on or is to come, the trials that wait are stopped.
+    - When nobody runs, may go on or is to come, the worse half of those that wait is stopped, and
+      so on.
     - A trial's bracket is drawn with probabilities proportional to ``exp(number of its rungs)``,
       and kept for life.
 
     A trainable without checkpoints begins anew when it is promoted. To a
-    :class:`~dasktune.search.ConcurrencyLimiter` a paused trial is one that has not ended, so it
-    needs to be a wide one, or none.
+    :class:`~dasktune.search.ConcurrencyLimiter` a paused trial is one that has not ended: with a
+    narrow one many are stopped that might have been promoted later.
 
     A result and a choice cost O(log k) comparisons in the k trials on a rung, and the shift of a
     list of k.
@@ -176,10 +177,15 @@ class PromotingASHAScheduler(AsyncHalving):
         return next((one for key, one in waiting.pending.items() if key not in self._held), None)
 
     def on_standstill(self, waiting: Waiting) -> tuple[Command, ...]:
-        """Stop those that wait: nobody will come to make room for them among the best."""
+        """Stop the worse half of those that wait: nobody makes room for them among the best.
+
+        Only half, because a search that lets so many trials be unfinished may suggest others then,
+        which make room for the better half.
+        """
+        names = sorted((*waiting.pending, *waiting.paused), key=self._prospects)
         return tuple(
             StopOther(trial_id=name, reason=f"was not promoted: {self._standing(name)}")
-            for name in (*waiting.pending, *waiting.paused)
+            for name in names[: (len(names) + 1) // 2]
         )
 
     def debug_string(self) -> str:
@@ -258,6 +264,12 @@ class PromotingASHAScheduler(AsyncHalving):
         if entry is not None:
             held = self._rung_of(trial.trial_id).held
             del held[bisect_left(held, entry)]
+
+    def _prospects(self, name: str) -> tuple[float, int]:
+        """Return what is higher for a trial on a higher rung, and for a better one there."""
+        climber = self._climbers[name]
+        budget = self._budgets[climber.bracket][climber.rungs - 1]
+        return budget, -self._rung_of(name).rank(self._held[name])
 
     def _standing(self, name: str) -> str:
         """Return how good a trial that waits was, and how good it would have to be."""

@@ -59,9 +59,13 @@ class RecordingScheduler(FIFOScheduler):
         )
         self.commands: dict[str, tuple[Command, ...]] = {}
         self.strands = False
+        self.standstill: tuple[Command, ...] | None = None
 
     def on_trial_add(self, trial: Trial) -> None:
         self.calls.append(("add", trial.trial_id))
+
+    def on_trial_start(self, trial: Trial) -> None:
+        self.calls.append(("start", trial.trial_id))
 
     def on_trial_result(self, trial: Trial, result: Mapping[str, Any]) -> Decision:
         self.calls.append((f"result {result['training_iteration']}", trial.trial_id))
@@ -78,6 +82,9 @@ class RecordingScheduler(FIFOScheduler):
 
     def choose_trial_to_run(self, waiting: Any) -> Trial | None:
         return None if self.strands else super().choose_trial_to_run(waiting)
+
+    def on_standstill(self, waiting: Any) -> tuple[Command, ...]:
+        return super().on_standstill(waiting) if self.standstill is None else self.standstill
 
     def ends(self, trial: Trial) -> list[str]:
         return [what for what, key in self.calls if key == trial.trial_id and what in ENDS]

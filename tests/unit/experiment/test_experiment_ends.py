@@ -258,6 +258,31 @@ def test_trials_that_the_scheduler_never_wakes_are_ended_when_nothing_else_is_le
     assert lab.told_once(asleep, "remove")
 
 
+def test_a_scheduler_may_let_those_that_wait_go_on_when_nobody_else_can():
+    lab = Lab()
+    one, other = bring(lab, TrialStatus.PAUSED), bring(lab, TrialStatus.PAUSED)
+    lab.scheduler.strands = True
+    lab.scheduler.standstill = (
+        Unpause(trial_id=one.trial_id),
+        StopOther(trial_id=other.trial_id, reason="the worse one"),
+    )
+    lab.no_more()
+    assert kinds(lab.time_passes()) == ["UnpauseTrial", "FinishTrial"]
+    assert one.status is TrialStatus.PENDING
+    assert other.reason == "the worse one"
+    lab.scheduler.standstill = ()
+    assert kinds(lab.time_passes()) == ["FinishTrial"]
+    assert one.reason == "RecordingScheduler never chose it to run again"
+
+
+def test_the_scheduler_is_told_of_every_start():
+    lab = Lab()
+    trial = bring(lab, TrialStatus.PAUSED)
+    lab.handle(ResourcesGranted(trial_id=trial.trial_id, time=lab.tick()))
+    starts = [what for what, key in lab.scheduler.calls if key == trial.trial_id]
+    assert starts.count("start") == 2
+
+
 def test_a_search_and_a_scheduler_that_wait_for_each_other_do_not_hang_the_experiment():
     lab = Lab()
     asleep = bring(lab, TrialStatus.PAUSED)

@@ -244,5 +244,14 @@ def test_the_state_of_other_rungs_is_refused():
         asha(max_t=27).load_state_dict(asha().state_dict())
 
 
+def test_a_start_of_whoever_was_not_waiting_changes_nothing():
+    scheduler = asha()
+    report(scheduler, 0, 1, 0.5)
+    scheduler.on_trial_add(trial(1))
+    before = scheduler.state_dict()
+    scheduler.on_trial_start(trial(1))
+    assert scheduler.state_dict() == before
+
+
 def test_its_trials_do_not_start_in_order():
     assert not asha().starts_in_order

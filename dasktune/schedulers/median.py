@@ -62,8 +62,10 @@ class MedianStoppingRule(MetricScheduler):
     min_samples_required : int, default=3
         How many others must have come as far before anyone is judged, at least 1.
     min_time_slice : float, default=0
-        Where too few have: how long a trial trains, in units of `time_attr`, before it makes room
-        for those that wait. At least 0.
+        Where too few have: how long a trial trains, in units of `time_attr`, between two times that
+        it makes room for those that wait. At least 0. With 0 whoever is ahead of all others makes
+        room at each result: a trainable without checkpoints, which begins anew each time, wants a
+        large one.
     hard_stop : bool, default=True
         Whether a bad trial ends. If not, it is paused once, and goes on when nobody else waits;
         then nobody judges it any more.
@@ -126,7 +128,7 @@ class MedianStoppingRule(MetricScheduler):
         #: In ascending order, and what trials have left at each of them, likewise.
         self._moments: list[float] = []
         self._means: list[list[float]] = []
-        #: Who has no place and could take one, as far as this scheduler is told.
+        #: Who has no place, could take one, and would be compared with others then.
         self._waiting: dict[str, None] = {}
         self._num_stopped = 0
 
@@ -153,7 +155,7 @@ class MedianStoppingRule(MetricScheduler):
             return self._make_room(trial, record, others)
         if record.best is not None and record.best >= median:
             return Continue()
-        return self._condemn(trial, record, self._complaint(record, median, others, moment))
+        return self._condemn(record, self._complaint(record, median, others, moment))
 
     def on_trial_complete(self, trial: Trial, result: Mapping[str, Any]) -> tuple[Command, ...]:
         """Take its last result, unless it is known already."""
@@ -282,12 +284,12 @@ class MedianStoppingRule(MetricScheduler):
             f"{self.time_attr} {record.time:g}"
         )
 
-    def _condemn(self, trial: Trial, record: _Record, reason: str) -> Decision:
+    def _condemn(self, record: _Record, reason: str) -> Decision:
         self._num_stopped += 1
         if self.hard_stop:
             return Stop(reason)
+        # It does not count among those that wait: nobody is ever compared with it again.
         record.is_condemned = True
-        self._waiting[trial.trial_id] = None
         return Pause(reason)
 
     def _complaint(self, record: _Record, median: float, others: int, moment: int) -> str:

@@ -264,9 +264,8 @@ class Experiment:
                 pass
         if trial.status.is_final:
             self._conclude(trial, event.time, was_active=True)
-        elif trial.status is TrialStatus.PAUSED:
-            self._search_waits &= not self.scheduler.waits_for_others
-            self._commands.extend(self._judge.pause(trial))
+        elif trial.status is TrialStatus.PAUSED and self._judge.pause(trial):
+            self._search_waits = False
         if not isinstance(event, ResultReported):
             # Whatever has made room: nothing may start there once the time is up.
             self._on_time(event.time)
@@ -350,7 +349,7 @@ class Experiment:
             self._emit(UnpauseTrial(trial_id=trial.trial_id, incarnation=trial.incarnation))
         trial.incarnation += 1
         trial.last_seq = 0
-        self._emit(to_start(trial, self._judge.milestones(trial)))
+        self._emit(to_start(trial, self._judge.begin(trial)))
 
     def _clear(self, trial: Trial) -> None:
         if is_cleared(trial) and trial.status is TrialStatus.RUNNING:
@@ -481,7 +480,7 @@ class Experiment:
             self._stop(trial, self.stop_reason, now)
 
     def _end_a_standstill(self) -> None:
-        """End what nobody will ever run, so that an experiment cannot hang on its policies.
+        """Ask what becomes of those that wait, so that an experiment cannot hang on its policies.
 
         Where nothing runs and nothing may start, no trial will ever end by itself, which is what a
         search that waits is waiting for. The scheduler may still let some go on.
@@ -489,7 +488,9 @@ class Experiment:
         if self.roster.active or self.wants_suggestion or self.next_trial() is not None:
             return
         self._search_waits = False
-        self._commands.extend(self._judge.against_standstill(self.roster))
+        if self.roster.unfinished:
+            waiting = Waiting(self.roster.pending, self.roster.paused)
+            self._commands.extend(self._judge.end_standstill(waiting))
 
     def _emit(self, action: AnyTrialAction) -> None:
         trial = self.roster.trials[action.trial_id]

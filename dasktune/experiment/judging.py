@@ -12,13 +12,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from dasktune.experiment.orders import Order, order_of
+from dasktune.experiment.orders import Order
 from dasktune.experiment.precedent import Precedent
-from dasktune.experiment.roster import Roster
 from dasktune.experiment.settings import ExperimentSettings
 from dasktune.experiment.verdict import Fail, Verdict
-from dasktune.schedulers.decision import Command, Continue, Stop, StopOther
-from dasktune.schedulers.trial_scheduler import TrialScheduler
+from dasktune.schedulers.decision import Command, Continue, Stop
+from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
 from dasktune.search.searcher import SearchAlgorithm
 from dasktune.stopper import Stopper
 from dasktune.trial.events import ErrorInfo
@@ -185,22 +184,17 @@ class Judge:
             return Fail(ErrorInfo(message=message, traceback=traceback.format_exc()))
         return None
 
-    def pause(self, trial: Trial) -> tuple[Command, ...]:
-        """Tell of a trial that is paused: the scheduler, and if it waits for others, the searcher.
+    def pause(self, trial: Trial) -> bool:
+        """Tell the searcher of a trial that is paused, if it waits for others; return whether.
 
         Parameters
         ----------
         trial : Trial
             It has just been paused.
-
-        Returns
-        -------
-        tuple of Command
-            What the scheduler wants to happen now.
         """
         if self._scheduler.waits_for_others:
             self._search.on_trial_pause(trial.trial_id)
-        return self._scheduler.on_trial_pause(trial)
+        return self._scheduler.waits_for_others
 
     def unpause(self, trial: Trial) -> None:
         """Tell the searcher that a trial goes on, if it was told of its pause.
@@ -212,22 +206,6 @@ class Judge:
         """
         if self._scheduler.waits_for_others and not trial.status.is_final:
             self._search.on_trial_unpause(trial.trial_id)
-
-    def against_standstill(self, roster: Roster) -> tuple[Command, ...]:
-        """Return what lets trials go on though nobody runs; if there is nothing, what ends them.
-
-        Parameters
-        ----------
-        roster : Roster
-            All trials, none of them active.
-        """
-        waiting = (*roster.pending, *roster.paused)
-        # Not without them: nothing would come of it, so that no journal would tell of it.
-        wanted = self._scheduler.on_search_end() if waiting else ()
-        if any(order_of(command, roster.trials) for command in wanted):
-            return wanted
-        reason = f"{type(self._scheduler).__name__} never chose it to run again"
-        return tuple(StopOther(trial_id=key, reason=reason) for key in waiting)
 
     def conclude(self, trial: Trial, *, was_active: bool) -> tuple[Command, ...]:
         """Tell scheduler and searcher that a trial has ended for good.
@@ -255,6 +233,22 @@ class Judge:
             commands = self._scheduler.on_trial_remove(trial)
         self._search.on_trial_complete(trial.trial_id, told, error=failed)
         return commands
+
+    def begin(self, trial: Trial) -> tuple[Milestone, ...]:
+        """Tell the scheduler that a trial starts, and return where it must wait first."""
+        self._scheduler.on_trial_start(trial)
+        return self.milestones(trial)
+
+    def end_standstill(self, waiting: Waiting) -> tuple[Command, ...]:
+        """Return what becomes of the trials that wait where nobody runs: they go on, or they end.
+
+        Parameters
+        ----------
+        waiting : Waiting
+            At least one trial.
+        """
+        commands = self._scheduler.on_standstill(waiting)
+        return commands or TrialScheduler.on_standstill(self._scheduler, waiting)
 
     def begin_session(self) -> None:
         """Tell the stoppers that a new driver goes on: time in between does not count."""

@@ -26,7 +26,6 @@ __all__ = [
     "Order",
     "ends_anyway",
     "next_order",
-    "order_of",
     "to_fail",
     "to_go_on",
     "to_pause",
@@ -120,28 +119,13 @@ def next_order(commands: deque[Command], trials: Mapping[str, Trial]) -> Order |
         All trials.
     """
     while commands:
-        order = order_of(commands.popleft(), trials)
-        if order is not None:
-            return order
-    return None
-
-
-def order_of(command: Command, trials: Mapping[str, Trial]) -> Order | None:
-    """Return what a command comes to now; None if it comes too late.
-
-    Parameters
-    ----------
-    command : Command
-        What a scheduler wants.
-    trials : mapping of str to Trial
-        All trials.
-    """
-    trial = trials[command.trial_id]
-    match command:
-        case Unpause():
-            if trial.status is TrialStatus.PAUSED:
-                return UnpauseTrial(trial_id=trial.trial_id, incarnation=trial.incarnation)
-        case StopOther():  # pragma: no branch - these are all
-            if not ends_anyway(trial):
-                return to_stop(trial, command.reason)
+        command = commands.popleft()
+        trial = trials[command.trial_id]
+        match command:
+            case Unpause():
+                if trial.status is TrialStatus.PAUSED:
+                    return UnpauseTrial(trial_id=trial.trial_id, incarnation=trial.incarnation)
+            case StopOther():  # pragma: no branch - these are all
+                if not ends_anyway(trial):
+                    return to_stop(trial, command.reason)
     return None

@@ -12,8 +12,12 @@ from dasktune.schedulers.decision import (
     Unpause,
 )
 from dasktune.schedulers.fifo import FIFOScheduler
+from dasktune.schedulers.function import FunctionScheduler
 from dasktune.schedulers.hb_bohb import HyperBandForBOHB
 from dasktune.schedulers.hyperband import HyperBandScheduler
+from dasktune.schedulers.median import MedianStoppingRule
+from dasktune.schedulers.multi_objective import MultiObjectiveASHAScheduler
+from dasktune.schedulers.promoting import PromotingASHAScheduler
 from dasktune.schedulers.successive_halving import SuccessiveHalvingScheduler
 from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
 from dasktune.trial.checkpoint import CheckpointKind
@@ -28,7 +32,11 @@ __all__ = [
     "FIFOScheduler",
     "HyperBandForBOHB",
     "HyperBandScheduler",
+    "FunctionScheduler",
+    "MedianStoppingRule",
+    "MultiObjectiveASHAScheduler",
     "Pause",
+    "PromotingASHAScheduler",
     "Stop",
     "StopOther",
     "SuccessiveHalvingScheduler",

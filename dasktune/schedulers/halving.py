@@ -18,10 +18,10 @@ from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
 from typing import Any
 
 from dasktune.errors import check
+from dasktune.schedulers.by_metric import MetricScheduler, real
 from dasktune.schedulers.decision import (
     Command,
     Continue,
@@ -31,7 +31,6 @@ from dasktune.schedulers.decision import (
     StopOther,
     Unpause,
 )
-from dasktune.schedulers.metric_scheduler import MetricScheduler, real
 from dasktune.schedulers.rungs import survivors
 from dasktune.schedulers.trial_scheduler import Waiting
 from dasktune.trial.metrics import Mode
@@ -72,6 +71,8 @@ class _Cohort:
     rung: int = 0
     running: dict[str, None] = field(default_factory=dict)
     standing: dict[str, None] = field(default_factory=dict)
+    #: Those of `running` that were not started since they may be.
+    ready: dict[str, None] = field(default_factory=dict)
 
     @property
     def is_full(self) -> bool:
@@ -136,9 +137,6 @@ class SynchronousHalving(MetricScheduler):
         self._num_cohorts = 0
         self._members: dict[str, _Member] = {}
         self._num_stopped = 0
-        #: ``(cohort, number, trial_id)`` of all that may wait for a place, and of some that do not
-        #: any more. No state, but what makes a choice cheap.
-        self._queue: list[tuple[int, int, str]] = []
 
     @abstractmethod
     def _plan(self, number: int) -> tuple[list[float], int | None]:
@@ -160,11 +158,17 @@ class SynchronousHalving(MetricScheduler):
             self._num_cohorts += 1
         self._members[trial.trial_id] = _Member(cohort.number, cohort.added)
         cohort.added += 1
-        self._send(trial.trial_id, cohort)
+        cohort.running[trial.trial_id] = cohort.ready[trial.trial_id] = None
+
+    def on_trial_start(self, trial: Trial) -> None:
+        """Offer it no more. Should it come back, it is the first of those that wait."""
+        cohort = self._cohort_of(trial.trial_id)
+        if cohort is not None:
+            cohort.ready.pop(trial.trial_id, None)
 
     def on_trial_result(self, trial: Trial, result: Mapping[str, Any]) -> Decision:
         """Let the trial wait at its rung, or halve its cohort if it is the last to come there."""
-        budget = self._budget(trial, result)
+        budget = self._time(trial, result)
         if budget is None:
             return Continue()
         key = trial.trial_id
@@ -180,6 +184,7 @@ class SynchronousHalving(MetricScheduler):
         if key in cohort.running:
             self._note(self._members[key], cohort, budget, self._value(trial, result))
             del cohort.running[key]
+            cohort.ready.pop(key, None)
             cohort.standing[key] = None
         return self._decided(key, cohort)
 
@@ -195,14 +200,6 @@ class SynchronousHalving(MetricScheduler):
         if isinstance(own, StopOther):
             return Stop(own.reason, commands)
         return Continue(commands=commands)
-
-    def on_trial_pause(self, trial: Trial) -> tuple[Command, ...]:
-        """Let a trial go on that was still on its worker when its cohort was halved."""
-        cohort = self._cohort_of(trial.trial_id)
-        if cohort is None or trial.trial_id not in cohort.running:
-            return ()
-        self._send(trial.trial_id, cohort)
-        return (Unpause(trial_id=trial.trial_id),)
 
     def on_trial_complete(self, trial: Trial, result: Mapping[str, Any]) -> tuple[Command, ...]:
         """Wait for the trial no longer."""
@@ -224,21 +221,25 @@ class SynchronousHalving(MetricScheduler):
         cohort.size = cohort.added
         return tuple(self._settle(cohort).values())
 
+    def on_standstill(self, waiting: Waiting) -> tuple[Command, ...]:
+        """Halve the last cohort, though it is not full."""
+        return self.on_search_end()
+
     def choose_trial_to_run(self, waiting: Waiting) -> Trial | None:
         """Choose a trial of the first cohort in which one may run: others there wait for it.
 
-        One that has lost its worker, or failed, goes first. Costs O(log n) in the n trials that
-        wait, on average.
+        One that has lost its worker, or failed, goes first. Costs O(1), and O(k) while k trials
+        that go on are still being taken off their workers.
         """
         first = next(iter(waiting.pending.values()), None)
-        if first is None or first.incarnation:
+        if first is not None and first.incarnation:
             return first
-        while self._queue:
-            trial = waiting.pending.get(self._queue[0][2])
-            if trial is not None:
-                return trial
-            # It was started. Should it come back, it is the first of those that wait.
-            heappop(self._queue)
+        for cohort in self._cohorts.values():
+            for key in cohort.ready:
+                # It is paused if it had not left its worker yet when it was to go on.
+                trial = waiting.pending.get(key) or waiting.paused.get(key)
+                if trial is not None:
+                    return trial
         return first
 
     def next_milestones(self, trial: Trial) -> tuple[Milestone, ...]:
@@ -272,6 +273,7 @@ class SynchronousHalving(MetricScheduler):
                 "rung": cohort.rung,
                 "running": list(cohort.running),
                 "standing": list(cohort.standing),
+                "ready": list(cohort.ready),
             }
             for cohort in self._cohorts.values()
         ]
@@ -312,14 +314,10 @@ class SynchronousHalving(MetricScheduler):
                 told["rung"],
                 dict.fromkeys(told["running"]),
                 dict.fromkeys(told["standing"]),
+                dict.fromkeys(told["ready"]),
             )
         self._num_cohorts = state["num_cohorts"]
         self._members = {key: _Member(*told) for key, told in state["members"].items()}
-        self._queue = sorted(
-            (number, self._members[key].number, key)
-            for number, cohort in self._cohorts.items()
-            for key in cohort.running
-        )
         self._num_stopped = state["num_stopped"]
 
     def _named(self, number: int) -> str:
@@ -352,8 +350,8 @@ class SynchronousHalving(MetricScheduler):
         cohort = self._cohort_of(key)
         if cohort is None:
             return ()
-        cohort.running.pop(key, None)
-        cohort.standing.pop(key, None)
+        for where in (cohort.running, cohort.standing, cohort.ready):
+            where.pop(key, None)
         return tuple(self._settle(cohort).values())
 
     def _settle(self, cohort: _Cohort) -> dict[str, Command]:
@@ -382,13 +380,8 @@ class SynchronousHalving(MetricScheduler):
             if jumped:
                 cohort.standing[key] = None
             else:
-                self._send(key, cohort)
+                cohort.running[key] = cohort.ready[key] = None
                 orders[key] = Unpause(trial_id=key)
-
-    def _send(self, key: str, cohort: _Cohort) -> None:
-        """Let a trial be on its way to the rung of its cohort."""
-        cohort.running[key] = None
-        heappush(self._queue, (cohort.number, self._members[key].number, key))
 
     def _rank(self, key: str) -> tuple[bool, float, int]:
         member = self._members[key]

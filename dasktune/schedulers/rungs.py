@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from math import ceil, isinf
 from typing import Final
 
 from dasktune.errors import check
 
 __all__ = [
-    "Bracket",
     "bracket_table",
     "halving_budgets",
     "percentile",
@@ -175,16 +173,3 @@ def _settled(budget: float) -> float:
     """Return a budget as an int if only rounding lies between: else it takes a step more."""
     whole = round(budget)
     return whole if abs(budget - whole) <= _ROUNDING * whole else budget
-
-
-@dataclass(slots=True)
-class Bracket:
-    """A set of rungs, and the scores that trials left on them."""
-
-    #: In ascending order, in units of the scheduler's `time_attr`.
-    budgets: list[float]
-    #: The finite scores on each rung, in ascending order; higher is better.
-    scores: list[list[float]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.scores = [[] for _ in self.budgets]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dasktune.errors import check
+from dasktune.schedulers.by_metric import real
 from dasktune.schedulers.halving import SynchronousHalving
-from dasktune.schedulers.metric_scheduler import real
 from dasktune.schedulers.rungs import halving_budgets
 from dasktune.trial.metrics import Mode
 

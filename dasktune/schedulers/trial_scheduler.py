@@ -10,7 +10,7 @@ from typing import Any
 from numpy.random import SeedSequence
 
 from dasktune.errors import check
-from dasktune.schedulers.decision import Command, Decision
+from dasktune.schedulers.decision import Command, Decision, StopOther
 from dasktune.trial.metrics import Mode
 from dasktune.trial.milestone import EVERY_RESULT, Milestone
 from dasktune.trial.trial import Trial
@@ -32,7 +32,10 @@ class TrialScheduler(ABC):
     A scheduler proposes by returning values; it never holds the experiment, the runner or the
     executor, and it knows neither clock nor global RNG. It is told everything once: each trial is
     added once, however often its worker dies, and ends with exactly one of
-    :meth:`on_trial_complete`, :meth:`on_trial_error` or :meth:`on_trial_remove`.
+    :meth:`on_trial_complete`, :meth:`on_trial_error` or :meth:`on_trial_remove`. Only its starts
+    are as many as there are.
+
+    :class:`dasktune.testing.SchedulerContract` tests whether a scheduler keeps to all this.
 
     Attributes
     ----------
@@ -71,6 +74,9 @@ class TrialScheduler(ABC):
     def on_trial_add(self, trial: Trial) -> None:  # noqa: B027 - an optional hook
         """Hear of a new trial."""
 
+    def on_trial_start(self, trial: Trial) -> None:  # noqa: B027 - an optional hook
+        """Hear that a trial gets a place: for the first time, after a pause, or after a loss."""
+
     @abstractmethod
     def on_trial_result(self, trial: Trial, result: Mapping[str, Any]) -> Decision:
         """Judge a result.
@@ -82,13 +88,6 @@ class TrialScheduler(ABC):
         result : mapping
             Flat metrics (nested names joined by ``/``) with the auto-filled fields.
         """
-
-    def on_trial_pause(self, trial: Trial) -> tuple[Command, ...]:
-        """Hear that a trial that was to pause has left its worker.
-
-        Commands to unpause it that came earlier have come to nothing.
-        """
-        return ()
 
     def on_trial_complete(self, trial: Trial, result: Mapping[str, Any]) -> tuple[Command, ...]:
         """Hear that a trial has ended well; `result` is its last, empty if it never reported."""
@@ -103,11 +102,7 @@ class TrialScheduler(ABC):
         return ()
 
     def on_search_end(self) -> tuple[Command, ...]:
-        """Hear that no trial will be added: none is left, or the search waits for one to end.
-
-        The latter is told only when no trial runs and :meth:`choose_trial_to_run` has none, either.
-        If nothing comes of the answer then, nobody will ever run again, and all trials are ended.
-        """
+        """Hear that the search has no more trials. Those that were added may still be running."""
         return ()
 
     @abstractmethod
@@ -116,6 +111,22 @@ class TrialScheduler(ABC):
 
         Must be without side effects: it may be asked any number of times before there is room.
         """
+
+    def on_standstill(self, waiting: Waiting) -> tuple[Command, ...]:
+        """Say what becomes of those that wait: nobody runs, is chosen to run, or will yet be added.
+
+        By default all of them end. Whoever answers with nothing has them ended, too; so whatever
+        this changes in the scheduler must come with a command.
+
+        Parameters
+        ----------
+        waiting : Waiting
+            At least one trial, none of which :meth:`choose_trial_to_run` chooses.
+        """
+        reason = f"{type(self).__name__} never chose it to run again"
+        return tuple(
+            StopOther(trial_id=key, reason=reason) for key in (*waiting.pending, *waiting.paused)
+        )
 
     def next_milestones(self, trial: Trial) -> tuple[Milestone, ...]:
         """Return where the trial must next wait for a decision; ``()`` is never.

@@ -62,11 +62,14 @@ class RecordingScheduler(FIFOScheduler):
         #: What it wants when no trial will be added; how often it was asked.
         self.at_search_end: tuple[Command, ...] = ()
         self.search_ends = 0
-        self.at_pause: tuple[Command, ...] = ()
         self.lets_others_come = False
+        self.standstill: tuple[Command, ...] | None = None
 
     def on_trial_add(self, trial: Trial) -> None:
         self.calls.append(("add", trial.trial_id))
+
+    def on_trial_start(self, trial: Trial) -> None:
+        self.calls.append(("start", trial.trial_id))
 
     def on_trial_result(self, trial: Trial, result: Mapping[str, Any]) -> Decision:
         self.calls.append((f"result {result['training_iteration']}", trial.trial_id))
@@ -81,9 +84,6 @@ class RecordingScheduler(FIFOScheduler):
     def on_trial_remove(self, trial: Trial) -> tuple[Command, ...]:
         return self._ended("remove", trial)
 
-    def on_trial_pause(self, trial: Trial) -> tuple[Command, ...]:
-        return self.at_pause
-
     def on_search_end(self) -> tuple[Command, ...]:
         self.search_ends += 1
         return self.at_search_end
@@ -97,6 +97,9 @@ class RecordingScheduler(FIFOScheduler):
 
     def choose_trial_to_run(self, waiting: Any) -> Trial | None:
         return None if self.strands else super().choose_trial_to_run(waiting)
+
+    def on_standstill(self, waiting: Any) -> tuple[Command, ...]:
+        return super().on_standstill(waiting) if self.standstill is None else self.standstill
 
     def ends(self, trial: Trial) -> list[str]:
         return [what for what, key in self.calls if key == trial.trial_id and what in ENDS]

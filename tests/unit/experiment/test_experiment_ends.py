@@ -258,6 +258,31 @@ def test_trials_that_the_scheduler_never_wakes_are_ended_when_nothing_else_is_le
     assert lab.told_once(asleep, "remove")
 
 
+def test_a_scheduler_may_let_those_that_wait_go_on_when_nobody_else_can():
+    lab = Lab()
+    one, other = bring(lab, TrialStatus.PAUSED), bring(lab, TrialStatus.PAUSED)
+    lab.scheduler.strands = True
+    lab.scheduler.standstill = (
+        Unpause(trial_id=one.trial_id),
+        StopOther(trial_id=other.trial_id, reason="the worse one"),
+    )
+    lab.no_more()
+    assert kinds(lab.time_passes()) == ["UnpauseTrial", "FinishTrial"]
+    assert one.status is TrialStatus.PENDING
+    assert other.reason == "the worse one"
+    lab.scheduler.standstill = ()
+    assert kinds(lab.time_passes()) == ["FinishTrial"]
+    assert one.reason == "RecordingScheduler never chose it to run again"
+
+
+def test_the_scheduler_is_told_of_every_start():
+    lab = Lab()
+    trial = bring(lab, TrialStatus.PAUSED)
+    lab.handle(ResourcesGranted(trial_id=trial.trial_id, time=lab.tick()))
+    starts = [what for what, key in lab.scheduler.calls if key == trial.trial_id]
+    assert starts.count("start") == 2
+
+
 def test_a_search_and_a_scheduler_that_wait_for_each_other_do_not_hang_the_experiment():
     lab = Lab()
     asleep = bring(lab, TrialStatus.PAUSED)
@@ -266,35 +291,6 @@ def test_a_search_and_a_scheduler_that_wait_for_each_other_do_not_hang_the_exper
     lab.time_passes()
     assert asleep.status is TrialStatus.TERMINATED
     assert lab.experiment.wants_suggestion
-
-
-def test_a_scheduler_may_let_trials_go_on_that_waited_for_others_when_none_will_come():
-    lab = Lab()
-    one, other = bring(lab, TrialStatus.PAUSED), bring(lab, TrialStatus.PAUSED)
-    lab.scheduler.strands = True
-    lab.handle(Suggested(trial_id=lab.experiment.next_trial_id, config=None, time=lab.tick()))
-    assert lab.scheduler.search_ends == 0  # it might come to an end some day
-    lab.scheduler.at_search_end = (
-        Unpause(trial_id=one.trial_id),
-        StopOther(trial_id=other.trial_id, reason="worse"),
-    )
-    assert kinds(lab.time_passes()) == ["UnpauseTrial", "FinishTrial"]
-    assert (one.status, other.reason) == (TrialStatus.PENDING, "worse")
-    assert lab.experiment.may_ask
-
-
-def test_a_scheduler_that_wants_nothing_that_can_be_done_does_not_hang_the_experiment():
-    lab = Lab()
-    asleep = bring(lab, TrialStatus.PAUSED)
-    ended = bring(lab, TrialStatus.TERMINATED)
-    lab.scheduler.strands = True
-    lab.scheduler.at_search_end = (
-        Unpause(trial_id=ended.trial_id),
-        StopOther(trial_id=ended.trial_id, reason="too late"),
-    )
-    lab.no_more()
-    lab.time_passes()
-    assert asleep.reason == "RecordingScheduler never chose it to run again"
 
 
 def test_a_scheduler_hears_that_the_search_has_ended():
@@ -336,17 +332,6 @@ def test_a_search_does_not_hear_that_a_trial_goes_on_that_ends_instead():
     trial = bring(lab, TrialStatus.PAUSED)
     lab.stop()
     assert lab.search.pauses == [("pause", trial.trial_id)]
-
-
-def test_a_scheduler_hears_of_a_pause_and_may_end_it_at_once():
-    lab = Lab()
-    trial = bring(lab, TrialStatus.PAUSING)
-    lab.scheduler.at_pause = (Unpause(trial_id=trial.trial_id),)
-    assert kinds(lab.tell(trial, TrialPaused)) == ["UnpauseTrial"]
-    assert trial.status is TrialStatus.PENDING
-    trial = bring(lab, TrialStatus.PAUSING)
-    lab.scheduler.at_pause = (Unpause(trial_id=trial.trial_id),)
-    assert kinds(lab.lose(trial)) == ["UnpauseTrial"]
 
 
 def test_a_search_does_not_hear_of_other_pauses():

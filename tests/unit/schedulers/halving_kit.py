@@ -46,6 +46,7 @@ class Floor:
             self.pending.discard(number)
             self.paused.discard(number)
             self.running.add(number)
+            self.scheduler.on_trial_start(trial(number))
 
     def start_all(self) -> None:
         """Start whoever is to go on."""

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from dasktune.errors import ConfigError
 from dasktune.schedulers.rungs import (
-    Bracket,
     bracket_table,
     halving_budgets,
     percentile,
@@ -132,7 +131,3 @@ def test_of_few_trials_one_is_left():
     assert [survivors(2, rung, 3) for rung in range(3)] == [2, 1, 1]
     assert survivors(10, 1, 2.5) == 4
     assert survivors(11, 1, 1.1) == 10
-
-
-def test_a_bracket_starts_empty():
-    assert Bracket([1, 3]).scores == [[], []]

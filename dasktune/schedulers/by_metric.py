@@ -1,4 +1,4 @@
-"""What schedulers share that judge trials by a metric, at points of their training."""
+"""What schedulers that judge by a metric at times of their own have in common."""
 
 from __future__ import annotations
 
@@ -13,20 +13,51 @@ from dasktune.schedulers.trial_scheduler import TrialScheduler
 from dasktune.trial.metrics import Mode, lookup, number
 from dasktune.trial.trial import Trial
 
-__all__ = ["MetricScheduler", "real"]
+__all__ = ["MetricScheduler", "check_mode", "check_name", "real"]
 
 logger = logging.getLogger(__name__)
 
 
+def check_name(name: str, value: object) -> None:
+    """Raise :class:`ConfigError` unless `value` could be the name of a metric."""
+    check(isinstance(value, str) and value != "", name, "the name of a metric", value)
+
+
+def check_mode(mode: object) -> None:
+    """Raise :class:`ConfigError` unless `mode` is one, or left open."""
+    check(mode in (None, "min", "max"), "mode", "'min', 'max' or None", mode)
+
+
+def real(name: str, value: object) -> float:
+    """Return a finite number, as an int if it is whole, so that powers of it are exact.
+
+    Raises
+    ------
+    ConfigError
+        If it is none; `name` says which argument it was.
+
+    Examples
+    --------
+    >>> real("max_t", 9.0), real("max_t", 1.5)
+    (9, 1.5)
+    """
+    if isinstance(value, Integral):
+        return int(value)
+    given = number(value)
+    if given is None or not isfinite(given):
+        raise ConfigError(f"{name} must be a finite number, got {value!r}")
+    return int(given) if given.is_integer() else given
+
+
 class MetricScheduler(TrialScheduler):
-    """Judges trials by a metric, at points of their training.
+    """Reads the time and the metric of a result, and warns once of each that is missing.
 
     Parameters
     ----------
     time_attr : str
         The metric that measures how long a trial has trained; it never falls.
     metric : str or None
-        What to judge by; the experiment's if left out.
+        What to judge by; the experiment's if None.
     mode : {"min", "max"} or None
         Which way `metric` is better; likewise.
 
@@ -37,9 +68,10 @@ class MetricScheduler(TrialScheduler):
     """
 
     def __init__(self, *, time_attr: str, metric: str | None, mode: Mode | None) -> None:
-        check(_is_name(time_attr), "time_attr", "the name of a metric", time_attr)
-        check(metric is None or _is_name(metric), "metric", "the name of a metric", metric)
-        check(mode in (None, "min", "max"), "mode", "'min', 'max' or None", mode)
+        check_name("time_attr", time_attr)
+        if metric is not None:
+            check_name("metric", metric)
+        check_mode(mode)
         self.time_attr = time_attr
         self.metric = metric
         self.mode = mode
@@ -65,16 +97,16 @@ class MetricScheduler(TrialScheduler):
             )
         return metric, mode
 
-    def _budget(self, trial: Trial, result: Mapping[str, Any]) -> float | None:
+    def _time(self, trial: Trial, result: Mapping[str, Any]) -> float | None:
         """Return how long the trial has trained, or None if the result does not say."""
-        budget = number(lookup(result, self.time_attr))
-        if budget is None or isnan(budget):
+        time = number(lookup(result, self.time_attr))
+        if time is None or isnan(time):
             self._warn(trial, self.time_attr)
             return None
-        return budget
+        return time
 
     def _value(self, trial: Trial, result: Mapping[str, Any]) -> float | None:
-        """Return the metric as it is, or None if the result has no number there."""
+        """Return the metric as it was reported, NaN and infinity included; None if it is none."""
         metric, _ = self._goal()
         value = number(lookup(result, metric))
         if value is None:
@@ -82,10 +114,10 @@ class MetricScheduler(TrialScheduler):
         return value
 
     def _score(self, value: float | None) -> float | None:
-        """Return a value turned so that higher is better; None if it is not finite: the worst."""
+        """Return a value turned so that higher is better; None unless it is a finite number."""
         if value is None or not isfinite(value):
             return None
-        return value if self.mode == "max" else -value
+        return value if self._goal()[1] == "max" else -value
 
     def _warn(self, trial: Trial, name: str) -> None:
         if name not in self._warned:
@@ -96,28 +128,3 @@ class MetricScheduler(TrialScheduler):
                 name,
                 type(self).__name__,
             )
-
-
-def _is_name(value: object) -> bool:
-    return isinstance(value, str) and value != ""
-
-
-def real(name: str, value: object) -> float:
-    """Return a finite number, as an int if it is whole, so that powers of it are exact.
-
-    Raises
-    ------
-    ConfigError
-        If it is none; `name` is what the user calls it.
-
-    Examples
-    --------
-    >>> real("max_t", 81.0)
-    81
-    """
-    if isinstance(value, Integral):
-        return int(value)
-    plain = number(value)
-    if plain is None or not isfinite(plain):
-        raise ConfigError(f"{name} must be a finite number, got {value!r}")
-    return int(plain) if plain.is_integer() else plain

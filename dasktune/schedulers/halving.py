@@ -199,6 +199,7 @@ class SynchronousHalving(MetricScheduler):
             return Pause(f"waits {place}, where {done} stand", commands=commands)
         if isinstance(own, StopOther):
             return Stop(own.reason, commands)
+        cohort.ready.pop(key)  # it has its place
         return Continue(commands=commands)
 
     def on_trial_complete(self, trial: Trial, result: Mapping[str, Any]) -> tuple[Command, ...]:

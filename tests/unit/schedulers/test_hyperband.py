@@ -399,6 +399,28 @@ def test_one_that_comes_back_from_its_worker_goes_before_all_others(restored):
     assert floor.scheduler.choose_trial_to_run(Waiting(pending, {})) is trial(10)
 
 
+def test_who_goes_on_where_it_is_is_not_offered_a_place():
+    floor = nine()
+    floor.report_all(1, {number: number / 10 for number in range(9)})
+    (cohort,) = floor.scheduler.state_dict()["cohorts"]
+    assert cohort["running"] == ["a_00008", "a_00007", "a_00006"]
+    assert cohort["ready"] == ["a_00007", "a_00006"]
+    before = floor.scheduler.state_dict()
+    floor.scheduler.on_trial_start(trial(0))  # was stopped, says this scheduler
+    assert floor.scheduler.state_dict() == before
+
+
+def test_where_nobody_runs_the_last_bracket_is_halved_though_it_is_not_full():
+    floor = Floor(HyperBandForBOHB(metric="acc", mode="max", max_t=9))
+    floor.add(0, 1, 2)
+    floor.start_all()
+    floor.report_all(1, {0: 0.1, 1: 0.3, 2: 0.2})
+    paused = {trial(number).trial_id: trial(number) for number in range(3)}
+    floor.obey(floor.scheduler.on_standstill(Waiting({}, paused)))
+    assert floor.pending == {1}
+    assert set(floor.ended) == {0, 2}
+
+
 def test_one_that_it_does_not_know_is_chosen_when_no_other_waits():
     chosen = hyperband().choose_trial_to_run(Waiting({"a_00007": trial(7)}, {}))
     assert chosen is trial(7)

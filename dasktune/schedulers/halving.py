@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from bisect import bisect_right
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -71,8 +72,9 @@ class _Cohort:
     rung: int = 0
     running: dict[str, None] = field(default_factory=dict)
     standing: dict[str, None] = field(default_factory=dict)
-    #: Those of `running` that were not started since they may be.
-    ready: dict[str, None] = field(default_factory=dict)
+    #: Those of `running` that were not started since they may be. They leave from the front, where
+    #: a plain dict would look at all that are gone.
+    ready: OrderedDict[str, None] = field(default_factory=OrderedDict)
 
     @property
     def is_full(self) -> bool:
@@ -315,7 +317,7 @@ class SynchronousHalving(MetricScheduler):
                 told["rung"],
                 dict.fromkeys(told["running"]),
                 dict.fromkeys(told["standing"]),
-                dict.fromkeys(told["ready"]),
+                OrderedDict.fromkeys(told["ready"]),
             )
         self._num_cohorts = state["num_cohorts"]
         self._members = {key: _Member(*told) for key, told in state["members"].items()}

@@ -65,14 +65,14 @@ class _Stage:
         step = self._done.get(trial.trial_id, 0)
         self._done[trial.trial_id] = step + 1
         result = self._result(trial, step)
-        begun = time.perf_counter()
+        begun = time.process_time()
         decision = self.scheduler.on_trial_result(trial, result)
         ends = isinstance(decision, Stop) or step + 1 == len(self._times)
         if ends:
             self.scheduler.on_trial_complete(trial, result)
         else:
             self.scheduler.next_milestones(trial)
-        self.seconds += time.perf_counter() - begun
+        self.seconds += time.process_time() - begun
         self.decisions += 1
         if isinstance(decision, Pause) and not ends:
             self._paused[trial.trial_id] = trial
@@ -81,7 +81,7 @@ class _Stage:
         return True
 
     def _start(self) -> bool:
-        begun = time.perf_counter()
+        begun = time.process_time()
         if not self._pending and self._added < len(self._losses):
             trial = Trial(trial_id=f"{self._added:07d}", config={}, resources=_ONE_CPU)
             self._pending[trial.trial_id] = trial
@@ -90,7 +90,7 @@ class _Stage:
         chosen = self.scheduler.choose_trial_to_run(self._waiting)
         if chosen is not None:
             self.scheduler.on_trial_start(chosen)
-        self.seconds += time.perf_counter() - begun
+        self.seconds += time.process_time() - begun
         if chosen is None:
             return False
         place = self._pending if chosen.trial_id in self._pending else self._paused

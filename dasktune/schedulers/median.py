@@ -178,7 +178,11 @@ class MedianStoppingRule(MetricScheduler):
         return ()
 
     def choose_trial_to_run(self, waiting: Waiting) -> Trial | None:
-        """Choose the first pending trial, else the first paused one."""
+        """Choose the first pending trial, else the first that has made room, else a bad one."""
+        if not waiting.pending:
+            for name in self._waiting:
+                if name in waiting.paused:
+                    return waiting.paused[name]
         return first_in(waiting)
 
     def next_milestones(self, trial: Trial) -> tuple[Milestone, ...]:

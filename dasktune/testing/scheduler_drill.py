@@ -25,7 +25,7 @@ _S = TrialStatus
 _UNDEFINED = (nan, inf, -inf, "diverged", None)
 
 #: Events, each of which brings an end nearer, of which no drill needs as many.
-_FOR_EVER: Final = 20_000
+_FOR_EVER: Final = 5_000
 
 
 @dataclass(frozen=True)

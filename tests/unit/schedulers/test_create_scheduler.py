@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint
-
 import pytest
 from numpy.random import SeedSequence
 
@@ -25,7 +23,6 @@ from dasktune.schedulers import (
     TrialScheduler,
     Unpause,
     Waiting,
-    create,
     create_scheduler,
 )
 from dasktune.trial.milestone import EVERY_RESULT
@@ -72,20 +69,21 @@ def test_those_that_need_arguments_are_made_by_name_too():
 
 
 @pytest.fixture
-def foreign(monkeypatch):
-    """Another package that tells of schedulers."""
-    found = [
-        EntryPoint(name, value, "dasktune.schedulers")
-        for name, value in {
-            "best": f"{__name__}:Minimal",
-            "broken": "no.such.package:Scheduler",
-            "other": "builtins:dict",
-            "fifo": f"{__name__}:Minimal",
-        }.items()
-    ]
-    monkeypatch.setattr(
-        create, "entry_points", lambda group: [e for e in found if e.group == group]
-    )
+def foreign(monkeypatch, tmp_path):
+    """Another package that is installed and tells of schedulers."""
+    found = {
+        "best": f"{__name__}:Minimal",
+        "broken": "no.such.package:Scheduler",
+        "other": "builtins:dict",
+        "fifo": f"{__name__}:Minimal",
+    }
+    lines = [f"{name} = {value}" for name, value in found.items()]
+    installed = tmp_path / "other-1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
+    told = "\n".join(["[dasktune.schedulers]", *lines])
+    (installed / "entry_points.txt").write_text(told)
+    monkeypatch.syspath_prepend(tmp_path)
 
 
 def test_schedulers_of_other_packages_are_found(foreign):

@@ -320,6 +320,17 @@ def test_new_trials_go_before_paused_ones():
     assert rule().choose_trial_to_run(Waiting({}, paused)) is trial(0)
 
 
+def test_who_has_made_room_goes_on_before_those_that_were_paused_for_being_bad():
+    scheduler = added(4, hard_stop=False)
+    for number, (t, score) in enumerate([(1, 0.9), (1, 0.1), (2, 0.5)]):
+        scheduler.on_trial_start(trial(number))
+        assert isinstance(report(scheduler, number, t, score), Pause)
+    everyone = {trial(number).trial_id: trial(number) for number in (1, 2, 0)}
+    for expected in (0, 2, 1):
+        assert scheduler.choose_trial_to_run(Waiting({}, everyone)) is trial(expected)
+        scheduler.on_trial_start(everyone.pop(trial(expected).trial_id))
+
+
 def test_its_defaults_are_those_of_the_contract():
     scheduler = MedianStoppingRule()
     assert (scheduler.time_attr, scheduler.grace_period) == ("time_total_s", 60)

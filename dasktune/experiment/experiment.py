@@ -31,7 +31,7 @@ from dasktune.experiment.roster import Roster, is_news
 from dasktune.experiment.setbacks import count_failure, count_loss, is_cleared
 from dasktune.experiment.settings import ExperimentSettings
 from dasktune.experiment.verdict import Fail
-from dasktune.schedulers.decision import Command, Continue, Decision, Pause, Stop, StopOther
+from dasktune.schedulers.decision import Command, Continue, Decision, Pause, Stop
 from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
 from dasktune.search.searcher import SearchAlgorithm
 from dasktune.stopper import Stopper
@@ -264,6 +264,8 @@ class Experiment:
                 pass
         if trial.status.is_final:
             self._conclude(trial, event.time, was_active=True)
+        elif trial.status is TrialStatus.PAUSED and self._judge.pause(trial):
+            self._search_waits = False
         if not isinstance(event, ResultReported):
             # Whatever has made room: nothing may start there once the time is up.
             self._on_time(event.time)
@@ -272,6 +274,8 @@ class Experiment:
         if event.config is None or event.resources is None:
             self._search_finished = self._search_finished or event.finished
             self._search_waits = True
+            if event.finished:
+                self._commands.extend(self.scheduler.on_search_end())
             return
         trial = Trial(
             trial_id=event.trial_id,
@@ -340,15 +344,12 @@ class Experiment:
 
     # Starts and ends
 
-    def _unpause(self, trial: Trial) -> None:
-        self._emit(UnpauseTrial(trial_id=trial.trial_id, incarnation=trial.incarnation))
-
     def _start(self, trial: Trial, now: float) -> None:
         if trial.status is TrialStatus.PAUSED:
-            self._unpause(trial)
+            self._emit(UnpauseTrial(trial_id=trial.trial_id, incarnation=trial.incarnation))
         trial.incarnation += 1
         trial.last_seq = 0
-        self._emit(to_start(trial, self._judge.milestones(trial)))
+        self._emit(to_start(trial, self._judge.begin(trial)))
 
     def _clear(self, trial: Trial) -> None:
         if is_cleared(trial) and trial.status is TrialStatus.RUNNING:
@@ -479,20 +480,20 @@ class Experiment:
             self._stop(trial, self.stop_reason, now)
 
     def _end_a_standstill(self) -> None:
-        """End what nobody will ever run, so that an experiment cannot hang on its policies.
+        """Ask what becomes of those that wait, so that an experiment cannot hang on its policies.
 
         Where nothing runs and nothing may start, no trial will ever end by itself, which is what a
-        search that waits is waiting for.
+        search that waits is waiting for. The scheduler may still let some go on.
         """
         if self.roster.active or self.wants_suggestion or self.next_trial() is not None:
             return
         self._search_waits = False
-        reason = f"{type(self.scheduler).__name__} never chose it to run again"
-        self._commands.extend(
-            StopOther(trial_id=key, reason=reason)
-            for key in (*self.roster.pending, *self.roster.paused)
-        )
+        if self.roster.unfinished:
+            waiting = Waiting(self.roster.pending, self.roster.paused)
+            self._commands.extend(self._judge.end_standstill(waiting))
 
     def _emit(self, action: AnyTrialAction) -> None:
-        self.roster.move(self.roster.trials[action.trial_id], action)
+        trial = self.roster.trials[action.trial_id]
+        if self.roster.move(trial, action) is TrialStatus.PAUSED:
+            self._judge.unpause(trial)
         self._actions.append(action)

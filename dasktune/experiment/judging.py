@@ -17,7 +17,7 @@ from dasktune.experiment.precedent import Precedent
 from dasktune.experiment.settings import ExperimentSettings
 from dasktune.experiment.verdict import Fail, Verdict
 from dasktune.schedulers.decision import Command, Continue, Stop
-from dasktune.schedulers.trial_scheduler import TrialScheduler
+from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
 from dasktune.search.searcher import SearchAlgorithm
 from dasktune.stopper import Stopper
 from dasktune.trial.events import ErrorInfo
@@ -153,8 +153,13 @@ class Judge:
             own = replace(own, commands=decision.commands)
         verdict = self._standing(own, told)
         if not isinstance(decision if isinstance(verdict, Fail) else verdict, Stop):
-            self._search.on_trial_result(key, result)
+            self._search.on_trial_result(key, self._told(trial, result))
         return verdict
+
+    def _told(self, trial: Trial, result: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a result as the searcher is told it."""
+        info = self._scheduler.search_info(trial, result)
+        return {**result, **info} if info else result
 
     def _standing(self, own: Verdict, told: Verdict | None) -> Verdict:
         """Return the verdict that stands, with the commands that are proposed now."""
@@ -179,6 +184,29 @@ class Judge:
             return Fail(ErrorInfo(message=message, traceback=traceback.format_exc()))
         return None
 
+    def pause(self, trial: Trial) -> bool:
+        """Tell the searcher of a trial that is paused, if it waits for others; return whether.
+
+        Parameters
+        ----------
+        trial : Trial
+            It has just been paused.
+        """
+        if self._scheduler.waits_for_others:
+            self._search.on_trial_pause(trial.trial_id)
+        return self._scheduler.waits_for_others
+
+    def unpause(self, trial: Trial) -> None:
+        """Tell the searcher that a trial goes on, if it was told of its pause.
+
+        Parameters
+        ----------
+        trial : Trial
+            It was paused until now, and may have ended.
+        """
+        if self._scheduler.waits_for_others and not trial.status.is_final:
+            self._search.on_trial_unpause(trial.trial_id)
+
     def conclude(self, trial: Trial, *, was_active: bool) -> tuple[Command, ...]:
         """Tell scheduler and searcher that a trial has ended for good.
 
@@ -194,15 +222,33 @@ class Judge:
         tuple of Command
             What the scheduler wants to happen to other trials.
         """
-        last, failed = trial.last_result, trial.status is TrialStatus.ERROR
+        failed = trial.status is TrialStatus.ERROR
+        last = trial.last_result
+        told = self._told(trial, last) if last else None
         if failed:
             commands = self._scheduler.on_trial_error(trial)
         elif was_active:
             commands = self._scheduler.on_trial_complete(trial, last)
         else:
             commands = self._scheduler.on_trial_remove(trial)
-        self._search.on_trial_complete(trial.trial_id, last or None, error=failed)
+        self._search.on_trial_complete(trial.trial_id, told, error=failed)
         return commands
+
+    def begin(self, trial: Trial) -> tuple[Milestone, ...]:
+        """Tell the scheduler that a trial starts, and return where it must wait first."""
+        self._scheduler.on_trial_start(trial)
+        return self.milestones(trial)
+
+    def end_standstill(self, waiting: Waiting) -> tuple[Command, ...]:
+        """Return what becomes of the trials that wait where nobody runs: they go on, or they end.
+
+        Parameters
+        ----------
+        waiting : Waiting
+            At least one trial.
+        """
+        commands = self._scheduler.on_standstill(waiting)
+        return commands or TrialScheduler.on_standstill(self._scheduler, waiting)
 
     def begin_session(self) -> None:
         """Tell the stoppers that a new driver goes on: time in between does not count."""

@@ -12,6 +12,13 @@ from dasktune.schedulers.decision import (
     Unpause,
 )
 from dasktune.schedulers.fifo import FIFOScheduler
+from dasktune.schedulers.function import FunctionScheduler
+from dasktune.schedulers.hb_bohb import HyperBandForBOHB
+from dasktune.schedulers.hyperband import HyperBandScheduler
+from dasktune.schedulers.median import MedianStoppingRule
+from dasktune.schedulers.multi_objective import MultiObjectiveASHAScheduler
+from dasktune.schedulers.promoting import PromotingASHAScheduler
+from dasktune.schedulers.successive_halving import SuccessiveHalvingScheduler
 from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
 from dasktune.trial.checkpoint import CheckpointKind
 
@@ -23,9 +30,16 @@ __all__ = [
     "Continue",
     "Decision",
     "FIFOScheduler",
+    "HyperBandForBOHB",
+    "HyperBandScheduler",
+    "FunctionScheduler",
+    "MedianStoppingRule",
+    "MultiObjectiveASHAScheduler",
     "Pause",
+    "PromotingASHAScheduler",
     "Stop",
     "StopOther",
+    "SuccessiveHalvingScheduler",
     "TrialScheduler",
     "Unpause",
     "Waiting",

@@ -2,42 +2,22 @@
 
 from __future__ import annotations
 
-import logging
-from bisect import bisect_right, insort
+from bisect import insort
 from collections.abc import Mapping
-from dataclasses import dataclass
-from itertools import accumulate
-from math import exp, isfinite, isnan
-from numbers import Integral
 from typing import Any
 
-from numpy.random import SeedSequence, default_rng
-
-from dasktune.errors import ConfigError, check
-from dasktune.schedulers.decision import Command, Continue, Decision, Stop
+from dasktune.schedulers.async_halving import AsyncHalving
+from dasktune.schedulers.decision import Continue, Decision, Stop
 from dasktune.schedulers.fifo import first_in
-from dasktune.schedulers.rungs import Bracket, percentile, rung_budgets
-from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
-from dasktune.trial.metrics import Mode, lookup, number
-from dasktune.trial.milestone import Milestone
+from dasktune.schedulers.rungs import percentile
+from dasktune.schedulers.trial_scheduler import Waiting
+from dasktune.trial.metrics import Mode
 from dasktune.trial.trial import Trial
 
 __all__ = ["ASHAScheduler", "AsyncHyperBandScheduler"]
 
-logger = logging.getLogger(__name__)
 
-
-@dataclass(slots=True)
-class _Climber:
-    """Where a trial is."""
-
-    #: Index of its bracket, for life.
-    bracket: int
-    #: How many rungs of it the trial has been recorded at, from the lowest.
-    rungs: int = 0
-
-
-class AsyncHyperBandScheduler(TrialScheduler):
+class AsyncHyperBandScheduler(AsyncHalving):
     """Stop a trial at each rung unless it is in the rung's best ``1/reduction_factor``.
 
     The rungs are at ``grace_period * reduction_factor**k``. Nobody waits for anybody: the first
@@ -112,71 +92,19 @@ class AsyncHyperBandScheduler(TrialScheduler):
         brackets: int = 1,
         stop_last_trials: bool = True,
     ) -> None:
-        check(_is_name(time_attr), "time_attr", "the name of a metric", time_attr)
-        check(metric is None or _is_name(metric), "metric", "the name of a metric", metric)
-        check(mode in (None, "min", "max"), "mode", "'min', 'max' or None", mode)
-        whole = type(brackets) is int and brackets >= 1
-        check(whole, "brackets", "an int, at least 1", brackets)
-        self.time_attr = time_attr
-        self.metric = metric
-        self.mode = mode
-        self.max_t = _real("max_t", max_t)
-        self.stop_last_trials = stop_last_trials
-        first = _real("grace_period", grace_period)
-        factor = _real("reduction_factor", reduction_factor)
-        check(0 < first <= self.max_t, "grace_period", f"in (0, max_t={max_t}]", grace_period)
-        check(factor > 1, "reduction_factor", "more than 1", reduction_factor)
-        budgets = rung_budgets(first, self.max_t, factor)
-        self._quantile = 1 - 1 / factor
-        self._brackets = [Bracket(budgets[s:]) for s in range(brackets)]
-        weights = [exp(len(bracket.budgets) - len(budgets)) for bracket in self._brackets]
-        #: Where one bracket's share of the unit interval ends and the next one's begins.
-        self._borders = [border / sum(weights) for border in accumulate(weights[:-1])]
-        self._rng = default_rng(0)
-        self._climbers: dict[str, _Climber] = {}
-        self._num_stopped = 0
-        self._warned: set[str] = set()
-
-    def set_search_properties(self, metric: str | None, mode: Mode | None) -> None:
-        """Take metric and mode from the experiment where the constructor left them open.
-
-        Raises
-        ------
-        ConfigError
-            If one of them is given in neither place, or differently in both.
-        """
-        super().set_search_properties(metric, mode)
-        self._goal()
-
-    def seed(self, seed: SeedSequence) -> None:
-        """Take the source of the brackets' choice; until then it is that of seed 0."""
-        self._rng = default_rng(seed)
-
-    def on_trial_add(self, trial: Trial) -> None:
-        """Draw the trial's bracket, unless it has one."""
-        if trial.trial_id not in self._climbers:
-            bracket = bisect_right(self._borders, self._rng.random())
-            self._climbers[trial.trial_id] = _Climber(bracket)
-
-    def on_trial_result(self, trial: Trial, result: Mapping[str, Any]) -> Decision:
-        """Stop the trial if it has reached a rung and is not good enough there, or `max_t`."""
-        budget = self._budget(trial, result)
-        if budget is None:
-            return Continue()
-        reason = self._climb(trial, budget, result)
-        if self.stop_last_trials and budget >= self.max_t:
-            reason = f"{self.time_attr} {budget:g} has reached max_t={self.max_t:g}"
-        if not reason:
-            return Continue()
-        self._num_stopped += 1
-        return Stop(reason)
-
-    def on_trial_complete(self, trial: Trial, result: Mapping[str, Any]) -> tuple[Command, ...]:
-        """Record the trial at the rungs that it has passed."""
-        budget = self._budget(trial, result) if result else None
-        if budget is not None:
-            self._climb(trial, budget, result)
-        return ()
+        super().__init__(
+            time_attr=time_attr,
+            metric=metric,
+            mode=mode,
+            max_t=max_t,
+            grace_period=grace_period,
+            reduction_factor=reduction_factor,
+            brackets=brackets,
+            stop_last_trials=stop_last_trials,
+        )
+        self._quantile = 1 - 1 / self._factor
+        #: The finite scores on each rung of each bracket, in ascending order.
+        self._scores: list[list[list[float]]] = [[[] for _ in own] for own in self._budgets]
 
     def choose_trial_to_run(self, waiting: Waiting) -> Trial | None:
         """Choose the first pending trial, else the first paused one."""
@@ -187,35 +115,21 @@ class AsyncHyperBandScheduler(TrialScheduler):
         """Always: what has stopped a trial says nothing about the next one."""
         return True
 
-    def next_milestones(self, trial: Trial) -> tuple[Milestone, ...]:
-        """Return the trial's next rung, and `max_t` if trials end there."""
-        climber = self._climber(trial)
-        budgets = self._brackets[climber.bracket].budgets[climber.rungs : climber.rungs + 1]
-        if self.stop_last_trials and self.max_t not in budgets:
-            budgets.append(self.max_t)
-        return tuple(Milestone(self.time_attr, budget) for budget in budgets)
-
     def debug_string(self) -> str:
         """Return a line for each bracket: its rungs' cutoffs, turned so that higher is better."""
         lines = [f"Using AsyncHyperBand: num_stopped={self._num_stopped}"]
-        for bracket in self._brackets:
-            rungs = reversed(list(zip(bracket.budgets, bracket.scores, strict=True)))
+        for budgets, rungs in zip(self._budgets, self._scores, strict=True):
             cutoffs = (
                 f"Iter {budget:.3f}: {percentile(scores, self._quantile)}"
-                for budget, scores in rungs
+                for budget, scores in reversed(list(zip(budgets, rungs, strict=True)))
             )
             lines.append(f"Bracket: {' | '.join(cutoffs)}")
         return "\n".join(lines)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the rungs, where each trial is, and the state of the random generator."""
-        return {
-            "rungs": [list(bracket.budgets) for bracket in self._brackets],
-            "scores": [[list(rung) for rung in bracket.scores] for bracket in self._brackets],
-            "trials": {name: [at.bracket, at.rungs] for name, at in self._climbers.items()},
-            "num_stopped": self._num_stopped,
-            "rng": self._rng.bit_generator.state,
-        }
+        scores = [[list(rung) for rung in rungs] for rungs in self._scores]
+        return {**super().state_dict(), "scores": scores}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back what :meth:`state_dict` gave.
@@ -225,93 +139,33 @@ class AsyncHyperBandScheduler(TrialScheduler):
         ConfigError
             If it comes from a scheduler with other rungs.
         """
-        own = [bracket.budgets for bracket in self._brackets]
-        rule = f"those of the saved experiment, {state['rungs']}"
-        hint = "Restore with the max_t, grace_period, reduction_factor and brackets of then."
-        check(state["rungs"] == own, "the rungs of the brackets", rule, own, hint)
-        for bracket, scores in zip(self._brackets, state["scores"], strict=True):
-            bracket.scores = [list(rung) for rung in scores]
-        self._climbers = {name: _Climber(*at) for name, at in state["trials"].items()}
-        self._num_stopped = state["num_stopped"]
-        self._rng.bit_generator.state = state["rng"]
+        super().load_state_dict(state)
+        self._scores = [[list(rung) for rung in rungs] for rungs in state["scores"]]
 
-    def _goal(self) -> tuple[str, Mode]:
-        metric, mode = self.metric, self.mode
-        if metric is None or mode is None:
-            raise ConfigError(
-                f"metric and mode must be set, got metric={metric!r} and mode={mode!r}. "
-                f"Set them in TuneConfig or in {type(self).__name__}."
-            )
-        return metric, mode
+    def _reach(
+        self, trial: Trial, result: Mapping[str, Any], bracket: int, rungs: range
+    ) -> Decision:
+        value = self._value(trial, result)
+        decision = self._judged(bracket, rungs[-1], value)
+        score = self._score(value)
+        if score is not None:
+            for rung in rungs:
+                insort(self._scores[bracket][rung], score)
+        return decision
 
-    def _climber(self, trial: Trial) -> _Climber:
-        self.on_trial_add(trial)
-        return self._climbers[trial.trial_id]
-
-    def _budget(self, trial: Trial, result: Mapping[str, Any]) -> float | None:
-        """Return how long the trial has trained, or None if the result does not say."""
-        budget = number(lookup(result, self.time_attr))
-        if budget is None or isnan(budget):
-            self._warn(trial, self.time_attr)
-            return None
-        return budget
-
-    def _climb(self, trial: Trial, budget: float, result: Mapping[str, Any]) -> str:
-        """Record the trial at the rungs that it has come to; return why it must stop, if so."""
-        climber = self._climber(trial)
-        bracket = self._brackets[climber.bracket]
-        reached = bisect_right(bracket.budgets, budget)
-        if reached <= climber.rungs:
-            return ""
-        metric, mode = self._goal()
-        value = number(lookup(result, metric))
-        if value is None:
-            self._warn(trial, metric)
-        reason = self._judged(climber.bracket, reached - 1, value)
-        if value is not None and isfinite(value):
-            for scores in bracket.scores[climber.rungs : reached]:
-                insort(scores, value if mode == "max" else -value)
-        climber.rungs = reached
-        return reason
-
-    def _judged(self, index: int, rung: int, value: float | None) -> str:
-        """Return why a trial with this value must stop at a rung, or nothing."""
-        bracket = self._brackets[index]
-        cutoff = percentile(bracket.scores[rung], self._quantile)
+    def _judged(self, bracket: int, rung: int, value: float | None) -> Decision:
+        cutoff = percentile(self._scores[bracket][rung], self._quantile)
         if cutoff is None:
-            return ""
-        place = f"at rung {bracket.budgets[rung]:g} of bracket {index}"
-        if value is None or not isfinite(value):
-            return f"{self.metric} is {value} {place}, where others are finite"
+            return Continue()
+        place = self._place(bracket, rung)
+        score = self._score(value)
+        if score is None:
+            return Stop(f"{self.metric} is {value} {place}, where others are finite")
+        if score >= cutoff:
+            return Continue()
         sign, side = (1, "below") if self.mode == "max" else (-1, "above")
-        if sign * value >= cutoff:
-            return ""
-        return f"{self.metric} {value:.6g} {side} cutoff {sign * cutoff:.6g} {place}"
-
-    def _warn(self, trial: Trial, name: str) -> None:
-        if name not in self._warned:
-            self._warned.add(name)
-            logger.warning(
-                "trial %s reports no number %r, by which %s judges; check its spelling",
-                trial.trial_id,
-                name,
-                type(self).__name__,
-            )
+        return Stop(f"{self.metric} {value:.6g} {side} cutoff {sign * cutoff:.6g} {place}")
 
 
 #: The name that the paper's readers look for.
 ASHAScheduler = AsyncHyperBandScheduler
-
-
-def _is_name(value: object) -> bool:
-    return isinstance(value, str) and value != ""
-
-
-def _real(name: str, value: object) -> float:
-    """Return a finite number, as an int if it is whole, so that powers of it are exact."""
-    if isinstance(value, Integral):
-        return int(value)
-    real = number(value)
-    if real is None or not isfinite(real):
-        raise ConfigError(f"{name} must be a finite number, got {value!r}")
-    return int(real) if real.is_integer() else real

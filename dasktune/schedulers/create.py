@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from importlib.metadata import entry_points
 from typing import Any, Final
 
-from dasktune.errors import check
+from dasktune.errors import ConfigError, check
 from dasktune.schedulers.asha import AsyncHyperBandScheduler
 from dasktune.schedulers.fifo import FIFOScheduler
+from dasktune.schedulers.function import FunctionScheduler
+from dasktune.schedulers.hb_bohb import HyperBandForBOHB
+from dasktune.schedulers.hyperband import HyperBandScheduler
+from dasktune.schedulers.median import MedianStoppingRule
+from dasktune.schedulers.multi_objective import MultiObjectiveASHAScheduler
+from dasktune.schedulers.promoting import PromotingASHAScheduler
+from dasktune.schedulers.successive_halving import SuccessiveHalvingScheduler
 from dasktune.schedulers.trial_scheduler import TrialScheduler
 
 __all__ = ["create_scheduler"]
 
-_BY_NAME: Final[dict[str, Callable[..., TrialScheduler]]] = {
+#: Where other packages tell of theirs: ``name = "package.module:Class"``.
+_GROUP: Final = "dasktune.schedulers"
+
+_BY_NAME: Final[Mapping[str, Callable[..., TrialScheduler]]] = {
     "fifo": FIFOScheduler,
     "async_hyperband": AsyncHyperBandScheduler,
     "asynchyperband": AsyncHyperBandScheduler,
     "asha": AsyncHyperBandScheduler,
+    "hyperband": HyperBandScheduler,
+    "hb_bohb": HyperBandForBOHB,
+    "successive_halving": SuccessiveHalvingScheduler,
+    "promoting_asha": PromotingASHAScheduler,
+    "multi_objective_asha": MultiObjectiveASHAScheduler,
+    "median_stopping_rule": MedianStoppingRule,
+    "medianstopping": MedianStoppingRule,
+    "function": FunctionScheduler,
 }
 
 
@@ -26,19 +45,42 @@ def create_scheduler(name: str, **kwargs: Any) -> TrialScheduler:
     Parameters
     ----------
     name : str
-        "fifo", or "asha" (also "async_hyperband" and "asynchyperband").
+        "fifo"; "asha" (also "async_hyperband", "asynchyperband"), "promoting_asha",
+        "multi_objective_asha"; "hyperband", "hb_bohb", "successive_halving";
+        "median_stopping_rule" (also "medianstopping"); "function"; or one of another package,
+        which tells of it as an entry point of the group ``dasktune.schedulers``.
     **kwargs
         What its constructor takes.
 
     Raises
     ------
     ConfigError
-        If there is no scheduler of this name, or an argument breaks its rule.
+        If there is no scheduler of this name, another package's cannot be used, or an argument
+        breaks its rule.
 
     Examples
     --------
     >>> create_scheduler("asha", max_t=9, reduction_factor=3).max_t
     9
     """
-    check(name in _BY_NAME, "scheduler", f"one of {', '.join(_BY_NAME)}", name)
-    return _BY_NAME[name](**kwargs)
+    make = _BY_NAME.get(name) or _foreign(name)
+    scheduler = make(**kwargs)
+    kind = type(scheduler).__name__
+    hint = "The package that tells of it is broken."
+    is_one = isinstance(scheduler, TrialScheduler)
+    check(is_one, f"what the entry point {name!r} makes", "a TrialScheduler", kind, hint)
+    return scheduler
+
+
+def _foreign(name: str) -> Callable[..., TrialScheduler]:
+    # Looked for only when it is asked for: it takes milliseconds.
+    found = {entry.name: entry for entry in entry_points(group=_GROUP)}
+    check(name in found, "scheduler", f"one of {', '.join([*_BY_NAME, *sorted(found)])}", name)
+    try:
+        make: Callable[..., TrialScheduler] = found[name].load()
+    except Exception as error:
+        raise ConfigError(
+            f"scheduler {name!r} must be importable, got {type(error).__name__}: {error}. "
+            f"It is told of by {found[name].value!r} of another package."
+        ) from error
+    return make

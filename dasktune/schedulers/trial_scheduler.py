@@ -10,7 +10,7 @@ from typing import Any
 from numpy.random import SeedSequence
 
 from dasktune.errors import check
-from dasktune.schedulers.decision import Command, Decision
+from dasktune.schedulers.decision import Command, Decision, StopOther
 from dasktune.trial.metrics import Mode
 from dasktune.trial.milestone import EVERY_RESULT, Milestone
 from dasktune.trial.trial import Trial
@@ -32,7 +32,10 @@ class TrialScheduler(ABC):
     A scheduler proposes by returning values; it never holds the experiment, the runner or the
     executor, and it knows neither clock nor global RNG. It is told everything once: each trial is
     added once, however often its worker dies, and ends with exactly one of
-    :meth:`on_trial_complete`, :meth:`on_trial_error` or :meth:`on_trial_remove`.
+    :meth:`on_trial_complete`, :meth:`on_trial_error` or :meth:`on_trial_remove`. Only its starts
+    are as many as there are.
+
+    :class:`dasktune.testing.SchedulerContract` tests whether a scheduler keeps to all this.
 
     Attributes
     ----------
@@ -71,6 +74,9 @@ class TrialScheduler(ABC):
     def on_trial_add(self, trial: Trial) -> None:  # noqa: B027 - an optional hook
         """Hear of a new trial."""
 
+    def on_trial_start(self, trial: Trial) -> None:  # noqa: B027 - an optional hook
+        """Hear that a trial gets a place: for the first time, after a pause, or after a loss."""
+
     @abstractmethod
     def on_trial_result(self, trial: Trial, result: Mapping[str, Any]) -> Decision:
         """Judge a result.
@@ -95,12 +101,32 @@ class TrialScheduler(ABC):
         """Hear that a trial has ended while it was on no worker (pending or paused)."""
         return ()
 
+    def on_search_end(self) -> tuple[Command, ...]:
+        """Hear that the search has no more trials. Those that were added may still be running."""
+        return ()
+
     @abstractmethod
     def choose_trial_to_run(self, waiting: Waiting) -> Trial | None:
         """Return the trial that should get the next free place, or None to leave it free.
 
         Must be without side effects: it may be asked any number of times before there is room.
         """
+
+    def on_standstill(self, waiting: Waiting) -> tuple[Command, ...]:
+        """Say what becomes of those that wait: nobody runs, is chosen to run, or will yet be added.
+
+        By default all of them end. Whoever answers with nothing has them ended, too; so whatever
+        this changes in the scheduler must come with a command.
+
+        Parameters
+        ----------
+        waiting : Waiting
+            At least one trial, none of which :meth:`choose_trial_to_run` chooses.
+        """
+        reason = f"{type(self).__name__} never chose it to run again"
+        return tuple(
+            StopOther(trial_id=key, reason=reason) for key in (*waiting.pending, *waiting.paused)
+        )
 
     def next_milestones(self, trial: Trial) -> tuple[Milestone, ...]:
         """Return where the trial must next wait for a decision; ``()`` is never.
@@ -116,6 +142,26 @@ class TrialScheduler(ABC):
         Only then short trials are handed to the workers ahead of time.
         """
         return False
+
+    @property
+    def waits_for_others(self) -> bool:
+        """Whether a trial that it pauses waits for others, so that these must be let come.
+
+        Then paused trials do not count in the limit that a search has for unfinished ones.
+        """
+        return False
+
+    def search_info(self, trial: Trial, result: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return what the search is told along with a result, by names that no metric has.
+
+        Parameters
+        ----------
+        trial : Trial
+            Who reported it; it has been judged, and may have ended.
+        result : mapping
+            Its last result.
+        """
+        return {}
 
     def debug_string(self) -> str:
         """Return one line on what it is doing."""

@@ -96,7 +96,8 @@ class BasicVariantGenerator(SearchAlgorithm):
         self.constant_grid_search = constant_grid_search
         self._random_state = None if random_state is None else random_generator(random_state)
         self._position = _Position()
-        #: Trials that have not ended; the values mean nothing, a dict keeps the order.
+        #: Trials that have neither ended nor wait for others; the values mean nothing, a dict keeps
+        #: the order.
         self._live: dict[str, None] = {}
         #: Of the current sample, what is the same at all its points.
         self._constants: Any = None
@@ -214,6 +215,26 @@ class BasicVariantGenerator(SearchAlgorithm):
             Whether it failed; not looked at.
         """
         self._live.pop(trial_id, None)
+
+    def on_trial_pause(self, trial_id: str) -> None:
+        """Count a trial no more that waits for others.
+
+        Parameters
+        ----------
+        trial_id : str
+            Which one.
+        """
+        self._live.pop(trial_id, None)
+
+    def on_trial_unpause(self, trial_id: str) -> None:
+        """Count a trial again that goes on.
+
+        Parameters
+        ----------
+        trial_id : str
+            Which one.
+        """
+        self._live[trial_id] = None
 
     def state_dict(self) -> dict[str, Any]:
         """Return the place in the sequence, the source of randomness and the unfinished trials."""

@@ -15,6 +15,9 @@ __all__ = ["ConcurrencyLimiter"]
 class ConcurrencyLimiter(Searcher):
     """Let a searcher have at most so many unfinished trials.
 
+    A trial that waits at a rung of `HyperBandScheduler` or its like counts only when it goes on: it
+    waits for trials that are still to be suggested. A batch is not made larger for it.
+
     A searcher that can limit itself (:meth:`Searcher.set_max_concurrency`) is left to do so.
 
     Parameters
@@ -59,6 +62,8 @@ class ConcurrencyLimiter(Searcher):
         self._limits_itself = searcher.set_max_concurrency(max_concurrent)
         #: Suggested and not yet told to the searcher as ended, in order. A slot each.
         self._open: dict[str, None] = {}
+        #: Those of them that are paused, and take no slot.
+        self._paused: dict[str, None] = {}
         #: What a batch still holds back: ``{trial_id: (result, error)}``.
         self._held: dict[str, tuple[Mapping[str, Any] | None, bool]] = {}
         #: Suggestions that may still be asked for; None if there is no end.
@@ -97,7 +102,7 @@ class ConcurrencyLimiter(Searcher):
         """Ask the searcher, unless all slots are taken or a batch is not over yet."""
         if self._limits_itself:
             return self.searcher.suggest(trial_id)
-        if self._batch_is_full or len(self._open) >= self.max_concurrent:
+        if self._batch_is_full or len(self._open) - len(self._paused) >= self.max_concurrent:
             return None
         suggestion = self.searcher.suggest(trial_id)
         if isinstance(suggestion, dict):
@@ -131,11 +136,23 @@ class ConcurrencyLimiter(Searcher):
         if self._limits_itself:
             self.searcher.on_trial_complete(trial_id, result, error)
         elif trial_id in self._open:
+            self._paused.pop(trial_id, None)
             self._held[trial_id] = (result, error)
             if self.batch:
                 self._deliver_batch()
             else:
                 self._deliver()
+
+    def on_pause(self, trial_id: str) -> None:
+        """Free the trial's slot for the time being, and pass it on."""
+        if trial_id in self._open:
+            self._paused[trial_id] = None
+        self.searcher.on_pause(trial_id)
+
+    def on_unpause(self, trial_id: str) -> None:
+        """Take a slot for the trial again, though none may be free, and pass it on."""
+        self._paused.pop(trial_id, None)
+        self.searcher.on_unpause(trial_id)
 
     def _deliver_batch(self) -> bool:
         over = self._batch_is_full and len(self._held) == len(self._open)
@@ -171,6 +188,7 @@ class ConcurrencyLimiter(Searcher):
         held = {trial_id: [result, error] for trial_id, (result, error) in self._held.items()}
         return {
             "open": list(self._open),
+            "paused": list(self._paused),
             "held": held,
             "left": self._left,
             "batch_is_full": self._batch_is_full,
@@ -180,6 +198,7 @@ class ConcurrencyLimiter(Searcher):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back what :meth:`state_dict` gave."""
         self._open = dict.fromkeys(state["open"])
+        self._paused = dict.fromkeys(state["paused"])
         self._held = {name: (result, error) for name, (result, error) in state["held"].items()}
         self._left = state["left"]
         self._batch_is_full = state["batch_is_full"]

@@ -140,6 +140,16 @@ class SearchGenerator(SearchAlgorithm):
             self._open[trial_id] = False
             self.searcher.on_trial_complete(trial_id, result, error)
 
+    def on_trial_pause(self, trial_id: str) -> None:
+        """Pass it on, if the searcher has suggested the trial."""
+        if self._open.get(trial_id):
+            self.searcher.on_pause(trial_id)
+
+    def on_trial_unpause(self, trial_id: str) -> None:
+        """Pass it on, if the searcher has suggested the trial."""
+        if self._open.get(trial_id):
+            self.searcher.on_unpause(trial_id)
+
     def state_dict(self) -> dict[str, Any]:
         """Return the counts, the trials, and the searcher's own state."""
         return {

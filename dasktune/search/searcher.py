@@ -92,6 +92,12 @@ class SearchAlgorithm(ABC):
     ) -> None:
         """Hear that a trial has ended; `result` is its last, None if it never reported."""
 
+    def on_trial_pause(self, trial_id: str) -> None:  # noqa: B027
+        """Hear that a trial waits for others: until it goes on it counts in no limit."""
+
+    def on_trial_unpause(self, trial_id: str) -> None:  # noqa: B027
+        """Hear that a trial that was paused goes on."""
+
     def adopt(self, trial_id: str, config: Mapping[str, Any] | None) -> None:  # noqa: B027
         """Hear that a trial has another configuration than :meth:`next_trial` has just returned.
 

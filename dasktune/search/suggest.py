@@ -95,6 +95,12 @@ class Searcher(ABC):
             Whether it was given up after a failure.
         """
 
+    def on_pause(self, trial_id: str) -> None:  # noqa: B027
+        """Hear that a trial waits at a rung for others, which are perhaps still to be suggested."""
+
+    def on_unpause(self, trial_id: str) -> None:  # noqa: B027
+        """Hear that a trial that was paused goes on."""
+
     def set_search_properties(
         self, metric: str | None, mode: Mode | None, config: Mapping[str, Any], **spec: Any
     ) -> bool:

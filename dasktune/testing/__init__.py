@@ -1,7 +1,8 @@
-"""Tools for testing: experiments in virtual time, a clock that is moved by hand."""
+"""Tools for testing: virtual time, a clock that is moved by hand, the contract of schedulers."""
 
 from dasktune.testing.clock import ManualClock
 from dasktune.testing.memory_store import MemoryStore
+from dasktune.testing.scheduler_contract import SchedulerContract
 from dasktune.testing.simulated_executor import (
     SimulatedTrainable,
     SimulatedTrialExecutor,
@@ -12,6 +13,7 @@ from dasktune.testing.simulation import simulate
 __all__ = [
     "ManualClock",
     "MemoryStore",
+    "SchedulerContract",
     "SimulatedTrainable",
     "SimulatedTrialExecutor",
     "WorkerDied",

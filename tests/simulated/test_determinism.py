@@ -56,7 +56,7 @@ def journal(seed: int, scheduler: str = "asha") -> bytes:
     return store.journal
 
 
-@pytest.mark.parametrize("scheduler", ["asha", "fifo"])
+@pytest.mark.parametrize("scheduler", ["asha", "fifo", "hb_bohb"])
 def test_one_seed_gives_one_journal(scheduler: str):
     assert journal(7, scheduler) == journal(7, scheduler)
 

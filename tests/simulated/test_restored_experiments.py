@@ -9,7 +9,7 @@ import cloudpickle
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_replay import SCHEDULERS, SEARCHES, Descent, configs, curve
+from test_replay import CASES, Descent, configs, curve
 
 from dasktune.config import FailureConfig, RunConfig, TuneConfig
 from dasktune.detached import _drive, _Origin, _session
@@ -147,8 +147,7 @@ def _driven(place: Lab, lives: list[int]) -> Experiment:
     return place.go_on() if begun else place.begin()
 
 
-@pytest.mark.parametrize("search", SEARCHES)
-@pytest.mark.parametrize("scheduler", SCHEDULERS)
+@pytest.mark.parametrize(("scheduler", "search"), CASES)
 def test_every_policy_goes_on_where_its_driver_died(scheduler: str, search: str):
     for limit in (0, 1, 17, 40, 77):
         place = lab(f"{scheduler}-{search}-{limit}", scheduler, search)

@@ -59,9 +59,17 @@ class RecordingScheduler(FIFOScheduler):
         )
         self.commands: dict[str, tuple[Command, ...]] = {}
         self.strands = False
+        #: What it wants when no trial will be added; how often it was asked.
+        self.at_search_end: tuple[Command, ...] = ()
+        self.search_ends = 0
+        self.lets_others_come = False
+        self.standstill: tuple[Command, ...] | None = None
 
     def on_trial_add(self, trial: Trial) -> None:
         self.calls.append(("add", trial.trial_id))
+
+    def on_trial_start(self, trial: Trial) -> None:
+        self.calls.append(("start", trial.trial_id))
 
     def on_trial_result(self, trial: Trial, result: Mapping[str, Any]) -> Decision:
         self.calls.append((f"result {result['training_iteration']}", trial.trial_id))
@@ -76,8 +84,22 @@ class RecordingScheduler(FIFOScheduler):
     def on_trial_remove(self, trial: Trial) -> tuple[Command, ...]:
         return self._ended("remove", trial)
 
+    def on_search_end(self) -> tuple[Command, ...]:
+        self.search_ends += 1
+        return self.at_search_end
+
+    @property
+    def waits_for_others(self) -> bool:
+        return self.lets_others_come
+
+    def search_info(self, trial: Trial, result: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"rung": result["training_iteration"]} if self.lets_others_come else {}
+
     def choose_trial_to_run(self, waiting: Any) -> Trial | None:
         return None if self.strands else super().choose_trial_to_run(waiting)
+
+    def on_standstill(self, waiting: Any) -> tuple[Command, ...]:
+        return super().on_standstill(waiting) if self.standstill is None else self.standstill
 
     def ends(self, trial: Trial) -> list[str]:
         return [what for what, key in self.calls if key == trial.trial_id and what in ENDS]
@@ -96,6 +118,8 @@ class RecordingSearch(SearchAlgorithm):
     def __init__(self) -> None:
         self.results: list[tuple[str, int]] = []
         self.ends: list[tuple[str, Mapping[str, Any] | None, bool]] = []
+        self.told: list[Mapping[str, Any]] = []
+        self.pauses: list[tuple[str, str]] = []
 
     def setup(self, spec: SearchSpec) -> None:
         raise NotImplementedError
@@ -109,6 +133,13 @@ class RecordingSearch(SearchAlgorithm):
 
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
         self.results.append((trial_id, result["training_iteration"]))
+        self.told.append(result)
+
+    def on_trial_pause(self, trial_id: str) -> None:
+        self.pauses.append(("pause", trial_id))
+
+    def on_trial_unpause(self, trial_id: str) -> None:
+        self.pauses.append(("unpause", trial_id))
 
     def on_trial_complete(
         self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False

@@ -258,6 +258,31 @@ def test_trials_that_the_scheduler_never_wakes_are_ended_when_nothing_else_is_le
     assert lab.told_once(asleep, "remove")
 
 
+def test_a_scheduler_may_let_those_that_wait_go_on_when_nobody_else_can():
+    lab = Lab()
+    one, other = bring(lab, TrialStatus.PAUSED), bring(lab, TrialStatus.PAUSED)
+    lab.scheduler.strands = True
+    lab.scheduler.standstill = (
+        Unpause(trial_id=one.trial_id),
+        StopOther(trial_id=other.trial_id, reason="the worse one"),
+    )
+    lab.no_more()
+    assert kinds(lab.time_passes()) == ["UnpauseTrial", "FinishTrial"]
+    assert one.status is TrialStatus.PENDING
+    assert other.reason == "the worse one"
+    lab.scheduler.standstill = ()
+    assert kinds(lab.time_passes()) == ["FinishTrial"]
+    assert one.reason == "RecordingScheduler never chose it to run again"
+
+
+def test_the_scheduler_is_told_of_every_start():
+    lab = Lab()
+    trial = bring(lab, TrialStatus.PAUSED)
+    lab.handle(ResourcesGranted(trial_id=trial.trial_id, time=lab.tick()))
+    starts = [what for what, key in lab.scheduler.calls if key == trial.trial_id]
+    assert starts.count("start") == 2
+
+
 def test_a_search_and_a_scheduler_that_wait_for_each_other_do_not_hang_the_experiment():
     lab = Lab()
     asleep = bring(lab, TrialStatus.PAUSED)
@@ -266,6 +291,68 @@ def test_a_search_and_a_scheduler_that_wait_for_each_other_do_not_hang_the_exper
     lab.time_passes()
     assert asleep.status is TrialStatus.TERMINATED
     assert lab.experiment.wants_suggestion
+
+
+def test_a_scheduler_hears_that_the_search_has_ended():
+    lab = Lab()
+    asleep, trial = bring(lab, TrialStatus.PAUSED), lab.running()
+    lab.scheduler.at_search_end = (Unpause(trial_id=asleep.trial_id),)
+    lab.no_more()
+    assert lab.scheduler.search_ends == 1
+    assert (asleep.status, trial.status) == (TrialStatus.PENDING, TrialStatus.RUNNING)
+
+
+def test_a_scheduler_is_not_asked_for_help_where_nobody_waits_for_it():
+    lab = Lab()
+    bring(lab, TrialStatus.TERMINATED)
+    lab.handle(Suggested(trial_id=lab.experiment.next_trial_id, config=None, time=lab.tick()))
+    assert lab.time_passes() == []
+    assert lab.scheduler.search_ends == 0
+    assert lab.experiment.wants_suggestion
+
+
+def test_a_search_hears_of_the_pauses_of_trials_that_wait_for_others_and_may_suggest_them():
+    lab = Lab()
+    lab.scheduler.lets_others_come = True
+    trial = bring(lab, TrialStatus.PAUSING)
+    lab.handle(Suggested(trial_id=lab.experiment.next_trial_id, config=None, time=lab.tick()))
+    assert not lab.experiment.wants_suggestion
+    lab.tell(trial, TrialPaused)
+    assert lab.experiment.wants_suggestion
+    lab.start(trial)
+    told = [("pause", trial.trial_id), ("unpause", trial.trial_id)]
+    assert lab.search.pauses == told
+    lab.tell(trial, TrialEnded)
+    assert lab.search.pauses == told
+
+
+def test_a_search_does_not_hear_that_a_trial_goes_on_that_ends_instead():
+    lab = Lab()
+    lab.scheduler.lets_others_come = True
+    trial = bring(lab, TrialStatus.PAUSED)
+    lab.stop()
+    assert lab.search.pauses == [("pause", trial.trial_id)]
+
+
+def test_a_search_does_not_hear_of_other_pauses():
+    lab = Lab()
+    trial = bring(lab, TrialStatus.PAUSED)
+    lab.handle(Suggested(trial_id=lab.experiment.next_trial_id, config=None, time=lab.tick()))
+    assert not lab.experiment.wants_suggestion
+    lab.start(trial)
+    assert lab.search.pauses == []
+
+
+def test_a_search_is_told_what_the_scheduler_has_to_say_about_a_result():
+    lab = Lab()
+    lab.scheduler.lets_others_come = True
+    trial = lab.running()
+    lab.result(trial, 1, loss=0.5)
+    lab.tell(trial, TrialEnded)
+    told = {"training_iteration": 1, "loss": 0.5, "rung": 1}
+    assert lab.search.told == [told]
+    assert lab.search.ends == [(trial.trial_id, told, False)]
+    assert "rung" not in trial.history[0]
 
 
 def test_a_scheduler_may_leave_a_place_free_as_long_as_something_runs():

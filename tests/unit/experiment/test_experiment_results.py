@@ -221,7 +221,7 @@ def test_a_stopper_ends_a_trial_before_the_scheduler_is_asked():
     lab.stopper.stops_at = 1
     (action,) = lab.result(trial, 1)
     assert action.reason == "RecordingStopper said so"
-    assert lab.scheduler.calls == [("add", trial.trial_id)]
+    assert [what for what, _ in lab.scheduler.calls] == ["add", "start"]
 
 
 def test_a_stopper_may_end_everything_at_a_result():

@@ -357,6 +357,7 @@ def test_the_state_of_other_rungs_is_refused(changes):
 def test_pending_trials_go_before_paused_ones():
     pending, paused = {"a_00001": trial(1)}, {"a_00000": trial(0)}
     assert asha().choose_trial_to_run(Waiting(pending, paused)) is pending["a_00001"]
+    assert asha().starts_in_order
 
 
 def test_metric_and_mode_come_from_the_experiment():

@@ -10,9 +10,16 @@ from dasktune.schedulers import (
     AsyncHyperBandScheduler,
     Continue,
     FIFOScheduler,
+    FunctionScheduler,
+    HyperBandForBOHB,
+    HyperBandScheduler,
+    MedianStoppingRule,
+    MultiObjectiveASHAScheduler,
     Pause,
+    PromotingASHAScheduler,
     Stop,
     StopOther,
+    SuccessiveHalvingScheduler,
     TrialScheduler,
     Unpause,
     Waiting,
@@ -43,10 +50,63 @@ def trial():
         ("asha", AsyncHyperBandScheduler),
         ("async_hyperband", AsyncHyperBandScheduler),
         ("asynchyperband", AsyncHyperBandScheduler),
+        ("hyperband", HyperBandScheduler),
+        ("hb_bohb", HyperBandForBOHB),
+        ("successive_halving", SuccessiveHalvingScheduler),
+        ("promoting_asha", PromotingASHAScheduler),
+        ("median_stopping_rule", MedianStoppingRule),
+        ("medianstopping", MedianStoppingRule),
     ],
 )
 def test_schedulers_are_made_by_name(name, cls):
     assert type(create_scheduler(name)) is cls
+
+
+def test_those_that_need_arguments_are_made_by_name_too():
+    assert type(create_scheduler("function", function=dict)) is FunctionScheduler
+    fronts = create_scheduler("multi_objective_asha", metrics=["loss", "seconds"], modes="min")
+    assert type(fronts) is MultiObjectiveASHAScheduler
+
+
+@pytest.fixture
+def foreign(monkeypatch, tmp_path):
+    """Another package that is installed and tells of schedulers."""
+    found = {
+        "best": f"{__name__}:Minimal",
+        "broken": "no.such.package:Scheduler",
+        "other": "builtins:dict",
+        "fifo": f"{__name__}:Minimal",
+    }
+    lines = [f"{name} = {value}" for name, value in found.items()]
+    installed = tmp_path / "other-1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
+    told = "\n".join(["[dasktune.schedulers]", *lines])
+    (installed / "entry_points.txt").write_text(told)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def test_schedulers_of_other_packages_are_found(foreign):
+    assert type(create_scheduler("best")).__name__ == "Minimal"
+
+
+def test_nobody_can_take_the_name_of_one_of_ours(foreign):
+    assert type(create_scheduler("fifo")) is FIFOScheduler
+
+
+def test_an_unknown_name_is_answered_with_those_of_other_packages_too(foreign):
+    with pytest.raises(ConfigError, match="function, best, broken, fifo, other, got 'bset'"):
+        create_scheduler("bset")
+
+
+def test_a_scheduler_that_cannot_be_imported_is_told_by_name(foreign):
+    with pytest.raises(ConfigError, match="scheduler 'broken' must be importable, got ModuleNotF"):
+        create_scheduler("broken")
+
+
+def test_what_is_no_scheduler_is_refused(foreign):
+    with pytest.raises(ConfigError, match="'other' makes must be a TrialScheduler, got 'dict'"):
+        create_scheduler("other")
 
 
 def test_arguments_reach_the_scheduler():
@@ -54,7 +114,7 @@ def test_arguments_reach_the_scheduler():
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones():
-    with pytest.raises(ConfigError, match=r"one of fifo, async_hyperband, .*, asha, got 'ash'"):
+    with pytest.raises(ConfigError, match=r"one of fifo, async_hyperband, .* got 'ash'"):
         create_scheduler("ash")
 
 
@@ -78,11 +138,19 @@ def test_a_scheduler_needs_two_methods_and_gets_sound_defaults(trial):
     scheduler = Minimal()
     scheduler.seed(SeedSequence(0))
     scheduler.on_trial_add(trial)
+    scheduler.on_trial_start(trial)
     assert scheduler.on_trial_complete(trial, {}) == ()
     assert scheduler.on_trial_error(trial) == ()
     assert scheduler.on_trial_remove(trial) == ()
+    assert scheduler.on_search_end() == ()
+    assert scheduler.search_info(trial, {}) == {}
+    assert scheduler.waits_for_others is False
     assert scheduler.next_milestones(trial) == EVERY_RESULT
     assert scheduler.debug_string() == "Minimal"
+    assert scheduler.on_standstill(Waiting({"a": trial}, {"b": trial})) == (
+        StopOther(trial_id="a", reason="Minimal never chose it to run again"),
+        StopOther(trial_id="b", reason="Minimal never chose it to run again"),
+    )
     scheduler.load_state_dict(scheduler.state_dict())
     assert scheduler.state_dict() == {}
     with pytest.raises(TypeError, match="abstract"):

@@ -8,7 +8,13 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from dasktune.errors import ConfigError
-from dasktune.schedulers.rungs import Bracket, percentile, rung_budgets
+from dasktune.schedulers.rungs import (
+    bracket_table,
+    halving_budgets,
+    percentile,
+    rung_budgets,
+    survivors,
+)
 
 SCORES = st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=60)
 FACTORS = st.floats(1.001, 1e4) | st.integers(2, 100)
@@ -79,5 +85,49 @@ def test_a_factor_near_one_is_refused_before_it_takes_for_ever():
         rung_budgets(1, 100, 1.0000001)
 
 
-def test_a_bracket_starts_empty():
-    assert Bracket([1, 3]).scores == [[], []]
+def test_the_brackets_are_those_of_the_papers_table():
+    # Table 1 of Li et al. 2018: R = 81, eta = 3.
+    assert bracket_table(81, 3) == [
+        [(81, 1), (27, 3), (9, 9), (3, 27), (1, 81)],
+        [(34, 3), (11, 9), (3, 27), (1, 81)],
+        [(15, 9), (5, 27), (1, 81)],
+        [(8, 27), (2, 81)],
+        [(5, 81)],
+    ]
+
+
+@given(st.integers(1, 2000) | st.floats(1, 2000), st.integers(2, 12) | st.floats(1.2, 12))
+def test_every_bracket_ends_at_the_limit_with_somebody(max_t, factor):
+    table = bracket_table(max_t, factor)
+    assert [len(bracket) for bracket in table] == list(range(len(table), 0, -1))
+    for bracket in table:
+        counts, budgets = zip(*bracket, strict=True)
+        assert budgets[-1] == max_t
+        assert list(budgets) == sorted(set(budgets))
+        assert list(counts) == sorted(counts, reverse=True)
+        assert counts[-1] >= 1
+        assert budgets[0] >= 1 - 1e-9
+
+
+def test_no_bracket_is_lost_to_a_quotient_of_logarithms():
+    # int(log(243) / log(3)) is 4.
+    assert [bracket[0] for bracket in bracket_table(243, 3)][:2] == [(243, 1), (98, 3)]
+    assert len(bracket_table(10**6, 10)) == 7
+
+
+def test_a_budget_that_is_whole_but_for_rounding_is_whole():
+    root = 10**0.5
+    assert halving_budgets(1, 100, root)[::2] == [1, 10, 100]
+    assert all(type(budget) is int for budget in halving_budgets(1, 81, 3))
+
+
+def test_halving_may_begin_anywhere():
+    assert halving_budgets(2, 81, 3) == [3, 9, 27, 81]
+    assert halving_budgets(81, 81, 3) == [81]
+    assert halving_budgets(1, 0.5, 3) == [0.5]
+
+
+def test_of_few_trials_one_is_left():
+    assert [survivors(2, rung, 3) for rung in range(3)] == [2, 1, 1]
+    assert survivors(10, 1, 2.5) == 4
+    assert survivors(11, 1, 1.1) == 10

@@ -116,6 +116,18 @@ def test_the_limit_counts_trials_that_have_not_ended():
     assert search.next_trial("t3").config is None
 
 
+def test_the_limit_does_not_count_trials_that_wait_for_others():
+    search = started(SPACE, max_concurrent=1)
+    search.next_trial("t0")
+    search.on_trial_pause("t0")
+    assert search.next_trial("t1").config is not None
+    search.on_trial_unpause("t0")
+    search.on_trial_complete("t1")
+    assert search.next_trial("t2").config is None
+    search.on_trial_complete("t0")
+    assert search.next_trial("t2").config is not None
+
+
 def test_the_limit_of_the_experiment_is_taken_if_it_has_none_of_its_own():
     assert started(SPACE, limit=3).max_concurrent == 3
     assert started(SPACE, limit=3, max_concurrent=3).max_concurrent == 3

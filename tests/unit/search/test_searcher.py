@@ -45,6 +45,12 @@ class Counting(Searcher):
     def on_trial_complete(self, trial_id, result=None, error=False):
         self.heard.append((trial_id, "error" if error else result))
 
+    def on_pause(self, trial_id):
+        self.heard.append((trial_id, "pause"))
+
+    def on_unpause(self, trial_id):
+        self.heard.append((trial_id, "unpause"))
+
     def set_search_properties(self, metric, mode, config, **spec):
         super().set_search_properties(metric, mode, config, **spec)
         self.spec = spec
@@ -291,6 +297,18 @@ class TestSearchGenerator:
         assert second.searcher.searcher.heard == [("b", {"loss": 2.0})]
         assert second.state_dict()["open"] == {"a": False, "b": False, "c": True}
 
+    def test_pauses_of_its_own_trials_reach_the_searcher(self):
+        search = SearchGenerator(Counting())
+        search.setup(spec())
+        search.next_trial("a")
+        for name in ("a", "stranger"):
+            search.on_trial_pause(name)
+            search.on_trial_unpause(name)
+        search.on_trial_complete("a", {})
+        search.on_trial_pause("a")
+        search.on_trial_unpause("a")
+        assert search.searcher.heard == [("a", "pause"), ("a", "unpause"), ("a", {})]
+
 
 class TestConcurrencyLimiter:
     def test_a_slot_is_taken_until_its_trial_has_ended(self):
@@ -402,6 +420,47 @@ class TestConcurrencyLimiter:
         assert [limiter.suggest(name) for name in "ab"] == [{"x": 0}, {"x": 1}]
         limiter.on_trial_complete("a", {})
         assert limiter.searcher.heard == [("a", {})]
+
+    def test_a_trial_that_waits_for_others_takes_no_slot(self):
+        limiter = ConcurrencyLimiter(Counting(), 1)
+        limiter.suggest("a")
+        limiter.on_pause("a")
+        limiter.on_pause("stranger")
+        restored = ConcurrencyLimiter(Counting(), 1)
+        restored.load_state_dict(through_json(limiter.state_dict()))
+        for one in (limiter, restored):
+            assert one.suggest("b") is not None
+            assert one.suggest("c") is None
+            one.on_unpause("a")
+            one.on_trial_complete("b", {})
+            assert one.suggest("c") is None
+            one.on_trial_complete("a", {})
+            assert one.suggest("c") is not None
+        told = [("a", "pause"), ("stranger", "pause"), ("a", "unpause"), ("b", {}), ("a", {})]
+        assert limiter.searcher.heard == told
+
+    def test_a_trial_that_ends_while_it_is_paused_frees_one_slot(self):
+        limiter = ConcurrencyLimiter(Counting(), 1)
+        limiter.suggest("a")
+        limiter.on_pause("a")
+        limiter.on_trial_complete("a", {})
+        assert [limiter.suggest(name) for name in "bc"] == [{"x": 1}, None]
+
+    def test_a_batch_is_not_made_larger_for_trials_that_wait(self):
+        limiter = ConcurrencyLimiter(Counting(), 2, batch=True)
+        limiter.suggest("a")
+        limiter.on_pause("a")
+        assert [limiter.suggest(name) for name in "bc"] == [{"x": 1}, None]
+        limiter.on_trial_complete("b", {})
+        limiter.on_trial_complete("a", {})
+        assert limiter.suggest("c") == {"x": 2}
+
+    def test_a_searcher_that_limits_itself_hears_of_pauses(self):
+        limiter = ConcurrencyLimiter(Counting(limits_itself=True), 1)
+        limiter.suggest("a")
+        limiter.on_pause("a")
+        limiter.on_unpause("a")
+        assert limiter.searcher.heard == [("a", "pause"), ("a", "unpause")]
 
     def test_goals_space_and_points_go_through(self):
         limiter = ConcurrencyLimiter(Counting(takes_space=True, mode="min"), 1)

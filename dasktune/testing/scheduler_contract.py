@@ -1,0 +1,179 @@
+"""What must hold for every trial scheduler, as tests for those of other packages, too."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+
+from numpy.random import SeedSequence
+
+from dasktune.schedulers.decision import Continue, Pause, Stop
+from dasktune.schedulers.trial_scheduler import TrialScheduler
+from dasktune.testing.scheduler_drill import SchedulerDrill, Trouble
+from dasktune.trial.metrics import Mode
+from dasktune.trial.trial import Trial
+
+__all__ = ["SchedulerContract"]
+
+_SEEDS = range(3)
+
+
+class SchedulerContract(ABC):
+    """The contract of :class:`~dasktune.schedulers.TrialScheduler`, as tests.
+
+    Derive a class whose name begins with ``Test`` from it, say how your scheduler is made, and let
+    pytest collect it. Each test lives through experiments of a few dozen trials: they are added,
+    started, report, are lost, fail, end, and are treated as the scheduler says. Results have
+    ``training_iteration`` and ``time_total_s``, ``loss``, which is better the lower, and
+    ``accuracy``, which is better the higher and at odds with it.
+
+    Attributes
+    ----------
+    metric : str, default="loss"
+        What the experiment tells the scheduler to judge by.
+    mode : {"min", "max"}, default="min"
+        Which way it is better.
+    longest : int, default=20
+        After how many iterations a trial ends by itself.
+
+    Examples
+    --------
+    >>> class TestMine(SchedulerContract):
+    ...     def make_scheduler(self):
+    ...         from dasktune.schedulers import ASHAScheduler
+    ...         return ASHAScheduler(max_t=20, grace_period=2)
+    >>> TestMine().test_every_stop_and_pause_has_a_reason()
+    """
+
+    metric: str = "loss"
+    mode: Mode = "min"
+    longest: int = 20
+
+    @abstractmethod
+    def make_scheduler(self) -> TrialScheduler:
+        """Return a new scheduler, the same each time."""
+
+    def test_every_trial_comes_to_its_end(self) -> None:
+        """Nobody is left waiting, whatever is lost or fails, and asking again changes no answer."""
+        for drill in self._drills(trouble=Trouble(losses=0.05, failures=0.02)):
+            drill.run()
+            assert all(trial.status.is_final for trial in drill.trials.values())
+
+    def test_the_same_seed_gives_the_same_decisions(self) -> None:
+        """Nothing but seed and events matters: no clock, no global random numbers."""
+        for one, other in zip(self._drills(), self._drills(), strict=True):
+            one.run()
+            other.run()
+            assert one.story == other.story
+            assert one.scheduler.state_dict() == other.scheduler.state_dict()
+
+    def test_a_state_survives_json_and_goes_on_as_if_nothing_had_happened(self) -> None:
+        """Wherever it was saved: all that the scheduler has learnt is in its state."""
+        for whole, cut in zip(self._drills(), self._drills(), strict=True):
+            whole.run()
+            for events in (0, 1, 6, 15, 30, 60):
+                cut.run(events=events)
+                cut.scheduler = self._restored(cut.scheduler)
+            cut.run()
+            assert cut.story == whole.story
+            assert cut.scheduler.state_dict() == whole.scheduler.state_dict()
+
+    def test_a_saved_state_does_not_change_afterwards(self) -> None:
+        """A snapshot is written in the background while the experiment goes on."""
+        for drill in self._drills():
+            drill.run(events=60)
+            state = drill.scheduler.state_dict()
+            text = json.dumps(state)
+            drill.run()
+            assert json.dumps(state) == text
+
+    def test_results_between_milestones_commute(self) -> None:
+        """In whatever order they come across trials, they lead to the same state."""
+        for drill in self._drills(slots=6):
+            for _ in range(12):
+                drill.run(events=10)
+                free = [*drill.free_results()]
+                # Each trial's own stay in order.
+                turned = sorted(free, key=lambda told: told[0].trial_id, reverse=True)
+                by_time = sorted(free, key=lambda told: told[1]["training_iteration"])
+                states = []
+                for order in (free, turned, by_time):
+                    scheduler = self._restored(drill.scheduler)
+                    for trial, row in order:
+                        decision = scheduler.on_trial_result(trial, row)
+                        assert decision == Continue(), f"{decision} at no milestone: {row}"
+                    states.append(scheduler.state_dict())
+                assert states[0] == states[1] == states[2]
+
+    def test_asking_changes_nothing(self) -> None:
+        """Neither for a trial to run nor for milestones, nor for what it is doing."""
+        for drill in self._drills():
+            for _ in range(10):
+                drill.run(events=9)
+                before = json.dumps(drill.scheduler.state_dict())
+                waiting = drill.waiting
+                chosen = [drill.scheduler.choose_trial_to_run(waiting) for _ in range(3)]
+                assert chosen[0] is chosen[1] is chosen[2]
+                for trial in drill.trials.values():
+                    first, second = (drill.scheduler.next_milestones(trial) for _ in range(2))
+                    assert first == second
+                assert isinstance(drill.scheduler.debug_string(), str)
+                assert json.dumps(drill.scheduler.state_dict()) == before
+
+    def test_every_stop_and_pause_has_a_reason(self) -> None:
+        """It is what the user gets to read."""
+        for drill in self._drills(trouble=Trouble(undefined=0.1)):
+            drill.run()
+            for decision in drill.decisions:
+                if isinstance(decision, Stop | Pause):
+                    assert decision.reason.strip(), f"{decision} has no reason"
+            assert all(command.reason.strip() for command in drill.stops_of_others)
+
+    def test_undefined_metrics_do_no_harm(self) -> None:
+        """Missing, NaN, infinite, a text: nobody raises, everybody ends, and the state is JSON."""
+        for share in (0.2, 1.0):
+            for drill in self._drills(trouble=Trouble(undefined=share)):
+                drill.run()
+                assert all(trial.status.is_final for trial in drill.trials.values())
+                json.dumps(drill.scheduler.state_dict(), allow_nan=False)
+
+    def test_an_end_may_come_at_any_time_and_twice(self) -> None:
+        """Before the first result, while the trial waits or runs; a repetition changes nothing."""
+        for drill in self._drills():
+            drill.run(events=25)
+            scheduler, trials = drill.scheduler, list(drill.trials.values())
+            for number, trial in enumerate(trials):
+                _tell_of_an_end(scheduler, trial, number % 3)
+                once = json.dumps(scheduler.state_dict())
+                _tell_of_an_end(scheduler, trial, number % 3)
+                assert json.dumps(scheduler.state_dict()) == once
+
+    def _drills(
+        self, *, slots: int = 4, trouble: Trouble | None = None
+    ) -> Iterator[SchedulerDrill]:
+        for seed in _SEEDS:
+            yield SchedulerDrill(
+                self._made(), slots=slots, longest=self.longest, seed=seed, trouble=trouble
+            )
+
+    def _made(self) -> TrialScheduler:
+        scheduler = self.make_scheduler()
+        scheduler.set_search_properties(self.metric, self.mode)
+        scheduler.seed(SeedSequence(5))
+        return scheduler
+
+    def _restored(self, scheduler: TrialScheduler) -> TrialScheduler:
+        restored = self._made()
+        restored.load_state_dict(json.loads(json.dumps(scheduler.state_dict())))
+        return restored
+
+
+def _tell_of_an_end(scheduler: TrialScheduler, trial: Trial, way: int) -> None:
+    match way:
+        case 0:
+            scheduler.on_trial_error(trial)
+        case 1:
+            scheduler.on_trial_remove(trial)
+        case _:
+            scheduler.on_trial_complete(trial, trial.last_result)

@@ -1,0 +1,235 @@
+"""Experiments made of dice, which show a scheduler everything that may come its way."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import inf, nan
+from typing import Any, Final
+
+from numpy.random import default_rng
+
+from dasktune.schedulers.decision import Command, Decision, Pause, Stop, StopOther, Unpause
+from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
+from dasktune.trial.milestone import reached
+from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.trial.status import TrialStatus
+from dasktune.trial.trial import Trial
+
+__all__ = ["SchedulerDrill", "Trouble"]
+
+_S = TrialStatus
+
+#: What a metric may be that says nothing; the last stands for one that is missing.
+_UNDEFINED = (nan, inf, -inf, "diverged", None)
+
+#: Events, each of which brings an end nearer, of which no drill needs as many.
+_FOR_EVER: Final = 5_000
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """How often something goes wrong, each as a probability."""
+
+    #: The worker is lost instead of a result.
+    losses: float = 0.0
+    #: The trial fails for good instead of a result.
+    failures: float = 0.0
+    #: A metric of a result is none.
+    undefined: float = 0.0
+
+
+class SchedulerDrill:
+    """Drives a scheduler alone, without experiment, runner and clock.
+
+    Parameters
+    ----------
+    scheduler : TrialScheduler
+        Set up and seeded.
+    trials : int, default=16
+        How many there will be; they are added a few at a time.
+    slots : int, default=4
+        How many run at a time.
+    longest : int, default=20
+        After how many iterations a trial ends by itself.
+    seed : int, default=0
+        Of the dice.
+    trouble : Trouble, optional
+        How often something goes wrong; never by default.
+
+    Attributes
+    ----------
+    decisions : list of Decision
+        What the scheduler said of results.
+    stops_of_others : list of StopOther
+        What it ordered.
+    story : list of str
+        All that happened.
+    """
+
+    def __init__(
+        self,
+        scheduler: TrialScheduler,
+        *,
+        trials: int = 16,
+        slots: int = 4,
+        longest: int = 20,
+        seed: int = 0,
+        trouble: Trouble | None = None,
+    ) -> None:
+        self.scheduler = scheduler
+        self.trials: dict[str, Trial] = {}
+        self.decisions: list[Decision] = []
+        self.stops_of_others: list[StopOther] = []
+        self.story: list[str] = []
+        self._to_come = trials
+        self._slots = slots
+        self._longest = longest
+        self._trouble = trouble or Trouble()
+        self._rng = default_rng(seed)
+        #: A result that is known already: what a trial reports does not hang on when it is asked.
+        self._rows: dict[tuple[str, int], dict[str, Any]] = {}
+
+    @property
+    def waiting(self) -> Waiting:
+        """The trials that could run."""
+        return Waiting(self._at(_S.PENDING), self._at(_S.PAUSED))
+
+    def run(self, events: int = _FOR_EVER) -> None:
+        """Go on for so many events, or to the end.
+
+        Raises
+        ------
+        AssertionError
+            If the scheduler contradicts itself, or never lets the trials end.
+        """
+        for _ in range(events):
+            if not self._step():
+                return
+        assert events < _FOR_EVER, f"trials never end: {self.waiting}"
+
+    def free_results(self) -> Iterator[tuple[Trial, dict[str, Any]]]:
+        """Give what the running trials will report before they reach their next milestones."""
+        for trial in self._at(_S.RUNNING).values():
+            milestones = self.scheduler.next_milestones(trial)
+            for iteration in range(trial.last_iteration + 1, self._longest):
+                row = self._row(trial, iteration)
+                if reached(milestones, row):
+                    break
+                yield trial, row
+
+    def _at(self, status: TrialStatus) -> dict[str, Trial]:
+        return {key: trial for key, trial in self.trials.items() if trial.status is status}
+
+    def _step(self) -> bool:
+        """Let something happen; return whether it did."""
+        running = list(self._at(_S.RUNNING).values())
+        if self._to_come and len(self.waiting.pending) < 2:
+            self._add()
+        elif len(running) < self._slots and self._start():
+            pass
+        elif running:
+            self._report(running[int(self._rng.integers(len(running)))])
+        elif self.waiting.pending or self.waiting.paused:
+            self._end_standstill()
+        else:
+            return False
+        return True
+
+    def _add(self) -> None:
+        trial = Trial(
+            trial_id=f"drill_{len(self.trials):05d}",
+            config={"x": float(self._rng.random())},
+            resources=PlacementGroupFactory([{"CPU": 1}]),
+        )
+        self._to_come -= 1
+        self.trials[trial.trial_id] = trial
+        self.story.append(f"{trial.trial_id} is added")
+        self.scheduler.on_trial_add(trial)
+
+    def _start(self) -> bool:
+        waiting = self.waiting
+        trial = self.scheduler.choose_trial_to_run(waiting)
+        assert trial is self.scheduler.choose_trial_to_run(waiting), "another answer"
+        if trial is None:
+            return False
+        known = waiting.pending.get(trial.trial_id) or waiting.paused.get(trial.trial_id)
+        assert trial is known, f"{trial} does not wait"
+        trial.status = _S.RUNNING
+        self.story.append(f"{trial.trial_id} starts")
+        self.scheduler.on_trial_start(trial)
+        return True
+
+    def _report(self, trial: Trial) -> None:
+        trouble, dice = self._trouble, self._rng.random()
+        if dice < trouble.losses:
+            trial.status = _S.PENDING
+            return
+        if dice < trouble.losses + trouble.failures:
+            self._end(trial, failed=True)
+            return
+        row = self._row(trial, trial.last_iteration + 1)
+        is_milestone = reached(self.scheduler.next_milestones(trial), row)
+        trial.rows[len(trial.history) + 1] = len(trial.history)
+        trial.history.append(row)
+        decision = self.scheduler.on_trial_result(trial, row)
+        assert is_milestone or not isinstance(decision, Pause | Stop), f"{decision} at no milestone"
+        self.decisions.append(decision)
+        self.story.append(f"{trial.trial_id} reports {row}: {decision}")
+        if isinstance(decision, Stop) or trial.last_iteration >= self._longest:
+            self._end(trial)
+        elif isinstance(decision, Pause):
+            trial.status = _S.PAUSED
+        self._obey(decision.commands)
+
+    def _end(self, trial: Trial, *, failed: bool = False) -> None:
+        was_running = trial.status is _S.RUNNING
+        trial.status = _S.ERROR if failed else _S.TERMINATED
+        self.story.append(f"{trial.trial_id} ends")
+        if failed:
+            commands = self.scheduler.on_trial_error(trial)
+        elif was_running:
+            commands = self.scheduler.on_trial_complete(trial, trial.last_result)
+        else:
+            commands = self.scheduler.on_trial_remove(trial)
+        self._obey(commands)
+
+    def _end_standstill(self) -> None:
+        waiting = self.waiting
+        commands = self.scheduler.on_standstill(waiting)
+        self._obey(commands or TrialScheduler.on_standstill(self.scheduler, waiting))
+
+    def _obey(self, commands: tuple[Command, ...]) -> None:
+        queue = deque(commands)
+        while queue:
+            command = queue.popleft()
+            trial = self.trials[command.trial_id]
+            self.story.append(str(command))
+            match command:
+                case StopOther():
+                    self.stops_of_others.append(command)
+                    if not trial.status.is_final:
+                        self._end(trial)
+                case Unpause():
+                    if trial.status is _S.PAUSED:
+                        trial.status = _S.PENDING
+
+    def _row(self, trial: Trial, iteration: int) -> dict[str, Any]:
+        key = trial.trial_id, iteration
+        if key not in self._rows:
+            rng = default_rng([int(trial.trial_id[-5:]), iteration])
+            x = trial.config["x"]
+            row: dict[str, Any] = {
+                "training_iteration": iteration,
+                "time_total_s": 20.0 * iteration * (1 + x),
+                "loss": x + 1 / iteration + 0.05 * float(rng.normal()),
+                "accuracy": x - 1 / iteration + 0.05 * float(rng.normal()),
+            }
+            for name in ("loss", "accuracy"):
+                if rng.random() < self._trouble.undefined:
+                    row[name] = _UNDEFINED[int(rng.integers(len(_UNDEFINED)))]
+                    if row[name] is None:
+                        del row[name]
+            self._rows[key] = row
+        return self._rows[key]

@@ -1,0 +1,228 @@
+"""Every scheduler of ours keeps the contract, and whoever breaks it is found out."""
+
+from __future__ import annotations
+
+import pytest
+
+from dasktune.schedulers import (
+    ASHAScheduler,
+    Continue,
+    FIFOScheduler,
+    FunctionScheduler,
+    HyperBandForBOHB,
+    HyperBandScheduler,
+    MedianStoppingRule,
+    MultiObjectiveASHAScheduler,
+    Pause,
+    PromotingASHAScheduler,
+    Stop,
+    SuccessiveHalvingScheduler,
+    TrialScheduler,
+    Unpause,
+)
+from dasktune.schedulers.fifo import first_in
+from dasktune.testing import SchedulerContract
+from dasktune.trial.milestone import Milestone
+
+
+class TestFIFO(SchedulerContract):
+    def make_scheduler(self):
+        return FIFOScheduler()
+
+
+class TestASHA(SchedulerContract):
+    def make_scheduler(self):
+        return ASHAScheduler(max_t=20, grace_period=2, reduction_factor=2, brackets=2)
+
+
+class TestASHAWithoutEnd(SchedulerContract):
+    def make_scheduler(self):
+        return ASHAScheduler(time_attr="time_total_s", grace_period=30, stop_last_trials=False)
+
+
+class TestPromotingASHA(SchedulerContract):
+    def make_scheduler(self):
+        return PromotingASHAScheduler(max_t=20, grace_period=2, reduction_factor=2, brackets=2)
+
+
+class TestHyperBand(SchedulerContract):
+    def make_scheduler(self):
+        return HyperBandScheduler(max_t=18)
+
+
+class TestHyperBandForBOHB(SchedulerContract):
+    metric, mode = "accuracy", "max"
+
+    def make_scheduler(self):
+        return HyperBandForBOHB(max_t=9, reduction_factor=2.5, stop_last_trials=False)
+
+
+class TestSuccessiveHalving(SchedulerContract):
+    def make_scheduler(self):
+        return SuccessiveHalvingScheduler(max_t=16, reduction_factor=2)
+
+
+class TestSuccessiveHalvingInCohorts(SchedulerContract):
+    def make_scheduler(self):
+        return SuccessiveHalvingScheduler(
+            time_attr="time_total_s", grace_period=20, max_t=100, reduction_factor=2, n_trials=5
+        )
+
+
+class TestMultiObjectiveASHA(SchedulerContract):
+    def make_scheduler(self):
+        return MultiObjectiveASHAScheduler(
+            metrics=["loss", "accuracy"],
+            modes=["min", "max"],
+            max_t=20,
+            grace_period=2,
+            reduction_factor=2,
+        )
+
+
+class TestMedianStopping(SchedulerContract):
+    def make_scheduler(self):
+        return MedianStoppingRule()
+
+
+class TestMedianStoppingThatPauses(SchedulerContract):
+    metric, mode = "accuracy", "max"
+
+    def make_scheduler(self):
+        return MedianStoppingRule(
+            time_attr="training_iteration", grace_period=3, min_time_slice=2, hard_stop=False
+        )
+
+
+def first_half(history):
+    return dict.fromkeys(list(history)[: len(history) // 2], 3)
+
+
+class TestFunction(SchedulerContract):
+    def make_scheduler(self):
+        return FunctionScheduler(first_half)
+
+
+class Broken(TrialScheduler):
+    """Keeps to all of the contract; those below do not."""
+
+    def __init__(self):
+        self.seen = {}
+
+    def on_trial_result(self, trial, result):
+        self.seen[trial.trial_id] = self.seen.get(trial.trial_id, 0) + 1
+        if self.seen[trial.trial_id] == 8:
+            return Stop("has been seen often enough")
+        return Pause("rests") if self.seen[trial.trial_id] == 4 else Continue()
+
+    def choose_trial_to_run(self, waiting):
+        return first_in(waiting)
+
+    def state_dict(self):
+        return {"seen": dict(self.seen)}
+
+    def load_state_dict(self, state):
+        self.seen = dict(state["seen"])
+
+
+class TestWhatTheBrokenOnesAreMadeOf(SchedulerContract):
+    def make_scheduler(self):
+        return Broken()
+
+
+class Forgetful(Broken):
+    def load_state_dict(self, state):
+        pass
+
+
+class Lending(Broken):
+    def state_dict(self):
+        return {"seen": self.seen}
+
+
+class Speechless(Broken):
+    def on_trial_result(self, trial, result):
+        decision = super().on_trial_result(trial, result)
+        return Stop(" ") if isinstance(decision, Stop) else decision
+
+
+class Rash(Broken):
+    """Lets workers go on, and judges them all the same."""
+
+    def next_milestones(self, trial):
+        return (Milestone("training_iteration", 10),)
+
+
+class InOrder(Broken):
+    """Keeps in mind who came last, and does not say that it minds."""
+
+    def on_trial_result(self, trial, result):
+        self.seen["last"] = trial.trial_id
+        return Continue()
+
+    def next_milestones(self, trial):
+        return ()
+
+
+class Counting(Broken):
+    def choose_trial_to_run(self, waiting):
+        self.seen["asked"] = self.seen.get("asked", 0) + 1
+        return super().choose_trial_to_run(waiting)
+
+
+class Fickle(Broken):
+    made = 0
+
+    def __init__(self):
+        super().__init__()
+        Fickle.made += 1
+        self.limit = 3 + Fickle.made % 7
+
+    def on_trial_result(self, trial, result):
+        enough = result["training_iteration"] >= self.limit
+        return Stop("has been long enough") if enough else Continue()
+
+
+class Gullible(Broken):
+    def on_trial_result(self, trial, result):
+        return Stop("is good") if result["loss"] < 0.3 else Continue()
+
+
+class Sleepy(Broken):
+    """Promises to go on, again and again."""
+
+    def choose_trial_to_run(self, waiting):
+        return next((one for one in waiting.pending.values() if not one.history), None)
+
+    def on_standstill(self, waiting):
+        return tuple(Unpause(trial_id=name) for name in (*waiting.pending, *waiting.paused))
+
+
+class Accountant(Broken):
+    def on_trial_error(self, trial):
+        self.seen["ends"] = self.seen.get("ends", 0) + 1
+        return ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [
+        (Forgetful, "a_state_survives_json_and_goes_on_as_if_nothing_had_happened"),
+        (Lending, "a_saved_state_does_not_change_afterwards"),
+        (Speechless, "every_stop_and_pause_has_a_reason"),
+        (Rash, "every_trial_comes_to_its_end"),
+        (InOrder, "results_between_milestones_commute"),
+        (Counting, "asking_changes_nothing"),
+        (Fickle, "the_same_seed_gives_the_same_decisions"),
+        (Gullible, "undefined_metrics_do_no_harm"),
+        (Sleepy, "every_trial_comes_to_its_end"),
+        (Accountant, "an_end_may_come_at_any_time_and_twice"),
+    ],
+)
+def test_whoever_breaks_the_contract_is_found_out(kind, sentence):
+    class Contract(SchedulerContract):
+        def make_scheduler(self):
+            return kind()
+
+    with pytest.raises((AssertionError, TypeError, KeyError)):
+        getattr(Contract(), f"test_{sentence}")()

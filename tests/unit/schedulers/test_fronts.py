@@ -1,0 +1,91 @@
+"""Fronts of points that nobody dominates, one behind the other."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dasktune.schedulers import fronts as module
+from dasktune.schedulers.fronts import Fronts, crowding
+
+#: Few different values, so that many points are equal in one or all.
+POINTS = st.integers(2, 3).flatmap(
+    lambda m: st.lists(st.tuples(*[st.integers(-3, 3).map(float)] * m), max_size=25)
+)
+
+
+def dominates(one, other):
+    return all(a >= b for a, b in zip(one, other, strict=True)) and one != other
+
+
+def peeled(points):
+    """The definition: take those away whom nobody dominates, again and again."""
+    left, found = list(points), []
+    while left:
+        front = [p for p in left if not any(dominates(q, p) for q in left)]
+        left = [p for p in left if p not in front]
+        found.append(sorted(map(list, front)))
+    return found
+
+
+@settings(max_examples=60)
+@given(POINTS, st.sampled_from([1, 1_000_000]))
+def test_the_fronts_are_those_of_the_definition_in_whatever_order_points_come(points, block):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_BLOCK", block)
+        fronts = Fronts()
+        for number, point in enumerate(points, 1):
+            index = fronts.add(point)
+            assert list(point) in fronts.state()[index]
+            assert len(fronts) == number
+        assert fronts.state() == peeled(points) == Fronts(points[::-1]).state()
+        assert fronts.sizes == [len(front) for front in fronts.state()]
+
+
+@settings(max_examples=30)
+@given(POINTS)
+def test_a_state_gives_the_same_fronts_back(points):
+    fronts = Fronts(points)
+    again = Fronts.from_state(json.loads(json.dumps(fronts.state())))
+    assert again.state() == fronts.state()
+    for point in points:
+        for places in (1, 3, 10):
+            index = next(i for i, front in enumerate(fronts.state()) if list(point) in front)
+            assert again.ahead(point, index, places) == fronts.ahead(point, index, places)
+
+
+def test_who_is_in_a_better_front_is_ahead_and_who_is_lonelier_in_the_same():
+    line = [(0.0, 10.0), (1.0, 9.0), (2.0, 8.0), (6.0, 4.0), (10.0, 0.0)]
+    fronts = Fronts([*line, (-1.0, -1.0)])
+    assert fronts.ahead((-1.0, -1.0), 1, 3) == 5
+    assert fronts.ahead((-1.0, -1.0), 1, 6) == 5
+    assert fronts.ahead((1.0, 9.0), 0, 5) == 0
+    # Both ends, then the gaps: 0.8 + 0.8, 0.5 + 0.5, 0.2 + 0.2.
+    assert [fronts.ahead(point, 0, 3) for point in line] == [0, 4, 3, 2, 0]
+
+
+def test_of_equal_points_the_loneliest_speaks_for_all():
+    fronts = Fronts([(1.0, 1.0)] * 4)
+    assert fronts.ahead((1.0, 1.0), 0, 1) == 0
+
+
+@settings(max_examples=30)
+@given(POINTS.filter(len), st.randoms(use_true_random=False))
+def test_crowding_hangs_on_no_order(points, random):
+    shuffled = list(points)
+    random.shuffle(shuffled)
+
+    def told(some):
+        return sorted(zip(some, crowding(np.array(some)).tolist(), strict=True))
+
+    assert told(shuffled) == told(points)
+
+
+def test_crowding_does_not_overflow():
+    distances = crowding(np.array([[-1e308, 1e308], [0.0, 0.0], [1e308, -1e308]]))
+    assert distances.tolist() == [np.inf, 2.0, np.inf]
+    assert crowding(np.array([[1.0, 0.0], [1.0, 0.0]])).tolist() == [0.0, 0.0]

@@ -182,7 +182,10 @@ class PromotingASHAScheduler(AsyncHalving):
         Only half, because a search that lets so many trials be unfinished may suggest others then,
         which make room for the better half.
         """
-        names = sorted((*waiting.pending, *waiting.paused), key=self._prospects)
+        names = [name for name in (*waiting.pending, *waiting.paused) if name in self._held]
+        if not names:
+            return super().on_standstill(waiting)
+        names.sort(key=self._prospects)
         return tuple(
             StopOther(trial_id=name, reason=f"was not promoted: {self._standing(name)}")
             for name in names[: (len(names) + 1) // 2]

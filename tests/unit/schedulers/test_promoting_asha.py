@@ -255,3 +255,14 @@ def test_a_start_of_whoever_was_not_waiting_changes_nothing():
 
 def test_its_trials_do_not_start_in_order():
     assert not asha().starts_in_order
+
+
+def test_whoever_was_paused_by_somebody_else_does_not_wait_for_ever():
+    scheduler = asha()
+    report(scheduler, 0, 1, 0.5)
+    assert [one.trial_id for one in scheduler.on_standstill(Waiting({}, trials(0, 1)))] == [
+        "a_00000"
+    ]
+    assert scheduler.on_standstill(Waiting({}, trials(1))) == (
+        StopOther(trial_id="a_00001", reason="PromotingASHAScheduler never chose it to run again"),
+    )

@@ -30,6 +30,10 @@ _IDLE_TIME = 1.0
 #: milliseconds. All the while others wait, and Dask does not scale the worker down.
 _IDLE_LEASE_TIME = 0.25
 
+#: Slots that are made ready on a worker at a time. A worker that is to have hundreds makes them one
+#: after the other, and each has a deadline, which is not to count the time of all the others.
+_MOST_OPENING = 32
+
 
 class SlotPool:
     """Opens slots, takes leases for them, and keeps those that have nothing to do.
@@ -77,6 +81,7 @@ class SlotPool:
         self._spawn = spawn
         self._idle: defaultdict[str, list[SlotHandle]] = defaultdict(list)
         self._opened = 0
+        self._doors: dict[str, asyncio.Semaphore] = {}
         #: Leases that were asked for, by key.
         self._asked: dict[str, Lease] = {}
 
@@ -117,17 +122,18 @@ class SlotPool:
         SlotFailed
             If it cannot be opened.
         """
-        if self._leases and slot.lease is None:
-            for address in placement.addresses:
-                for idle in self._idle[address]:
-                    # The ledger counts what they hold as free, and this trial may need it.
-                    self._give_leases_back(idle)
-            await self._take_leases(slot, placement)
-        slot.check_wanted()
-        await self._objects.bring(slot.address)
-        if not slot.is_open:
+        for address in placement.addresses if slot.lease is None else ():
+            for idle in self._idle[address]:
+                # The ledger counts what they hold as free, and this trial may need it.
+                self._give_leases_back(idle)
+        async with self._doors.setdefault(slot.address, asyncio.Semaphore(_MOST_OPENING)):
+            if self._leases and slot.lease is None:
+                await self._take_leases(slot, placement)
             slot.check_wanted()
-            await slot.open(plugin=self._plugin, topic=self._name, **self._slot_settings)
+            await self._objects.bring(slot.address)
+            if not slot.is_open:
+                slot.check_wanted()
+                await slot.open(plugin=self._plugin, topic=self._name, **self._slot_settings)
 
     def keep(self, slot: SlotHandle) -> None:
         """Keep a slot whose trial has ended well for the next one."""
@@ -145,6 +151,7 @@ class SlotPool:
     def drop(self, address: str | None) -> None:
         """Give the idle slots of a worker back, or all of them."""
         for gone in tuple(self._idle) if address is None else (address,):
+            self._doors.pop(gone, None)
             for slot in self._idle.pop(gone, ()):
                 self.close(slot)
 

@@ -45,10 +45,15 @@ from dasktune.trial.events import (
     TrialLost,
 )
 from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.trial.trial import Trial
 
 __all__ = ["TrialRunner"]
 
 logger = logging.getLogger(__name__)
+
+#: Seconds for which trials are started before those that run are heard again: thousands can start
+#: at once, and a search may think about each.
+_TURN = 0.05
 
 
 class TrialRunner:
@@ -183,24 +188,24 @@ class TrialRunner:
         if self._stop_wanted:
             reason, self._stop_wanted = self._stop_wanted, ""
             self.stop(reason)
-        self._start_ready()
-        self._take_in()
+        more = self._start_ready()
+        self._take_in(0.0 if more else self._poll_interval)
 
     def _withdraw(self) -> None:
         """Let trials save what they can before they are left."""
         self._executor.withdraw()
         while self.experiment.roster.active:
-            self._take_in()
+            self._take_in(self._poll_interval)
         # What is in memory ends with this driver.
         trials = [one for one in self.experiment.trials.values() if one.memory is not None]
         for trial in trials:
             if trial.memory is not None:
                 self._executor.store_checkpoint(trial.memory)
         while any(trial.memory is not None for trial in trials):
-            self._take_in()
+            self._take_in(self._poll_interval)
 
-    def _take_in(self) -> None:
-        events = self._executor.next_events(self._poll_interval)
+    def _take_in(self, longest_wait: float) -> None:
+        events = self._executor.next_events(longest_wait)
         for event in events:
             self._handle(event)
         if not events:
@@ -212,17 +217,26 @@ class TrialRunner:
     def _take_snapshot(self) -> None:
         self._store.save_snapshot(self.experiment.state_dict)
 
-    def _start_ready(self) -> None:
+    def _start_ready(self) -> bool:
+        """Start trials for as long as a turn, and return whether there may be more to start."""
         experiment = self.experiment
-        while True:
+        begun = now = self._clock.now()
+        while now - begun <= _TURN:
             while experiment.wants_suggestion:
                 self._ask()
             trial = experiment.next_trial()
-            if trial is None:
-                return self._executor.note_waiting(None, 0)
-            if not self._has_place(trial.request):
-                return self._executor.note_waiting(trial.request, _waiting(experiment))
-            self._handle(ResourcesGranted(trial_id=trial.trial_id, time=self._clock.now()))
+            if trial is None or not self._has_place(trial.request):
+                self._note_waiting(trial)
+                return False
+            now = self._clock.now()
+            self._handle(ResourcesGranted(trial_id=trial.trial_id, time=now))
+        return True
+
+    def _note_waiting(self, first: Trial | None) -> None:
+        if first is None:
+            self._executor.note_waiting(None, 0)
+        else:
+            self._executor.note_waiting(first.request, _waiting(self.experiment))
 
     def _has_place(self, request: PlacementGroupFactory) -> bool:
         executor = self._executor

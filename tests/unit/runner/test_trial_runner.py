@@ -12,6 +12,7 @@ from dasktune.runner import SystemClock
 from dasktune.schedulers import FIFOScheduler
 from dasktune.schedulers.decision import Continue, Pause
 from dasktune.search import BasicVariantGenerator, Searcher
+from dasktune.testing import ManualClock
 from dasktune.trial.events import TrialLost, TrialStarted
 from dasktune.trial.status import TrialStatus
 
@@ -88,6 +89,24 @@ class ByHand(FIFOScheduler):
 
 def starts_before_an_end(bench: Bench) -> int:
     return bench.events[: bench.events.index("TrialEnded")].count("ResourcesGranted")
+
+
+class Thinking(Learning):
+    """A searcher that takes a second for each configuration."""
+
+    clock: ManualClock
+
+    def suggest(self, trial_id: str) -> dict[str, Any]:
+        self.clock.advance_to(self.clock.now() + 1.0)
+        return super().suggest(trial_id)
+
+
+def test_trials_that_run_are_heard_while_a_search_thinks_about_the_next():
+    searcher = Thinking()
+    bench = Bench(search_alg=searcher, num_samples=3, places=3)
+    searcher.clock = bench.clock
+    bench.run()
+    assert bench.events[: bench.events.index("TrialStarted")].count("ResourcesGranted") == 1
 
 
 def test_trials_are_handed_ahead_where_their_order_is_certain():

@@ -47,9 +47,6 @@ __all__ = [
 #: What a command of a scheduler comes to.
 Order = UnpauseTrial | ChangeRequest | StopTrial | FinishTrial
 
-#: Trials that hold nothing on a worker, or will leave it with what they hold.
-_MAY_ASK_ANEW = (TrialStatus.PENDING, TrialStatus.PAUSING, TrialStatus.PAUSED)
-
 
 def to_start(trial: Trial, milestones: tuple[Milestone, ...]) -> StartTrial | RestoreTrial:
     """Return the order to begin, or to go on from a checkpoint if there is one."""
@@ -152,7 +149,10 @@ def next_order(commands: deque[Command], trials: Mapping[str, Trial]) -> Order |
                 if trial.status is TrialStatus.PAUSED:
                     return UnpauseTrial(trial_id=trial.trial_id, incarnation=trial.incarnation)
             case ResizeWaiting():
-                if trial.status in _MAY_ASK_ANEW and trial.resources != command.resources:
+                if (
+                    trial.status in (TrialStatus.PENDING, TrialStatus.PAUSED)
+                    and trial.resources != command.resources
+                ):
                     return ChangeRequest(
                         trial_id=trial.trial_id,
                         incarnation=trial.incarnation,

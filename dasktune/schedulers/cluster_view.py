@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 from math import fsum
+from operator import attrgetter
 from typing import Final
 
 from dasktune.placement import Outlook
@@ -67,18 +68,24 @@ class ClusterView:
 
     @property
     def contenders(self) -> list[Trial]:
-        """The trials that hold a place, and then those that may take one as soon as it is free.
+        """The trials that hold a place, by id, and then those that may take one when it is free.
 
         Trials that are paused are none, whatever they wait for; nor are those that wait for
         ``max_concurrent_trials``.
         """
         room = max(0, self._limit - len(self._active)) if self._limit else None
-        return [*self._active.values(), *islice(self._pending.values(), room)]
+        # The order in which they took their places is not kept when a driver dies.
+        active = sorted(self._active.values(), key=_id_of)
+        return [*active, *islice(self._pending.values(), room)]
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no trial holds a place."""
+        return not self._active
 
     def get_live_trials(self) -> list[Trial]:
-        """Return all trials that have not ended: neither well nor in error."""
-        lists = (self._active, self._pending, self._paused)
-        return list(chain.from_iterable(trials.values() for trials in lists))
+        """Return all trials that have not ended, neither well nor in error, by id."""
+        return sorted(chain(self._active.values(), self.waiting()), key=_id_of)
 
     def waiting(self) -> Iterator[Trial]:
         """Give the trials that are on no worker."""
@@ -137,6 +144,9 @@ class ClusterView:
         for request in waiting:
             outlook.place(request)
         return outlook
+
+
+_id_of: Final = attrgetter("trial_id")
 
 
 def _sum(amounts: Iterable[Mapping[str, float]]) -> dict[str, float]:

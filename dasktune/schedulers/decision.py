@@ -37,7 +37,7 @@ class StopOther:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResizeWaiting:
-    """Let a trial ask for other resources that is on no worker, or is being paused.
+    """Let a trial that is on no worker, pending or paused, ask for other resources.
 
     For one that is on a worker it comes too late: see :class:`Resize`.
     """

@@ -10,13 +10,11 @@ from typing import Any, Final
 from numpy.random import SeedSequence
 
 from dasktune.errors import check
-from dasktune.placement.devices import EPSILON
 from dasktune.schedulers.cluster_view import ClusterView
 from dasktune.schedulers.decision import (
     Command,
     Continue,
     Decision,
-    Pause,
     Resize,
     ResizeWaiting,
 )
@@ -71,10 +69,9 @@ class ResourceChangingScheduler(TrialScheduler):
     A trial that has saved no checkpoint begins anew each time it is resized. With the class API it
     is saved by itself, in the memory of the workers; a function has to report checkpoints.
 
-    What no worker has room for is not granted, and the trial goes on as it is. Where the cluster
-    shrinks, trials that wait go back to what they first asked for (`Trial.base_resources`) if they
-    would not find a place otherwise; so does a trial that the scheduler inside pauses, unless there
-    is room for all trials at once.
+    What no worker has room for is not granted, and the trial goes on as it is. One that waits goes
+    back to what it first asked for (`Trial.base_resources`) if it would not find a place otherwise,
+    because the cluster has shrunk or others have come.
 
     Every result waits for its answer. Trials may ask for different things at first, and slots are
     reused (``TuneConfig(reuse_actors=True)``) where they have what is needed.
@@ -143,12 +140,7 @@ class ResourceChangingScheduler(TrialScheduler):
 
     def on_cluster_change(self) -> tuple[Command, ...]:
         """Let trials that wait ask for less where they would not find a place otherwise."""
-        smaller = [
-            ResizeWaiting(trial_id=trial.trial_id, resources=trial.base_resources)
-            for trial in self._view.waiting()
-            if trial.first_resources is not None and not self._view.fits(trial, trial.resources)
-        ]
-        return (*self.base_scheduler.on_cluster_change(), *smaller)
+        return (*self.base_scheduler.on_cluster_change(), *self._cut_back())
 
     def on_trial_add(self, trial: Trial) -> None:
         """Tell the scheduler inside."""
@@ -163,10 +155,9 @@ class ResourceChangingScheduler(TrialScheduler):
         """Decide as the scheduler inside does, and resize the trial if it goes on."""
         decision = self.base_scheduler.on_trial_result(trial, result)
         if isinstance(decision, Continue) and not result.get("done"):
-            return self._resized(trial, result, decision)
-        if isinstance(decision, Pause):
-            return self._paused(trial, decision)
-        return decision
+            decision = self._resized(trial, result, decision)
+        smaller = self._cut_back()
+        return replace(decision, commands=(*decision.commands, *smaller)) if smaller else decision
 
     def on_trial_complete(self, trial: Trial, result: Mapping[str, Any]) -> tuple[Command, ...]:
         """Tell the scheduler inside."""
@@ -189,14 +180,15 @@ class ResourceChangingScheduler(TrialScheduler):
 
     def choose_trial_to_run(self, waiting: Waiting) -> Trial | None:
         """Choose one that has left for other resources, lest its place be taken; else as inside."""
-        for key in self._leaving:
-            if key in waiting.pending:
-                return waiting.pending[key]
-        return self.base_scheduler.choose_trial_to_run(waiting)
+        left = (waiting.pending[key] for key in self._leaving if key in waiting.pending)
+        trial = next(left, None) or self.base_scheduler.choose_trial_to_run(waiting)
+        # It must not wait for a place that nobody will leave; see `on_standstill`.
+        stuck = trial is not None and self._view.is_idle and self._asks_too_much(trial)
+        return None if stuck else trial
 
     def on_standstill(self, waiting: Waiting) -> tuple[Command, ...]:
-        """Ask the scheduler inside."""
-        return self.base_scheduler.on_standstill(waiting)
+        """Let trials ask for less; if that is not it, ask the scheduler inside."""
+        return self._cut_back() or self.base_scheduler.on_standstill(waiting)
 
     def next_milestones(self, trial: Trial) -> tuple[Milestone, ...]:
         """Return every result, as each may change what the trial should hold."""
@@ -243,23 +235,23 @@ class ResourceChangingScheduler(TrialScheduler):
         kind = decision.kind if decision.save else CheckpointKind.MEMORY
         return Resize(request, reason, commands=decision.commands, kind=kind)
 
+    def _cut_back(self) -> tuple[Command, ...]:
+        """Let trials that wait ask for less where they would not find a place otherwise."""
+        return tuple(
+            ResizeWaiting(trial_id=trial.trial_id, resources=trial.base_resources)
+            for trial in self._view.waiting()
+            if self._asks_too_much(trial)
+        )
+
+    def _asks_too_much(self, trial: Trial) -> bool:
+        is_resized = trial.first_resources is not None and self._view.is_known
+        return is_resized and not self._view.fits(trial, trial.resources)
+
     def _is_possible(self, trial: Trial, request: PlacementGroupFactory) -> bool:
         """Whether a trial would find a place for a request; it may have less in any case."""
         has = trial.resources.required_resources
         more = {k for k, amount in request.required_resources.items() if amount > has.get(k, 0)}
         return not (more and self._view.is_known) or self._view.fits(trial, request)
-
-    def _paused(self, trial: Trial, decision: Pause) -> Pause:
-        """Let a trial wait for no more than it needs, so that it goes on when others do."""
-        if trial.first_resources is None or self._is_room_for_all():
-            return decision
-        base = ResizeWaiting(trial_id=trial.trial_id, resources=trial.base_resources)
-        return replace(decision, commands=(*decision.commands, base))
-
-    def _is_room_for_all(self) -> bool:
-        total = self._view.total_resources
-        claimed = self._view.claimed_by(self._view.get_live_trials())
-        return all(amount <= total.get(kind, 0) + EPSILON for kind, amount in claimed.items())
 
 
 def _told(request: PlacementGroupFactory) -> str:

@@ -251,7 +251,8 @@ class SchedulerDrill:
         elif isinstance(decision, Pause):
             trial.status = _S.PAUSED
         elif isinstance(decision, Resize):
-            trial.status, trial.resources = _S.PENDING, decision.resources
+            trial.status = _S.PENDING
+            _resize(trial, decision.resources)
         self._obey(decision.commands)
 
     def _end(self, trial: Trial, *, failed: bool = False) -> None:
@@ -284,7 +285,7 @@ class SchedulerDrill:
                         self._end(trial)
                 case ResizeWaiting():
                     if trial.trial_id in {one.trial_id for one in self.view.waiting()}:
-                        trial.resources = command.resources
+                        _resize(trial, command.resources)
                 case Unpause():
                     if trial.status is _S.PAUSED:
                         trial.status = _S.PENDING
@@ -307,3 +308,7 @@ class SchedulerDrill:
                         del row[name]
             self._rows[key] = row
         return self._rows[key]
+
+
+def _resize(trial: Trial, resources: PlacementGroupFactory) -> None:
+    trial.first_resources, trial.resources = trial.base_resources, resources

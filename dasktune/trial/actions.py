@@ -126,7 +126,7 @@ class ResizeTrial(TrialAction):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeRequest(TrialAction):
-    """Let a trial that is on no worker, or about to leave its own, ask for other resources."""
+    """Let a trial that is on no worker ask for other resources."""
 
     resources: PlacementGroupFactory
 

@@ -157,7 +157,6 @@ TRANSITIONS: dict[tuple[TrialStatus, type[TrialEvent] | type[TrialAction]], Tria
     (_S.PAUSING, CheckpointCommitted): _S.PAUSING,
     (_S.PAUSING, ResultReported): _S.PAUSING,
     (_S.PAUSING, TrialStarted): _S.PAUSING,
-    (_S.PAUSING, ChangeRequest): _S.PAUSING,
     (_S.PAUSING, TrialPaused): _S.PAUSED,
     (_S.PAUSING, TrialEnded): _S.TERMINATED,
     # The worker is gone, but all that a paused trial needs is its last checkpoint.

@@ -126,7 +126,7 @@ class DistributeResources:
         view, trial, result, scheduler
             As for calling it.
         """
-        share = self._shares(view)[trial.trial_id]
+        share = self._shares(view, trial)[trial.trial_id]
         has = self._times(trial)
         more = max(0, _how_often(self._free(view), self._increment(trial)))
         return min(share, has + more)
@@ -187,17 +187,16 @@ class DistributeResources:
         # A part of a GPU is a part of one.
         return None if gpus > 1 and gpus % 1 else PlacementGroupFactory(bundles, base.strategy)
 
-    def _shares(self, view: ClusterView) -> dict[str, int]:
+    def _shares(self, view: ClusterView, asking: Trial) -> dict[str, int]:
         """Return how many increments each trial would have if all was shared out anew, by turns."""
         trials = view.contenders
         left = self._available(view)
         for trial in trials:
             _take(left, trial.base_resources.required_resources, 1)
-        # Who has more than others goes first, so that nothing changes hands for its own sake.
-        takers = {
-            trial.trial_id: self._increment(trial)
-            for trial in sorted(trials, key=self._times, reverse=True)
-        }
+        # Who has more than others goes first, so that nothing changes hands for its own sake; then
+        # who asks, as it can have it at once.
+        trials.sort(key=lambda trial: (self._times(trial), trial is asking), reverse=True)
+        takers = {trial.trial_id: self._increment(trial) for trial in trials}
         shares = dict.fromkeys(takers, 0)
         while takers:
             turn = _turn(takers.values())

@@ -104,6 +104,8 @@ class ClusterView:
     def fits(self, trial: Trial, request: PlacementGroupFactory) -> bool:
         """Whether a trial would find a place for a request if it gave up what it has.
 
+        Trials that wait find theirs first; if it waits itself, those that wait before it.
+
         Parameters
         ----------
         trial : Trial
@@ -133,9 +135,12 @@ class ClusterView:
 
     def _without(self, trial: Trial) -> Outlook:
         outlook = Outlook(self._workers)
-        others = [one for one in self.contenders if one is not trial]
         waiting: list[PlacementGroupFactory] = []
-        for one in others:
+        for one in self.contenders:
+            if one is trial:
+                if one.trial_id in self._pending:
+                    break
+                continue
             bundles = one.resources.bundles
             if one.status in _SEATED and (bundles[0] or len(bundles) == 1):
                 outlook.take(one.worker, bundles.pop(0))

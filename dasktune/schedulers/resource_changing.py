@@ -244,14 +244,19 @@ class ResourceChangingScheduler(TrialScheduler):
         )
 
     def _asks_too_much(self, trial: Trial) -> bool:
-        is_resized = trial.first_resources is not None and self._view.is_known
-        return is_resized and not self._view.fits(trial, trial.resources)
+        grown = self._view.is_known and _is_more(trial.resources, trial.base_resources)
+        return grown and not self._view.fits(trial, trial.resources)
 
     def _is_possible(self, trial: Trial, request: PlacementGroupFactory) -> bool:
         """Whether a trial would find a place for a request; it may have less in any case."""
-        has = trial.resources.required_resources
-        more = {k for k, amount in request.required_resources.items() if amount > has.get(k, 0)}
-        return not (more and self._view.is_known) or self._view.fits(trial, request)
+        grows = self._view.is_known and _is_more(request, trial.resources)
+        return not grows or self._view.fits(trial, request)
+
+
+def _is_more(request: PlacementGroupFactory, other: PlacementGroupFactory) -> bool:
+    """Whether a request asks for more of anything than another."""
+    less = other.required_resources
+    return any(amount > less.get(kind, 0) for kind, amount in request.required_resources.items())
 
 
 def _told(request: PlacementGroupFactory) -> str:

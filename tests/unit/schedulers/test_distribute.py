@@ -261,6 +261,15 @@ def test_a_goal_that_is_given_nowhere_is_missed_before_anything_runs():
     ResourceChangingScheduler(several, DistributeResourcesToTopJob(metric="a", mode="min"))
 
 
+def test_one_says_what_it_is():
+    function = DistributeResourcesToTopJob(True, {"CPU": 2.0}, 3, {"GPU": 1}, "loss", "min")
+    assert repr(function) == (
+        "DistributeResourcesToTopJob(add_bundles=True, increase_by={'CPU': 2}, "
+        "increase_by_times=3, reserve_resources={'GPU': 1}, metric='loss', mode='min')"
+    )
+    assert repr(DistributeResources()) == "DistributeResources()"
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import time
 import tracemalloc
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 import dasktune as tune
@@ -23,7 +23,7 @@ _SLOTS = 64
 
 
 class Counting(MemoryStore):
-    """A store that encodes every record, counts it and forgets it."""
+    """A store that encodes every record, counts it and forgets it, and wants no snapshots."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,6 +37,9 @@ class Counting(MemoryStore):
 
     def commit(self, force: bool = False) -> int:
         return self.records
+
+    def save_snapshot(self, capture: Callable[[], dict[str, Any]]) -> None:
+        pass
 
 
 def _curve(config: dict[str, Any]) -> Generator[tuple[dict[str, float], float], None, None]:

@@ -197,10 +197,12 @@ class CheckpointConfig:
     checkpoint_at_end : bool, optional
         Save when a trial ends; by default so with the class API, where dasktune saves. True also
         for a trial that is ended while it is paused: then `memory_limit` is of no effect.
-    memory_limit : int, default=100_000_000
+    memory_limit : int, optional
         Bytes up to which the checkpoint of a paused trial stays in the memory of the workers and is
         not written to the storage; 0 always writes it. One that is lost with its worker, or with
-        the driver, is made up for by the trial's last one in the storage.
+        the driver, is made up for by the trial's last one in the storage. By default 100,000,000;
+        or 0 while all workers are on one machine and the storage is a path there, because its disk
+        is as quick.
 
     Raises
     ------
@@ -218,7 +220,7 @@ class CheckpointConfig:
     checkpoint_score_order: Mode = "max"
     checkpoint_frequency: int = 0
     checkpoint_at_end: bool | None = None
-    memory_limit: int = 100_000_000
+    memory_limit: int | None = None
 
     def __post_init__(self) -> None:
         check(
@@ -251,9 +253,9 @@ class CheckpointConfig:
         if self.checkpoint_at_end is not None:
             _check_bool("checkpoint_at_end", self.checkpoint_at_end)
         check(
-            _is_int(self.memory_limit, least=0),
+            self.memory_limit is None or _is_int(self.memory_limit, least=0),
             "memory_limit",
-            "a number of bytes, at least 0",
+            "a number of bytes, at least 0, or None",
             self.memory_limit,
             "0 writes all checkpoints to the storage.",
         )
@@ -262,7 +264,8 @@ class CheckpointConfig:
     def pause_limit(self) -> int:
         """Bytes up to which the checkpoint of a paused trial stays in memory."""
         # Else nobody could save what a trial was that is ended while it is paused.
-        return 0 if self.checkpoint_at_end else self.memory_limit
+        limit = 100_000_000 if self.memory_limit is None else self.memory_limit
+        return 0 if self.checkpoint_at_end else limit
 
     @property
     def retention(self) -> Retention:

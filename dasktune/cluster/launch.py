@@ -96,6 +96,7 @@ class Launch:
             reuse_actors=self.reuse_actors,
             priority=config.priority,
             memory_limit=config.checkpoint_config.pause_limit,
+            disk_first=self.storage.is_local and config.checkpoint_config.memory_limit is None,
         )
 
 

@@ -115,7 +115,8 @@ class Relay:
                     await self._down(line, haul, store, call)
                 case Sweep():
                     spec = run.spec
-                    await self._do(line, store.sweep, spec.trial_dir, spec.incarnation)
+                    keep, begin = spec.incarnation, spec.next_checkpoint
+                    await self._do(line, store.sweep, spec.trial_dir, keep, begin)
         except (WorkerLost, _Unwanted):
             raise
         except TuneError as error:

@@ -58,7 +58,8 @@ _CALL_SHARE = 0.01
 class ServiceSettings:
     """How patient to be, in seconds, whether slots take leases, and Dask's priority.
 
-    `memory_limit` is the size in bytes up to which checkpoints are kept in memory; 0 for never.
+    `memory_limit` is the size in bytes up to which checkpoints are kept in memory; 0 for never, and
+    with `disk_first` not while all workers are on one machine.
     """
 
     name: str
@@ -68,6 +69,7 @@ class ServiceSettings:
     reuse_actors: bool = True
     leases: bool = True
     memory_limit: int = 0
+    disk_first: bool = False
     priority: float = 0
 
     @property
@@ -132,6 +134,7 @@ class TrialService:
             client,
             plugin=self._plugin.name,
             limit=settings.memory_limit,
+            disk_first=settings.disk_first,
             emit=emit,
             now=now,
             spawn=self._spawn,

@@ -67,7 +67,7 @@ class ResourceChangingScheduler(TrialScheduler):
     Notes
     -----
     A trial that has saved no checkpoint begins anew each time it is resized. With the class API it
-    is saved by itself, in the memory of the workers; a function has to report checkpoints.
+    is saved by itself, as for a pause; a function has to report checkpoints.
 
     What no worker has room for is not granted, and the trial goes on as it is. One that waits goes
     back to what it first asked for (`Trial.base_resources`) if it would not find a place otherwise,

@@ -253,16 +253,18 @@ class CheckpointStore:
         self._remove(self.storage, record.path)
 
     @mask_errors
-    def sweep(self, trial_dir: str, keep: int) -> list[str]:
-        """Delete what dead writers of a trial left half written.
+    def sweep(self, trial_dir: str, keep: int, begin: int) -> list[str]:
+        """Delete what dead writers of a trial left: half written, or whole but never told.
 
         Parameters
         ----------
         trial_dir : str
             Name of the trial's directory.
         keep : int
-            The current incarnation. Only directories of older ones are deleted, and of those only
-            what has no manifest.
+            The current incarnation. Only what older ones left is deleted.
+        begin : int
+            Number of the first checkpoint that this one may write. Those before it are known to the
+            experiment if they are whole; of later ones the driver never heard.
 
         Returns
         -------
@@ -277,16 +279,18 @@ class CheckpointStore:
         with reading(f"the checkpoints of {trial_dir!r}", self.storage):
             names = self.storage.names("trials", trial_dir)
             paths = [f"trials/{trial_dir}/{name}" for name in names]
-            older = [path for path in paths if (at := checkpoint_place(path)) and at[2] < keep]
+            places = [(path, at) for path in paths if (at := checkpoint_place(path)) is not None]
+            untold = [path for path, at in places if at[2] < keep and at[1] >= begin]
+            older = [path for path, at in places if at[2] < keep and at[1] < begin]
             # One question each, and there may be hundreds.
             whole = filesystem.run_each(
                 self.storage.fs, lambda path: self.storage.exists(path, MANIFEST_FILE), older
             )
-            swept = [path for path, is_whole in zip(older, whole, strict=True) if not is_whole]
-            for path in swept:
-                logger.info("Removing the half-written checkpoint %s", path)
-                self.storage.remove_tree(path)
-        return swept
+            half = [path for path, is_whole in zip(older, whole, strict=True) if not is_whole]
+            for path in half + untold:
+                logger.info("Removing the checkpoint %s, which a lost worker has left", path)
+                self._remove(self.storage, path)
+        return half + untold
 
     def _place_of(self, record: CheckpointRecord) -> Storage:
         """Return a checkpoint's directory; what is read from a journal may say anything."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import Any
 
 from dasktune.config import RunConfig, TuneConfig
@@ -113,6 +114,8 @@ def simulate(
         store=MemoryStore() if store is None else store,
         clock=clock,
         resources_for=lambda config: fixed or as_placement_group(resources(config)),
+        # Nobody can go on from what is forgotten.
+        checkpoint_period=inf if store is None else run_config.checkpoint_period,
     )
     runner.run()
     return ResultGrid.from_trials(

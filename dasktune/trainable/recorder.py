@@ -236,7 +236,7 @@ class Recorder:
         self._send(partial(self._committed, saved=saved), saved)
 
     def sweep(self) -> None:
-        """Begin to delete what earlier starts of the trial left half written. Returns at once."""
+        """Begin to delete the checkpoints that lost starts of the trial left. Returns at once."""
         self._uploader.do(self._sweep)
 
     def finish(self) -> None:
@@ -287,10 +287,11 @@ class Recorder:
 
     def _sweep(self) -> None:
         try:
-            self._store.sweep(self._spec.trial_dir, self._spec.incarnation)
+            spec = self._spec
+            self._store.sweep(spec.trial_dir, spec.incarnation, spec.next_checkpoint)
         except Exception:
             logger.warning(
-                "Could not remove what earlier starts of trial %s left half written",
+                "Could not remove the checkpoints that lost starts of trial %s left",
                 self._spec.trial_id,
                 exc_info=True,
             )

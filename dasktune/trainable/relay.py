@@ -339,12 +339,12 @@ class RelayedStore:
         self._carry(Download(record=record, directory=local.path))
         return local
 
-    def sweep(self, trial_dir: str, keep: int) -> None:
-        """Remove what earlier starts of the trial left half written; the driver knows which.
+    def sweep(self, trial_dir: str, keep: int, begin: int) -> None:
+        """Remove the checkpoints that lost starts of the trial left; the driver knows which.
 
         Parameters
         ----------
-        trial_dir, keep
+        trial_dir, keep, begin
             As for :meth:`CheckpointStore.sweep`.
         """
         self._carry(Sweep())

@@ -89,11 +89,12 @@ def tuner_of(
     place: Path, address: str, *, trials: int, waiting: int = 0, **options: Any
 ) -> tune.Tuner:
     scheduler = PausingOnce(place, waiting)
+    in_memory = tune.CheckpointConfig(memory_limit=100_000_000)
     return tune.Tuner(
         Counting,
         param_space={"place": str(place)},
         tune_config=tune.TuneConfig(num_samples=trials, scheduler=scheduler),
-        run_config=run_config(place, **options),
+        run_config=run_config(place, **{"checkpoint_config": in_memory, **options}),
         client=address,
     )
 
@@ -141,6 +142,20 @@ def test_a_trial_goes_on_from_the_memory_of_the_worker_that_it_has_left(
     assert_clean(client)
 
 
+def test_on_a_disk_that_all_share_pauses_go_there(
+    fleet: Fleet, client: Client, tmp_path: Path
+) -> None:
+    fleet.keep(1)
+    by_default = tune.CheckpointConfig()
+    with fitting(tuner_of(tmp_path, fleet.address, trials=1, checkpoint_config=by_default)) as run:
+        started(tmp_path, 2)
+        assert len(stored(tmp_path)) == 1
+        (tmp_path / "go").touch()
+        results = run.result(timeout=60)
+    assert histories(results) == [[1, 2, 3, 4, 5]]
+    assert_clean(client)
+
+
 def test_a_worker_that_dies_takes_checkpoints_along_but_no_trial(
     fleet: Fleet, client: Client, tmp_path: Path
 ) -> None:
@@ -179,6 +194,7 @@ class Keeper:
             client,
             plugin=self.plugin.name,
             limit=1000,
+            disk_first=False,
             emit=self.events.extend,
             now=lambda: 0.0,
             spawn=lambda work: asyncio.ensure_future(work),

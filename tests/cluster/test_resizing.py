@@ -127,7 +127,8 @@ def test_a_class_goes_on_from_memory_with_its_new_resources(
     fleet: Fleet, client: Client, tmp_path: Path, isolation: str
 ) -> None:
     only_worker(fleet, 2)
-    tuner = tuner_of(ByClass, tmp_path, fleet.address, ["a"], isolation=isolation)
+    options = {"checkpoint_config": tune.CheckpointConfig(memory_limit=1_000_000)}
+    tuner = tuner_of(ByClass, tmp_path, fleet.address, ["a"], isolation=isolation, **options)
     with fitting(tuner) as future:
         until(lambda: "a has 2" in notes(tmp_path))
         assert list(tmp_path.glob("run/trials/*/*/count")) == []

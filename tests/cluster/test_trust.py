@@ -259,7 +259,7 @@ for one in records:
             loaded.to_directory(sys.argv[2])
         tried(lambda: store.reference(record).get_metadata())
 for name in storage.names("trials"):
-    tried(lambda: store.sweep(name, keep=99))
+    tried(lambda: store.sweep(name, keep=99, begin=99))
 def lead():
     with DriverLock(storage, ttl_s=0.1):
         reader = JournalReader(storage)

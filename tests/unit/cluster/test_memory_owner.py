@@ -80,7 +80,7 @@ async def wait(futures: list[Remote]) -> None:
 class Lab:
     """The driver's end, within a loop."""
 
-    def __init__(self, limit: int = 1000) -> None:
+    def __init__(self, limit: int = 1000, disk_first: bool = False) -> None:
         self.cluster = Cluster()
         self.events: list[CheckpointLost | CheckpointStored] = []
         self.work: list[asyncio.Task[None]] = []
@@ -88,6 +88,7 @@ class Lab:
             self.cluster,  # type: ignore[arg-type]
             plugin=PLUGIN,
             limit=limit,
+            disk_first=disk_first,
             emit=self.events.extend,
             now=lambda: 7.0,
             spawn=lambda work: self.work.append(asyncio.ensure_future(work)),
@@ -291,6 +292,17 @@ def test_a_worker_keeps_no_more_than_its_share(play: Any) -> None:
         assert memory.room("a") == 100
 
     play(scenario)
+
+
+def test_a_disk_that_all_workers_share_is_used_first() -> None:
+    memory = Lab(disk_first=True).memory
+    near = WorkerCapacity(address="a", host="here")
+    memory.note_workers({"a": near})
+    assert memory.room("a") == 0
+    memory.note_workers({"a": near, "b": WorkerCapacity(address="b", host="there")})
+    assert memory.room("a") == memory.room("b") == 1000
+    memory.note_workers({"a": near})
+    assert memory.room("a") == 0
 
 
 # On the worker

@@ -267,11 +267,24 @@ def test_the_sweep_takes_only_what_dead_incarnations_left_half_written(
     done = commit(store, index=0, incarnation=1)
     for name in ("checkpoint_000001_i01", "checkpoint_000001_i02", "notes"):
         storage.write_bytes(f"trials/a_00000/{name}/weights", b"half")
-    assert store.sweep("a_00000", keep=2) == ["trials/a_00000/checkpoint_000001_i01"]
+    assert store.sweep("a_00000", keep=2, begin=2) == ["trials/a_00000/checkpoint_000001_i01"]
     names = storage.names("trials", "a_00000")
     assert names == ["checkpoint_000000_i01", "checkpoint_000001_i02", "notes"]
     assert content(store.load(done)) == FILES
-    assert store.sweep("unknown", keep=9) == []
+    assert store.sweep("unknown", keep=9, begin=9) == []
+
+
+def test_the_sweep_takes_whole_checkpoints_of_which_the_driver_never_heard(
+    store: CheckpointStore, storage: Storage
+) -> None:
+    told = commit(store, index=4, incarnation=1)
+    untold = commit(store, index=5, incarnation=1)
+    own = commit(store, index=5, incarnation=2)
+    assert store.sweep("a_00000", keep=2, begin=5) == [untold.path]
+    with pytest.raises(CheckpointNotFound):
+        store.load(untold)
+    for record in (told, own):
+        assert content(store.load(record)) == FILES
 
 
 def test_links_to_directories_and_pipes_are_refused(

@@ -98,7 +98,7 @@ def read_everything(storage: Storage) -> int:
         load,
         ExperimentStore(storage).spec,
         lambda: next_epoch(storage),
-        lambda: store.sweep("a", keep=99),
+        lambda: store.sweep("a", keep=99, begin=99),
     ]
     return sum(outcome(read)[1] != "" for read in readers)
 
@@ -662,7 +662,7 @@ def test_a_checkpoint_behind_a_link_is_neither_read_nor_deleted(
         CheckpointStore(Storage(local.url)).load(record)
     if name.startswith("trials"):
         with pytest.raises(StorageError, match="link"):
-            store.sweep("a", keep=99)
+            store.sweep("a", keep=99, begin=99)
     if name != "weights":
         with pytest.raises(StorageError, match="link"):
             store.delete(record)
@@ -687,7 +687,7 @@ def test_a_half_written_checkpoint_behind_a_link_is_not_swept(
     os.makedirs(local.path("trials", "a"))
     os.symlink(outside / "deep", local.path("trials", "a", "checkpoint_000001_i01"))
     with pytest.raises(StorageError, match="link"):
-        CheckpointStore(local).sweep("a", keep=9)
+        CheckpointStore(local).sweep("a", keep=9, begin=9)
     assert (outside / "deep").is_dir()
 
 
@@ -748,7 +748,7 @@ def test_directories_that_are_files_are_refused(local: Storage) -> None:
     with pytest.raises(StorageError, match="cannot read the checkpoint"):
         CheckpointStore(local).load(record)
     with pytest.raises(StorageError, match="cannot read the checkpoints of 'a'"):
-        CheckpointStore(local).sweep("a", keep=9)
+        CheckpointStore(local).sweep("a", keep=9, begin=9)
 
 
 @pytest.mark.parametrize("name", ["trials", "trials/a"])

@@ -227,7 +227,7 @@ def test_no_operation_of_a_storage_tells_secrets(monkeypatch: pytest.MonkeyPatch
         lambda: storage.remove("x"),
         lambda: storage.remove_tree("x"),
         lambda: store.commit({}, trial_dir="a", index=0, incarnation=1, iteration=1, metrics={}),
-        lambda: store.sweep("a", 1),
+        lambda: store.sweep("a", 1, 0),
         lambda: checkpoint.to_dict(),
         lambda: checkpoint.to_directory(),
         lambda: checkpoint.get_metadata(),

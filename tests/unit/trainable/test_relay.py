@@ -179,7 +179,7 @@ def test_what_went_wrong_at_the_driver_is_raised_in_the_trial():
     with pytest.raises(StorageError, match="the disk is full"):
         store.load(plan())
     with pytest.raises(StorageError, match="the disk is full"):
-        store.sweep("a", 2)
+        store.sweep("a", 2, 0)
 
 
 def test_a_checkpoint_that_is_too_large_is_refused_with_the_remedy():

@@ -599,7 +599,7 @@ def test_a_sweep_that_fails_is_logged_and_user_code_does_not_wait_for_it(monkeyp
         driver = Driver(train, incarnation=2)
         assert isinstance(driver.end(), Ended)
     assert len(driver.results) == 1
-    assert "what earlier starts of trial t1 left half written" in caplog.text
+    assert "the checkpoints that lost starts of trial t1 left" in caplog.text
 
 
 def test_no_thread_is_left_behind(gate):

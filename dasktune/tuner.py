@@ -441,7 +441,7 @@ class Tuner:
         """Return what the first trial asks for, or None if that cannot be told yet."""
         for trial in experiment.trials.values():
             if not trial.status.is_final:
-                return trial.resources
+                return trial.base_resources
         config = first_config(experiment)
         if config is not None:
             return self._resources_for(config)

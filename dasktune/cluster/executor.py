@@ -36,6 +36,7 @@ from dasktune.trial.actions import (
     ContinueTraining,
     FailTrial,
     PauseTrial,
+    ResizeTrial,
     RestoreTrial,
     SaveTrial,
     StartTrial,
@@ -43,7 +44,13 @@ from dasktune.trial.actions import (
     TrialAction,
 )
 from dasktune.trial.checkpoint import CheckpointKind, CheckpointRecord
-from dasktune.trial.events import CheckpointLost, CheckpointStored, ExecutorEvent, StartFailed
+from dasktune.trial.events import (
+    CheckpointLost,
+    CheckpointStored,
+    ClusterChanged,
+    ExecutorEvent,
+    StartFailed,
+)
 from dasktune.trial.resources import PlacementGroupFactory
 
 __all__ = ["DaskTrialExecutor"]
@@ -113,6 +120,8 @@ class DaskTrialExecutor:
         self._growth = growth or Growth()
         self._shortage = Shortage(self._growth, queue_trials)
         self._demand = Demand(connection.client, settings.name, self._growth)
+        #: What each worker had for us when it was told last.
+        self._offers: dict[str, dict[str, float]] = {}
         #: What could start if there was room: what each asks for, and how many.
         self._waiting: tuple[PlacementGroupFactory | None, int] = (None, 0)
         #: What streamed together is one item: a queue costs more than most events.
@@ -206,8 +215,8 @@ class DaskTrialExecutor:
         if run is not None and run.incarnation == action.incarnation:
             self._seating.admit_others(run)
 
-    def pause_trial(self, action: PauseTrial) -> None:
-        """Take a trial off its worker, to go on later."""
+    def pause_trial(self, action: PauseTrial | ResizeTrial) -> None:
+        """Take a trial off its worker, to go on later, or at once with other resources."""
         in_memory = self._room(action, action.kind)
         answer = PauseNow(save=action.save, reason=action.reason, in_memory=in_memory)
         self._answer(action, answer)
@@ -317,7 +326,7 @@ class DaskTrialExecutor:
         return self._service.memory.room(run.address) if in_memory and run is not None else 0
 
     def _count_starts(self, event: ExecutorEvent) -> None:
-        if isinstance(event, CheckpointLost | CheckpointStored):
+        if isinstance(event, CheckpointLost | CheckpointStored | ClusterChanged):
             return
         if not isinstance(event, StartFailed):
             self._failed_starts = 0
@@ -373,6 +382,7 @@ class DaskTrialExecutor:
             self._settling = loop.create_task(self._connection.settle_direct())
         self._service.trim()
         self._show_demand()
+        self._tell_cluster()
         if any(worker.status == "unchecked" for worker in admitted.values()):
             self._watch.look_soon()
         silence = self._settings.heartbeat_timeout
@@ -397,6 +407,17 @@ class DaskTrialExecutor:
             self._demand.show(None)
             return
         self._demand.show(self._seating.study(partial(self._missing, request, count)))
+
+    def _tell_cluster(self) -> None:
+        """Tell what the workers have, if it has changed, and once the losses are told."""
+        offers = self._seating.study(lambda ledger, _: ledger.offers())
+        runs = tuple(self._running.values())
+        if offers and offers != self._offers and not any(map(self._is_at_loss, runs)):
+            self._offers = offers
+            self._events.put([ClusterChanged(workers=offers, time=self._clock.now())])
+
+    def _is_at_loss(self, run: Run) -> bool:
+        return bool(self._seating.missing(run.seat))
 
     def _missing(
         self, request: PlacementGroupFactory, count: int, ledger: Ledger, seats: int

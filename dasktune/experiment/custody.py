@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from dasktune.trial.actions import DeleteCheckpoint
 from dasktune.trial.checkpoint import CheckpointKind, CheckpointRecord
+from dasktune.trial.events import CheckpointLost, CheckpointStored
 from dasktune.trial.names import checkpoint_place
 from dasktune.trial.retention import Retention
 from dasktune.trial.trial import Trial
@@ -61,6 +62,14 @@ class Custody:
             # A newer one was quicker.
             return [DeleteCheckpoint(trial_id=trial.trial_id, checkpoint=record)]
         return self.keep(trial, record)
+
+    def hear(self, event: CheckpointLost | CheckpointStored) -> list[DeleteCheckpoint]:
+        """Take note of what became of a checkpoint in memory; as :meth:`keep`."""
+        trial = self._trials[event.trial_id]
+        if isinstance(event, CheckpointStored):
+            return self.store(trial, event.checkpoint)
+        self.lose(trial, event.path)
+        return []
 
     def settle(self, trial: Trial) -> list[DeleteCheckpoint]:
         """Return what is not needed any more when a trial has ended: it keeps what is stored."""

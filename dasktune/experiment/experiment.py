@@ -14,24 +14,17 @@ from typing import Any, ClassVar
 
 from numpy.random import SeedSequence, default_rng
 
+from dasktune.experiment import orders
 from dasktune.experiment.custody import Custody
 from dasktune.experiment.judging import Judge, record
-from dasktune.experiment.orders import (
-    ends_anyway,
-    next_order,
-    to_fail,
-    to_go_on,
-    to_pause,
-    to_start,
-    to_stop,
-)
 from dasktune.experiment.precedent import Precedent
 from dasktune.experiment.reopening import wipe
+from dasktune.experiment.resizing import resize
 from dasktune.experiment.roster import Roster, is_news
 from dasktune.experiment.setbacks import count_failure, count_loss, is_cleared
 from dasktune.experiment.settings import ExperimentSettings
 from dasktune.experiment.verdict import Fail
-from dasktune.schedulers.decision import Command, Continue, Decision, Pause, Stop
+from dasktune.schedulers.decision import Command, Continue, Decision, Pause, Resize, Stop
 from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
 from dasktune.search.searcher import SearchAlgorithm
 from dasktune.stopper import Stopper
@@ -40,8 +33,10 @@ from dasktune.trial.actions import (
     AdmitOthers,
     AnyTrialAction,
     EndExperiment,
+    FinishTrial,
     GiveUp,
     ReopenTrial,
+    StopTrial,
     UnpauseTrial,
 )
 from dasktune.trial.events import (
@@ -49,6 +44,7 @@ from dasktune.trial.events import (
     CheckpointCommitted,
     CheckpointLost,
     CheckpointStored,
+    ClusterChanged,
     ErrorInfo,
     ExperimentEvent,
     OtherEvent,
@@ -128,6 +124,7 @@ class Experiment:
         self._commands: deque[Command] = deque()
         names, scheduling = seed.spawn(2)
         self._prefix = f"{int(default_rng(names).integers(16**5)):05x}"
+        self._judge.show(self.roster)
         scheduler.set_search_properties(settings.metric, settings.mode)
         scheduler.seed(scheduling)
 
@@ -232,11 +229,10 @@ class Experiment:
                 self._stop_everything(event.reason, event.time)
             case TrialStopRequested():
                 self._stop(self.roster.trials[event.trial_id], event.reason, event.time)
-            case CheckpointLost():
-                self._checkpoints.lose(self.roster.trials[event.trial_id], event.path)
-            case CheckpointStored():
-                trial = self.roster.trials[event.trial_id]
-                self._actions += self._checkpoints.store(trial, event.checkpoint)
+            case CheckpointLost() | CheckpointStored():
+                self._actions += self._checkpoints.hear(event)
+            case ClusterChanged():
+                self._commands.extend(self._judge.tell_cluster(event.workers))
             case SessionBegan():
                 self._begin_session()
             case TrialReopenRequested():  # pragma: no branch - these are all
@@ -314,7 +310,7 @@ class Experiment:
     def _fail(self, trial: Trial, error: ErrorInfo) -> None:
         trial.errors.append(error)
         trial.reason = error.message
-        self._emit(to_fail(trial, error))
+        self._emit(orders.to_fail(trial, error))
 
     def _obey(self, trial: Trial, decision: Decision, now: float) -> None:
         if trial.status is not TrialStatus.RUNNING:
@@ -323,10 +319,12 @@ class Experiment:
             case Continue():
                 if trial.awaiting_seq:
                     milestones = self._judge.milestones(trial)
-                    self._emit(to_go_on(trial, milestones, decision))
+                    self._emit(orders.to_go_on(trial, milestones, decision))
                     trial.awaiting_seq = 0
             case Pause():
-                self._emit(to_pause(trial, decision))
+                self._emit(orders.to_pause(trial, decision))
+            case Resize():
+                self._emit(orders.to_resize(trial, decision))
             case Stop():  # pragma: no branch - these are all
                 self._stop(trial, decision.reason, now)
 
@@ -334,11 +332,11 @@ class Experiment:
         if not self._commands and self._judge.precedent is None:
             return
         trials = self.roster.trials
-        while order := self._judge.order(next_order(self._commands, trials)):
-            if isinstance(order, UnpauseTrial):
-                self._emit(order)
-            else:
+        while order := self._judge.order(orders.next_order(self._commands, trials)):
+            if isinstance(order, StopTrial | FinishTrial):
                 self._stop(trials[order.trial_id], order.reason, now)
+            else:
+                self._emit(order)
         # What an old story did not come to.
         self._commands.clear()
 
@@ -349,7 +347,7 @@ class Experiment:
             self._emit(UnpauseTrial(trial_id=trial.trial_id, incarnation=trial.incarnation))
         trial.incarnation += 1
         trial.last_seq = 0
-        self._emit(to_start(trial, self._judge.begin(trial)))
+        self._emit(orders.to_start(trial, self._judge.begin(trial)))
 
     def _clear(self, trial: Trial) -> None:
         if is_cleared(trial) and trial.status is TrialStatus.RUNNING:
@@ -376,10 +374,10 @@ class Experiment:
         self._emit(GiveUp(trial_id=trial.trial_id, incarnation=trial.incarnation, reason=reason))
 
     def _stop(self, trial: Trial, reason: str, now: float) -> None:
-        if ends_anyway(trial):
+        if orders.ends_anyway(trial):
             return
         trial.reason = reason
-        self._emit(to_stop(trial, reason))
+        self._emit(orders.to_stop(trial, reason))
         if trial.status.is_final:
             self._conclude(trial, now, was_active=False)
 
@@ -496,4 +494,5 @@ class Experiment:
         trial = self.roster.trials[action.trial_id]
         if self.roster.move(trial, action) is TrialStatus.PAUSED:
             self._judge.unpause(trial)
+        resize(trial, action)
         self._actions.append(action)

@@ -14,8 +14,10 @@ from typing import Any
 
 from dasktune.experiment.orders import Order
 from dasktune.experiment.precedent import Precedent
+from dasktune.experiment.roster import Roster
 from dasktune.experiment.settings import ExperimentSettings
 from dasktune.experiment.verdict import Fail, Verdict
+from dasktune.schedulers.cluster_view import ClusterView
 from dasktune.schedulers.decision import Command, Continue, Stop
 from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
 from dasktune.search.searcher import SearchAlgorithm
@@ -90,6 +92,38 @@ class Judge:
         self.criteria = criteria
         self.stopper = stopper
         self.precedent: Precedent | None = None
+        #: What each worker has, by address; empty where the scheduler does not mind.
+        self._workers: dict[str, Mapping[str, float]] = {}
+        self._limit = settings.max_concurrent
+
+    def show(self, roster: Roster) -> None:
+        """Let the scheduler see the trials, now and from now on, and the cluster that they share.
+
+        Parameters
+        ----------
+        roster : Roster
+            The trials.
+        """
+        view = ClusterView(
+            pending=roster.pending,
+            paused=roster.paused,
+            active=roster.active,
+            workers=self._workers,
+            limit=self._limit,
+        )
+        self._scheduler.observe(view)
+
+    def tell_cluster(self, workers: Mapping[str, Mapping[str, float]]) -> tuple[Command, ...]:
+        """Tell the scheduler what the cluster has now, and return what it wants done about it.
+
+        Parameters
+        ----------
+        workers : mapping
+            What each worker has, by address.
+        """
+        self._workers.clear()
+        self._workers.update(workers)
+        return self._scheduler.on_cluster_change()
 
     def tell_time(self, now: float, *, over: bool) -> str:
         """Pass the time on, and return why everything must end now; empty if it need not.
@@ -261,6 +295,7 @@ class Judge:
             "scheduler": self._scheduler.state_dict(),
             "criteria": self.criteria.state_dict(),
             "stopper": self.stopper.state_dict(),
+            "workers": dict(self._workers),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -269,6 +304,7 @@ class Judge:
         self._scheduler.load_state_dict(state["scheduler"])
         self.criteria.load_state_dict(state["criteria"])
         self.stopper.load_state_dict(state["stopper"])
+        self._workers.update(state["workers"])
 
     def milestones(self, trial: Trial) -> tuple[Milestone, ...]:
         """Return where a trial must next wait for a verdict, for whichever policy."""

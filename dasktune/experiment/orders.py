@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 
-from dasktune.schedulers.decision import Command, Continue, Pause, StopOther, Unpause
+from dasktune.schedulers.decision import (
+    Command,
+    Continue,
+    Pause,
+    Resize,
+    ResizeWaiting,
+    StopOther,
+    Unpause,
+)
 from dasktune.trial.actions import (
+    ChangeRequest,
     ContinueTraining,
     FailTrial,
     FinishTrial,
     PauseTrial,
+    ResizeTrial,
     RestoreTrial,
     SaveTrial,
     StartTrial,
@@ -29,12 +39,13 @@ __all__ = [
     "to_fail",
     "to_go_on",
     "to_pause",
+    "to_resize",
     "to_start",
     "to_stop",
 ]
 
 #: What a command of a scheduler comes to.
-Order = UnpauseTrial | StopTrial | FinishTrial
+Order = UnpauseTrial | ChangeRequest | StopTrial | FinishTrial
 
 
 def to_start(trial: Trial, milestones: tuple[Milestone, ...]) -> StartTrial | RestoreTrial:
@@ -87,6 +98,18 @@ def to_pause(trial: Trial, decision: Pause) -> PauseTrial:
     )
 
 
+def to_resize(trial: Trial, decision: Resize) -> ResizeTrial:
+    """Return the order to leave and come back with other resources."""
+    return ResizeTrial(
+        trial_id=trial.trial_id,
+        incarnation=trial.incarnation,
+        resources=decision.resources,
+        save=decision.save,
+        reason=decision.reason,
+        kind=decision.kind,
+    )
+
+
 def to_fail(trial: Trial, error: ErrorInfo) -> FailTrial:
     """Return the order to end in error, because of something that went wrong here."""
     return FailTrial(
@@ -125,6 +148,16 @@ def next_order(commands: deque[Command], trials: Mapping[str, Trial]) -> Order |
             case Unpause():
                 if trial.status is TrialStatus.PAUSED:
                     return UnpauseTrial(trial_id=trial.trial_id, incarnation=trial.incarnation)
+            case ResizeWaiting():
+                if (
+                    trial.status in (TrialStatus.PENDING, TrialStatus.PAUSED)
+                    and trial.resources != command.resources
+                ):
+                    return ChangeRequest(
+                        trial_id=trial.trial_id,
+                        incarnation=trial.incarnation,
+                        resources=command.resources,
+                    )
             case StopOther():  # pragma: no branch - these are all
                 if not ends_anyway(trial):
                     return to_stop(trial, command.reason)

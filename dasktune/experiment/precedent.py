@@ -13,17 +13,16 @@ from typing import Final
 
 from dasktune.experiment.orders import Order
 from dasktune.experiment.verdict import Fail, Verdict
-from dasktune.schedulers.decision import Continue, Pause, Stop
+from dasktune.schedulers.decision import Continue, Pause, Resize, Stop
 from dasktune.stopper import NoopStopper
 from dasktune.trial.actions import (
     Action,
     EndExperiment,
     FailTrial,
-    FinishTrial,
     PauseTrial,
+    ResizeTrial,
     SaveTrial,
     StopTrial,
-    UnpauseTrial,
 )
 from dasktune.trial.events import ErrorInfo
 
@@ -84,6 +83,8 @@ class Precedent:
                 return Stop(action.reason)
             case PauseTrial():
                 return Pause(action.reason, save=action.save, kind=action.kind)
+            case ResizeTrial():
+                return Resize(action.resources, action.reason, save=action.save, kind=action.kind)
             case FailTrial():
                 return Fail(ErrorInfo(message=action.reason, traceback=action.traceback))
             case SaveTrial():
@@ -103,7 +104,7 @@ class Precedent:
         at = max(self._orders, len(self.done))
         self._orders = at + 1
         action = self._at(at)
-        return action if isinstance(action, UnpauseTrial | StopTrial | FinishTrial) else None
+        return action if isinstance(action, Order) else None
 
     def overrule(self, *policies: object) -> None:
         """Note that one of these has answered otherwise than it did."""

@@ -21,5 +21,6 @@ def wipe(trial: Trial, *, fresh: bool) -> None:
     trial.failures = trial.worker_losses = trial.shared_losses = 0
     trial.story = new_story()
     if fresh:
+        trial.resources, trial.first_resources = trial.base_resources, None
         trial.history, trial.rows, trial.errors = [], {}, []
         trial.started_at = None

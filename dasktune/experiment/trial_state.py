@@ -48,9 +48,11 @@ def state_of(trial: Trial) -> dict[str, Any]:
     dict
         Plain values except where its configuration and its metrics hold something else.
     """
+    first = trial.first_resources
     return {
         **{name: getattr(trial, name) for name in _AS_IT_IS},
         "resources": trial.resources.to_json(),
+        "first_resources": None if first is None else first.to_json(),
         "status": trial.status.value,
         "progress_at_loss": list(trial.progress_at_loss),
         "history": list(trial.history),
@@ -78,9 +80,11 @@ def trial_of(state: Mapping[str, Any]) -> Trial:
     if not is_one_name(state["trial_id"]):
         raise StorageError(f"trial_id must be one name, got {state['trial_id']!r:.80}")
     checkpoints, losses = state["progress_at_loss"]
+    first = state["first_resources"]
     trial = Trial(
         **{name: state[name] for name in _AS_IT_IS},
         resources=PlacementGroupFactory.from_json(state["resources"]),
+        first_resources=None if first is None else PlacementGroupFactory.from_json(first),
         status=TrialStatus(state["status"]),
         progress_at_loss=(checkpoints, losses),
         history=list(state["history"]),

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dasktune.placement.room import Room
+from dasktune.trial.resources import PlacementGroupFactory
 
-__all__ = ["Pool", "arrange"]
+__all__ = ["Pool", "arrange", "plan"]
 
 #: Steps of a search for an arrangement of several bundles. The first attempt nearly always fits; to
 #: prove that none does may take for ever, and to wait for a freer moment is as good.
@@ -86,6 +87,24 @@ def arrange(
     if found is None and len(needs) > 1 and strategy in ("PACK", "SPREAD"):
         found = _search(needs, strategy, pools)
     return None if found is None else dict(zip(order, found, strict=True))
+
+
+def plan(request: PlacementGroupFactory, pools: Iterable[Pool]) -> dict[int, str] | None:
+    """Choose a worker for each bundle of a request, but not for an empty head that has helpers.
+
+    Parameters
+    ----------
+    request : PlacementGroupFactory
+        What a trial asks for.
+    pools : iterable of Pool
+        The workers.
+    """
+    bundles = dict(enumerate(request.bundles))
+    if not bundles[0] and any(bundles.values()):
+        del bundles[0]
+    numbers = list(bundles)
+    found = arrange(list(bundles.values()), request.strategy, list(pools))
+    return None if found is None else {numbers[which]: found[which] for which in found}
 
 
 def _size(needs: Needs) -> tuple[int, float, float]:

@@ -13,7 +13,7 @@ from itertools import count
 from types import MappingProxyType
 
 from dasktune.placement.account import Account, Holding, empty_room
-from dasktune.placement.arrange import Pool, arrange
+from dasktune.placement.arrange import Pool, plan
 from dasktune.placement.placement import PlacedBundle, Placement
 from dasktune.placement.table import lay_out
 from dasktune.placement.worker import WorkerCapacity
@@ -227,6 +227,22 @@ class Ledger:
         """
         return dict(self._accounts[address].room.free).get(kind, 0.0)
 
+    def offers(self) -> dict[str, dict[str, float]]:
+        """Return what each worker that takes trials has for us, by address; what we hold included.
+
+        Examples
+        --------
+        >>> ledger = Ledger()
+        >>> ledger.update({"tcp://a:1": WorkerCapacity(address="tcp://a:1", memory_limit=8)})
+        >>> ledger.offers()
+        {'tcp://a:1': {'CPU': 1, 'memory': 8}}
+        """
+        return {
+            address: worker.offer
+            for address, worker in self._workers.items()
+            if self._standing(worker) == "running"
+        }
+
     def ever_fits(self, request: PlacementGroupFactory) -> bool:
         """Whether the workers that are there could hold the request if they were empty.
 
@@ -241,7 +257,7 @@ class Ledger:
                 room = empty_room(worker)
                 pool = pools.setdefault(room, Pool(room))
                 pool.members.append((number, address))
-        return _plan(request, pools) is not None
+        return plan(request, pools.values()) is not None
 
     def table(self, request: PlacementGroupFactory) -> str:
         """Lay out what is asked beside what each worker has, free and in all, largest first.
@@ -268,7 +284,7 @@ class Ledger:
             self._sort_in(address)
         if request not in self._plans:
             pools = self._empty_pools() if request.exclusive else self._pools
-            self._plans[request] = _plan(request, pools)
+            self._plans[request] = plan(request, pools.values())
         return self._plans[request]
 
     def _empty_pools(self) -> dict[Hashable, Pool]:
@@ -327,13 +343,3 @@ class Ledger:
             return f"Python {worker.python}"
         overdue = worker.status == "running" and worker.age > self._heartbeat_timeout
         return "silent" if overdue else worker.status
-
-
-def _plan(request: PlacementGroupFactory, pools: Mapping[Hashable, Pool]) -> dict[int, str] | None:
-    """Return an address for each bundle, but not for an empty head that has helpers."""
-    bundles = dict(enumerate(request.bundles))
-    if not bundles[0] and any(bundles.values()):
-        del bundles[0]
-    numbers = list(bundles)
-    found = arrange(list(bundles.values()), request.strategy, list(pools.values()))
-    return None if found is None else {numbers[which]: found[which] for which in found}

@@ -126,6 +126,17 @@ class WorkerCapacity:
             return self.memory_limit or inf
         return 0
 
+    @property
+    def offer(self) -> dict[str, float]:
+        """What it has of each resource that nobody else has taken.
+
+        Examples
+        --------
+        >>> WorkerCapacity(address="tcp://a:1", nthreads=4, used={"CPU": 1}, memory_limit=9).offer
+        {'CPU': 3, 'memory': 9}
+        """
+        return {kind: max(0, self.total(kind) - self.used.get(kind, 0)) for kind in self.kinds}
+
     def declared(self, needs: Mapping[str, float]) -> dict[str, float]:
         """Return that part of `needs` of which the worker's Dask keeps account.
 

@@ -13,6 +13,7 @@ from dasktune.trial.actions import (
     ContinueTraining,
     FailTrial,
     PauseTrial,
+    ResizeTrial,
     RestoreTrial,
     SaveTrial,
     StartTrial,
@@ -50,6 +51,9 @@ class TrialExecutor(Protocol):
     trial. After a trial's terminal event (ended, stopped, paused, failed, lost, start failed) no
     other comes from the same incarnation, and its resources are free.
 
+    What the workers have is told when it is known first, and whenever it has changed, after the
+    losses that come with it; but not that there is no worker at all.
+
     That a checkpoint in memory is lost may be told at any time. It is told before a trial that was
     to go on from it is told not to have started.
     """
@@ -85,8 +89,8 @@ class TrialExecutor(Protocol):
     def admit_others(self, action: AdmitOthers) -> None:
         """Let others run on the worker of a trial that was placed there to be alone."""
 
-    def pause_trial(self, action: PauseTrial) -> None:
-        """Take a trial off its worker, to go on later."""
+    def pause_trial(self, action: PauseTrial | ResizeTrial) -> None:
+        """Take a trial off its worker, to go on later, or at once with other resources."""
 
     def stop_trial(self, action: StopTrial | FailTrial) -> None:
         """End a trial on its worker."""

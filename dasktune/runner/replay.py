@@ -45,10 +45,7 @@ def event_of(record: Mapping[str, Any]) -> ExperimentEvent:
         kind = _KINDS[record["event"]]
         names = kind.__dataclass_fields__
         told = {name: record[name] for name in names if name in record}
-        for name, convert in _CONVERTERS.items():
-            if told.get(name) is not None and name in names:
-                told[name] = convert(told[name])
-        event: ExperimentEvent = kind(**told)
+        event: ExperimentEvent = kind(**_converted(told))
         return event
     except Exception as error:  # a damaged or hostile journal may hold anything
         raise StorageError(f"not a record of an event: {str(record)[:200]} ({error!r})") from error
@@ -166,8 +163,16 @@ def _action_of(told: Mapping[str, Any]) -> Action | None:
     if kind is None:
         return None
     names = kind.__dataclass_fields__.keys() - {"milestones"}
-    action: Action = kind(**{name: told[name] for name in names & told.keys()})
+    action: Action = kind(**_converted({name: told[name] for name in names & told.keys()}))
     return action
+
+
+def _converted(told: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of an event or an action, with our own values in place of plain ones."""
+    for name in _CONVERTERS.keys() & told.keys():
+        if told[name] is not None:
+            told[name] = _CONVERTERS[name](told[name])
+    return told
 
 
 #: Every event by its name.
@@ -182,11 +187,13 @@ del _KINDS["ErrorInfo"], _KINDS["TrialEvent"]
 _DECISIONS: dict[str, Any] = {
     kind.__name__: kind
     for kind in (
+        actions.ChangeRequest,
         actions.ContinueTraining,
         actions.EndExperiment,
         actions.FailTrial,
         actions.FinishTrial,
         actions.PauseTrial,
+        actions.ResizeTrial,
         actions.SaveTrial,
         actions.StopTrial,
         actions.UnpauseTrial,

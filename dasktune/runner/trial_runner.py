@@ -16,6 +16,7 @@ from dasktune.storage.json_lines import is_exact
 from dasktune.trial.actions import (
     Action,
     AdmitOthers,
+    ChangeRequest,
     ContinueTraining,
     DeleteCheckpoint,
     EndExperiment,
@@ -24,6 +25,7 @@ from dasktune.trial.actions import (
     GiveUp,
     PauseTrial,
     ReopenTrial,
+    ResizeTrial,
     RestoreTrial,
     SaveTrial,
     StartTrial,
@@ -33,6 +35,7 @@ from dasktune.trial.actions import (
 from dasktune.trial.checkpoint import CheckpointKind
 from dasktune.trial.events import (
     CheckpointLost,
+    ClusterChanged,
     ExperimentEvent,
     OtherEvent,
     ResourcesGranted,
@@ -207,7 +210,9 @@ class TrialRunner:
     def _take_in(self, longest_wait: float) -> None:
         events = self._executor.next_events(longest_wait)
         for event in events:
-            self._handle(event)
+            # Most schedulers do not mind, and a large cluster makes large records.
+            if not isinstance(event, ClusterChanged) or self.experiment.scheduler.follows_cluster:
+                self._handle(event)
         if not events:
             self._handle(TimePassed(time=self._clock.now()))
         if self._snapshot_pace.is_due(self._clock.now(), self._store.snapshot_seconds):
@@ -300,7 +305,7 @@ class TrialRunner:
                 executor.save(action)
             case AdmitOthers():
                 executor.admit_others(action)
-            case PauseTrial():
+            case PauseTrial() | ResizeTrial():
                 executor.pause_trial(action)
             case StopTrial() | FailTrial():
                 executor.stop_trial(action)
@@ -309,9 +314,14 @@ class TrialRunner:
             case DeleteCheckpoint():
                 self._store.delete_checkpoint(action.checkpoint)
             case (  # pragma: no branch - these are all
-                UnpauseTrial() | FinishTrial() | GiveUp() | ReopenTrial() | EndExperiment()
+                UnpauseTrial()
+                | ChangeRequest()
+                | FinishTrial()
+                | GiveUp()
+                | ReopenTrial()
+                | EndExperiment()
             ):
-                pass  # Changes of status, which the experiment has made itself.
+                pass  # What the experiment has changed itself.
 
     def _settle(self, *, force: bool = False) -> None:
         if self._unsettled:

@@ -1,16 +1,20 @@
 """Which trial runs next, and which goes on, pauses or stops."""
 
 from dasktune.schedulers.asha import ASHAScheduler, AsyncHyperBandScheduler
+from dasktune.schedulers.cluster_view import ClusterView
 from dasktune.schedulers.create import create_scheduler
 from dasktune.schedulers.decision import (
     Command,
     Continue,
     Decision,
     Pause,
+    Resize,
+    ResizeWaiting,
     Stop,
     StopOther,
     Unpause,
 )
+from dasktune.schedulers.distribute import DistributeResources, DistributeResourcesToTopJob
 from dasktune.schedulers.fifo import FIFOScheduler
 from dasktune.schedulers.function import FunctionScheduler
 from dasktune.schedulers.hb_bohb import HyperBandForBOHB
@@ -18,6 +22,7 @@ from dasktune.schedulers.hyperband import HyperBandScheduler
 from dasktune.schedulers.median import MedianStoppingRule
 from dasktune.schedulers.multi_objective import MultiObjectiveASHAScheduler
 from dasktune.schedulers.promoting import PromotingASHAScheduler
+from dasktune.schedulers.resource_changing import ResourceChangingScheduler
 from dasktune.schedulers.successive_halving import SuccessiveHalvingScheduler
 from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
 from dasktune.trial.checkpoint import CheckpointKind
@@ -26,9 +31,12 @@ __all__ = [
     "ASHAScheduler",
     "AsyncHyperBandScheduler",
     "CheckpointKind",
+    "ClusterView",
     "Command",
     "Continue",
     "Decision",
+    "DistributeResources",
+    "DistributeResourcesToTopJob",
     "FIFOScheduler",
     "HyperBandForBOHB",
     "HyperBandScheduler",
@@ -37,6 +45,9 @@ __all__ = [
     "MultiObjectiveASHAScheduler",
     "Pause",
     "PromotingASHAScheduler",
+    "Resize",
+    "ResizeWaiting",
+    "ResourceChangingScheduler",
     "Stop",
     "StopOther",
     "SuccessiveHalvingScheduler",

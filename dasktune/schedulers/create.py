@@ -15,6 +15,7 @@ from dasktune.schedulers.hyperband import HyperBandScheduler
 from dasktune.schedulers.median import MedianStoppingRule
 from dasktune.schedulers.multi_objective import MultiObjectiveASHAScheduler
 from dasktune.schedulers.promoting import PromotingASHAScheduler
+from dasktune.schedulers.resource_changing import ResourceChangingScheduler
 from dasktune.schedulers.successive_halving import SuccessiveHalvingScheduler
 from dasktune.schedulers.trial_scheduler import TrialScheduler
 
@@ -35,6 +36,7 @@ _BY_NAME: Final[Mapping[str, Callable[..., TrialScheduler]]] = {
     "multi_objective_asha": MultiObjectiveASHAScheduler,
     "median_stopping_rule": MedianStoppingRule,
     "medianstopping": MedianStoppingRule,
+    "resource_changing": ResourceChangingScheduler,
     "function": FunctionScheduler,
 }
 
@@ -47,8 +49,9 @@ def create_scheduler(name: str, **kwargs: Any) -> TrialScheduler:
     name : str
         "fifo"; "asha" (also "async_hyperband", "asynchyperband"), "promoting_asha",
         "multi_objective_asha"; "hyperband", "hb_bohb", "successive_halving";
-        "median_stopping_rule" (also "medianstopping"); "function"; or one of another package,
-        which tells of it as an entry point of the group ``dasktune.schedulers``.
+        "median_stopping_rule" (also "medianstopping"); "resource_changing"; "function"; or one of
+        another package, which tells of it as an entry point of the group
+        ``dasktune.schedulers``.
     **kwargs
         What its constructor takes.
 

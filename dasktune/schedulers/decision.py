@@ -5,8 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dasktune.trial.checkpoint import CheckpointKind
+from dasktune.trial.resources import PlacementGroupFactory
 
-__all__ = ["Command", "Continue", "Decision", "Pause", "Stop", "StopOther", "Unpause"]
+__all__ = [
+    "Command",
+    "Continue",
+    "Decision",
+    "Pause",
+    "Resize",
+    "ResizeWaiting",
+    "Stop",
+    "StopOther",
+    "Unpause",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,8 +35,19 @@ class StopOther:
     reason: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResizeWaiting:
+    """Let a trial that is on no worker, pending or paused, ask for other resources.
+
+    For one that is on a worker it comes too late: see :class:`Resize`.
+    """
+
+    trial_id: str
+    resources: PlacementGroupFactory
+
+
 #: What a scheduler may want of trials other than the one that it is asked about.
-Command = Unpause | StopOther
+Command = Unpause | StopOther | ResizeWaiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,4 +108,29 @@ class Stop:
     commands: tuple[Command, ...] = ()
 
 
-Decision = Continue | Pause | Stop
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """Let the trial leave its worker and go on with other resources, before all that wait.
+
+    Parameters
+    ----------
+    resources : PlacementGroupFactory
+        What it holds from then on. If no worker has room for it, it waits until one has.
+    reason : str
+        Why, for the journal and the user.
+    save : bool, default=True
+        Save a checkpoint first, where the trainable can (the class API).
+    commands : tuple of Command, default=()
+        What is to happen to other trials.
+    kind : CheckpointKind, default=CheckpointKind.MEMORY
+        Where to save it, as for :class:`Pause`.
+    """
+
+    resources: PlacementGroupFactory
+    reason: str
+    save: bool = True
+    commands: tuple[Command, ...] = ()
+    kind: CheckpointKind = CheckpointKind.MEMORY
+
+
+Decision = Continue | Pause | Resize | Stop

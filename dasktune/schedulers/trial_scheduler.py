@@ -10,6 +10,7 @@ from typing import Any
 from numpy.random import SeedSequence
 
 from dasktune.errors import check
+from dasktune.schedulers.cluster_view import ClusterView
 from dasktune.schedulers.decision import Command, Decision, StopOther
 from dasktune.trial.metrics import Mode
 from dasktune.trial.milestone import EVERY_RESULT, Milestone
@@ -70,6 +71,21 @@ class TrialScheduler(ABC):
 
     def seed(self, seed: SeedSequence) -> None:  # noqa: B027 - most schedulers draw no random numbers
         """Take the source of all randomness of this scheduler; called once, before any trial."""
+
+    def observe(self, view: ClusterView) -> None:  # noqa: B027 - most schedulers need not look
+        """Take the view of the cluster and of all trials, which stays up to date; called once."""
+
+    @property
+    def follows_cluster(self) -> bool:
+        """Whether it wants to know what the cluster has, and to hear of every change.
+
+        Only then the view shows it, and the journal tells of it.
+        """
+        return False
+
+    def on_cluster_change(self) -> tuple[Command, ...]:
+        """Hear that the cluster has more or less to give than it had."""
+        return ()
 
     def on_trial_add(self, trial: Trial) -> None:  # noqa: B027 - an optional hook
         """Hear of a new trial."""

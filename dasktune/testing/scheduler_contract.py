@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from numpy.random import SeedSequence
 
-from dasktune.schedulers.decision import Continue, Pause, Stop
+from dasktune.schedulers.decision import Continue, Pause, Resize, Stop
 from dasktune.schedulers.trial_scheduler import TrialScheduler
 from dasktune.testing.scheduler_drill import SchedulerDrill, Trouble
 from dasktune.trial.metrics import Mode
@@ -24,7 +24,8 @@ class SchedulerContract(ABC):
 
     Derive a class whose name begins with ``Test`` from it, say how your scheduler is made, and let
     pytest collect it. Each test lives through experiments of a few dozen trials: they are added,
-    started, report, are lost, fail, end, and are treated as the scheduler says. Results have
+    started, report, are lost, fail, end, and are treated as the scheduler says; the cluster grows
+    and shrinks. Results have
     ``training_iteration`` and ``time_total_s``, ``loss``, which is better the lower, and
     ``accuracy``, which is better the higher and at odds with it.
 
@@ -74,7 +75,7 @@ class SchedulerContract(ABC):
             whole.run()
             for events in (0, 1, 6, 15, 30, 60):
                 cut.run(events=events)
-                cut.scheduler = self._restored(cut.scheduler)
+                cut.scheduler = self._restored(cut)
             cut.run()
             assert cut.story == whole.story
             assert cut.scheduler.state_dict() == whole.scheduler.state_dict()
@@ -99,7 +100,7 @@ class SchedulerContract(ABC):
                 by_time = sorted(free, key=lambda told: told[1]["training_iteration"])
                 states = []
                 for order in (free, turned, by_time):
-                    scheduler = self._restored(drill.scheduler)
+                    scheduler = self._restored(drill)
                     for trial, row in order:
                         decision = scheduler.on_trial_result(trial, row)
                         assert decision == Continue(), f"{decision} at no milestone: {row}"
@@ -126,7 +127,7 @@ class SchedulerContract(ABC):
         for drill in self._drills(trouble=Trouble(undefined=0.1)):
             drill.run()
             for decision in drill.decisions:
-                if isinstance(decision, Stop | Pause):
+                if isinstance(decision, Stop | Pause | Resize):
                     assert decision.reason.strip(), f"{decision} has no reason"
             assert all(command.reason.strip() for command in drill.stops_of_others)
 
@@ -163,9 +164,10 @@ class SchedulerContract(ABC):
         scheduler.seed(SeedSequence(5))
         return scheduler
 
-    def _restored(self, scheduler: TrialScheduler) -> TrialScheduler:
+    def _restored(self, drill: SchedulerDrill) -> TrialScheduler:
         restored = self._made()
-        restored.load_state_dict(json.loads(json.dumps(scheduler.state_dict())))
+        restored.observe(drill.view)
+        restored.load_state_dict(json.loads(json.dumps(drill.scheduler.state_dict())))
         return restored
 
 

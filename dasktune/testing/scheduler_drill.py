@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import inf, nan
 from typing import Any, Final
 
 from numpy.random import default_rng
 
-from dasktune.schedulers.decision import Command, Decision, Pause, Stop, StopOther, Unpause
+from dasktune.schedulers.cluster_view import ClusterView
+from dasktune.schedulers.decision import (
+    Command,
+    Decision,
+    Pause,
+    Resize,
+    ResizeWaiting,
+    Stop,
+    StopOther,
+    Unpause,
+)
 from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
 from dasktune.trial.milestone import reached
 from dasktune.trial.resources import PlacementGroupFactory
@@ -23,6 +33,10 @@ _S = TrialStatus
 
 #: What a metric may be that says nothing; the last stands for one that is missing.
 _UNDEFINED = (nan, inf, -inf, "diverged", None)
+
+#: CPUs of the cluster for each slot, by turns, and after how many events it is another's turn.
+_CPUS_PER_SLOT: Final = (2, 1, 3)
+_TURN: Final = 40
 
 #: Events, each of which brings an end nearer, of which no drill needs as many.
 _FOR_EVER: Final = 5_000
@@ -38,6 +52,26 @@ class Trouble:
     failures: float = 0.0
     #: A metric of a result is none.
     undefined: float = 0.0
+
+
+class _At(Mapping[str, Trial]):
+    """The trials that stand at a status, whenever one looks."""
+
+    def __init__(self, trials: Mapping[str, Trial], status: TrialStatus) -> None:
+        self._trials = trials
+        self._status = status
+
+    def __getitem__(self, key: str) -> Trial:
+        trial = self._trials[key]
+        if trial.status is not self._status:
+            raise KeyError(key)
+        return trial
+
+    def __iter__(self) -> Iterator[str]:
+        return (key for key, trial in self._trials.items() if trial.status is self._status)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 class SchedulerDrill:
@@ -90,6 +124,17 @@ class SchedulerDrill:
         self._rng = default_rng(seed)
         #: A result that is known already: what a trial reports does not hang on when it is asked.
         self._rows: dict[tuple[str, int], dict[str, Any]] = {}
+        self._events = 0
+        self._workers: dict[str, dict[str, float]] = {}
+        #: What the scheduler sees.
+        self.view = ClusterView(
+            pending=_At(self.trials, _S.PENDING),
+            paused=_At(self.trials, _S.PAUSED),
+            active=_At(self.trials, _S.RUNNING),
+            workers=self._workers,
+            limit=slots,
+        )
+        scheduler.observe(self.view)
 
     @property
     def waiting(self) -> Waiting:
@@ -124,6 +169,7 @@ class SchedulerDrill:
 
     def _step(self) -> bool:
         """Let something happen; return whether it did."""
+        self._change_cluster()
         running = list(self._at(_S.RUNNING).values())
         if self._to_come and len(self.waiting.pending) < 2:
             self._add()
@@ -152,14 +198,35 @@ class SchedulerDrill:
         waiting = self.waiting
         trial = self.scheduler.choose_trial_to_run(waiting)
         assert trial is self.scheduler.choose_trial_to_run(waiting), "another answer"
-        if trial is None:
+        if trial is None or not self._has_room(trial):
             return False
         known = waiting.pending.get(trial.trial_id) or waiting.paused.get(trial.trial_id)
         assert trial is known, f"{trial} does not wait"
-        trial.status = _S.RUNNING
+        trial.status, trial.worker = _S.RUNNING, "drill"
         self.story.append(f"{trial.trial_id} starts")
         self.scheduler.on_trial_start(trial)
         return True
+
+    def _change_cluster(self) -> None:
+        """Let the cluster grow or shrink, if the scheduler minds and it is time."""
+        turn, rest = divmod(self._events, _TURN)
+        self._events += 1
+        if self.scheduler.follows_cluster and not rest:
+            cpus = self._slots * _CPUS_PER_SLOT[turn % len(_CPUS_PER_SLOT)]
+            self._workers["drill"] = {"CPU": cpus}
+            self.story.append(f"there are {cpus} CPUs")
+            self._obey(self.scheduler.on_cluster_change())
+
+    def _has_room(self, trial: Trial) -> bool:
+        """Whether a trial finds what it asks for; if nobody is there, it must."""
+        if not self._workers:
+            return True
+        running = list(self._at(_S.RUNNING).values())
+        taken, total = self.view.claimed_by(running), self.view.total_resources
+        wanted = trial.resources.required_resources
+        fits = all(taken.get(k, 0) + amount <= total.get(k, 0) for k, amount in wanted.items())
+        assert fits or running, f"{trial} asks for more than there is: {trial.resources}"
+        return fits
 
     def _report(self, trial: Trial) -> None:
         trouble, dice = self._trouble, self._rng.random()
@@ -174,13 +241,18 @@ class SchedulerDrill:
         trial.rows[len(trial.history) + 1] = len(trial.history)
         trial.history.append(row)
         decision = self.scheduler.on_trial_result(trial, row)
-        assert is_milestone or not isinstance(decision, Pause | Stop), f"{decision} at no milestone"
+        assert is_milestone or not isinstance(decision, Pause | Resize | Stop), (
+            f"{decision} at no milestone"
+        )
         self.decisions.append(decision)
         self.story.append(f"{trial.trial_id} reports {row}: {decision}")
         if isinstance(decision, Stop) or trial.last_iteration >= self._longest:
             self._end(trial)
         elif isinstance(decision, Pause):
             trial.status = _S.PAUSED
+        elif isinstance(decision, Resize):
+            trial.status = _S.PENDING
+            _resize(trial, decision.resources)
         self._obey(decision.commands)
 
     def _end(self, trial: Trial, *, failed: bool = False) -> None:
@@ -211,6 +283,9 @@ class SchedulerDrill:
                     self.stops_of_others.append(command)
                     if not trial.status.is_final:
                         self._end(trial)
+                case ResizeWaiting():
+                    if trial.trial_id in {one.trial_id for one in self.view.waiting()}:
+                        _resize(trial, command.resources)
                 case Unpause():
                     if trial.status is _S.PAUSED:
                         trial.status = _S.PENDING
@@ -233,3 +308,7 @@ class SchedulerDrill:
                         del row[name]
             self._rows[key] = row
         return self._rows[key]
+
+
+def _resize(trial: Trial, resources: PlacementGroupFactory) -> None:
+    trial.first_resources, trial.resources = trial.base_resources, resources

@@ -13,14 +13,14 @@ from math import isfinite
 from typing import Any, Final
 
 from dasktune.errors import check
-from dasktune.placement import WorkerCapacity
 from dasktune.testing.clock import ManualClock
-from dasktune.testing.places import Slots, Workers
+from dasktune.testing.places import Cluster, Slots, Workers
 from dasktune.trial.actions import (
     AdmitOthers,
     ContinueTraining,
     FailTrial,
     PauseTrial,
+    ResizeTrial,
     RestoreTrial,
     SaveTrial,
     StartTrial,
@@ -32,6 +32,7 @@ from dasktune.trial.events import (
     CheckpointCommitted,
     CheckpointLost,
     CheckpointStored,
+    ClusterChanged,
     ErrorInfo,
     ExecutorEvent,
     ResultReported,
@@ -112,8 +113,10 @@ class SimulatedTrialExecutor:
         Advanced as events are taken.
     slots : int, default=1
         How many trials run at a time, whatever they ask for. Not used with `workers`.
-    workers : sequence of int or WorkerCapacity, optional
+    workers : sequence of int or WorkerCapacity, or mapping, optional
         The workers of the cluster, in CPUs or in full: trials are placed on them as on a real one.
+        Or such lists by the virtual seconds from which they hold, the first of them 0: a cluster
+        that grows and shrinks. A worker is known by its address, or its place in the list.
     start_overhead : float, default=0.0
         Seconds from the start of a trial to its first step.
     lose : mapping of float to int, optional
@@ -139,7 +142,7 @@ class SimulatedTrialExecutor:
         *,
         clock: ManualClock,
         slots: int = 1,
-        workers: Sequence[int | WorkerCapacity] | None = None,
+        workers: Cluster | None = None,
         start_overhead: float = 0.0,
         lose: Mapping[float, int] | None = None,
         checkpoints: dict[str, Any] | None = None,
@@ -167,9 +170,16 @@ class SimulatedTrialExecutor:
         #: What is kept in memory, by path, with the trial's id.
         self._memory: dict[str, tuple[str, Any]] = {}
         self._tickets = count()
-        self._agenda: list[tuple[float, int, ExecutorEvent | int]] = []
+        #: What happens when: a number is a trial that loses its worker, None a change of workers.
+        self._agenda: list[tuple[float, int, ExecutorEvent | int | None]] = []
         for when, unlucky in losses.items():
             heapq.heappush(self._agenda, (when, next(self._tickets), unlucky))
+        now = clock.now()
+        if offers := self._places.offers():
+            told = ClusterChanged(workers=offers, time=now)
+            heapq.heappush(self._agenda, (now, next(self._tickets), told))
+        for when in self._places.changes:
+            heapq.heappush(self._agenda, (max(now, when), next(self._tickets), None))
 
     def has_resources(self, request: PlacementGroupFactory) -> bool:
         """Whether there is room for a trial."""
@@ -208,7 +218,7 @@ class SimulatedTrialExecutor:
         """Let others run beside a trial that was to be alone on its worker."""
         self._places.admit_others(action.trial_id)
 
-    def pause_trial(self, action: PauseTrial) -> None:
+    def pause_trial(self, action: PauseTrial | ResizeTrial) -> None:
         """Take a trial off its slot."""
         run = self._runs[action.trial_id]
         run.saves = action.kind if action.save else None
@@ -241,12 +251,9 @@ class SimulatedTrialExecutor:
         """Return the next event of all, and set the clock to its time."""
         while self._agenda:
             when, _, item = heapq.heappop(self._agenda)
-            event = self._loss(item, when) if isinstance(item, int) else item
-            if event is not None and self._is_current(event):
+            events = self._changed(when) if item is None else self._come_about(item, when)
+            if events:
                 self._clock.advance_to(when)
-                events = [event]
-                if isinstance(event, TrialLost) and event.charged:
-                    events = self._losses(event)
                 for one in events:
                     if isinstance(one, TrialEvent):
                         self._follow_up(self._runs[one.trial_id], one)
@@ -410,6 +417,27 @@ class SimulatedTrialExecutor:
         heapq.heappush(self._agenda, (when, next(self._tickets), event))
 
     # The agenda
+
+    def _come_about(self, item: ExecutorEvent | int, when: float) -> list[ExecutorEvent]:
+        event = self._loss(item, when) if isinstance(item, int) else item
+        if event is None or not self._is_current(event):
+            return []
+        return self._losses(event) if isinstance(event, TrialLost) and event.charged else [event]
+
+    def _changed(self, when: float) -> list[ExecutorEvent]:
+        """Let other workers be there, and return what comes of it."""
+        lost = [self._runs[key] for key in self._places.change()]
+        events: list[ExecutorEvent] = [
+            TrialLost(
+                trial_id=run.trial_id,
+                incarnation=run.incarnation,
+                time=when,
+                reason="its worker left the cluster",
+                charged=False,
+            )
+            for run in lost
+        ]
+        return [*events, ClusterChanged(workers=self._places.offers(), time=when)]
 
     def _loss(self, number: int, when: float) -> TrialLost | CheckpointLost | None:
         for run in self._runs.values():

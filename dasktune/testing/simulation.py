@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import inf
 from typing import Any
 
 from dasktune.config import RunConfig, TuneConfig
 from dasktune.errors import StorageError
-from dasktune.placement import WorkerCapacity
 from dasktune.results import ResultGrid
 from dasktune.runner import ExperimentStore, TrialRunner
 from dasktune.runner.build import build_experiment
 from dasktune.storage.checkpoint import Checkpoint
 from dasktune.testing.clock import ManualClock
 from dasktune.testing.memory_store import MemoryStore
+from dasktune.testing.places import Cluster
 from dasktune.testing.simulated_executor import SimulatedTrainable, SimulatedTrialExecutor
 from dasktune.trial.checkpoint import CheckpointRecord
 from dasktune.trial.resources import as_placement_group
@@ -29,7 +29,7 @@ def simulate(
     tune_config: TuneConfig | None = None,
     run_config: RunConfig | None = None,
     slots: int = 1,
-    workers: Sequence[int | WorkerCapacity] | None = None,
+    workers: Cluster | None = None,
     resources: Any = None,
     start_overhead: float = 0.0,
     lose: Mapping[float, int] | None = None,
@@ -53,8 +53,10 @@ def simulate(
         When trials end and what failures cost. Nothing is written to its ``storage_path``.
     slots : int, default=1
         How many trials run at a time. Not used with `workers`.
-    workers : sequence of int or WorkerCapacity, optional
+    workers : sequence of int or WorkerCapacity, or mapping, optional
         The workers of the cluster, in CPUs or in full: trials are placed on them as on a real one.
+        Or such lists by the virtual seconds from which they hold, the first of them 0: a cluster
+        that grows and shrinks. A worker is known by its address, or its place in the list.
     resources : mapping, Resources, PlacementGroupFactory or callable, optional
         What each trial asks for, as for `with_resources`; one CPU by default.
     start_overhead : float, default=0.0

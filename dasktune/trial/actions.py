@@ -17,6 +17,7 @@ __all__ = [
     "Action",
     "AdmitOthers",
     "AnyTrialAction",
+    "ChangeRequest",
     "ContinueTraining",
     "DeleteCheckpoint",
     "EndExperiment",
@@ -25,6 +26,7 @@ __all__ = [
     "GiveUp",
     "PauseTrial",
     "ReopenTrial",
+    "ResizeTrial",
     "RestoreTrial",
     "SaveTrial",
     "StartTrial",
@@ -106,6 +108,30 @@ class UnpauseTrial(TrialAction):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ResizeTrial(TrialAction):
+    """Take the trial off its worker, to go on at once with other resources.
+
+    For the worker it is a pause.
+    """
+
+    #: What it holds from its next start on.
+    resources: PlacementGroupFactory
+    #: Save a checkpoint first, if the trainable can.
+    save: bool = True
+    #: Why, for the journal and the user.
+    reason: str = ""
+    #: Where to save it; what is too large for the memory goes into the storage.
+    kind: CheckpointKind = CheckpointKind.MEMORY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeRequest(TrialAction):
+    """Let a trial that is on no worker ask for other resources."""
+
+    resources: PlacementGroupFactory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StopTrial(TrialAction):
     """End the trial on its worker; the result it waits at, or its next one, is its last."""
 
@@ -170,6 +196,8 @@ AnyTrialAction = (
     | AdmitOthers
     | PauseTrial
     | UnpauseTrial
+    | ResizeTrial
+    | ChangeRequest
     | StopTrial
     | FailTrial
     | FinishTrial

@@ -7,6 +7,7 @@ belongs to: the experiment ignores what an older incarnation still has to say.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +19,7 @@ __all__ = [
     "CheckpointCommitted",
     "CheckpointLost",
     "CheckpointStored",
+    "ClusterChanged",
     "ErrorInfo",
     "ExecutorEvent",
     "ExperimentEvent",
@@ -81,7 +83,7 @@ class ResultReported(TrialEvent):
     """The trial reported metrics.
 
     `awaits` says that the worker stands at a milestone and will not go on before it is answered
-    with ``ContinueTraining``, ``SaveTrial``, ``PauseTrial`` or ``StopTrial``.
+    with ``ContinueTraining``, ``SaveTrial``, ``PauseTrial``, ``ResizeTrial`` or ``StopTrial``.
     """
 
     #: One level of metrics with the auto-filled fields; nobody may change it any more.
@@ -105,7 +107,7 @@ class TrialEnded(TrialEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialPaused(TrialEvent):
-    """The worker obeyed ``PauseTrial``: user code is out and its resources are free."""
+    """The worker obeyed ``PauseTrial`` or ``ResizeTrial``; what the trial held there is free."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,6 +205,16 @@ class CheckpointStored:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterChanged:
+    """The cluster has other workers now, or they have more or less to give."""
+
+    #: What each worker that may take trials has for this experiment, by address and then by name of
+    #: the resource. What others have taken is not among it, nor is what has no limit.
+    workers: Mapping[str, Mapping[str, float]]
+    time: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TimePassed:
     """Nothing happened but time; for time budgets."""
 
@@ -258,12 +270,13 @@ AnyTrialEvent = (
 )
 
 #: All that an executor has to tell.
-ExecutorEvent = AnyTrialEvent | CheckpointLost | CheckpointStored
+ExecutorEvent = AnyTrialEvent | CheckpointLost | CheckpointStored | ClusterChanged
 
 #: What is about no incarnation of a trial.
 OtherEvent = (
     CheckpointLost
     | CheckpointStored
+    | ClusterChanged
     | ResourcesGranted
     | Suggested
     | TimePassed

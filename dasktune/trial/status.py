@@ -18,12 +18,14 @@ from enum import Enum
 
 from dasktune.trial.actions import (
     AdmitOthers,
+    ChangeRequest,
     ContinueTraining,
     FailTrial,
     FinishTrial,
     GiveUp,
     PauseTrial,
     ReopenTrial,
+    ResizeTrial,
     RestoreTrial,
     SaveTrial,
     StartTrial,
@@ -71,6 +73,7 @@ class TrialStatus(str, Enum):
     SAVING = "saving"
     PAUSING = "pausing"
     PAUSED = "paused"
+    RESIZING = "resizing"
     STOPPING = "stopping"
     FAILING = "failing"
     TERMINATED = "terminated"
@@ -103,6 +106,7 @@ ACTIVE = frozenset(
         _S.RUNNING,
         _S.SAVING,
         _S.PAUSING,
+        _S.RESIZING,
         _S.STOPPING,
         _S.FAILING,
     }
@@ -116,6 +120,7 @@ PUBLIC: dict[TrialStatus, PublicStatus] = {
     _S.SAVING: PublicStatus.RUNNING,
     _S.PAUSING: PublicStatus.RUNNING,
     _S.PAUSED: PublicStatus.PAUSED,
+    _S.RESIZING: PublicStatus.RUNNING,
     _S.STOPPING: PublicStatus.RUNNING,
     _S.FAILING: PublicStatus.RUNNING,
     _S.TERMINATED: PublicStatus.TERMINATED,
@@ -129,6 +134,7 @@ TRANSITIONS: dict[tuple[TrialStatus, type[TrialEvent] | type[TrialAction]], Tria
     (_S.PENDING, RestoreTrial): _S.RESTORING,
     (_S.PENDING, GiveUp): _S.ERROR,
     (_S.PENDING, FinishTrial): _S.TERMINATED,
+    (_S.PENDING, ChangeRequest): _S.PENDING,
     # On its way to a worker. Its messages come in order, so nothing overtakes this one.
     (_S.STARTING, TrialStarted): _S.RUNNING,
     (_S.RESTORING, TrialStarted): _S.RUNNING,
@@ -139,6 +145,7 @@ TRANSITIONS: dict[tuple[TrialStatus, type[TrialEvent] | type[TrialAction]], Tria
     (_S.RUNNING, AdmitOthers): _S.RUNNING,
     (_S.RUNNING, SaveTrial): _S.SAVING,
     (_S.RUNNING, PauseTrial): _S.PAUSING,
+    (_S.RUNNING, ResizeTrial): _S.RESIZING,
     (_S.RUNNING, FailTrial): _S.FAILING,
     (_S.RUNNING, TrialEnded): _S.TERMINATED,
     # Saving because the driver asked for it; the worker goes on by itself afterwards, and where the
@@ -156,6 +163,13 @@ TRANSITIONS: dict[tuple[TrialStatus, type[TrialEvent] | type[TrialAction]], Tria
     (_S.PAUSING, TrialLost): _S.PAUSED,
     (_S.PAUSED, UnpauseTrial): _S.PENDING,
     (_S.PAUSED, FinishTrial): _S.TERMINATED,
+    (_S.PAUSED, ChangeRequest): _S.PAUSED,
+    # Leaving its worker to come back with other resources: it does not wait for anybody's word, and
+    # goes before all that wait.
+    (_S.RESIZING, CheckpointCommitted): _S.RESIZING,
+    (_S.RESIZING, ResultReported): _S.RESIZING,
+    (_S.RESIZING, TrialPaused): _S.PENDING,
+    (_S.RESIZING, TrialEnded): _S.TERMINATED,
     # Stopping. What crosses our StopTrial on the wire is late, not wrong.
     (_S.STOPPING, TrialStarted): _S.STOPPING,
     (_S.STOPPING, ResultReported): _S.STOPPING,
@@ -180,10 +194,10 @@ TRANSITIONS: dict[tuple[TrialStatus, type[TrialEvent] | type[TrialAction]], Tria
 }
 # What may befall a trial at any time on a worker; whether it may try again is the experiment's to
 # say.
-for _status in (_S.STARTING, _S.RESTORING, _S.RUNNING, _S.SAVING, _S.PAUSING):
+for _status in (_S.STARTING, _S.RESTORING, _S.RUNNING, _S.SAVING, _S.PAUSING, _S.RESIZING):
     TRANSITIONS[_status, TrialFailed] = _S.PENDING
     TRANSITIONS[_status, StopTrial] = _S.STOPPING
-for _status in (_S.STARTING, _S.RESTORING, _S.RUNNING, _S.SAVING):
+for _status in (_S.STARTING, _S.RESTORING, _S.RUNNING, _S.SAVING, _S.RESIZING):
     TRANSITIONS[_status, TrialLost] = _S.PENDING
 for _status in (_S.PENDING, _S.PAUSED, _S.TERMINATED, _S.ERROR):
     TRANSITIONS[_status, ReopenTrial] = _S.PENDING

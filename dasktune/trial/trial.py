@@ -41,7 +41,7 @@ class Trial:
     config : dict
         The resolved configuration that user code gets.
     resources : PlacementGroupFactory
-        What the trial holds while it is on a worker.
+        What the trial holds while it is on a worker; a scheduler may change it.
     tag : str, default=""
         What distinguishes it from its siblings, ``"lr=0.1,depth=3"``.
     """
@@ -53,6 +53,8 @@ class Trial:
     #: Whether JSON cannot tell the configuration, so that the store keeps it as a pickle.
     pickled: bool = False
     status: TrialStatus = TrialStatus.PENDING
+    #: What it asked for at first; None as long as it has not been resized.
+    first_resources: PlacementGroupFactory | None = None
     #: Counts the starts, from 1; 0 before the first.
     incarnation: int = 0
     #: Where it runs, or ran last.
@@ -96,6 +98,11 @@ class Trial:
     def public_status(self) -> PublicStatus:
         """The status as users see it."""
         return self.status.public
+
+    @property
+    def base_resources(self) -> PlacementGroupFactory:
+        """What it asked for at first, whatever it has been given since."""
+        return self.first_resources or self.resources
 
     @property
     def last_result(self) -> dict[str, Any]:

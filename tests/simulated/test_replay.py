@@ -15,6 +15,7 @@ from dasktune.runner.records import journal_record
 from dasktune.runner.replay import event_of, replay
 from dasktune.schedulers import (
     ASHAScheduler,
+    DistributeResourcesToTopJob,
     FIFOScheduler,
     FunctionScheduler,
     HyperBandForBOHB,
@@ -22,6 +23,7 @@ from dasktune.schedulers import (
     MedianStoppingRule,
     MultiObjectiveASHAScheduler,
     PromotingASHAScheduler,
+    ResourceChangingScheduler,
     SuccessiveHalvingScheduler,
 )
 from dasktune.search import FINISHED, BasicVariantGenerator, ConcurrencyLimiter, Searcher
@@ -87,6 +89,10 @@ SCHEDULERS = {
         time_attr="training_iteration", grace_period=3, hard_stop=False
     ),
     "function": lambda: FunctionScheduler(better_half),
+    "resizing": ResourceChangingScheduler,
+    "resizing-halving": lambda: ResourceChangingScheduler(
+        HyperBandScheduler(max_t=9, reduction_factor=3), DistributeResourcesToTopJob()
+    ),
 }
 SEARCHES = {
     "variants": BasicVariantGenerator,

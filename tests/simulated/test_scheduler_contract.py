@@ -7,6 +7,7 @@ import pytest
 from dasktune.schedulers import (
     ASHAScheduler,
     Continue,
+    DistributeResourcesToTopJob,
     FIFOScheduler,
     FunctionScheduler,
     HyperBandForBOHB,
@@ -15,6 +16,7 @@ from dasktune.schedulers import (
     MultiObjectiveASHAScheduler,
     Pause,
     PromotingASHAScheduler,
+    ResourceChangingScheduler,
     Stop,
     SuccessiveHalvingScheduler,
     TrialScheduler,
@@ -101,6 +103,23 @@ def first_half(history):
 class TestFunction(SchedulerContract):
     def make_scheduler(self):
         return FunctionScheduler(first_half)
+
+
+class TestResourceChanging(SchedulerContract):
+    def make_scheduler(self):
+        return ResourceChangingScheduler()
+
+
+class TestResourceChangingAroundOneThatPauses(SchedulerContract):
+    def make_scheduler(self):
+        return ResourceChangingScheduler(
+            HyperBandScheduler(max_t=18), DistributeResourcesToTopJob(increase_by_times=4)
+        )
+
+
+class TestResourceChangingWithoutAFunction(SchedulerContract):
+    def make_scheduler(self):
+        return ResourceChangingScheduler(ASHAScheduler(max_t=20, grace_period=2), None)
 
 
 class Broken(TrialScheduler):

@@ -9,7 +9,7 @@ from numpy.random import SeedSequence
 
 from dasktune.experiment import Experiment, ExperimentSettings
 from dasktune.schedulers import FIFOScheduler
-from dasktune.schedulers.decision import Command, Continue, Decision, Pause, Stop
+from dasktune.schedulers.decision import Command, Continue, Decision, Pause, Resize, Stop
 from dasktune.search.searcher import SearchAlgorithm, SearchSpec, Suggestion
 from dasktune.stopper import CombinedStopper, Stopper
 from dasktune.trial.actions import Action, ContinueTraining, RestoreTrial, StartTrial
@@ -36,6 +36,7 @@ from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial
 
 ONE_CPU = PlacementGroupFactory([{"CPU": 1}])
+TWO_CPUS = PlacementGroupFactory([{"CPU": 2}])
 
 #: Events that the worker sends by itself, with a number.
 NUMBERED = (
@@ -375,6 +376,7 @@ WAYS: dict[TrialStatus, Callable[[Lab], Trial]] = {
     TrialStatus.SAVING: _decided(Continue(save=True)),
     TrialStatus.PAUSING: _decided(Pause("not now")),
     TrialStatus.PAUSED: _paused,
+    TrialStatus.RESIZING: _decided(Resize(TWO_CPUS, "there is room")),
     TrialStatus.STOPPING: _decided(Stop("bad")),
     TrialStatus.FAILING: _failing,
     TrialStatus.TERMINATED: _terminated,

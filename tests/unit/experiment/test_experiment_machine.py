@@ -6,17 +6,27 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from experiment_kit import Lab, committed
+from experiment_kit import TWO_CPUS, Lab, committed
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from dasktune.schedulers.decision import Command, Continue, Pause, Stop, StopOther, Unpause
+from dasktune.schedulers.decision import (
+    Command,
+    Continue,
+    Pause,
+    Resize,
+    ResizeWaiting,
+    Stop,
+    StopOther,
+    Unpause,
+)
 from dasktune.trial.actions import (
     Action,
     ContinueTraining,
     DeleteCheckpoint,
     PauseTrial,
+    ResizeTrial,
     RestoreTrial,
     SaveTrial,
     StartTrial,
@@ -45,7 +55,7 @@ from dasktune.trial.retention import Retention
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial
 
-ORDERS = {PauseTrial: TrialPaused, StopTrial: TrialStopped}
+ORDERS = {PauseTrial: TrialPaused, ResizeTrial: TrialPaused, StopTrial: TrialStopped}
 
 
 @dataclass
@@ -90,7 +100,7 @@ class Cluster:
                 case ContinueTraining() | SaveTrial():
                     assert self.runs[action.trial_id].waits
                     self.runs[action.trial_id].waits = False
-                case PauseTrial() | StopTrial():
+                case PauseTrial() | ResizeTrial() | StopTrial():
                     run = self.runs[action.trial_id]
                     run.waits, run.order = False, ORDERS[type(action)]
                 case DeleteCheckpoint() if action.checkpoint.kind is CheckpointKind.MEMORY:
@@ -207,7 +217,7 @@ class ExperimentMachine(RuleBasedStateMachine):
         awaits=st.sampled_from([True, True, False]),
         saves=st.booleans(),
         arrives=st.sampled_from([True, True, True, False]),
-        decision=st.sampled_from(["continue", "continue", "save", "pause", "stop"]),
+        decision=st.sampled_from(["continue", "continue", "save", "pause", "resize", "stop"]),
     )
     def report(
         self, data: st.DataObject, awaits: bool, saves: bool, arrives: bool, decision: str
@@ -222,6 +232,7 @@ class ExperimentMachine(RuleBasedStateMachine):
             "continue": Continue(commands=commands),
             "save": Continue(save=True, commands=commands),
             "pause": Pause("not now", commands=commands),
+            "resize": Resize(TWO_CPUS, "there is room", commands=commands),
             "stop": Stop("bad", commands=commands),
         }[decision]
         metrics = {"training_iteration": run.iteration, "acc": 1 / run.iteration}
@@ -336,10 +347,11 @@ class ExperimentMachine(RuleBasedStateMachine):
 
     def _commands(self, data: st.DataObject) -> tuple[Command, ...]:
         trial_id = data.draw(st.sampled_from(list(self.lab.experiment.trials)))
-        kind = data.draw(st.sampled_from(["", "", "", "unpause", "unpause", "stop"]))
+        kind = data.draw(st.sampled_from(["", "", "", "unpause", "unpause", "resize", "stop"]))
         commands: dict[str, tuple[Command, ...]] = {
             "": (),
             "unpause": (Unpause(trial_id=trial_id),),
+            "resize": (ResizeWaiting(trial_id=trial_id, resources=TWO_CPUS),),
             "stop": (StopOther(trial_id=trial_id, reason="beaten"),),
         }
         return commands[kind]

@@ -8,28 +8,36 @@ about an event follows from the event, and comes before the orders.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from dasktune.experiment.orders import Order
 from dasktune.experiment.verdict import Fail, Verdict
-from dasktune.schedulers.decision import Continue, Pause, Stop
+from dasktune.schedulers.decision import Continue, Exploit, Pause, Stop
 from dasktune.stopper import NoopStopper
 from dasktune.trial.actions import (
     Action,
+    ContinueTraining,
     EndExperiment,
+    ExploitTrial,
     FailTrial,
-    FinishTrial,
     PauseTrial,
     SaveTrial,
     StopTrial,
-    UnpauseTrial,
 )
 from dasktune.trial.events import ErrorInfo
 
 __all__ = ["Precedent"]
 
 _CONTINUE: Final = Continue()
+
+#: ``find(told, own)`` gives the configuration that an order tells of, where `own` is what the
+#: policy says now, if anything.
+ConfigFinder = Callable[[ExploitTrial, dict[str, Any] | None], dict[str, Any]]
+
+
+def _as_told(told: ExploitTrial, own: dict[str, Any] | None) -> dict[str, Any]:
+    return told.config
 
 
 class Precedent:
@@ -39,6 +47,8 @@ class Precedent:
     ----------
     told : sequence of Action or None
         In order. None stands for one in which no policy has a say.
+    find : callable, optional
+        Gives configurations as the user's code had them; by default as they are told.
 
     Attributes
     ----------
@@ -57,10 +67,11 @@ class Precedent:
     True
     """
 
-    __slots__ = ("_orders", "done", "overruled", "told")
+    __slots__ = ("_find", "_orders", "done", "overruled", "told")
 
-    def __init__(self, told: Sequence[Action | None]) -> None:
+    def __init__(self, told: Sequence[Action | None], find: ConfigFinder = _as_told) -> None:
         self.told = told
+        self._find = find
         self.done: list[Action] = []
         self.overruled = ""
         #: Where the next order stands, or later.
@@ -83,11 +94,17 @@ class Precedent:
             case StopTrial():
                 return Stop(action.reason)
             case PauseTrial():
-                return Pause(action.reason, save=action.save, kind=action.kind)
+                return Pause(action.reason, save=action.save, kind=action.kind, hold=action.hold)
+            case ExploitTrial():
+                return Exploit(
+                    action.donor, action.config, action.reason, iteration=action.donor_iteration
+                )
             case FailTrial():
                 return Fail(ErrorInfo(message=action.reason, traceback=action.traceback))
             case SaveTrial():
-                return Continue(save=True, kind=action.kind)
+                return Continue(save=True, kind=action.kind, hold=action.hold)
+            case ContinueTraining(hold=True):
+                return Continue(hold=True)
             case _:
                 return _CONTINUE
 
@@ -103,7 +120,20 @@ class Precedent:
         at = max(self._orders, len(self.done))
         self._orders = at + 1
         action = self._at(at)
-        return action if isinstance(action, UnpauseTrial | StopTrial | FinishTrial) else None
+        return action if isinstance(action, Order) else None
+
+    def config(self, trial_id: str, own: dict[str, Any] | None) -> dict[str, Any]:
+        """Return what a trial that is cloned here goes on with.
+
+        Parameters
+        ----------
+        trial_id : str
+            The trial. No event lets it be cloned twice.
+        own : dict or None
+            What the policy says now, if anything.
+        """
+        told = (one for one in self.told if isinstance(one, ExploitTrial))
+        return self._find(next(one for one in told if one.trial_id == trial_id), own)
 
     def overrule(self, *policies: object) -> None:
         """Note that one of these has answered otherwise than it did."""

@@ -22,4 +22,4 @@ def wipe(trial: Trial, *, fresh: bool) -> None:
     trial.story = new_story()
     if fresh:
         trial.history, trial.rows, trial.errors = [], {}, []
-        trial.started_at = None
+        trial.started_at, trial.ancestry = None, ()

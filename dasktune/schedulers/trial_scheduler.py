@@ -71,8 +71,20 @@ class TrialScheduler(ABC):
     def seed(self, seed: SeedSequence) -> None:  # noqa: B027 - most schedulers draw no random numbers
         """Take the source of all randomness of this scheduler; called once, before any trial."""
 
-    def on_trial_add(self, trial: Trial) -> None:  # noqa: B027 - an optional hook
-        """Hear of a new trial."""
+    def watch(self, trials: Mapping[str, Trial]) -> None:  # noqa: B027 - most need not see others
+        """Take a view of all trials there are, now and later, by their ids; called once.
+
+        They are to be read only. What a scheduler learns from them is to be in its state all the
+        same, where it may have changed since.
+        """
+
+    def on_trial_add(self, trial: Trial) -> tuple[Command, ...] | None:
+        """Hear of a new trial, and say what is to happen at once; None is nothing.
+
+        With an :class:`ExploitOther` that names the trial itself as its donor, it gets another
+        configuration.
+        """
+        return None
 
     def on_trial_start(self, trial: Trial) -> None:  # noqa: B027 - an optional hook
         """Hear that a trial gets a place: for the first time, after a pause, or after a loss."""
@@ -87,6 +99,14 @@ class TrialScheduler(ABC):
             Who reported it.
         result : mapping
             Flat metrics (nested names joined by ``/``) with the auto-filled fields.
+        """
+
+    def on_trial_exploit(self, trial: Trial, donor: Trial) -> None:  # noqa: B027 - optional, too
+        """Hear that a trial was given up for a clone, as this scheduler wanted.
+
+        Its configuration and its history are the clone's already, and its `origin` is the
+        checkpoint that it will go on from. It is its own `donor` where only its configuration has
+        changed.
         """
 
     def on_trial_complete(self, trial: Trial, result: Mapping[str, Any]) -> tuple[Command, ...]:

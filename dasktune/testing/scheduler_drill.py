@@ -10,7 +10,16 @@ from typing import Any, Final
 
 from numpy.random import default_rng
 
-from dasktune.schedulers.decision import Command, Decision, Pause, Stop, StopOther, Unpause
+from dasktune.schedulers.decision import (
+    Command,
+    Decision,
+    Exploit,
+    ExploitOther,
+    Pause,
+    Stop,
+    StopOther,
+    Unpause,
+)
 from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
 from dasktune.trial.milestone import reached
 from dasktune.trial.resources import PlacementGroupFactory
@@ -104,6 +113,7 @@ class SchedulerDrill:
         AssertionError
             If the scheduler contradicts itself, or never lets the trials end.
         """
+        self.scheduler.watch(self.trials)
         for _ in range(events):
             if not self._step():
                 return
@@ -146,7 +156,7 @@ class SchedulerDrill:
         self._to_come -= 1
         self.trials[trial.trial_id] = trial
         self.story.append(f"{trial.trial_id} is added")
-        self.scheduler.on_trial_add(trial)
+        self._obey(self.scheduler.on_trial_add(trial) or ())
 
     def _start(self) -> bool:
         waiting = self.waiting
@@ -174,14 +184,27 @@ class SchedulerDrill:
         trial.rows[len(trial.history) + 1] = len(trial.history)
         trial.history.append(row)
         decision = self.scheduler.on_trial_result(trial, row)
-        assert is_milestone or not isinstance(decision, Pause | Stop), f"{decision} at no milestone"
+        goes_on = not isinstance(decision, Pause | Stop | Exploit)
+        assert is_milestone or goes_on, f"{decision} at no milestone"
         self.decisions.append(decision)
         self.story.append(f"{trial.trial_id} reports {row}: {decision}")
         if isinstance(decision, Stop) or trial.last_iteration >= self._longest:
             self._end(trial)
         elif isinstance(decision, Pause):
             trial.status = _S.PAUSED
+        elif isinstance(decision, Exploit):
+            trial.status = _S.PAUSED
+            self._clone(trial, decision)
         self._obey(decision.commands)
+
+    def _clone(self, trial: Trial, wish: Exploit | ExploitOther) -> None:
+        donor = self.trials[wish.donor]
+        assert not donor.status.is_final, f"{donor} has ended and is cloned"
+        trial.config = wish.config
+        if wish.iteration is not None:
+            while trial.last_iteration > wish.iteration:
+                trial.history.pop()
+        self.scheduler.on_trial_exploit(trial, donor)
 
     def _end(self, trial: Trial, *, failed: bool = False) -> None:
         was_running = trial.status is _S.RUNNING
@@ -214,6 +237,9 @@ class SchedulerDrill:
                 case Unpause():
                     if trial.status is _S.PAUSED:
                         trial.status = _S.PENDING
+                case ExploitOther():
+                    assert trial in [*self.waiting.pending.values(), *self.waiting.paused.values()]
+                    self._clone(trial, command)
 
     def _row(self, trial: Trial, iteration: int) -> dict[str, Any]:
         key = trial.trial_id, iteration

@@ -263,7 +263,7 @@ class TrialRunner:
         """Write a trial's new configuration, and how it has come to it."""
         self._write_params(trial_id)
         trial, rows = self.experiment.trials[trial_id], self.experiment.cloning.rows
-        if trial.ancestry:
+        if trial.ancestry and self.experiment.scheduler.writes_policies:
             self._store.write_policy(trial_id, rows, trial.ancestry)
 
     def _handle(self, event: ExperimentEvent) -> None:

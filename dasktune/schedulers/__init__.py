@@ -6,6 +6,8 @@ from dasktune.schedulers.decision import (
     Command,
     Continue,
     Decision,
+    Exploit,
+    ExploitOther,
     Pause,
     Stop,
     StopOther,
@@ -17,6 +19,8 @@ from dasktune.schedulers.hb_bohb import HyperBandForBOHB
 from dasktune.schedulers.hyperband import HyperBandScheduler
 from dasktune.schedulers.median import MedianStoppingRule
 from dasktune.schedulers.multi_objective import MultiObjectiveASHAScheduler
+from dasktune.schedulers.pbt import PopulationBasedTraining
+from dasktune.schedulers.pbt_replay import PopulationBasedTrainingReplay
 from dasktune.schedulers.promoting import PromotingASHAScheduler
 from dasktune.schedulers.successive_halving import SuccessiveHalvingScheduler
 from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
@@ -29,6 +33,8 @@ __all__ = [
     "Command",
     "Continue",
     "Decision",
+    "Exploit",
+    "ExploitOther",
     "FIFOScheduler",
     "HyperBandForBOHB",
     "HyperBandScheduler",
@@ -36,6 +42,8 @@ __all__ = [
     "MedianStoppingRule",
     "MultiObjectiveASHAScheduler",
     "Pause",
+    "PopulationBasedTraining",
+    "PopulationBasedTrainingReplay",
     "PromotingASHAScheduler",
     "Stop",
     "StopOther",

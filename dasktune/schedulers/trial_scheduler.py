@@ -171,6 +171,11 @@ class TrialScheduler(ABC):
         """
         return False
 
+    @property
+    def writes_policies(self) -> bool:
+        """Whether files shall tell which trials were cloned from which, where any are."""
+        return True
+
     def search_info(self, trial: Trial, result: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return what the search is told along with a result, by names that no metric has.
 

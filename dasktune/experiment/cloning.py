@@ -92,7 +92,7 @@ class Cloning:
             iteration=trial.last_iteration,
             donor_iteration=wish.iteration,
             checkpoint=checkpoint,
-            pickled=not is_plain(wish.config),
+            pickled=donor.pickled or not is_plain(wish.config),
         )
 
     def again(self, told: ExploitTrial, config: dict[str, Any]) -> ExploitTrial:

@@ -21,6 +21,7 @@ from dasktune.schedulers import (
     HyperBandScheduler,
     MedianStoppingRule,
     MultiObjectiveASHAScheduler,
+    PopulationBasedTraining,
     PromotingASHAScheduler,
     SuccessiveHalvingScheduler,
 )
@@ -87,6 +88,17 @@ SCHEDULERS = {
         time_attr="training_iteration", grace_period=3, hard_stop=False
     ),
     "function": lambda: FunctionScheduler(better_half),
+    "pbt": lambda: PopulationBasedTraining(
+        perturbation_interval=60,
+        hyperparam_mutations={"lr": loguniform(1e-3, 1.0), "layer": ["a", "b"]},
+        quantile_fraction=0.4,
+    ),
+    "synch-pbt": lambda: PopulationBasedTraining(
+        time_attr="training_iteration",
+        perturbation_interval=2,
+        hyperparam_mutations={"lr": loguniform(1e-3, 1.0), "drawn": [1, 2]},
+        synch=True,
+    ),
 }
 SEARCHES = {
     "variants": BasicVariantGenerator,

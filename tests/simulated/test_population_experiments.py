@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,9 @@ def quadratic(config: dict[str, Any], checkpoint: Any) -> Any:
     """The toy of the paper: ascent on a surrogate that sees only some of the parameters."""
     theta, step = checkpoint or ([0.9, 0.9], 0)
     while step < 200:
-        theta = [t - 0.02 * 2 * h * t for t, h in zip(theta, (config["h0"], config["h1"]))]
+        theta = [
+            t - 0.02 * 2 * h * t for t, h in zip(theta, (config["h0"], config["h1"]), strict=True)
+        ]
         step += 1
         yield {"q": Q_MAX - theta[0] ** 2 - theta[1] ** 2}, 1.0, (list(theta), step)
 
@@ -356,7 +359,7 @@ def test_a_schedule_that_was_found_can_be_replayed(tmp_path: Path):
     assert len(result.history) == 20
     height = 0.0
     changes = [(0, scheduler.config), *scheduler.changes, (20, {})]
-    for (begin, config), (end, _) in zip(changes, changes[1:]):
+    for (begin, config), (end, _) in pairwise(changes):
         height += (end - begin) * config["rate"]
     assert result.metrics["height"] == pytest.approx(height)
     assert result.metrics["height"] == pytest.approx(trial.last_result["height"])

@@ -37,7 +37,7 @@ ConfigFinder = Callable[[ExploitTrial, dict[str, Any] | None], dict[str, Any]]
 
 
 def _as_told(told: ExploitTrial, own: dict[str, Any] | None) -> dict[str, Any]:
-    return told.config
+    return own if own == told.config else told.config
 
 
 class Precedent:

@@ -201,7 +201,7 @@ class Population(MetricScheduler):
         lower, upper = self._quantiles(there)
         commands: list[Command] = []
         for key in lower if upper else ():
-            wish = self._wish(self._trials[key], upper, len(there))
+            wish = self._wish(self._trials[key], upper)
             commands.append(
                 ExploitOther(
                     trial_id=key,
@@ -269,22 +269,23 @@ class Population(MetricScheduler):
         """Return what becomes of a trial that waits for nobody."""
         lower, upper = self._quantiles(self._members)
         if trial.trial_id in lower and upper:
-            return self._wish(trial, upper, len(self._members))
+            return self._wish(trial, upper)
         if sum(one.waits for one in self._members.values()) > self._left:
             self._leave(member)
             reason = f"makes room for others at {self.time_attr} {member.time:g}"
             return Pause(reason, hold=True)
         return _STAYS
 
-    def _wish(self, trial: Trial, upper: list[str], number_of_all: int) -> Exploit:
+    def _wish(self, trial: Trial, upper: list[str]) -> Exploit:
         donor = upper[int(self._rng.integers(len(upper)))]
         best = self._members[donor]
         assert best.score is not None, "nobody is to be like that"
+        ranked = sum(member.is_ranked for member in self._members.values())
         score = best.score if self.mode == "max" else -best.score
         return Exploit(
             donor,
             self._explored(trial, self._trials[donor]),
-            f"is among the worst of {number_of_all} by {self.metric}; goes on as a clone of "
+            f"is among the worst of {ranked} by {self.metric}; goes on as a clone of "
             f"{donor}, which has {score:.6g}",
             iteration=best.iteration,
             otherwise=_STAYS,

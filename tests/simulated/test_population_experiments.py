@@ -14,7 +14,7 @@ from test_restored_experiments import Died, Lab, once_each
 
 from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
 from dasktune.experiment import Experiment
-from dasktune.schedulers import PopulationBasedTraining, PopulationBasedTrainingReplay
+from dasktune.schedulers import ExploitOther, PopulationBasedTraining, PopulationBasedTrainingReplay
 from dasktune.space import choice, uniform
 from dasktune.storage.json_lines import decode
 from dasktune.storage.location import Storage
@@ -52,8 +52,6 @@ class FromThePair(PopulationBasedTraining):
         super().on_trial_add(trial)
         pair = trial.config["pair"]
         config = {**trial.config, "h0": 1.0 - pair, "h1": 0.0 + pair}
-        from dasktune.schedulers import ExploitOther
-
         key = trial.trial_id
         return (ExploitOther(trial_id=key, donor=key, config=config, reason="of the paper"),)
 

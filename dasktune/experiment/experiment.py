@@ -9,22 +9,31 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from math import inf
 from typing import Any, ClassVar
 
 from numpy.random import SeedSequence, default_rng
 
 from dasktune.experiment import orders
+from dasktune.experiment.agenda import Agenda
+from dasktune.experiment.cloning import Cloning
 from dasktune.experiment.custody import Custody
 from dasktune.experiment.judging import Judge, record
 from dasktune.experiment.precedent import Precedent
 from dasktune.experiment.reopening import wipe
 from dasktune.experiment.resizing import resize
-from dasktune.experiment.roster import Roster, is_news
+from dasktune.experiment.roster import is_news
 from dasktune.experiment.setbacks import count_failure, count_loss, is_cleared
 from dasktune.experiment.settings import ExperimentSettings
 from dasktune.experiment.verdict import Fail
-from dasktune.schedulers.decision import Command, Continue, Decision, Pause, Resize, Stop
+from dasktune.schedulers.decision import (
+    Command,
+    Continue,
+    Decision,
+    Exploit,
+    Pause,
+    Resize,
+    Stop,
+)
 from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
 from dasktune.search.searcher import SearchAlgorithm
 from dasktune.stopper import Stopper
@@ -33,6 +42,7 @@ from dasktune.trial.actions import (
     AdmitOthers,
     AnyTrialAction,
     EndExperiment,
+    ExploitTrial,
     FinishTrial,
     GiveUp,
     ReopenTrial,
@@ -72,7 +82,7 @@ from dasktune.trial.trial import NO_STORY, Trial
 __all__ = ["Experiment"]
 
 
-class Experiment:
+class Experiment(Agenda):
     """Owns the trials and the policies that decide about them.
 
     Parameters
@@ -105,80 +115,30 @@ class Experiment:
         stopper: Stopper,
         seed: SeedSequence,
     ) -> None:
-        self.settings = settings
-        self.search = search
-        self.scheduler = scheduler
-        self.roster = Roster()
+        names, scheduling = seed.spawn(2)
+        prefix = f"{int(default_rng(names).integers(16**5)):05x}"
+        super().__init__(settings, search, scheduler, prefix)
         self._checkpoints = Custody(self.roster.trials, settings.retention)
+        #: Who goes on from whom.
+        self.cloning = Cloning(self.roster.trials, self._checkpoints)
         #: Why everything ends now; empty while it goes on.
         self.stop_reason = ""
         #: The failure that ``fail_fast`` ended everything for.
         self.first_error: Trial | None = None
         self._judge = Judge(
-            settings, search=search, scheduler=scheduler, criteria=criteria, stopper=stopper
+            settings,
+            search=search,
+            scheduler=scheduler,
+            criteria=criteria,
+            stopper=stopper,
+            cloning=self.cloning,
         )
-        self._search_finished = False
-        self._search_waits = False
         self._actions: list[Action] = []
         #: Still to be obeyed: a queue, lest a chain of commands become a chain of calls.
         self._commands: deque[Command] = deque()
-        names, scheduling = seed.spawn(2)
-        self._prefix = f"{int(default_rng(names).integers(16**5)):05x}"
         self._judge.show(self.roster)
         scheduler.set_search_properties(settings.metric, settings.mode)
         scheduler.seed(scheduling)
-
-    # What it wants next
-
-    @property
-    def trials(self) -> Mapping[str, Trial]:
-        """All trials that were ever added, in order."""
-        return self.roster.trials
-
-    @property
-    def finished(self) -> bool:
-        """Whether every trial has ended and no more will come."""
-        return self._search_finished and not self.roster.unfinished
-
-    @property
-    def may_ask(self) -> bool:
-        """Whether the search algorithm may have a trial to offer now."""
-        return not (self._search_finished or self._search_waits)
-
-    @property
-    def wants_suggestion(self) -> bool:
-        """Whether the search algorithm should be asked now."""
-        enough = len(self.roster.pending) >= self.search.lookahead
-        return self.may_ask and not enough and self.room > 0
-
-    @property
-    def room(self) -> float:
-        """How many more trials the user lets run now; infinite without a limit.
-
-        The search algorithm sees to most of it, but knows of no trial that was opened again.
-        """
-        limit = self.settings.max_concurrent
-        return limit - len(self.roster.active) if limit else inf
-
-    @property
-    def hands_ahead(self) -> bool:
-        """Whether trials may be given to a worker that is still busy, to follow by themselves.
-
-        Not where a result may change which trial is next: one that is on a worker stays there.
-        """
-        return self.scheduler.starts_in_order and self.search.lookahead > 1
-
-    @property
-    def next_trial_id(self) -> str:
-        """What the next trial will be called."""
-        return f"{self._prefix}_{len(self.roster):05d}"
-
-    def next_trial(self) -> Trial | None:
-        """Return the trial that should get the next free place; asking changes nothing."""
-        roster = self.roster
-        if self.room <= 0 or not (roster.pending or roster.paused):
-            return None
-        return self.scheduler.choose_trial_to_run(Waiting(roster.pending, roster.paused))
 
     # What happened
 
@@ -265,6 +225,9 @@ class Experiment:
         if not isinstance(event, ResultReported):
             # Whatever has made room: nothing may start there once the time is up.
             self._on_time(event.time)
+        if trial.status is TrialStatus.PAUSED and not self._commands:
+            # It may be the one that all others have waited for.
+            self._end_a_standstill()
 
     def _on_suggested(self, event: Suggested) -> None:
         if event.config is None or event.resources is None:
@@ -281,7 +244,7 @@ class Experiment:
             pickled=event.pickled,
         )
         self.roster.add(trial)
-        self.scheduler.on_trial_add(trial)
+        self._commands.extend(self.scheduler.on_trial_add(trial) or ())
         if self.stop_reason:
             # It was asked for before the stop and answered after it.
             self._stop(trial, self.stop_reason, event.time)
@@ -321,10 +284,15 @@ class Experiment:
                     milestones = self._judge.milestones(trial)
                     self._emit(orders.to_go_on(trial, milestones, decision))
                     trial.awaiting_seq = 0
+                    self._hold(trial, decision)
             case Pause():
                 self._emit(orders.to_pause(trial, decision))
+                self._hold(trial, decision)
             case Resize():
                 self._emit(orders.to_resize(trial, decision))
+                self._hold(trial, decision)
+            case Exploit():
+                self._exploit(self.cloning.order(trial, decision))
             case Stop():  # pragma: no branch - these are all
                 self._stop(trial, decision.reason, now)
 
@@ -332,13 +300,30 @@ class Experiment:
         if not self._commands and self._judge.precedent is None:
             return
         trials = self.roster.trials
-        while order := self._judge.order(orders.next_order(self._commands, trials)):
-            if isinstance(order, StopTrial | FinishTrial):
+        clone = self.cloning.order
+        while order := self._judge.order(orders.next_order(self._commands, trials, clone)):
+            if isinstance(order, ExploitTrial):
+                self._exploit(order)
+            elif isinstance(order, StopTrial | FinishTrial):
                 self._stop(trials[order.trial_id], order.reason, now)
             else:
                 self._emit(order)
         # What an old story did not come to.
         self._commands.clear()
+
+    def _hold(self, trial: Trial, decision: Continue | Pause | Resize) -> None:
+        if decision.hold:
+            self._actions += self._checkpoints.hold(trial)
+
+    def _exploit(self, order: ExploitTrial | None) -> None:
+        assert order is not None, "a decision is settled when it is made"
+        trial, donor = self.roster.trials[order.trial_id], self.roster.trials[order.donor]
+        self._emit(order)
+        self._actions += self.cloning.carry_out(order)
+        self._judge.note_clone(trial, donor)
+        if trial.status is TrialStatus.RUNNING:
+            # What a clone of another one has come to is given up.
+            self._emit(orders.to_pause(trial, Pause(order.reason, save=trial is donor)))
 
     # Starts and ends
 
@@ -418,7 +403,7 @@ class Experiment:
         if fresh:
             self._actions += self._checkpoints.drop_all(trial)
         if was_final:
-            self.scheduler.on_trial_add(trial)
+            self._commands.extend(self.scheduler.on_trial_add(trial) or ())
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that the experiment knows, its policies' states included.
@@ -437,6 +422,7 @@ class Experiment:
             "first_error": None if first_error is None else first_error.trial_id,
             "search_finished": self._search_finished,
             "search_waits": self._search_waits,
+            "exploits": list(self.cloning.rows),
             "policies": self._judge.state_dict(),
             **self.roster.state_dict(),
         }
@@ -458,6 +444,7 @@ class Experiment:
         self.stop_reason = state["stop_reason"]
         self._search_finished = state["search_finished"]
         self._search_waits = state["search_waits"]
+        self.cloning.rows = list(state["exploits"])
         self.roster.load_state_dict(state)
         self._checkpoints.recount()
         self.first_error = self.roster.trials.get(state["first_error"])

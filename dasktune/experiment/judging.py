@@ -10,18 +10,21 @@ from __future__ import annotations
 import traceback
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
+from dasktune.experiment.cloning import Cloning
 from dasktune.experiment.orders import Order
 from dasktune.experiment.precedent import Precedent
 from dasktune.experiment.roster import Roster
 from dasktune.experiment.settings import ExperimentSettings
 from dasktune.experiment.verdict import Fail, Verdict
 from dasktune.schedulers.cluster_view import ClusterView
-from dasktune.schedulers.decision import Command, Continue, Stop
+from dasktune.schedulers.decision import Command, Continue, Exploit, Stop
 from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
 from dasktune.search.searcher import SearchAlgorithm
 from dasktune.stopper import Stopper
+from dasktune.trial.actions import ExploitTrial
 from dasktune.trial.events import ErrorInfo
 from dasktune.trial.milestone import EVERY_RESULT, Milestone
 from dasktune.trial.status import TrialStatus
@@ -69,6 +72,8 @@ class Judge:
         Stop criteria that depend on nothing but the result.
     stopper : Stopper
         Any other stop criteria.
+    cloning : Cloning
+        Knows who can be cloned.
 
     Attributes
     ----------
@@ -85,10 +90,12 @@ class Judge:
         scheduler: TrialScheduler,
         criteria: Stopper,
         stopper: Stopper,
+        cloning: Cloning,
     ) -> None:
         self._streaming = settings.streaming
         self._search = search
         self._scheduler = scheduler
+        self._cloning = cloning
         self.criteria = criteria
         self.stopper = stopper
         self.precedent: Precedent | None = None
@@ -105,6 +112,7 @@ class Judge:
             The trials.
         """
         view = ClusterView(
+            trials=MappingProxyType(roster.trials),
             pending=roster.pending,
             paused=roster.paused,
             active=roster.active,
@@ -153,7 +161,11 @@ class Judge:
         told = self.precedent.order()
         if told is not proposed and _whom(told) != _whom(proposed):
             self.precedent.overrule(self._scheduler)
-        return told
+        if not isinstance(told, ExploitTrial):
+            return told
+        same = isinstance(proposed, ExploitTrial) and _whom(told) == _whom(proposed)
+        config = self._config(told.trial_id, proposed if same else None)
+        return self._cloning.again(told, config)
 
     def judge(
         self, trial: Trial, result: Mapping[str, Any], now: float, *, is_new: bool
@@ -175,17 +187,18 @@ class Judge:
         told = None if self.precedent is None else self.precedent.verdict(key)
         stop = Stop(self.criteria.reason(key, result)) if self.criteria(key, result) else None
         if not is_new:
-            return self._standing(stop or _CONTINUE, told)
+            return self._standing(key, stop or _CONTINUE, told)
         self.stopper.on_time(now)
         # Asked in any case: it may count what it is shown.
         enough = self._enough(key, result)
         if isinstance(enough, Stop) and (told is None or isinstance(told, Stop)):
             stop = stop or enough
-        decision = stop or self._scheduler.on_trial_result(trial, result)
+        wish = stop or self._scheduler.on_trial_result(trial, result)
+        decision = self._cloning.settled(trial, wish)
         own: Verdict = enough if isinstance(enough, Fail) else stop or enough or decision
         if own is not decision:
             own = replace(own, commands=decision.commands)
-        verdict = self._standing(own, told)
+        verdict = self._standing(key, own, told)
         if not isinstance(decision if isinstance(verdict, Fail) else verdict, Stop):
             self._search.on_trial_result(key, self._told(trial, result))
         return verdict
@@ -195,7 +208,7 @@ class Judge:
         info = self._scheduler.search_info(trial, result)
         return {**result, **info} if info else result
 
-    def _standing(self, own: Verdict, told: Verdict | None) -> Verdict:
+    def _standing(self, trial_id: str, own: Verdict, told: Verdict | None) -> Verdict:
         """Return the verdict that stands, with the commands that are proposed now."""
         if self.precedent is None:
             return own
@@ -206,7 +219,19 @@ class Judge:
             # Of a stop nobody can tell whose it was.
             failed = isinstance(told, Fail) or isinstance(own, Fail)
             self.precedent.overrule(*(() if failed else (self._scheduler,)), self.stopper)
+        if isinstance(told, Exploit):
+            same = isinstance(own, Exploit) and own.donor == told.donor
+            told = replace(told, config=self._config(trial_id, own if same else None))
         return replace(told, commands=own.commands) if own.commands else told
+
+    def _config(self, trial_id: str, own: Verdict | Order | None) -> dict[str, Any]:
+        """Return what a clone goes on with: what the scheduler says now, or said then."""
+        assert self.precedent is not None
+        wanted = own.config if isinstance(own, Exploit | ExploitTrial) else None
+        config = self.precedent.config(trial_id, wanted)
+        if config is not wanted:
+            self.precedent.overrule(self._scheduler)
+        return config
 
     def _enough(self, trial_id: str, result: Mapping[str, Any]) -> Stop | Fail | None:
         """Return whether the user's stopper ends the trial, or raises."""
@@ -273,6 +298,16 @@ class Judge:
         self._scheduler.on_trial_start(trial)
         return self.milestones(trial)
 
+    def note_clone(self, trial: Trial, donor: Trial) -> None:
+        """Tell the scheduler that a trial is to go on from another one's checkpoint.
+
+        Parameters
+        ----------
+        trial, donor : Trial
+            The clone, and of whom it is one.
+        """
+        self._scheduler.on_trial_exploit(trial, donor)
+
     def end_standstill(self, waiting: Waiting) -> tuple[Command, ...]:
         """Return what becomes of the trials that wait where nobody runs: they go on, or they end.
 
@@ -318,5 +353,7 @@ class Judge:
         return tuple(dict.fromkeys(wanted))
 
 
-def _whom(order: Order | None) -> tuple[type[Order], str] | None:
-    return None if order is None else (type(order), order.trial_id)
+def _whom(order: Order | None) -> tuple[type[Order], str, str] | None:
+    if order is None:
+        return None
+    return type(order), order.trial_id, order.donor if isinstance(order, ExploitTrial) else ""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from dasktune.schedulers.decision import (
     Command,
     Continue,
+    ExploitOther,
     Pause,
     Resize,
     ResizeWaiting,
@@ -17,6 +18,7 @@ from dasktune.schedulers.decision import (
 from dasktune.trial.actions import (
     ChangeRequest,
     ContinueTraining,
+    ExploitTrial,
     FailTrial,
     FinishTrial,
     PauseTrial,
@@ -45,7 +47,7 @@ __all__ = [
 ]
 
 #: What a command of a scheduler comes to.
-Order = UnpauseTrial | ChangeRequest | StopTrial | FinishTrial
+Order = UnpauseTrial | ChangeRequest | StopTrial | FinishTrial | ExploitTrial
 
 
 def to_start(trial: Trial, milestones: tuple[Milestone, ...]) -> StartTrial | RestoreTrial:
@@ -83,8 +85,15 @@ def to_go_on(
             seq=seq,
             milestones=milestones,
             kind=decision.kind,
+            hold=decision.hold,
         )
-    return ContinueTraining(trial_id=key, incarnation=incarnation, seq=seq, milestones=milestones)
+    return ContinueTraining(
+        trial_id=key,
+        incarnation=incarnation,
+        seq=seq,
+        milestones=milestones,
+        hold=decision.hold,
+    )
 
 
 def to_pause(trial: Trial, decision: Pause) -> PauseTrial:
@@ -95,6 +104,7 @@ def to_pause(trial: Trial, decision: Pause) -> PauseTrial:
         save=decision.save,
         reason=decision.reason,
         kind=decision.kind,
+        hold=decision.hold,
     )
 
 
@@ -107,6 +117,7 @@ def to_resize(trial: Trial, decision: Resize) -> ResizeTrial:
         save=decision.save,
         reason=decision.reason,
         kind=decision.kind,
+        hold=decision.hold,
     )
 
 
@@ -131,7 +142,11 @@ def ends_anyway(trial: Trial) -> bool:
     return trial.status.is_final or trial.status in (TrialStatus.STOPPING, TrialStatus.FAILING)
 
 
-def next_order(commands: deque[Command], trials: Mapping[str, Trial]) -> Order | None:
+def next_order(
+    commands: deque[Command],
+    trials: Mapping[str, Trial],
+    to_exploit: Callable[[Trial, ExploitOther], ExploitTrial | None],
+) -> Order | None:
     """Take commands until one comes to something, and return that; None if none does.
 
     Parameters
@@ -140,6 +155,8 @@ def next_order(commands: deque[Command], trials: Mapping[str, Trial]) -> Order |
         What a scheduler wants, in order. Some may come too late.
     trials : mapping of str to Trial
         All trials.
+    to_exploit : callable
+        Returns the order to go on from another trial, or None if that has nothing to go on from.
     """
     while commands:
         command = commands.popleft()
@@ -158,6 +175,11 @@ def next_order(commands: deque[Command], trials: Mapping[str, Trial]) -> Order |
                         incarnation=trial.incarnation,
                         resources=command.resources,
                     )
+            case ExploitOther():
+                waits = trial.status in (TrialStatus.PAUSED, TrialStatus.PENDING)
+                order = to_exploit(trial, command) if waits else None
+                if order is not None:
+                    return order
             case StopOther():  # pragma: no branch - these are all
                 if not ends_anyway(trial):
                     return to_stop(trial, command.reason)

@@ -8,16 +8,18 @@ about an event follows from the event, and comes before the orders.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from dasktune.experiment.orders import Order
 from dasktune.experiment.verdict import Fail, Verdict
-from dasktune.schedulers.decision import Continue, Pause, Resize, Stop
+from dasktune.schedulers.decision import Continue, Exploit, Pause, Resize, Stop
 from dasktune.stopper import NoopStopper
 from dasktune.trial.actions import (
     Action,
+    ContinueTraining,
     EndExperiment,
+    ExploitTrial,
     FailTrial,
     PauseTrial,
     ResizeTrial,
@@ -30,6 +32,14 @@ __all__ = ["Precedent"]
 
 _CONTINUE: Final = Continue()
 
+#: ``find(told, own)`` gives the configuration that an order tells of, where `own` is what the
+#: policy says now, if anything.
+ConfigFinder = Callable[[ExploitTrial, dict[str, Any] | None], dict[str, Any]]
+
+
+def _as_told(told: ExploitTrial, own: dict[str, Any] | None) -> dict[str, Any]:
+    return own if own == told.config else told.config
+
 
 class Precedent:
     """The actions that one event led to.
@@ -38,6 +48,8 @@ class Precedent:
     ----------
     told : sequence of Action or None
         In order. None stands for one in which no policy has a say.
+    find : callable, optional
+        Gives configurations as the user's code had them; by default as they are told.
 
     Attributes
     ----------
@@ -56,10 +68,11 @@ class Precedent:
     True
     """
 
-    __slots__ = ("_orders", "done", "overruled", "told")
+    __slots__ = ("_find", "_orders", "done", "overruled", "told")
 
-    def __init__(self, told: Sequence[Action | None]) -> None:
+    def __init__(self, told: Sequence[Action | None], find: ConfigFinder = _as_told) -> None:
         self.told = told
+        self._find = find
         self.done: list[Action] = []
         self.overruled = ""
         #: Where the next order stands, or later.
@@ -82,13 +95,25 @@ class Precedent:
             case StopTrial():
                 return Stop(action.reason)
             case PauseTrial():
-                return Pause(action.reason, save=action.save, kind=action.kind)
+                return Pause(action.reason, save=action.save, kind=action.kind, hold=action.hold)
             case ResizeTrial():
-                return Resize(action.resources, action.reason, save=action.save, kind=action.kind)
+                return Resize(
+                    action.resources,
+                    action.reason,
+                    save=action.save,
+                    kind=action.kind,
+                    hold=action.hold,
+                )
+            case ExploitTrial():
+                return Exploit(
+                    action.donor, action.config, action.reason, iteration=action.donor_iteration
+                )
             case FailTrial():
                 return Fail(ErrorInfo(message=action.reason, traceback=action.traceback))
             case SaveTrial():
-                return Continue(save=True, kind=action.kind)
+                return Continue(save=True, kind=action.kind, hold=action.hold)
+            case ContinueTraining(hold=True):
+                return Continue(hold=True)
             case _:
                 return _CONTINUE
 
@@ -105,6 +130,19 @@ class Precedent:
         self._orders = at + 1
         action = self._at(at)
         return action if isinstance(action, Order) else None
+
+    def config(self, trial_id: str, own: dict[str, Any] | None) -> dict[str, Any]:
+        """Return what a trial that is cloned here goes on with.
+
+        Parameters
+        ----------
+        trial_id : str
+            The trial. No event lets it be cloned twice.
+        own : dict or None
+            What the policy says now, if anything.
+        """
+        told = (one for one in self.told if isinstance(one, ExploitTrial))
+        return self._find(next(one for one in told if one.trial_id == trial_id), own)
 
     def overrule(self, *policies: object) -> None:
         """Note that one of these has answered otherwise than it did."""

@@ -23,4 +23,4 @@ def wipe(trial: Trial, *, fresh: bool) -> None:
     if fresh:
         trial.resources, trial.first_resources = trial.base_resources, None
         trial.history, trial.rows, trial.errors = [], {}, []
-        trial.started_at = None
+        trial.started_at, trial.ancestry = None, ()

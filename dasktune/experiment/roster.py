@@ -172,7 +172,7 @@ def _invariants(roster: Roster, trial: Trial) -> Iterator[tuple[bool, str]]:
     if trial.memory is not None:
         numbers.append(trial.memory.index)
     yield _increasing([*numbers, trial.next_checkpoint]), "checkpoint numbers are out of order"
-    needs = trial.memory is not None or trial.origin is not None
+    needs = (trial.memory, trial.origin, trial.held) != (None, None, None)
     yield not (needs and status.is_final), "has ended but holds what it could go on from"
 
 

@@ -32,6 +32,8 @@ _AS_IT_IS = (
     "ended_at",
     "last_seq",
     "awaiting_seq",
+    "held_at",
+    "cloned_in",
 )
 
 
@@ -60,6 +62,8 @@ def state_of(trial: Trial) -> dict[str, Any]:
         "memory": _told(trial.memory),
         "origin": _told(trial.origin),
         "lent": [record.to_json() for record in trial.lent],
+        "held": _told(trial.held),
+        "ancestry": list(trial.ancestry),
         "errors": [{"message": e.message, "traceback": e.traceback} for e in trial.errors],
     }
 
@@ -92,6 +96,8 @@ def trial_of(state: Mapping[str, Any]) -> Trial:
         memory=_record(state["memory"]),
         origin=_record(state["origin"]),
         lent=tuple(map(CheckpointRecord.from_json, state["lent"])),
+        held=_record(state["held"]),
+        ancestry=tuple(state["ancestry"]),
         errors=[ErrorInfo(**error) for error in state["errors"]],
     )
     trial.rows = {int(row["training_iteration"]): at for at, row in enumerate(trial.history)}

@@ -128,6 +128,11 @@ class ExperimentStore(Protocol):
     ) -> None:
         """Write a trial's configuration where a person can read it, and pickled if asked to."""
 
+    def write_policy(
+        self, trial_dir: str, rows: Sequence[Sequence[Any]], ancestry: Sequence[int]
+    ) -> None:
+        """Write who was cloned from whom, and which of these rows have led to a trial."""
+
     def save_snapshot(self, capture: Callable[[], dict[str, Any]]) -> None:
         """Keep the state that the records so far have led to, as soon as they are safe."""
 

@@ -14,8 +14,8 @@ from dasktune.errors import StorageError
 from dasktune.experiment import Experiment, Precedent
 from dasktune.storage.json_lines import decode, encode
 from dasktune.trial import actions, events
-from dasktune.trial.actions import Action
-from dasktune.trial.checkpoint import CheckpointRecord
+from dasktune.trial.actions import Action, ExploitTrial
+from dasktune.trial.checkpoint import CheckpointKind, CheckpointRecord
 from dasktune.trial.events import ErrorInfo, ExperimentEvent, Suggested
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.status import PUBLIC
@@ -93,7 +93,7 @@ class _Replay:
         if isinstance(event, Suggested):
             event = self._asked_again(event)
         told = record.get("actions", ())
-        precedent = Precedent([_action_of(one) for one in told])
+        precedent = Precedent([_action_of(one) for one in told], self._config_of)
         actions = self._experiment.handle(event, precedent)
         # Mostly there is none.
         if actions or told:
@@ -106,6 +106,12 @@ class _Replay:
         if precedent.overruled and not self._has_overruled:
             self._has_overruled = True
             self._warn_of(precedent.overruled, record)
+
+    def _config_of(self, told: ExploitTrial, own: dict[str, Any] | None) -> dict[str, Any]:
+        """Return what a trial went on with, as the user's code had it."""
+        if own is not None and _same(own, told.config):
+            return own
+        return self._load_config(told.trial_id) if told.pickled else told.config
 
     @staticmethod
     def _warn_of(policy: str, record: Mapping[str, Any]) -> None:
@@ -162,7 +168,7 @@ def _action_of(told: Mapping[str, Any]) -> Action | None:
     kind = _DECISIONS.get(told["do"])
     if kind is None:
         return None
-    names = kind.__dataclass_fields__.keys() - {"milestones"}
+    names = kind.__dataclass_fields__.keys() - {"milestones", "checkpoint"}
     action: Action = kind(**_converted({name: told[name] for name in names & told.keys()}))
     return action
 
@@ -190,6 +196,7 @@ _DECISIONS: dict[str, Any] = {
         actions.ChangeRequest,
         actions.ContinueTraining,
         actions.EndExperiment,
+        actions.ExploitTrial,
         actions.FailTrial,
         actions.FinishTrial,
         actions.PauseTrial,
@@ -204,5 +211,6 @@ _DECISIONS: dict[str, Any] = {
 _CONVERTERS: dict[str, Callable[[Any], Any]] = {
     "error": lambda told: ErrorInfo(message=told["message"], traceback=told["traceback"]),
     "checkpoint": CheckpointRecord.from_json,
+    "kind": CheckpointKind,
     "resources": PlacementGroupFactory.from_json,
 }

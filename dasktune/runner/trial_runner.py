@@ -20,6 +20,7 @@ from dasktune.trial.actions import (
     ContinueTraining,
     DeleteCheckpoint,
     EndExperiment,
+    ExploitTrial,
     FailTrial,
     FinishTrial,
     GiveUp,
@@ -167,6 +168,10 @@ class TrialRunner:
             )
         for request in requests(now):
             self._handle(request)
+        for key, trial in self.experiment.trials.items():
+            if trial.ancestry:
+                # The driver may have died before it had written what its journal tells.
+                self._write_ancestry(key)
         # From here on the policies may be others than before: nobody must replay across this place.
         self._take_snapshot()
         self._settle(force=True)
@@ -267,7 +272,18 @@ class TrialRunner:
             )
         )
         if config is not None:
-            self._store.write_params(trial_id, config, pickled=pickled)
+            self._write_params(trial_id)
+
+    def _write_params(self, trial_id: str) -> None:
+        trial = self.experiment.trials[trial_id]
+        self._store.write_params(trial_id, trial.config, pickled=trial.pickled)
+
+    def _write_ancestry(self, trial_id: str) -> None:
+        """Write a trial's new configuration, and how it has come to it."""
+        self._write_params(trial_id)
+        trial, rows = self.experiment.trials[trial_id], self.experiment.cloning.rows
+        if trial.ancestry and self.experiment.scheduler.writes_policies:
+            self._store.write_policy(trial_id, rows, trial.ancestry)
 
     def _handle(self, event: ExperimentEvent) -> None:
         experiment = self.experiment
@@ -307,6 +323,8 @@ class TrialRunner:
                 executor.admit_others(action)
             case PauseTrial() | ResizeTrial():
                 executor.pause_trial(action)
+            case ExploitTrial():
+                self._write_ancestry(action.trial_id)
             case StopTrial() | FailTrial():
                 executor.stop_trial(action)
             case DeleteCheckpoint() if action.checkpoint.kind is CheckpointKind.MEMORY:

@@ -7,6 +7,8 @@ from dasktune.schedulers.decision import (
     Command,
     Continue,
     Decision,
+    Exploit,
+    ExploitOther,
     Pause,
     Resize,
     ResizeWaiting,
@@ -21,6 +23,8 @@ from dasktune.schedulers.hb_bohb import HyperBandForBOHB
 from dasktune.schedulers.hyperband import HyperBandScheduler
 from dasktune.schedulers.median import MedianStoppingRule
 from dasktune.schedulers.multi_objective import MultiObjectiveASHAScheduler
+from dasktune.schedulers.pbt import PopulationBasedTraining
+from dasktune.schedulers.pbt_replay import PopulationBasedTrainingReplay
 from dasktune.schedulers.promoting import PromotingASHAScheduler
 from dasktune.schedulers.resource_changing import ResourceChangingScheduler
 from dasktune.schedulers.successive_halving import SuccessiveHalvingScheduler
@@ -37,6 +41,8 @@ __all__ = [
     "Decision",
     "DistributeResources",
     "DistributeResourcesToTopJob",
+    "Exploit",
+    "ExploitOther",
     "FIFOScheduler",
     "HyperBandForBOHB",
     "HyperBandScheduler",
@@ -44,6 +50,8 @@ __all__ = [
     "MedianStoppingRule",
     "MultiObjectiveASHAScheduler",
     "Pause",
+    "PopulationBasedTraining",
+    "PopulationBasedTrainingReplay",
     "PromotingASHAScheduler",
     "Resize",
     "ResizeWaiting",

@@ -32,8 +32,10 @@ class ClusterView:
 
     Parameters
     ----------
+    trials : mapping of str to Trial
+        All trials that were ever added, in order; kept by the experiment.
     pending, paused, active : mapping of str to Trial
-        The trials that have not ended, by what they are doing; kept by the experiment.
+        Those that have not ended, by what they are doing; likewise.
     workers : mapping
         What each worker has, by address and then by name of the resource; likewise. Empty where
         nobody knows, as in a simulation with nothing but slots.
@@ -44,12 +46,15 @@ class ClusterView:
     def __init__(
         self,
         *,
+        trials: Mapping[str, Trial],
         pending: Mapping[str, Trial],
         paused: Mapping[str, Trial],
         active: Mapping[str, Trial],
         workers: Mapping[str, Mapping[str, float]],
         limit: int = 0,
     ) -> None:
+        #: All there were ever, by id.
+        self.trials: Mapping[str, Trial] = trials
         self._pending = pending
         self._paused = paused
         self._active = active

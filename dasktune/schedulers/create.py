@@ -14,6 +14,8 @@ from dasktune.schedulers.hb_bohb import HyperBandForBOHB
 from dasktune.schedulers.hyperband import HyperBandScheduler
 from dasktune.schedulers.median import MedianStoppingRule
 from dasktune.schedulers.multi_objective import MultiObjectiveASHAScheduler
+from dasktune.schedulers.pbt import PopulationBasedTraining
+from dasktune.schedulers.pbt_replay import PopulationBasedTrainingReplay
 from dasktune.schedulers.promoting import PromotingASHAScheduler
 from dasktune.schedulers.resource_changing import ResourceChangingScheduler
 from dasktune.schedulers.successive_halving import SuccessiveHalvingScheduler
@@ -38,6 +40,8 @@ _BY_NAME: Final[Mapping[str, Callable[..., TrialScheduler]]] = {
     "medianstopping": MedianStoppingRule,
     "resource_changing": ResourceChangingScheduler,
     "function": FunctionScheduler,
+    "pbt": PopulationBasedTraining,
+    "pbt_replay": PopulationBasedTrainingReplay,
 }
 
 
@@ -49,8 +53,8 @@ def create_scheduler(name: str, **kwargs: Any) -> TrialScheduler:
     name : str
         "fifo"; "asha" (also "async_hyperband", "asynchyperband"), "promoting_asha",
         "multi_objective_asha"; "hyperband", "hb_bohb", "successive_halving";
-        "median_stopping_rule" (also "medianstopping"); "resource_changing"; "function"; or one of
-        another package, which tells of it as an entry point of the group
+        "median_stopping_rule" (also "medianstopping"); "resource_changing"; "function"; "pbt",
+        "pbt_replay"; or one of another package, which tells of it as an entry point of the group
         ``dasktune.schedulers``.
     **kwargs
         What its constructor takes.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from dasktune.trial.checkpoint import CheckpointKind
 from dasktune.trial.resources import PlacementGroupFactory
@@ -11,6 +12,8 @@ __all__ = [
     "Command",
     "Continue",
     "Decision",
+    "Exploit",
+    "ExploitOther",
     "Pause",
     "Resize",
     "ResizeWaiting",
@@ -46,8 +49,22 @@ class ResizeWaiting:
     resources: PlacementGroupFactory
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExploitOther:
+    """Let a trial that is paused or pending go on as :class:`Exploit` says.
+
+    Nothing comes of it if the trial runs, or the donor has no such checkpoint.
+    """
+
+    trial_id: str
+    donor: str
+    config: dict[str, Any] = field(repr=False)
+    reason: str
+    iteration: int | None = None
+
+
 #: What a scheduler may want of trials other than the one that it is asked about.
-Command = Unpause | StopOther | ResizeWaiting
+Command = Unpause | StopOther | ResizeWaiting | ExploitOther
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +79,16 @@ class Continue:
         What is to happen to other trials.
     kind : CheckpointKind, default=CheckpointKind.PERSISTENT
         Where to save it. One in memory takes milliseconds, and is gone with its worker.
+    hold : bool, default=False
+        Whether other trials may be told later to go on from this one as it is now: its newest
+        checkpoint up to this result, the one that is saved with it included, stays until the next
+        result that is held, whatever retention says.
     """
 
     save: bool = False
     commands: tuple[Command, ...] = ()
     kind: CheckpointKind = CheckpointKind.PERSISTENT
+    hold: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +106,48 @@ class Pause:
     kind : CheckpointKind, default=CheckpointKind.MEMORY
         Where to save it. One in memory takes milliseconds; if it is lost with its worker, the trial
         goes on from its last one in the storage.
+    hold : bool, default=False
+        As for :class:`Continue`.
     """
 
     reason: str
     save: bool = True
     commands: tuple[Command, ...] = ()
     kind: CheckpointKind = CheckpointKind.MEMORY
+    hold: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Exploit:
+    """Give the trial up for a clone of another one: it is paused, and goes on from there later.
+
+    Its ``training_iteration`` goes on from the checkpoint's; what it has reported beyond that is
+    cut from its history, and stays in the journal.
+
+    Parameters
+    ----------
+    donor : str
+        Id of the trial whose checkpoint it goes on from. The trial's own, if only its configuration
+        is to change; then it is saved first, where the trainable can.
+    config : dict
+        What it goes on with.
+    reason : str
+        Why, for the journal and the user.
+    iteration : int, optional
+        ``training_iteration`` as of which the donor is cloned: its newest checkpoint up to there is
+        taken, which is sure to be there if the donor was held at it. By default the newest of all.
+    otherwise : Continue or Pause, default=Continue()
+        What happens instead if the donor has no such checkpoint.
+    commands : tuple of Command, default=()
+        What is to happen to other trials.
+    """
+
+    donor: str
+    config: dict[str, Any] = field(repr=False)
+    reason: str
+    iteration: int | None = None
+    otherwise: Continue | Pause = Continue()
+    commands: tuple[Command, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +182,8 @@ class Resize:
         What is to happen to other trials.
     kind : CheckpointKind, default=CheckpointKind.MEMORY
         Where to save it, as for :class:`Pause`.
+    hold : bool, default=False
+        As for :class:`Continue`.
     """
 
     resources: PlacementGroupFactory
@@ -131,6 +191,7 @@ class Resize:
     save: bool = True
     commands: tuple[Command, ...] = ()
     kind: CheckpointKind = CheckpointKind.MEMORY
+    hold: bool = False
 
 
-Decision = Continue | Pause | Resize | Stop
+Decision = Continue | Pause | Resize | Exploit | Stop

@@ -101,7 +101,7 @@ class ResourceChangingScheduler(TrialScheduler):
         check(usable, "resources_allocation_function", "callable or None", function, hint)
         self.base_scheduler = base
         self.resources_allocation_function = function
-        self._view = ClusterView(pending={}, paused={}, active={}, workers={})
+        self._view = ClusterView(trials={}, pending={}, paused={}, active={}, workers={})
         #: Trials that are to come back with other resources; a dict for a set that keeps the order.
         self._leaving: dict[str, None] = {}
 
@@ -142,9 +142,9 @@ class ResourceChangingScheduler(TrialScheduler):
         """Let trials that wait ask for less where they would not find a place otherwise."""
         return (*self.base_scheduler.on_cluster_change(), *self._cut_back())
 
-    def on_trial_add(self, trial: Trial) -> None:
+    def on_trial_add(self, trial: Trial) -> tuple[Command, ...] | None:
         """Tell the scheduler inside."""
-        self.base_scheduler.on_trial_add(trial)
+        return self.base_scheduler.on_trial_add(trial)
 
     def on_trial_start(self, trial: Trial) -> None:
         """Tell the scheduler inside."""
@@ -158,6 +158,10 @@ class ResourceChangingScheduler(TrialScheduler):
             decision = self._resized(trial, result, decision)
         smaller = self._cut_back()
         return replace(decision, commands=(*decision.commands, *smaller)) if smaller else decision
+
+    def on_trial_exploit(self, trial: Trial, donor: Trial) -> None:
+        """Tell the scheduler inside."""
+        self.base_scheduler.on_trial_exploit(trial, donor)
 
     def on_trial_complete(self, trial: Trial, result: Mapping[str, Any]) -> tuple[Command, ...]:
         """Tell the scheduler inside."""
@@ -201,6 +205,11 @@ class ResourceChangingScheduler(TrialScheduler):
         """As the scheduler inside."""
         return self.base_scheduler.waits_for_others
 
+    @property
+    def writes_policies(self) -> bool:
+        """As the scheduler inside."""
+        return self.base_scheduler.writes_policies
+
     def search_info(self, trial: Trial, result: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return what the scheduler inside has to say."""
         return self.base_scheduler.search_info(trial, result)
@@ -233,7 +242,7 @@ class ResourceChangingScheduler(TrialScheduler):
         self._leaving[trial.trial_id] = None
         reason = f"goes on with {_told(request)} instead of {_told(trial.resources)}"
         kind = decision.kind if decision.save else CheckpointKind.MEMORY
-        return Resize(request, reason, commands=decision.commands, kind=kind)
+        return Resize(request, reason, commands=decision.commands, kind=kind, hold=decision.hold)
 
     def _cut_back(self) -> tuple[Command, ...]:
         """Let trials that wait ask for less where they would not find a place otherwise."""

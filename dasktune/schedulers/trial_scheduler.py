@@ -73,7 +73,11 @@ class TrialScheduler(ABC):
         """Take the source of all randomness of this scheduler; called once, before any trial."""
 
     def observe(self, view: ClusterView) -> None:  # noqa: B027 - most schedulers need not look
-        """Take the view of the cluster and of all trials, which stays up to date; called once."""
+        """Take the view of the cluster and of all trials, which stays up to date; called once.
+
+        What a scheduler learns from it is to be in its state all the same, where it may have
+        changed since.
+        """
 
     @property
     def follows_cluster(self) -> bool:
@@ -87,8 +91,13 @@ class TrialScheduler(ABC):
         """Hear that the cluster has more or less to give than it had."""
         return ()
 
-    def on_trial_add(self, trial: Trial) -> None:  # noqa: B027 - an optional hook
-        """Hear of a new trial."""
+    def on_trial_add(self, trial: Trial) -> tuple[Command, ...] | None:
+        """Hear of a new trial, and say what is to happen at once; None is nothing.
+
+        With an :class:`ExploitOther` that names the trial itself as its donor, it gets another
+        configuration.
+        """
+        return None
 
     def on_trial_start(self, trial: Trial) -> None:  # noqa: B027 - an optional hook
         """Hear that a trial gets a place: for the first time, after a pause, or after a loss."""
@@ -103,6 +112,14 @@ class TrialScheduler(ABC):
             Who reported it.
         result : mapping
             Flat metrics (nested names joined by ``/``) with the auto-filled fields.
+        """
+
+    def on_trial_exploit(self, trial: Trial, donor: Trial) -> None:  # noqa: B027 - optional, too
+        """Hear that a trial was given up for a clone, as this scheduler wanted.
+
+        Its configuration and its history are the clone's already, and its `origin` is the
+        checkpoint that it will go on from. It is its own `donor` where only its configuration has
+        changed.
         """
 
     def on_trial_complete(self, trial: Trial, result: Mapping[str, Any]) -> tuple[Command, ...]:
@@ -166,6 +183,11 @@ class TrialScheduler(ABC):
         Then paused trials do not count in the limit that a search has for unfinished ones.
         """
         return False
+
+    @property
+    def writes_policies(self) -> bool:
+        """Whether files shall tell which trials were cloned from which, where any are."""
+        return True
 
     def search_info(self, trial: Trial, result: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return what the search is told along with a result, by names that no metric has.

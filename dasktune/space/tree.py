@@ -15,6 +15,7 @@ __all__ = [
     "assigned",
     "closed",
     "copied",
+    "is_plain",
     "path_name",
     "variables",
 ]
@@ -31,6 +32,23 @@ class Variable:
 
 class OpenTuple(list[Any]):
     """A tuple to be, as long as its items are assigned."""
+
+
+#: What JSON gives back as it was.
+_PLAIN = frozenset({bool, float, int, str, type(None)})
+
+
+def is_plain(node: Any) -> bool:
+    """Whether a value is nothing but dicts with texts as keys, lists, texts, numbers and None.
+
+    Examples
+    --------
+    >>> is_plain({"layers": [64, 64]}), is_plain({"layers": (64, 64)})
+    (True, False)
+    """
+    if type(node) is dict:
+        return all(type(key) is str and is_plain(child) for key, child in node.items())
+    return all(map(is_plain, node)) if type(node) is list else type(node) in _PLAIN
 
 
 def path_name(path: Path) -> str:

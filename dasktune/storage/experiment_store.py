@@ -6,7 +6,7 @@ import json
 import logging
 import re
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime, timezone
 from time import perf_counter
@@ -20,6 +20,7 @@ from dasktune.storage.journal import JournalEnd, JournalWriter, next_epoch
 from dasktune.storage.json_lines import decode, plain
 from dasktune.storage.location import Storage
 from dasktune.storage.masking import reading
+from dasktune.storage.policy_log import PolicyLog
 from dasktune.storage.snapshots import Snapshot, Snapshots
 from dasktune.trial.checkpoint import CheckpointRecord
 from dasktune.trial.names import is_one_name
@@ -69,7 +70,8 @@ class ExperimentStore:
         self._held: deque[tuple[int, CheckpointRecord]] = deque()
         self._failed: list[CheckpointRecord] = []
         #: Small files to be written with the next commit: one job for all costs less than one each.
-        self._params: list[tuple[str, bytes]] = []
+        self._params: dict[str, bytes] = {}
+        self._policy_log = PolicyLog()
         self._snapshots = Snapshots(self._impatient)
         #: Written as soon as the journal is durable up to its position.
         self._snapshot: Snapshot | None = None
@@ -222,9 +224,33 @@ class ExperimentStore:
         _check_trial_dir(trial_dir)
         content = json.dumps(plain(config), indent=2, allow_nan=False)
         name = f"trials/{trial_dir}/params"
-        self._params.append((f"{name}.json", content.encode("ascii") + b"\n"))
+        self._params[f"{name}.json"] = content.encode("ascii") + b"\n"
         if pickled:
-            self._params.append((f"{name}.pkl", cloudpickle.dumps(dict(config))))
+            self._params[f"{name}.pkl"] = cloudpickle.dumps(dict(config))
+
+    def write_policy(
+        self, trial_dir: str, rows: Sequence[Sequence[Any]], ancestry: Sequence[int]
+    ) -> None:
+        """Write who was cloned from whom, in the background after a commit.
+
+        A failure is logged and costs nothing else: the journal has it too.
+
+        Parameters
+        ----------
+        trial_dir : str
+            Name of the directory of the trial that was cloned last.
+        rows : sequence
+            One for each exploit so far, in order.
+        ancestry : sequence of int
+            Which of them have led to what the trial is now.
+
+        Raises
+        ------
+        ConfigError
+            If `trial_dir` is no single name.
+        """
+        _check_trial_dir(trial_dir)
+        self._params.update(self._policy_log.files(trial_dir, rows, ancestry))
 
     def load_params(self, trial_dir: str) -> dict[str, Any]:
         """Return the configuration that ``params.pkl`` holds. It is unpickled: user code may run.
@@ -248,8 +274,8 @@ class ExperimentStore:
 
     def _flush_params(self) -> None:
         if self._params:
-            files, self._params = self._params, []
-            self._in_background(self._write_quietly, files)
+            files, self._params = self._params, {}
+            self._in_background(self._write_quietly, list(files.items()))
 
     def _write_quietly(self, files: list[tuple[str, bytes]]) -> None:
         """Write what can be written now; where one fails the others would, each after its time."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dasktune.storage.json_lines import encode
@@ -31,6 +31,9 @@ class MemoryStore:
         self.errors: dict[str, list[str]] = {}
         #: Configurations that JSON cannot tell, by trial.
         self.configs: dict[str, dict[str, Any]] = {}
+        #: Who was cloned from whom, and which of these rows have led to each trial.
+        self.policies: list[list[Any]] = []
+        self.ancestries: dict[str, tuple[int, ...]] = {}
         #: The experiment's states, by position in the journal.
         self.snapshots: dict[int, bytes] = {}
 
@@ -54,6 +57,13 @@ class MemoryStore:
         """Keep a configuration that the journal cannot tell."""
         if pickled:
             self.configs[trial_dir] = dict(config)
+
+    def write_policy(
+        self, trial_dir: str, rows: Sequence[Sequence[Any]], ancestry: Sequence[int]
+    ) -> None:
+        """Keep who was cloned from whom."""
+        self.policies = [list(row) for row in rows]
+        self.ancestries[trial_dir] = tuple(ancestry)
 
     def save_snapshot(self, capture: Callable[[], dict[str, Any]]) -> None:
         """Keep the experiment's state as the text that a file would hold."""

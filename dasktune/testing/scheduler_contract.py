@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from numpy.random import SeedSequence
 
-from dasktune.schedulers.decision import Continue, Pause, Resize, Stop
+from dasktune.schedulers.decision import Continue, Exploit, Pause, Resize, Stop
 from dasktune.schedulers.trial_scheduler import TrialScheduler
 from dasktune.testing.scheduler_drill import SchedulerDrill, Trouble
 from dasktune.trial.metrics import Mode
@@ -37,6 +37,8 @@ class SchedulerContract(ABC):
         Which way it is better.
     longest : int, default=20
         After how many iterations a trial ends by itself.
+    num_trials : int, default=16
+        How many trials an experiment has.
 
     Examples
     --------
@@ -50,6 +52,7 @@ class SchedulerContract(ABC):
     metric: str = "loss"
     mode: Mode = "min"
     longest: int = 20
+    num_trials: int = 16
 
     @abstractmethod
     def make_scheduler(self) -> TrialScheduler:
@@ -127,7 +130,7 @@ class SchedulerContract(ABC):
         for drill in self._drills(trouble=Trouble(undefined=0.1)):
             drill.run()
             for decision in drill.decisions:
-                if isinstance(decision, Stop | Pause | Resize):
+                if isinstance(decision, Stop | Pause | Resize | Exploit):
                     assert decision.reason.strip(), f"{decision} has no reason"
             assert all(command.reason.strip() for command in drill.stops_of_others)
 
@@ -155,7 +158,12 @@ class SchedulerContract(ABC):
     ) -> Iterator[SchedulerDrill]:
         for seed in _SEEDS:
             yield SchedulerDrill(
-                self._made(), slots=slots, longest=self.longest, seed=seed, trouble=trouble
+                self._made(),
+                trials=self.num_trials,
+                slots=slots,
+                longest=self.longest,
+                seed=seed,
+                trouble=trouble,
             )
 
     def _made(self) -> TrialScheduler:

@@ -14,6 +14,8 @@ from dasktune.schedulers.cluster_view import ClusterView
 from dasktune.schedulers.decision import (
     Command,
     Decision,
+    Exploit,
+    ExploitOther,
     Pause,
     Resize,
     ResizeWaiting,
@@ -128,6 +130,7 @@ class SchedulerDrill:
         self._workers: dict[str, dict[str, float]] = {}
         #: What the scheduler sees.
         self.view = ClusterView(
+            trials=self.trials,
             pending=_At(self.trials, _S.PENDING),
             paused=_At(self.trials, _S.PAUSED),
             active=_At(self.trials, _S.RUNNING),
@@ -192,7 +195,7 @@ class SchedulerDrill:
         self._to_come -= 1
         self.trials[trial.trial_id] = trial
         self.story.append(f"{trial.trial_id} is added")
-        self.scheduler.on_trial_add(trial)
+        self._obey(self.scheduler.on_trial_add(trial) or ())
 
     def _start(self) -> bool:
         waiting = self.waiting
@@ -241,9 +244,8 @@ class SchedulerDrill:
         trial.rows[len(trial.history) + 1] = len(trial.history)
         trial.history.append(row)
         decision = self.scheduler.on_trial_result(trial, row)
-        assert is_milestone or not isinstance(decision, Pause | Resize | Stop), (
-            f"{decision} at no milestone"
-        )
+        goes_on = not isinstance(decision, Pause | Resize | Exploit | Stop)
+        assert is_milestone or goes_on, f"{decision} at no milestone"
         self.decisions.append(decision)
         self.story.append(f"{trial.trial_id} reports {row}: {decision}")
         if isinstance(decision, Stop) or trial.last_iteration >= self._longest:
@@ -253,7 +255,19 @@ class SchedulerDrill:
         elif isinstance(decision, Resize):
             trial.status = _S.PENDING
             _resize(trial, decision.resources)
+        elif isinstance(decision, Exploit):
+            trial.status = _S.PAUSED
+            self._clone(trial, decision)
         self._obey(decision.commands)
+
+    def _clone(self, trial: Trial, wish: Exploit | ExploitOther) -> None:
+        donor = self.trials[wish.donor]
+        assert not donor.status.is_final, f"{donor} has ended and is cloned"
+        trial.config = wish.config
+        if wish.iteration is not None:
+            while trial.last_iteration > wish.iteration:
+                trial.history.pop()
+        self.scheduler.on_trial_exploit(trial, donor)
 
     def _end(self, trial: Trial, *, failed: bool = False) -> None:
         was_running = trial.status is _S.RUNNING
@@ -289,6 +303,9 @@ class SchedulerDrill:
                 case Unpause():
                     if trial.status is _S.PAUSED:
                         trial.status = _S.PENDING
+                case ExploitOther():
+                    assert trial in [*self.waiting.pending.values(), *self.waiting.paused.values()]
+                    self._clone(trial, command)
 
     def _row(self, trial: Trial, iteration: int) -> dict[str, Any]:
         key = trial.trial_id, iteration

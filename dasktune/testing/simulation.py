@@ -33,6 +33,7 @@ def simulate(
     resources: Any = None,
     start_overhead: float = 0.0,
     lose: Mapping[float, int] | None = None,
+    saves_on_demand: bool = False,
     store: ExperimentStore | None = None,
 ) -> ResultGrid:
     """Run an experiment in virtual time, with the same runner, schedulers and journal.
@@ -64,6 +65,9 @@ def simulate(
     lose : mapping of float to int, optional
         Virtual seconds -> number of the trial, in order of start, whose worker dies then, with all
         trials that are there.
+    saves_on_demand : bool, default=False
+        Whether what a step yields as its checkpoint is saved only when that is asked for, as with
+        the class API.
     store : ExperimentStore, optional
         Where the journal goes; forgotten by default.
 
@@ -105,6 +109,7 @@ def simulate(
         workers=workers,
         start_overhead=start_overhead,
         lose=lose,
+        saves_on_demand=saves_on_demand,
     )
     fixed = None if callable(resources) else as_placement_group(resources)
     experiment = build_experiment(tune_config, run_config, param_space or {})

@@ -21,6 +21,7 @@ __all__ = [
     "ContinueTraining",
     "DeleteCheckpoint",
     "EndExperiment",
+    "ExploitTrial",
     "FailTrial",
     "FinishTrial",
     "GiveUp",
@@ -73,6 +74,8 @@ class ContinueTraining(TrialAction):
 
     seq: int
     milestones: tuple[Milestone, ...] = EVERY_RESULT
+    #: Whether other trials may be told to go on from the trial as it was at this result.
+    hold: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +86,7 @@ class SaveTrial(TrialAction):
     milestones: tuple[Milestone, ...] = EVERY_RESULT
     #: Where to; what is too large for the memory goes into the storage.
     kind: CheckpointKind = CheckpointKind.PERSISTENT
+    hold: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +104,31 @@ class PauseTrial(TrialAction):
     reason: str = ""
     #: Where to save it; what is too large for the memory goes into the storage.
     kind: CheckpointKind = CheckpointKind.MEMORY
+    hold: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExploitTrial(TrialAction):
+    """Let the trial go on from another one's checkpoint, with another configuration.
+
+    Where it runs, it is paused for that.
+    """
+
+    #: Whose checkpoint; the trial's own id if only its configuration changes.
+    donor: str
+    config: dict[str, Any] = field(repr=False)
+    #: The donor's, of which `config` was made.
+    old_config: dict[str, Any] = field(repr=False)
+    #: Why, for the journal and the user.
+    reason: str
+    #: ``training_iteration`` that the trial had come to by itself.
+    iteration: int
+    #: ``training_iteration`` as of which the donor is cloned; None is now.
+    donor_iteration: int | None = None
+    #: What the trial goes on from; None for its own.
+    checkpoint: CheckpointRecord | None = None
+    #: Whether JSON cannot tell `config`, so that the store keeps it as a pickle.
+    pickled: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +151,8 @@ class ResizeTrial(TrialAction):
     reason: str = ""
     #: Where to save it; what is too large for the memory goes into the storage.
     kind: CheckpointKind = CheckpointKind.MEMORY
+    #: As for `PauseTrial`.
+    hold: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +226,7 @@ AnyTrialAction = (
     | SaveTrial
     | AdmitOthers
     | PauseTrial
+    | ExploitTrial
     | UnpauseTrial
     | ResizeTrial
     | ChangeRequest

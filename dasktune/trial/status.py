@@ -20,6 +20,7 @@ from dasktune.trial.actions import (
     AdmitOthers,
     ChangeRequest,
     ContinueTraining,
+    ExploitTrial,
     FailTrial,
     FinishTrial,
     GiveUp,
@@ -146,6 +147,8 @@ TRANSITIONS: dict[tuple[TrialStatus, type[TrialEvent] | type[TrialAction]], Tria
     (_S.RUNNING, SaveTrial): _S.SAVING,
     (_S.RUNNING, PauseTrial): _S.PAUSING,
     (_S.RUNNING, ResizeTrial): _S.RESIZING,
+    # Its worker hears of it as a pause, which follows.
+    (_S.RUNNING, ExploitTrial): _S.RUNNING,
     (_S.RUNNING, FailTrial): _S.FAILING,
     (_S.RUNNING, TrialEnded): _S.TERMINATED,
     # Saving because the driver asked for it; the worker goes on by itself afterwards, and where the
@@ -201,6 +204,9 @@ for _status in (_S.STARTING, _S.RESTORING, _S.RUNNING, _S.SAVING, _S.RESIZING):
     TRANSITIONS[_status, TrialLost] = _S.PENDING
 for _status in (_S.PENDING, _S.PAUSED, _S.TERMINATED, _S.ERROR):
     TRANSITIONS[_status, ReopenTrial] = _S.PENDING
+for _status in (_S.PENDING, _S.PAUSED):
+    # It is on no worker: this only changes what it will be started with.
+    TRANSITIONS[_status, ExploitTrial] = _status
 for _status in (_S.STARTING, _S.RESTORING):
     TRANSITIONS[_status, StartFailed] = _S.PENDING
     TRANSITIONS[_status, TrialReturned] = _S.PENDING

@@ -71,6 +71,15 @@ class Trial:
     origin: CheckpointRecord | None = field(default=None, repr=False)
     #: Checkpoints that retention has given up and other trials still go on from.
     lent: tuple[CheckpointRecord, ...] = field(default=(), repr=False)
+    #: ``training_iteration`` as of which others may be told to go on from it; -1 for none.
+    held_at: int = -1
+    #: The newest checkpoint up to there, which stays for that.
+    held: CheckpointRecord | None = field(default=None, repr=False)
+    #: Which incarnation was the last before it was told to go on from `origin`.
+    cloned_in: int = 0
+    #: Which of the experiment's exploits have led to what it is now, oldest first: the donor's,
+    #: then its own.
+    ancestry: tuple[int, ...] = field(default=(), repr=False)
     #: Number that the next checkpoint gets.
     next_checkpoint: int = 0
     #: Failures of user code over the trial's life.

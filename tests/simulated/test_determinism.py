@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
-from dasktune.schedulers import ASHAScheduler
+from dasktune.schedulers import ASHAScheduler, PopulationBasedTraining, TrialScheduler
 from dasktune.space import choice, grid_search, loguniform
 from dasktune.testing import MemoryStore, simulate
 
@@ -26,10 +26,22 @@ def curve(config: dict[str, Any], checkpoint: Any) -> Any:
         yield {"loss": loss, "eval": {"names": {"b", "a", "c"}}}, 30.0 + epoch, epoch + 1
 
 
+def scheduler_of(name: str) -> str | TrialScheduler:
+    if name == "asha":
+        return ASHAScheduler(max_t=9, reduction_factor=3, brackets=2)
+    if "pbt" not in name:
+        return name
+    return PopulationBasedTraining(
+        time_attr="training_iteration",
+        perturbation_interval=2,
+        hyperparam_mutations={"lr": loguniform(1e-3, 1.0), "layer": ["a", "b", "c"]},
+        synch=name == "synch-pbt",
+    )
+
+
 def journal(seed: int, scheduler: str = "asha") -> bytes:
     """Run an experiment with losses, failures, retention and a scheduler that stops trials."""
     store = MemoryStore()
-    asha = ASHAScheduler(max_t=9, reduction_factor=3, brackets=2)
     simulate(
         curve,
         param_space={
@@ -42,7 +54,7 @@ def journal(seed: int, scheduler: str = "asha") -> bytes:
             mode="min",
             num_samples=12,
             seed=seed,
-            scheduler=asha if scheduler == "asha" else scheduler,
+            scheduler=scheduler_of(scheduler),
         ),
         run_config=RunConfig(
             checkpoint_config=CheckpointConfig(num_to_keep=1, checkpoint_score_attribute="loss"),
@@ -56,7 +68,7 @@ def journal(seed: int, scheduler: str = "asha") -> bytes:
     return store.journal
 
 
-@pytest.mark.parametrize("scheduler", ["asha", "fifo", "hb_bohb"])
+@pytest.mark.parametrize("scheduler", ["asha", "fifo", "hb_bohb", "pbt", "synch-pbt"])
 def test_one_seed_gives_one_journal(scheduler: str):
     assert journal(7, scheduler) == journal(7, scheduler)
 
@@ -65,11 +77,17 @@ def test_another_seed_gives_another_journal():
     assert journal(7) != journal(8)
 
 
-def test_the_journal_does_not_depend_on_how_strings_are_hashed():
-    here = hashlib.sha256(journal(7)).hexdigest()
+def test_a_population_exploits_here():
+    for name in ("pbt", "synch-pbt"):
+        assert b'"do":"ExploitTrial"' in journal(7, name)
+
+
+@pytest.mark.parametrize("scheduler", ["asha", "pbt"])
+def test_the_journal_does_not_depend_on_how_strings_are_hashed(scheduler: str):
+    here = hashlib.sha256(journal(7, scheduler)).hexdigest()
     for hash_seed in ("0", "1"):
         told = subprocess.run(
-            [sys.executable, __file__],
+            [sys.executable, __file__, scheduler],
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
             capture_output=True,
             text=True,
@@ -79,4 +97,4 @@ def test_the_journal_does_not_depend_on_how_strings_are_hashed():
 
 
 if __name__ == "__main__":
-    print(hashlib.sha256(journal(7)).hexdigest())
+    print(hashlib.sha256(journal(7, sys.argv[1])).hexdigest())

@@ -22,6 +22,7 @@ from dasktune.schedulers import (
     HyperBandScheduler,
     MedianStoppingRule,
     MultiObjectiveASHAScheduler,
+    PopulationBasedTraining,
     PromotingASHAScheduler,
     ResourceChangingScheduler,
     SuccessiveHalvingScheduler,
@@ -92,6 +93,17 @@ SCHEDULERS = {
     "resizing": ResourceChangingScheduler,
     "resizing-halving": lambda: ResourceChangingScheduler(
         HyperBandScheduler(max_t=9, reduction_factor=3), DistributeResourcesToTopJob()
+    ),
+    "pbt": lambda: PopulationBasedTraining(
+        perturbation_interval=60,
+        hyperparam_mutations={"lr": loguniform(1e-3, 1.0), "layer": ["a", "b"]},
+        quantile_fraction=0.4,
+    ),
+    "synch-pbt": lambda: PopulationBasedTraining(
+        time_attr="training_iteration",
+        perturbation_interval=2,
+        hyperparam_mutations={"lr": loguniform(1e-3, 1.0), "drawn": [1, 2]},
+        synch=True,
     ),
 }
 SEARCHES = {

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import pytest
 
 from dasktune.schedulers import (
@@ -15,6 +19,8 @@ from dasktune.schedulers import (
     MedianStoppingRule,
     MultiObjectiveASHAScheduler,
     Pause,
+    PopulationBasedTraining,
+    PopulationBasedTrainingReplay,
     PromotingASHAScheduler,
     ResourceChangingScheduler,
     Stop,
@@ -23,6 +29,7 @@ from dasktune.schedulers import (
     Unpause,
 )
 from dasktune.schedulers.fifo import first_in
+from dasktune.space import uniform
 from dasktune.testing import SchedulerContract
 from dasktune.trial.milestone import Milestone
 
@@ -120,6 +127,54 @@ class TestResourceChangingAroundOneThatPauses(SchedulerContract):
 class TestResourceChangingWithoutAFunction(SchedulerContract):
     def make_scheduler(self):
         return ResourceChangingScheduler(ASHAScheduler(max_t=20, grace_period=2), None)
+
+
+class TestPBT(SchedulerContract):
+    def make_scheduler(self):
+        return PopulationBasedTraining(
+            time_attr="training_iteration",
+            perturbation_interval=3,
+            burn_in_period=4,
+            hyperparam_mutations={"x": uniform(0, 1), "lacking": [1, 2, 3]},
+            require_attrs=False,
+        )
+
+
+class TestPBTOfFewTrialsByTime(SchedulerContract):
+    metric, mode, num_trials = "accuracy", "max", 4
+
+    def make_scheduler(self):
+        return PopulationBasedTraining(
+            quantile_fraction=0.5,
+            custom_explore_fn=lambda config: {"x": 1 - config["x"]},
+            require_attrs=False,
+        )
+
+
+class TestPBTInSynchrony(SchedulerContract):
+    def make_scheduler(self):
+        return PopulationBasedTraining(
+            time_attr="training_iteration",
+            perturbation_interval=3,
+            hyperparam_mutations={"x": uniform(0, 1)},
+            require_attrs=False,
+            synch=True,
+        )
+
+
+class TestPBTReplay(SchedulerContract):
+    num_trials = 1
+
+    def make_scheduler(self):
+        rows = [
+            ["c", "b", 7, 7, {"x": 0.3}, {"x": 0.4}],
+            ["b", "a", 4, 4, {"x": 0.1}, {"x": 0.2}],
+            ["c", "b", 9, 8, {"x": 0.2}, {"x": 0.5}],
+        ]
+        with TemporaryDirectory() as folder:
+            file = Path(folder) / "pbt_policy_c.txt"
+            file.write_text("\n".join(map(json.dumps, rows)))
+            return PopulationBasedTrainingReplay(file)
 
 
 class Broken(TrialScheduler):

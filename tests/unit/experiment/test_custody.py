@@ -193,7 +193,7 @@ def test_a_scheduler_may_have_a_checkpoint_in_memory_while_the_trial_goes_on():
 def test_the_state_of_an_experiment_holds_what_is_in_memory_and_lent():
     lab, other = Lab(), Lab()
     donor, trial = paused(lab), bring(lab, TrialStatus.PAUSED)
-    custody_of(lab).lend(trial, donor, 2)
+    lend(lab, trial, donor, 2)
     lab.start(donor)
     lab.result(donor, 3, checkpoint=2)
     other.experiment.load_state_dict(lab.experiment.state_dict())
@@ -218,10 +218,15 @@ def custody_of(lab: Lab) -> Custody:
     return lab.experiment._checkpoints
 
 
+def lend(lab: Lab, trial: Trial, donor: Trial, iteration: int) -> list[Any] | None:
+    record = custody_of(lab).newest(donor, iteration)
+    return None if record is None else custody_of(lab).lend(trial, record)
+
+
 def test_a_trial_can_go_on_from_the_checkpoint_of_another_one():
     lab = Lab()
     donor, trial = paused(lab), bring(lab, TrialStatus.PAUSED)
-    assert custody_of(lab).lend(trial, donor, 2) == []
+    assert lend(lab, trial, donor, 2) == []
     order = lab.grant(trial)
     assert order.checkpoint == donor.memory
     assert order.trial_id == trial.trial_id
@@ -230,10 +235,9 @@ def test_a_trial_can_go_on_from_the_checkpoint_of_another_one():
 def test_only_what_the_donor_had_at_that_iteration_is_lent():
     lab = Lab()
     donor, trial = paused(lab), bring(lab, TrialStatus.PAUSED)
-    custody = custody_of(lab)
-    assert custody.lend(trial, donor, 0) is None
+    assert lend(lab, trial, donor, 0) is None
     assert trial.origin is None
-    custody.lend(trial, donor, 1)
+    lend(lab, trial, donor, 1)
     assert trial.origin == donor.checkpoint
 
 
@@ -242,7 +246,7 @@ def test_what_is_lent_is_kept_until_the_last_borrower_has_one_of_its_own():
     donor = paused(lab)
     first, second = (bring(lab, TrialStatus.PAUSED) for _ in range(2))
     for trial in (first, second):
-        custody_of(lab).lend(trial, donor, 2)
+        lend(lab, trial, donor, 2)
         lab.start(trial)
     lab.start(donor)
     # Superseded, and the donor ends.
@@ -257,7 +261,7 @@ def test_what_is_lent_is_kept_until_the_last_borrower_has_one_of_its_own():
 def test_a_borrower_that_loses_its_worker_goes_on_from_there_again():
     lab = Lab()
     donor, trial = paused(lab), bring(lab, TrialStatus.PAUSED)
-    custody_of(lab).lend(trial, donor, 2)
+    lend(lab, trial, donor, 2)
     lab.start(trial)
     lab.lose(trial)
     assert restored(lab, trial) == 1
@@ -266,10 +270,10 @@ def test_a_borrower_that_loses_its_worker_goes_on_from_there_again():
 def test_a_borrower_that_borrows_again_gives_back_first():
     lab = Lab()
     donor, other, trial = paused(lab), paused(lab), bring(lab, TrialStatus.PAUSED)
-    custody_of(lab).lend(trial, donor, 2)
+    lend(lab, trial, donor, 2)
     lab.start(donor)
     lab.result(donor, 3, checkpoint=2)
-    actions = custody_of(lab).lend(trial, other, 2)
+    actions = lend(lab, trial, other, 2)
     assert kinds(actions) == ["DeleteCheckpoint"]
     assert trial.origin == other.memory
 
@@ -277,7 +281,7 @@ def test_a_borrower_that_borrows_again_gives_back_first():
 def test_who_borrowed_what_is_lost_takes_an_older_one_of_the_donor():
     lab = Lab()
     donor, trial = paused(lab), bring(lab, TrialStatus.PAUSED)
-    custody_of(lab).lend(trial, donor, 2)
+    lend(lab, trial, donor, 2)
     lose(lab, donor, 1)
     assert trial.origin == donor.checkpoint
 
@@ -287,7 +291,7 @@ def test_who_borrowed_what_is_lost_goes_on_from_its_own_if_the_donor_has_no_othe
     donor = lab.running()
     pause(lab, donor, 0, 1)
     trial, bystander = paused(lab), paused(lab)
-    custody_of(lab).lend(trial, donor, 1)
+    lend(lab, trial, donor, 1)
     # Nobody but its borrower needs it any more, and then a driver dies.
     lab.start(donor)
     lab.result(donor, 2, checkpoint=1)
@@ -302,6 +306,6 @@ def test_a_trial_that_has_only_borrowed_lends_that():
     lab = Lab()
     donor = paused(lab)
     trial, third = (bring(lab, TrialStatus.PAUSED) for _ in range(2))
-    custody_of(lab).lend(trial, donor, 2)
-    custody_of(lab).lend(third, trial, 2)
+    lend(lab, trial, donor, 2)
+    lend(lab, third, trial, 2)
     assert third.origin == donor.memory

@@ -35,6 +35,7 @@ class Stage:
         self.scheduler = ResourceChangingScheduler(scheduler, function)
         self.scheduler.set_search_properties("acc", "max")
         self.view = ClusterView(
+            trials={},
             pending=self.pending,
             paused=self.paused,
             active=self.active,

@@ -234,11 +234,12 @@ def test_the_scheduler_inside_hears_of_everything():
     calls: dict[str, tuple[Any, ...]] = {
         "set_search_properties": ("loss", "min"),
         "seed": (SeedSequence(0),),
-        "observe": (ClusterView(pending={}, paused={}, active={}, workers={}),),
+        "observe": (ClusterView(trials={}, pending={}, paused={}, active={}, workers={}),),
         "on_cluster_change": (),
         "on_trial_add": (trial,),
         "on_trial_start": (trial,),
         "on_trial_result": (trial, {"training_iteration": 1}),
+        "on_trial_exploit": (trial, trial),
         "on_trial_complete": (trial, {}),
         "on_trial_error": (trial,),
         "on_trial_remove": (trial,),

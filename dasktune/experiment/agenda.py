@@ -1,0 +1,96 @@
+"""What an experiment wants next: to ask for a trial, or to start one, or nothing any more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf
+
+from dasktune.experiment.roster import Roster
+from dasktune.experiment.settings import ExperimentSettings
+from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
+from dasktune.search.searcher import SearchAlgorithm
+from dasktune.trial.trial import Trial
+
+__all__ = ["Agenda"]
+
+
+class Agenda:
+    """The trials of an experiment, and what may be done for them now; asking changes nothing.
+
+    Parameters
+    ----------
+    settings : ExperimentSettings
+        Limits and goals.
+    search : SearchAlgorithm
+        Proposes configurations.
+    scheduler : TrialScheduler
+        Prioritises trials.
+    prefix : str
+        What the names of the trials begin with.
+    """
+
+    def __init__(
+        self,
+        settings: ExperimentSettings,
+        search: SearchAlgorithm,
+        scheduler: TrialScheduler,
+        prefix: str,
+    ) -> None:
+        self.settings = settings
+        self.search = search
+        self.scheduler = scheduler
+        self.roster = Roster()
+        self._prefix = prefix
+        self._search_finished = False
+        #: Whether it had nothing to offer when it was last asked, and nothing has happened since.
+        self._search_waits = False
+
+    @property
+    def trials(self) -> Mapping[str, Trial]:
+        """All trials that were ever added, in order."""
+        return self.roster.trials
+
+    @property
+    def finished(self) -> bool:
+        """Whether every trial has ended and no more will come."""
+        return self._search_finished and not self.roster.unfinished
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether the search algorithm may have a trial to offer now."""
+        return not (self._search_finished or self._search_waits)
+
+    @property
+    def wants_suggestion(self) -> bool:
+        """Whether the search algorithm should be asked now."""
+        enough = len(self.roster.pending) >= self.search.lookahead
+        return self.may_ask and not enough and self.room > 0
+
+    @property
+    def room(self) -> float:
+        """How many more trials the user lets run now; infinite without a limit.
+
+        The search algorithm sees to most of it, but knows of no trial that was opened again.
+        """
+        limit = self.settings.max_concurrent
+        return limit - len(self.roster.active) if limit else inf
+
+    @property
+    def hands_ahead(self) -> bool:
+        """Whether trials may be given to a worker that is still busy, to follow by themselves.
+
+        Not where a result may change which trial is next: one that is on a worker stays there.
+        """
+        return self.scheduler.starts_in_order and self.search.lookahead > 1
+
+    @property
+    def next_trial_id(self) -> str:
+        """What the next trial will be called."""
+        return f"{self._prefix}_{len(self.roster):05d}"
+
+    def next_trial(self) -> Trial | None:
+        """Return the trial that should get the next free place; asking changes nothing."""
+        roster = self.roster
+        if self.room <= 0 or not (roster.pending or roster.paused):
+            return None
+        return self.scheduler.choose_trial_to_run(Waiting(roster.pending, roster.paused))

@@ -37,9 +37,9 @@ _BY_NAME: Final[Mapping[str, Callable[..., TrialScheduler]]] = {
     "multi_objective_asha": MultiObjectiveASHAScheduler,
     "median_stopping_rule": MedianStoppingRule,
     "medianstopping": MedianStoppingRule,
-    "function": FunctionScheduler,
     "pbt": PopulationBasedTraining,
     "pbt_replay": PopulationBasedTrainingReplay,
+    "function": FunctionScheduler,
 }
 
 

@@ -11,7 +11,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from dasktune.schedulers.decision import Command, Continue, Pause, Stop, StopOther, Unpause
+from dasktune.schedulers.decision import (
+    Command,
+    Continue,
+    Exploit,
+    ExploitOther,
+    Pause,
+    Stop,
+    StopOther,
+    Unpause,
+)
 from dasktune.trial.actions import (
     Action,
     ContinueTraining,
@@ -207,7 +216,7 @@ class ExperimentMachine(RuleBasedStateMachine):
         awaits=st.sampled_from([True, True, False]),
         saves=st.booleans(),
         arrives=st.sampled_from([True, True, True, False]),
-        decision=st.sampled_from(["continue", "continue", "save", "pause", "stop"]),
+        decision=st.sampled_from(["continue", "continue", "save", "pause", "exploit", "stop"]),
     )
     def report(
         self, data: st.DataObject, awaits: bool, saves: bool, arrives: bool, decision: str
@@ -220,7 +229,8 @@ class ExperimentMachine(RuleBasedStateMachine):
         run.waits, run.silent = awaits, awaits and not arrives
         self.lab.scheduler.decide = lambda *_: {
             "continue": Continue(commands=commands),
-            "save": Continue(save=True, commands=commands),
+            "save": Continue(save=True, hold=True, commands=commands),
+            "exploit": Exploit(self._any(data), {}, "bad", commands=commands),
             "pause": Pause("not now", commands=commands),
             "stop": Stop("bad", commands=commands),
         }[decision]
@@ -303,6 +313,8 @@ class ExperimentMachine(RuleBasedStateMachine):
             if trial.status.is_final:
                 assert ends == [trial.status is TrialStatus.ERROR]
         shown = self.lab.stopper.shown
+        # A clone comes to an iteration once more.
+        shown = [one for one in shown if not experiment.trials[one[0]].ancestry]
         assert len(shown) == len(set(shown)), "a result was shown twice"
 
     def teardown(self) -> None:
@@ -334,12 +346,18 @@ class ExperimentMachine(RuleBasedStateMachine):
         fitting = [key for key, run in self.cluster.runs.items() if fits(run)]
         return self.cluster.runs[data.draw(st.sampled_from(fitting))]
 
+    def _any(self, data: st.DataObject) -> str:
+        return data.draw(st.sampled_from(list(self.lab.experiment.trials)))
+
     def _commands(self, data: st.DataObject) -> tuple[Command, ...]:
-        trial_id = data.draw(st.sampled_from(list(self.lab.experiment.trials)))
-        kind = data.draw(st.sampled_from(["", "", "", "unpause", "unpause", "stop"]))
+        trial_id = self._any(data)
+        kind = data.draw(st.sampled_from(["", "", "", "unpause", "unpause", "exploit", "stop"]))
         commands: dict[str, tuple[Command, ...]] = {
             "": (),
             "unpause": (Unpause(trial_id=trial_id),),
+            "exploit": (
+                ExploitOther(trial_id=trial_id, donor=self._any(data), config={}, reason="bad"),
+            ),
             "stop": (StopOther(trial_id=trial_id, reason="beaten"),),
         }
         return commands[kind]

@@ -125,7 +125,7 @@ class Cloning:
             What :meth:`order` gave just now.
         """
         trial, donor = self._trials[order.trial_id], self._trials[order.donor]
-        if trial.incarnation:  # else it has no past to be told
+        if trial.incarnation or donor is not trial:  # else it has no past to be told
             self._note(trial, donor, order)
         trial.config, trial.pickled = order.config, order.pickled
         if order.checkpoint is None:

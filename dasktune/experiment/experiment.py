@@ -255,7 +255,8 @@ class Experiment(Agenda):
         if event.checkpoint is not None:
             self._actions += self._checkpoints.keep(trial, event.checkpoint)
         result = event.metrics
-        is_new = record(trial, result)
+        # What crosses the order to be a clone on the wire is of another past.
+        is_new = trial.cloned_in < trial.incarnation and record(trial, result)
         self._clear(trial)
         if trial.status is not TrialStatus.RUNNING:
             self._on_time(event.time)

@@ -39,9 +39,9 @@ _BY_NAME: Final[Mapping[str, Callable[..., TrialScheduler]]] = {
     "median_stopping_rule": MedianStoppingRule,
     "medianstopping": MedianStoppingRule,
     "resource_changing": ResourceChangingScheduler,
-    "function": FunctionScheduler,
     "pbt": PopulationBasedTraining,
     "pbt_replay": PopulationBasedTrainingReplay,
+    "function": FunctionScheduler,
 }
 
 

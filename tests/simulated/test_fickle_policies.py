@@ -24,6 +24,8 @@ from dasktune.schedulers.decision import (
     Command,
     Continue,
     Decision,
+    Exploit,
+    ExploitOther,
     Pause,
     Stop,
     StopOther,
@@ -55,12 +57,24 @@ class FickleScheduler(FIFOScheduler):
 
     def on_trial_result(self, trial: Trial, result: Mapping[str, Any]) -> Decision:
         commands = self._commands()
-        kind = Mood.draws.choices(["go on", "save", "pause", "stop"], [10, 2, 2, 1])[0]
+        kind = Mood.draws.choices(["go on", "save", "pause", "exploit", "stop"], [10, 2, 2, 2, 1])[
+            0
+        ]
         if kind == "pause":
-            return Pause("a rest", save=Mood.draws.random() < 0.5, commands=commands)
+            return Pause(
+                "a rest", save=Mood.draws.random() < 0.5, hold=self._holds(), commands=commands
+            )
+        if kind == "exploit":
+            return Exploit(
+                Mood.draws.choice(self.seen),
+                {"lr": Mood.draws.random(), "depth": 2},
+                f"mood {Mood.draws.random():.3f}",
+                iteration=Mood.draws.choice([None, 2, 5]),
+                commands=commands,
+            )
         if kind == "stop":
             return Stop(f"mood {Mood.draws.random():.3f}", commands)
-        return Continue(save=kind == "save", commands=commands)
+        return Continue(save=kind == "save", hold=self._holds(), commands=commands)
 
     def on_trial_complete(self, trial: Trial, result: Mapping[str, Any]) -> tuple[Command, ...]:
         return self._commands()
@@ -68,12 +82,22 @@ class FickleScheduler(FIFOScheduler):
     def on_trial_error(self, trial: Trial) -> tuple[Command, ...]:
         return self._commands()
 
+    def _holds(self) -> bool:
+        return Mood.draws.random() < 0.3
+
     def _commands(self) -> tuple[Command, ...]:
         if Mood.draws.random() < 0.8:
             return ()
         other = Mood.draws.choice(self.seen)
         stop = StopOther(trial_id=other, reason=f"mood {Mood.draws.random():.3f}")
-        return (Mood.draws.choice([Unpause(trial_id=other), stop]), Unpause(trial_id=self.seen[0]))
+        clone = ExploitOther(
+            trial_id=other,
+            donor=Mood.draws.choice(self.seen),
+            config={"lr": Mood.draws.random(), "depth": 2},
+            reason=f"mood {Mood.draws.random():.3f}",
+        )
+        first = Mood.draws.choice([Unpause(trial_id=other), stop, clone])
+        return (first, Unpause(trial_id=self.seen[0]))
 
     def next_milestones(self, trial: Trial) -> tuple[Milestone, ...]:
         return EVERY_RESULT
@@ -245,7 +269,7 @@ def test_who_decides_by_what_it_is_told_is_not_warned_of(caplog: pytest.LogCaptu
     ("kind", "damage", "message"),
     [
         ("FinishTrial", lambda one: one.update(do="UnpauseTrial"), "InvalidTransition"),
-        ("StopTrial", lambda one: one.update(trial_id="nobody"), "led to"),
+        ("StopTrial", lambda one: one.update(trial_id="nobody"), "led to|nobody"),
         ("StopTrial", lambda one: one.update(do="Dance"), "led to"),
         ("StopTrial", lambda one: one.pop("reason"), "reason"),
         ("StartTrial", lambda one: one.update(do="StopTrial", reason="x"), "led to"),

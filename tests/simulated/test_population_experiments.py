@@ -263,6 +263,32 @@ def test_trials_that_save_on_demand_are_cloned_from_memory():
     assert all(one["checkpoint"]["iteration"] == one["donor_iteration"] for one in done)
 
 
+@pytest.mark.parametrize("patience", [0, 2])
+def test_a_clone_that_cannot_load_its_donors_checkpoint_has_failed_and_is_tried_again(
+    patience: int,
+):
+    left = iter([True, True])
+
+    def picky(config: dict[str, Any], checkpoint: Any) -> Any:
+        if checkpoint is not None and next(left, False):
+            raise KeyError("no such weight")
+        yield from climb(config, checkpoint)
+
+    config = RunConfig(failure_config=FailureConfig(max_failures=patience))
+    results, records, _ = run(pbt(), trainable=picky, run_config=config, slots=6)
+    failed = [result for result in results if result.status is PublicStatus.ERROR]
+    assert len(failed) == (0 if patience else 2)
+    assert all("no such weight" in str(result.error) for result in failed)
+    again = [one["checkpoint"]["path"] for one in restores(records)]
+    # Who is tried again goes on from the same checkpoint.
+    assert len(again) > len(set(again)) or not patience
+
+
+def restores(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    actions = (action for record in records for action in record.get("actions", ()))
+    return [action for action in actions if action["do"] == "RestoreTrial"]
+
+
 def test_exploiting_while_the_donor_saves_takes_what_there_is():
     # All report at the same time, so that each donor is saving when its clone is made.
     def in_step(config: dict[str, Any], checkpoint: Any) -> Any:

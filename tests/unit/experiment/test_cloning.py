@@ -160,6 +160,21 @@ def test_a_checkpoint_that_comes_late_does_not_undo_the_clone():
     assert trial.origin is None
 
 
+def test_results_that_streamed_on_when_a_trial_was_given_up_are_not_the_clones():
+    lab = Lab()
+    donor, trial = held(lab, 1), lab.running(x=0)
+    for iteration in (1, 2):
+        lab.result(trial, iteration, awaits=False)
+    decide(lab, trial, 3, clone_of(donor, 1), awaits=False)
+    lab.result(trial, 4, awaits=False, checkpoint=0)
+    assert [row["training_iteration"] for row in trial.history] == [1]
+    lab.tell(trial, TrialPaused)
+    lab.start(trial)
+    lab.result(trial, 2)
+    assert [row["training_iteration"] for row in trial.history] == [1, 2]
+    assert ("result 2", trial.trial_id) == lab.scheduler.calls[-1]
+
+
 def test_a_worker_that_dies_while_its_trial_is_paused_for_its_clone_changes_nothing():
     lab = Lab()
     donor, trial = held(lab, 1), lab.running(x=0)

@@ -14,6 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from dasktune.schedulers.decision import (
     Command,
     Continue,
+    Exploit,
+    ExploitOther,
     Pause,
     Resize,
     ResizeWaiting,
@@ -217,7 +219,9 @@ class ExperimentMachine(RuleBasedStateMachine):
         awaits=st.sampled_from([True, True, False]),
         saves=st.booleans(),
         arrives=st.sampled_from([True, True, True, False]),
-        decision=st.sampled_from(["continue", "continue", "save", "pause", "resize", "stop"]),
+        decision=st.sampled_from(
+            ["continue", "continue", "save", "pause", "resize", "exploit", "stop"]
+        ),
     )
     def report(
         self, data: st.DataObject, awaits: bool, saves: bool, arrives: bool, decision: str
@@ -230,7 +234,8 @@ class ExperimentMachine(RuleBasedStateMachine):
         run.waits, run.silent = awaits, awaits and not arrives
         self.lab.scheduler.decide = lambda *_: {
             "continue": Continue(commands=commands),
-            "save": Continue(save=True, commands=commands),
+            "save": Continue(save=True, hold=True, commands=commands),
+            "exploit": Exploit(self._any(data), {}, "bad", commands=commands),
             "pause": Pause("not now", commands=commands),
             "resize": Resize(TWO_CPUS, "there is room", commands=commands),
             "stop": Stop("bad", commands=commands),
@@ -314,6 +319,8 @@ class ExperimentMachine(RuleBasedStateMachine):
             if trial.status.is_final:
                 assert ends == [trial.status is TrialStatus.ERROR]
         shown = self.lab.stopper.shown
+        # A clone comes to an iteration once more.
+        shown = [one for one in shown if not experiment.trials[one[0]].ancestry]
         assert len(shown) == len(set(shown)), "a result was shown twice"
 
     def teardown(self) -> None:
@@ -345,13 +352,20 @@ class ExperimentMachine(RuleBasedStateMachine):
         fitting = [key for key, run in self.cluster.runs.items() if fits(run)]
         return self.cluster.runs[data.draw(st.sampled_from(fitting))]
 
+    def _any(self, data: st.DataObject) -> str:
+        return data.draw(st.sampled_from(list(self.lab.experiment.trials)))
+
     def _commands(self, data: st.DataObject) -> tuple[Command, ...]:
-        trial_id = data.draw(st.sampled_from(list(self.lab.experiment.trials)))
-        kind = data.draw(st.sampled_from(["", "", "", "unpause", "unpause", "resize", "stop"]))
+        trial_id = self._any(data)
+        kinds = ["", "", "", "unpause", "unpause", "resize", "exploit", "stop"]
+        kind = data.draw(st.sampled_from(kinds))
         commands: dict[str, tuple[Command, ...]] = {
             "": (),
             "unpause": (Unpause(trial_id=trial_id),),
             "resize": (ResizeWaiting(trial_id=trial_id, resources=TWO_CPUS),),
+            "exploit": (
+                ExploitOther(trial_id=trial_id, donor=self._any(data), config={}, reason="bad"),
+            ),
             "stop": (StopOther(trial_id=trial_id, reason="beaten"),),
         }
         return commands[kind]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import isinf
 from statistics import median
 
 __all__ = ["spread", "table"]
@@ -15,7 +16,9 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def spread(values: Sequence[float], style: str = ".3g") -> str:
-    """Return the median, and the least and the most in brackets."""
-    low, high = min(values), max(values)
-    middle = format(median(values), style)
-    return middle if low == high else f"{middle} ({low:{style}} to {high:{style}})"
+    """Return the median, and the least and the most in brackets; infinity is never."""
+    low, middle, high = (
+        "never" if isinf(one) else format(one, style)
+        for one in (min(values), median(values), max(values))
+    )
+    return middle if low == high else f"{middle} ({low} to {high})"

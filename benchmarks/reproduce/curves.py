@@ -1,8 +1,8 @@
 """Learning curves of real networks, made once and kept: ``python -m benchmarks.reproduce.curves``.
 
-Each table has 500 random configurations of scikit-learn's `MLPClassifier`, trained for 81 epochs with
-3 seeds each: after every epoch how many rows of the validation and of the test set it gets wrong.
-They are whole numbers, so that nothing is lost in keeping them. Only making a table needs
+Each table has 500 random configurations of scikit-learn's `MLPClassifier`, trained for 81 epochs
+with 3 seeds each: after every epoch how many rows of the validation and of the test set it gets
+wrong. They are whole numbers, so that nothing is lost in keeping them. Only making a table needs
 scikit-learn, and about five minutes for each.
 """
 

@@ -1,22 +1,24 @@
 """How many epochs each scheduler needs for what random search finds, on recorded curves.
 
 In each of several orders the 500 configurations of a table are tried one after the other, 8 at a
-time; a trial's epochs are read from the table, and all of them take it equally long. Random search
-trains the first 100 of the order for all 81 epochs. Whatever the lowest validation error is that it
-ever sees is the goal, and a scheduler, which meets the same configurations in the same order, has
-reached it at the first result that is as good: the *epochs needed* are all that all trials have
-trained until then. A scheduler that ends without it has lost.
+time; a trial's epochs are read from one seed of the table. Random search trains the first 100 of
+the order for all 81 epochs. Whatever the lowest validation error is that it ever sees is the goal,
+and a scheduler, which meets the same configurations in the same order, has reached it at the first
+result that is as good: the *epochs needed* are all that all trials have trained until then. A
+scheduler that ends without it has lost, and counts as infinity in the median.
 
-So nobody gains by other luck with the configurations, and the last place of the error, which hangs
-on a few rows of the validation set, is asked of everyone. Beside it stands what random search
-needed itself before it was done, and the test error of what was found.
+So nobody gains by other luck with the configurations. But the goal hangs on a few rows of the
+validation set, and random search has three times as many looks at it. So beside it stands when the
+error of the best so far, averaged over all orders, is no more than random search's at its end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import inf
+from statistics import fmean
 from typing import Any
 
 from numpy.random import default_rng
@@ -35,17 +37,22 @@ from dasktune.schedulers import (
 )
 from dasktune.testing import simulate
 
-__all__ = ["CONTENDERS", "Search", "compare", "search"]
+__all__ = ["BUDGET", "CONTENDERS", "RANDOM_SEARCH", "Search", "Side", "compare", "search"]
 
 #: How many configurations random search tries.
 _RANDOM = 100
+
+#: Its epochs in all.
+BUDGET = _RANDOM * EPOCHS
+
+RANDOM_SEARCH = "random search"
 
 _SLOTS = 8
 
 _ETA = 3
 
-#: Another scheduler needs no more than a line here, unless it copies or changes configurations: then
-#: no curve of a table is its trial's. Population based training wants a workload of its own.
+#: Another scheduler needs no more than a line here, unless it copies or changes configurations:
+#: then no curve of a table is its trial's. Population based training wants a workload of its own.
 CONTENDERS: Mapping[str, Callable[[], TrialScheduler]] = {
     "ASHA, stopping": lambda: ASHAScheduler(max_t=EPOCHS, reduction_factor=_ETA),
     "ASHA, promoting": lambda: PromotingASHAScheduler(max_t=EPOCHS, reduction_factor=_ETA),
@@ -66,22 +73,27 @@ class Search:
     #: The test error of the best one.
     test: float = inf
     #: After how many epochs the validation error got better, to what, and the test error there.
-    steps: list[tuple[int, float, float]] | None = None
+    steps: list[tuple[int, float, float]] = field(default_factory=list)
 
     def look(self, time: float, metrics: Mapping[str, Any]) -> None:
         self.epochs += 1
         if metrics["error"] < self.best:
             self.best, self.test = metrics["error"], metrics["test"]
-            self.steps = [*(self.steps or ()), (self.epochs, self.best, self.test)]
+            self.steps.append((self.epochs, self.best, self.test))
 
     def needed(self, goal: float) -> tuple[float, float]:
         """Return after how many epochs the error was no more than `goal`, and the test error then.
 
         Infinity stands for never.
         """
-        found = (step for step in self.steps or () if step[1] <= goal)
+        found = (step for step in self.steps if step[1] <= goal)
         epochs, _, test = next(found, (inf, inf, self.test))
         return epochs, test
+
+    def at(self, epochs: int) -> float:
+        """Return the lowest error after so many epochs; 1 before the first result."""
+        index = bisect_right(self.steps, epochs, key=lambda step: step[0])
+        return self.steps[index - 1][1] if index else 1.0
 
 
 def search(curves: Curves, scheduler: TrialScheduler | None, order: int, trials: int) -> Search:
@@ -113,53 +125,63 @@ def search(curves: Curves, scheduler: TrialScheduler | None, order: int, trials:
 
 
 @dataclass
-class Comparison:
+class Side:
     """What came of one scheduler, one value for each order."""
 
-    needed: list[float]
-    tests: list[float]
-    finals: list[float]
-    budgets: list[int]
+    searches: list[Search] = field(default_factory=list)
+    #: Epochs until the goal, and the test error then.
+    needed: list[float] = field(default_factory=list)
+    tests: list[float] = field(default_factory=list)
+
+    def needed_on_average(self, goal: float) -> float:
+        """Return after how many epochs the mean error is no more than `goal`; infinity if never."""
+        moments = sorted({step[0] for one in self.searches for step in one.steps})
+        reached = (moment for moment in moments if self.mean_error(moment) <= goal)
+        return next(reached, inf)
+
+    def mean_error(self, epochs: int) -> float:
+        """Return the mean over all orders of the lowest error after so many epochs."""
+        return fmean(one.at(epochs) for one in self.searches)
 
 
-def compare(curves: Curves, orders: range) -> dict[str, Comparison]:
-    """Return the epochs that all schedulers need for what random search finds."""
-    sides = {name: Comparison([], [], [], []) for name in ("random search", *CONTENDERS)}
+def compare(curves: Curves, orders: Sequence[int], names: Sequence[str] = ()) -> dict[str, Side]:
+    """Return what schedulers need for what random search finds; all of them by default."""
+    sides = {name: Side() for name in (RANDOM_SEARCH, *(names or CONTENDERS))}
     for order in orders:
         random = search(curves, None, order, _RANDOM)
-        least = curves.validation[:, order % SEEDS].min()
         for name, side in sides.items():
             make = CONTENDERS.get(name)
             own = search(curves, make(), order, len(curves.validation)) if make else random
             needed, test = own.needed(random.best)
+            side.searches.append(own)
             side.needed.append(needed)
             side.tests.append(100 * test)
-            side.finals.append(100 * (own.best - least))
-            side.budgets.append(own.epochs)
     return sides
 
 
-def _rows(sides: Mapping[str, Comparison]) -> list[list[str]]:
-    whole = sides["random search"].budgets[0]
+def _rows(sides: Mapping[str, Side]) -> list[list[str]]:
+    random = sides[RANDOM_SEARCH]
+    goal = random.mean_error(BUDGET)
     rows = []
     for name, side in sides.items():
-        shares = [needed / whole for needed in side.needed]
+        average = side.needed_on_average(goal)
         rows.append(
             [
                 name,
                 spread(side.needed, ",.0f"),
-                spread(shares, ".1%"),
+                spread([needed / BUDGET for needed in side.needed], ".1%"),
+                f"{side.needed.count(inf)} of {len(side.needed)}",
+                spread([average / BUDGET], ".1%"),
                 spread(side.tests, ".1f"),
-                spread(side.finals, ".2f"),
-                spread(side.budgets, ",.0f"),
+                spread([one.epochs for one in side.searches], ",.0f"),
             ]
         )
     return rows
 
 
-def main(orders: int = 12) -> None:
-    header = ["scheduler", "epochs needed", "of random search's", "test error then, %"]
-    header += ["regret at its end, points", "epochs at its end"]
+def main(orders: int = 30) -> None:
+    header = ["scheduler", "epochs needed", f"of random search's {BUDGET:,}", "lost", "on average"]
+    header += ["test error then, %", "epochs in all"]
     for name in NAMES:
         print(f"\n{name}, {orders} orders: median (least to most)\n")
         print(table(header, _rows(compare(load_curves(name), range(orders)))), flush=True)

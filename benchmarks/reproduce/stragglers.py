@@ -139,7 +139,7 @@ SIGMAS = (0.1, 0.56, 1.33)
 DROPS = (0.0, 0.005, 0.01)
 
 
-def main(repeats: int = 10) -> None:
+def main(repeats: int = 25) -> None:
     logging.getLogger("dasktune").setLevel(logging.ERROR)  # each loss is a warning otherwise
     header = ["sigma", "p", "trained to R: ASHA", "successive halving", "ratio of the sums"]
     header += ["first one after: ASHA", "successive halving", "dropped of ASHA's jobs"]

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.random import Generator, default_rng
 from numpy.typing import NDArray
 
-__all__ = ["EPOCHS", "NAMES", "SEEDS", "Curves", "load_curves"]
+__all__ = ["CONFIGS", "EPOCHS", "NAMES", "SEEDS", "Curves", "load_curves"]
 
 #: The tables, by the data that they were learnt from.
 NAMES = ("digits", "breast_cancer")

@@ -21,12 +21,14 @@ from math import inf
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 from numpy.random import default_rng
+from numpy.typing import NDArray
 
 import dasktune as tune
 from benchmarks.reproduce._report import spread, table
 from benchmarks.reproduce._watch import Watch
-from benchmarks.reproduce.curves import EPOCHS, NAMES, SEEDS, Curves, load_curves
+from benchmarks.reproduce.curves import CONFIGS, EPOCHS, NAMES, SEEDS, Curves, load_curves
 from dasktune.schedulers import (
     ASHAScheduler,
     HyperBandScheduler,
@@ -37,7 +39,7 @@ from dasktune.schedulers import (
 )
 from dasktune.testing import simulate
 
-__all__ = ["BUDGET", "CONTENDERS", "RANDOM_SEARCH", "Search", "Side", "compare", "search"]
+__all__ = ["BUDGET", "CONTENDERS", "RANDOM_SEARCH", "Search", "Side", "compare", "search", "tried"]
 
 #: How many configurations random search tries.
 _RANDOM = 100
@@ -96,12 +98,16 @@ class Search:
         return self.steps[index - 1][1] if index else 1.0
 
 
+def tried(order: int, trials: int = _RANDOM) -> NDArray[np.int64]:
+    """Return the first configurations of an order; by default those that random search tries."""
+    return default_rng(order).permutation(CONFIGS)[:trials]
+
+
 def search(curves: Curves, scheduler: TrialScheduler | None, order: int, trials: int) -> Search:
     """Try the first configurations of an order, each read from one seed of the table."""
-    rng, seed = default_rng(order), order % SEEDS
-    rows = rng.permutation(len(curves.validation))[:trials]
+    rows, seed = tried(order, trials), order % SEEDS
     # Networks differ in speed, or results would come in the same order at each epoch.
-    pace = rng.uniform(0.5, 2, trials)
+    pace = default_rng([order, 1]).uniform(0.5, 2, trials)
     validation, test = curves.validation[:, seed], curves.test[:, seed]
 
     def network(config: dict[str, Any], checkpoint: int | None) -> Any:

@@ -3,7 +3,7 @@
 Each table has 500 random configurations of scikit-learn's `MLPClassifier`, trained for 81 epochs
 with 3 seeds each: after every epoch how many rows of the validation and of the test set it gets
 wrong. They are whole numbers, so that nothing is lost in keeping them. Only making a table needs
-scikit-learn, and about five minutes for each.
+scikit-learn, and some minutes for each.
 """
 
 from __future__ import annotations

@@ -1,0 +1,25 @@
+"""``python -m benchmarks.reproduce [name...]`` prints the tables; all of them by default."""
+
+from __future__ import annotations
+
+import argparse
+
+from benchmarks.reproduce import brackets, fronts, stragglers, table
+
+_MODULES = {"brackets": brackets, "table": table, "fronts": fronts, "stragglers": stragglers}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.reproduce", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="name", help=", ".join(_MODULES))
+    names = parser.parse_args().names or list(_MODULES)
+    unknown = set(names) - set(_MODULES)
+    if unknown:
+        parser.error(f"name must be one of {', '.join(_MODULES)}, got {sorted(unknown)}")
+    for name in names:
+        print(f"\n## {name}")
+        _MODULES[name].main()
+
+
+if __name__ == "__main__":
+    main()

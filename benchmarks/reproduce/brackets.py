@@ -1,0 +1,27 @@
+"""HyperBand's brackets: how many trials are at which budget, for several (max_t, eta)."""
+
+from __future__ import annotations
+
+from benchmarks.reproduce._report import table
+from dasktune.schedulers.rungs import bracket_table
+
+__all__ = ["GRID"]
+
+#: Limits and reduction factors; the first is table 1 of the paper (Li et al., JMLR 18, 2018).
+GRID = ((81, 3), (27, 3), (100, 3), (16, 2), (64, 4), (256, 4), (300, 5))
+
+
+def main() -> None:
+    rows = []
+    for max_t, factor in GRID:
+        told = (
+            " ".join(f"{trials}@{budget:.4g}" for trials, budget in bracket)
+            for bracket in bracket_table(max_t, factor)
+        )
+        rows.append([max_t, factor, "; ".join(told)])
+    print("\ntrials@budget of each rung, bracket by bracket\n")
+    print(table(["max_t", "eta", "brackets"], rows))
+
+
+if __name__ == "__main__":
+    main()

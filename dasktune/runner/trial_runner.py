@@ -33,7 +33,7 @@ from dasktune.trial.actions import (
     StopTrial,
     UnpauseTrial,
 )
-from dasktune.trial.checkpoint import CheckpointKind
+from dasktune.trial.checkpoint import CheckpointKind, CheckpointRecord
 from dasktune.trial.events import (
     CheckpointLost,
     ClusterChanged,
@@ -140,7 +140,11 @@ class TrialRunner:
                 # ahead of the journal then.
                 self._take_snapshot()
 
-    def resume(self, requests: Callable[[float], Iterable[OtherEvent]] = lambda now: ()) -> None:
+    def resume(
+        self,
+        requests: Callable[[float], Iterable[OtherEvent]] = lambda now: (),
+        given_up: Iterable[CheckpointRecord] = (),
+    ) -> None:
         """Take over an experiment that another driver has left; to be called before :meth:`run`.
 
         What ran under that driver is lost and waits for a place again, in its old order.
@@ -150,6 +154,8 @@ class TrialRunner:
         requests : callable, optional
             Given the time, and called when all trials are where they are to go on from; returns
             what the user wants changed.
+        given_up : iterable of CheckpointRecord, optional
+            Checkpoints that the other driver may not have deleted any more.
         """
         now = self._clock.now()
         self._handle(SessionBegan(time=now))
@@ -174,6 +180,8 @@ class TrialRunner:
                 self._write_ancestry(key)
         # From here on the policies may be others than before: nobody must replay across this place.
         self._take_snapshot()
+        for record in given_up:
+            self._store.delete_checkpoint(record)
         self._settle(force=True)
 
     def interrupt(self) -> None:

@@ -32,6 +32,7 @@ from dasktune.space import choice, grid_search, loguniform
 from dasktune.stopper import MaximumIterationStopper
 from dasktune.storage.json_lines import decode, encode
 from dasktune.testing import MemoryStore, simulate
+from dasktune.trial.checkpoint import CheckpointKind
 
 #: The first three come too soon after each other for anybody to have made progress.
 LOSE = {70.0: 1, 80.0: 1, 90.0: 1, 200.0: 4, 201.0: 0, 330.0: 2}
@@ -224,6 +225,13 @@ def test_a_replayed_journal_leads_to_where_the_experiment_was(lived: Any):
         replay(experiment, store.records[done:position], lambda trial_id: {})
         done = position
         assert decode(encode(experiment.state_dict())) == decode(snapshot)
+
+
+def test_checkpoints_that_were_given_up_are_told_again(lived: Any):
+    case, store = lived
+    deleted = [one for one in store.deleted if one.kind is CheckpointKind.PERSISTENT]
+    assert deleted
+    assert replay(fresh(*case), store.records, lambda trial_id: {}) == deleted
 
 
 def test_each_record_gives_its_event_back(lived: Any):

@@ -99,7 +99,9 @@ def tuner_of(
         trainable,
         param_space={"place": str(place), "rate": tune.grid_search([0.5, 2.0])},
         tune_config=tune.TuneConfig(metric="height", mode="max", scheduler=scheduler, seed=1),
-        run_config=run_config(place, **options),
+        run_config=run_config(
+            place, checkpoint_config=tune.CheckpointConfig(memory_limit=100_000_000), **options
+        ),
         client=address,
     )
 

@@ -8,10 +8,11 @@ from threading import Event
 from typing import Any
 
 import pytest
-from runner_kit import REPORT, Bench
+from runner_kit import Bench
 
 from dasktune.runner import ThinkingAtOnce, ThinkingThread
 from dasktune.schedulers import Command, FIFOScheduler, Pause, Unpause
+from dasktune.search import Searcher
 from dasktune.trial.trial import Trial
 
 
@@ -109,6 +110,13 @@ class Asking(FIFOScheduler):
         self.trials = view.trials
 
 
+class Constant(Searcher):
+    """Is asked whether there is another trial only when the first has left its place."""
+
+    def suggest(self, trial_id: str) -> dict[str, Any]:
+        return {"x": 1}
+
+
 class Slow(ThinkingAtOnce):
     """Needs some rounds of the runner for each question."""
 
@@ -133,7 +141,10 @@ class Slow(ThinkingAtOnce):
 def test_a_question_is_asked_once_and_its_answer_is_an_event_of_the_journal():
     scheduler = Asking()
     thinker = Slow(rounds=5)
-    bench = Bench(script=(REPORT, REPORT), scheduler=scheduler, thinker=thinker).run()
+    bench = Bench(
+        scheduler=scheduler, thinker=thinker, search_alg=Constant(), max_concurrent_trials=1
+    )
+    bench.run()
     assert thinker.asked == [3]
     assert thinker.is_closed
     assert scheduler.heard == [(3, ["go on"])]

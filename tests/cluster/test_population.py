@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -26,6 +27,7 @@ from cluster_kit import (
 from distributed import Client
 
 import dasktune as tune
+from benchmarks.traffic import received_bytes
 from dasktune.schedulers import PB2, PopulationBasedTraining
 
 pytestmark = pytest.mark.cluster
@@ -69,6 +71,18 @@ class Resettable(Climbing):
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         self.height = 0.0
         return True
+
+
+class Heavy(Climbing):
+    """Saves five million bytes more than it needs."""
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        super().save_checkpoint(checkpoint_dir)
+        Path(checkpoint_dir, "weights").write_bytes(os.urandom(5_000_000))
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        super().load_checkpoint(checkpoint)
+        assert len(Path(checkpoint, "weights").read_bytes()) == 5_000_000
 
 
 def climbing(config: dict[str, Any]) -> None:
@@ -172,6 +186,26 @@ def test_a_clone_begins_with_the_weights_of_its_donor(
     assert statuses(results) == {"TERMINATED"}
     assert_is_a_clone(tmp_path, results)
     assert exploits(tmp_path)[0]["checkpoint"].get("kind") == kind
+    assert_clean(client)
+
+
+@pytest.mark.parametrize("memory_limit", [100_000_000, 0])
+def test_the_weights_of_a_donor_do_not_come_to_the_driver(
+    fleet: Fleet, client: Client, tmp_path: Path, memory_limit: int
+) -> None:
+    fleet.keep(2)
+    (tmp_path / "go").touch()
+    config = tune.CheckpointConfig(memory_limit=memory_limit, checkpoint_at_end=False)
+    tuner = tuner_of(tmp_path, fleet.address, Heavy, checkpoint_config=config)
+    with received_bytes() as received:
+        results = tuner.fit()
+        of_the_run = received()
+        client.submit(bytes, 5_000_000).result()
+        of_as_many = received() - of_the_run
+    assert statuses(results) == {"TERMINATED"}
+    assert_is_a_clone(tmp_path, results)
+    # It would have been counted.
+    assert of_the_run < 1_000_000 < 5_000_000 <= of_as_many
     assert_clean(client)
 
 

@@ -128,13 +128,12 @@ def tuner_of(
         quantile_fraction=0.5,
         synch=synch,
     )
+    in_memory = tune.CheckpointConfig(memory_limit=100_000_000)
     return tune.Tuner(
         trainable,
         param_space={"place": str(place), "rate": tune.grid_search([0.5, 2.0])},
         tune_config=tune.TuneConfig(metric="height", mode="max", scheduler=scheduler, seed=1),
-        run_config=run_config(
-            place, checkpoint_config=tune.CheckpointConfig(memory_limit=100_000_000), **options
-        ),
+        run_config=run_config(place, **{"checkpoint_config": in_memory, **options}),
         client=address,
     )
 

@@ -65,7 +65,7 @@ class Judge:
     settings : ExperimentSettings
         Limits and goals.
     search : SearchAlgorithm
-        Hears of every result that does not end its trial, as long as the trial has the configuration
+        Hears of every result that does not end its trial, as long as that has the configuration
         that was suggested.
     scheduler : TrialScheduler
         Decides on those that no stopper ends.

@@ -140,6 +140,23 @@ def test_whoever_has_nothing_to_be_cloned_from_is_not_cloned(caplog: pytest.LogC
     assert "which has no checkpoint (is bad)" in caplog.text
 
 
+def test_one_warning_tells_that_what_saves_nothing_is_never_cloned(
+    caplog: pytest.LogCaptureFixture,
+):
+    lab = Lab()
+    donor, forgetful, trial = held(lab, 5), lab.running(), lab.running(x=0)
+    # It has one, though none that is old enough.
+    decide(lab, trial, 1, clone_of(donor, 4))
+    assert caplog.records == []
+    for iteration in (2, 3):
+        decide(lab, trial, iteration, clone_of(forgetful, 1))
+    [record] = caplog.records
+    assert record.levelname == "WARNING"
+    told = f"{trial.trial_id} is to go on as a clone of {forgetful.trial_id}, which has saved no"
+    assert told in record.getMessage()
+    assert "report(metrics, checkpoint=...)" in record.getMessage()
+
+
 def test_a_trial_that_waits_can_be_told_to_be_a_clone():
     lab = Lab()
     donor, trial = held(lab, 1), bring(lab, TrialStatus.PAUSED)

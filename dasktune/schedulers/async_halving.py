@@ -13,7 +13,7 @@ from typing import Any
 from numpy.random import SeedSequence, default_rng
 
 from dasktune.errors import check
-from dasktune.schedulers.by_metric import MetricScheduler, real
+from dasktune.schedulers.by_metric import MetricScheduler, check_flag, real
 from dasktune.schedulers.decision import Command, Continue, Decision, Stop
 from dasktune.schedulers.rungs import rung_budgets
 from dasktune.trial.metrics import Mode
@@ -56,6 +56,7 @@ class AsyncHalving(MetricScheduler):
         whole = type(brackets) is int and brackets >= 1
         check(whole, "brackets", "an int, at least 1", brackets)
         self.max_t = real("max_t", max_t)
+        check_flag("stop_last_trials", stop_last_trials)
         self.stop_last_trials = stop_last_trials
         first = real("grace_period", grace_period)
         factor = real("reduction_factor", reduction_factor)

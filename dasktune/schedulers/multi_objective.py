@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import isfinite
-from typing import Any
+from typing import Any, Final
 
 from dasktune.errors import check
 from dasktune.schedulers.async_halving import AsyncHalving
@@ -17,6 +17,8 @@ from dasktune.trial.metrics import Mode, lookup, number
 from dasktune.trial.trial import Trial
 
 __all__ = ["MultiObjectiveASHAScheduler"]
+
+_METRICS: Final = "a list of at least two different names"
 
 
 class MultiObjectiveASHAScheduler(AsyncHalving):
@@ -111,11 +113,12 @@ class MultiObjectiveASHAScheduler(AsyncHalving):
             brackets=brackets,
             stop_last_trials=stop_last_trials,
         )
-        several = not isinstance(metrics, str) and len(set(metrics)) == len(metrics) >= 2
-        check(several, "metrics", "a list of at least two different names", metrics)
+        given: object = metrics
+        check(isinstance(given, list | tuple), "metrics", _METRICS, given)
         for name in metrics:
             check_name("each of metrics", name)
-        each = [modes] * len(metrics) if isinstance(modes, str) else list(modes)
+        check(len(set(metrics)) == len(metrics) >= 2, "metrics", _METRICS, metrics)
+        each: list[Any] = list(modes) if isinstance(modes, list | tuple) else [modes] * len(metrics)
         check(len(each) == len(metrics), "modes", "one mode, or one for each metric", modes)
         for mode in each:
             check_mode(mode)

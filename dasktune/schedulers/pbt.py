@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dasktune.errors import check
+from dasktune.schedulers.by_metric import check_flag
 from dasktune.schedulers.decision import Command, ExploitOther
 from dasktune.schedulers.explore import Mutations, explored_by
 from dasktune.schedulers.population import Population
+from dasktune.space.checks import takes
 from dasktune.trial.metrics import Mode
 from dasktune.trial.trial import Trial
 
@@ -141,6 +143,7 @@ class PopulationBasedTraining(Population):
             perturbation_factors=perturbation_factors,
         )
         self._custom_explore = _checked_function(custom_explore_fn, self._mutations)
+        check_flag("log_config", log_config)
         self._log_config = log_config
 
     @property
@@ -165,7 +168,8 @@ class PopulationBasedTraining(Population):
 def _checked_function(
     function: Callable[[dict[str, Any]], dict[str, Any]] | None, mutations: Mutations
 ) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
-    check(function is None or callable(function), "custom_explore_fn", "callable", function)
+    usable = function is None or takes(function, {})
+    check(usable, "custom_explore_fn", "None, or callable with a configuration", function)
     hint = "Name what may change, as in hyperparam_mutations={'lr': [0.1, 0.01]}."
     some = function is not None or bool(mutations)
     check(some, "hyperparam_mutations", "given without a custom_explore_fn", {}, hint)

@@ -18,7 +18,7 @@ from typing import Any
 from numpy.random import SeedSequence, default_rng
 
 from dasktune.errors import ConfigError, check
-from dasktune.schedulers.by_metric import MetricScheduler, real
+from dasktune.schedulers.by_metric import MetricScheduler, check_flag, real
 from dasktune.schedulers.cluster_view import ClusterView
 from dasktune.schedulers.decision import (
     Command,
@@ -88,6 +88,8 @@ class Population(MetricScheduler):
         check(self._interval > 0, "perturbation_interval", "more than 0", perturbation_interval)
         check(0 <= self._fraction <= 0.5, "quantile_fraction", "in [0, 0.5]", quantile_fraction)
         check(burn_in >= 0, "burn_in_period", "at least 0", burn_in_period)
+        check_flag("require_attrs", require_attrs)
+        check_flag("synch", synch)
         self._require_attrs = require_attrs
         self._synch = synch
         #: Where trials are judged first; where they wait for each other, where they do so next.

@@ -382,6 +382,8 @@ def test_it_cannot_judge_without_a_metric_and_a_mode(metric, mode):
         ({"max_t": 3, "grace_period": 4}, r"grace_period must be in \(0, max_t=3\], got 4"),
         ({"grace_period": 0}, "grace_period must be in .* got 0"),
         ({"grace_period": "1"}, "grace_period must be a finite number, got '1'"),
+        ({"max_t": True}, "max_t must be a finite number, got True"),
+        ({"stop_last_trials": 1}, "stop_last_trials must be True or False, got 1"),
         ({"max_t": inf}, "max_t must be a finite number, got inf"),
         ({"max_t": nan}, "max_t must be a finite number, got nan"),
         ({"reduction_factor": 1}, "reduction_factor must be more than 1, got 1"),

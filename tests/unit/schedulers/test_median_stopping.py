@@ -348,6 +348,7 @@ def test_its_defaults_are_those_of_the_contract():
         ({"min_samples_required": 0}, "min_samples_required must be an int, at least 1, got 0"),
         ({"min_samples_required": 1.5}, "min_samples_required must be an int, at least 1, got"),
         ({"min_time_slice": -1}, "min_time_slice must be at least 0, got -1"),
+        ({"hard_stop": "no"}, "hard_stop must be True or False, got 'no'"),
         ({"mode": "best"}, "mode must be 'min', 'max' or None, got 'best'"),
         ({"metric": ""}, "metric must be the name of a metric, got ''"),
         ({"time_attr": 3}, "time_attr must be the name of a metric, got 3"),

@@ -126,6 +126,9 @@ def test_one_mode_is_for_all_metrics_and_the_experiments_metric_is_left_alone():
     ("changes", "message"),
     [
         ({"metrics": "acc"}, "metrics must be a list of at least two different names, got 'acc'"),
+        ({"metrics": None}, "metrics must be a list of at least two different names, got None"),
+        ({"metrics": ["acc", ["loss"]]}, r"each of metrics must be .*, got \['loss'\]"),
+        ({"modes": None}, "modes must be 'min' or 'max' for each metric, got None"),
         ({"metrics": ["acc"]}, "metrics must be a list of at least two different names"),
         ({"metrics": ["acc", "acc"]}, "metrics must be a list of at least two different names"),
         ({"metrics": ["acc", ""]}, "each of metrics must be the name of a metric, got ''"),

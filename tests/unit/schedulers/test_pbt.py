@@ -294,7 +294,11 @@ def test_the_files_can_be_done_without():
         ({"quantile_fraction": -0.1}, "quantile_fraction must be in"),
         ({"perturbation_interval": 0}, "perturbation_interval must be more than 0"),
         ({"burn_in_period": -1}, "burn_in_period must be at least 0"),
-        ({"custom_explore_fn": 3}, "custom_explore_fn must be callable"),
+        ({"custom_explore_fn": 3}, "custom_explore_fn must be None, or callable"),
+        ({"custom_explore_fn": lambda: {}}, "or callable with a configuration, got <function"),
+        ({"synch": "yes"}, "synch must be True or False, got 'yes'"),
+        ({"require_attrs": None}, "require_attrs must be True or False, got None"),
+        ({"log_config": 0}, "log_config must be True or False, got 0"),
         ({"mode": "best"}, "mode must be"),
     ],
 )

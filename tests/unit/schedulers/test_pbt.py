@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from math import inf, nan
 from typing import Any
 
@@ -259,6 +260,24 @@ def test_the_next_ranking_is_beyond_all_trials_however_far_they_have_come():
     crowd.report(1, 5, score=1.0)
     crowd.scheduler.on_standstill(Waiting({}, crowd.trials))
     assert crowd.due(0) == crowd.due(1) == 55
+
+
+@pytest.mark.parametrize("synch", [False, True])
+def test_a_restored_population_is_ranked_when_it_was_due_and_not_at_once(synch: bool):
+    crowd = Crowd(number=2, synch=synch)
+    for index in (0, 1):
+        crowd.report(index, 51, score=float(index))
+    if synch:
+        crowd.scheduler.on_standstill(Waiting({}, crowd.trials))
+    due = [crowd.due(index) for index in (0, 1)]
+    state = json.loads(json.dumps(crowd.scheduler.state_dict()))
+    crowd.scheduler = pbt(synch=synch)
+    crowd.scheduler.load_state_dict(state)
+    assert [crowd.due(index) for index in (0, 1)] == due == ([55, 55] if synch else [56, 56])
+    assert crowd.report(0, 52, score=-1.0) == Continue()
+    # All of them may run, too: nobody has trained for too long.
+    chosen = crowd.scheduler.choose_trial_to_run(Waiting({}, crowd.trials))
+    assert chosen is crowd.trials["t0"]
 
 
 def test_a_trial_gets_what_its_configuration_lacks():

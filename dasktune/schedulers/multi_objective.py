@@ -10,9 +10,7 @@ from dasktune.errors import check
 from dasktune.schedulers.async_halving import AsyncHalving
 from dasktune.schedulers.by_metric import check_mode, check_name
 from dasktune.schedulers.decision import Continue, Decision, Stop
-from dasktune.schedulers.fifo import first_in
 from dasktune.schedulers.fronts import Fronts
-from dasktune.schedulers.trial_scheduler import Waiting
 from dasktune.trial.metrics import Mode, lookup, number
 from dasktune.trial.trial import Trial
 
@@ -129,15 +127,6 @@ class MultiObjectiveASHAScheduler(AsyncHalving):
 
     def set_search_properties(self, metric: str | None, mode: Mode | None) -> None:
         """Take nothing: what this judges by was said at its making."""
-
-    def choose_trial_to_run(self, waiting: Waiting) -> Trial | None:
-        """Choose the first pending trial, else the first paused one."""
-        return first_in(waiting)
-
-    @property
-    def starts_in_order(self) -> bool:
-        """Always: what has stopped a trial says nothing about the next one."""
-        return True
 
     def debug_string(self) -> str:
         """Return a line for each bracket: how many at its rungs are in the first front."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from functools import cache
 from math import inf, nan
 
 import numpy as np
 import pytest
+from halving_kit import ITERATION, result, trial
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.random import SeedSequence
@@ -23,21 +23,6 @@ from dasktune.schedulers import (
     Waiting,
 )
 from dasktune.trial.milestone import Milestone
-from dasktune.trial.resources import PlacementGroupFactory
-from dasktune.trial.trial import Trial
-
-ITERATION = "training_iteration"
-
-
-@cache
-def trial(number):
-    return Trial(
-        trial_id=f"a_{number:05d}", config={}, resources=PlacementGroupFactory([{"CPU": 1}])
-    )
-
-
-def result(t, score, metric="acc"):
-    return {ITERATION: t, metric: score}
 
 
 def asha(**changes):

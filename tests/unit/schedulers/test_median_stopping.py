@@ -4,28 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
-from functools import cache
 from math import inf, isfinite, nan
 from statistics import mean, median
 
 import pytest
+from halving_kit import ITERATION, trial
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dasktune.errors import ConfigError
 from dasktune.schedulers import Continue, MedianStoppingRule, Pause, Stop, Waiting
 from dasktune.trial.milestone import Milestone
-from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.trial import Trial
-
-ITERATION = "training_iteration"
-
-
-@cache
-def trial(number):
-    return Trial(
-        trial_id=f"a_{number:05d}", config={}, resources=PlacementGroupFactory([{"CPU": 1}])
-    )
 
 
 def rule(**changes):

@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 from math import inf, nan
 
 import pytest
+from halving_kit import ITERATION, trial
 from numpy.random import SeedSequence, default_rng
 
 from dasktune.errors import ConfigError
 from dasktune.schedulers import Continue, MultiObjectiveASHAScheduler, Stop, Waiting
-from dasktune.trial.resources import PlacementGroupFactory
-from dasktune.trial.trial import Trial
-
-ITERATION = "training_iteration"
-
-
-@cache
-def trial(number):
-    return Trial(
-        trial_id=f"a_{number:05d}", config={}, resources=PlacementGroupFactory([{"CPU": 1}])
-    )
 
 
 def asha(**changes):

@@ -201,14 +201,14 @@ class Session:
         stays = self.resume.wish(failed) is ResumeType.SKIP
         return "" if stays and self.experiment.settings.fail_fast else self.experiment.stop_reason
 
-    def requests(self, now: float, cut_off: str) -> Iterator[OtherEvent]:
+    def requests(self, now: float, cut_off: str = "") -> Iterator[OtherEvent]:
         """Yield what the user wants of the trials.
 
         Parameters
         ----------
         now : float
             Seconds on the runner's clock.
-        cut_off : str
+        cut_off : str, optional
             As for :meth:`ResumeConfig.wish`.
         """
         for key, trial in self.experiment.trials.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
@@ -30,6 +30,7 @@ from dasktune.storage.location import Storage
 from dasktune.storage.setup_file import SetupFile, packed
 from dasktune.storage.snapshots import Snapshot, Snapshots
 from dasktune.trainable.interface import trainable_name
+from dasktune.trial.checkpoint import CheckpointRecord
 from dasktune.trial.events import OtherEvent, TrialReopenRequested, TrialStopRequested
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial
@@ -156,6 +157,8 @@ class Session:
         Where its journal ended.
     broken : dict of str to str
         Trials whose configurations no longer load, and why.
+    given_up : sequence of CheckpointRecord
+        Checkpoints that its last driver may not have deleted any more.
     """
 
     storage: Storage
@@ -167,6 +170,7 @@ class Session:
     resume: ResumeConfig
     end: JournalEnd
     broken: dict[str, str]
+    given_up: Sequence[CheckpointRecord]
 
     @property
     def name(self) -> str:
@@ -182,7 +186,7 @@ class Session:
             Runs the experiment.
         """
         cut_off = self._cut_off()  # of before the session begins, which forgets the end
-        runner.resume(lambda now: self.requests(now, cut_off))
+        runner.resume(lambda now: self.requests(now, cut_off), self.given_up)
         self.setup.write(self.storage)
         failed = self.experiment.first_error
         if failed is not None:
@@ -361,7 +365,7 @@ def restored(
     """
     then = _Then(SetupFile.read(storage), tune_config, run_config, param_space)
     broken: dict[str, str] = {}
-    experiment, end = _brought_up(then.build, storage, broken)
+    experiment, end, given_up = _brought_up(then.build, storage, broken)
     tune, run, space = then.configs()
     tune = tune if tune_config is None else _checked(tune_config, tune)
     run = run_config or run
@@ -380,6 +384,7 @@ def restored(
         resume=resume,
         end=end,
         broken=broken,
+        given_up=given_up,
     )
 
 
@@ -456,8 +461,8 @@ def _kind(search_alg: Any) -> type:
 
 def _brought_up(
     build: Callable[[], Experiment], storage: Storage, broken: dict[str, str]
-) -> tuple[Experiment, JournalEnd]:
-    """Return the experiment after the last record, and where that is."""
+) -> tuple[Experiment, JournalEnd, list[CheckpointRecord]]:
+    """Return the experiment after the last record, where that is, and what was given up lately."""
     store = ExperimentStore(storage)
     origin = Snapshot(0, 0, {})
     for snapshot in chain(Snapshots(storage).newest_first(), [origin]):
@@ -467,14 +472,14 @@ def _brought_up(
         try:
             if snapshot is not origin:
                 experiment.load_state_dict(_with_configs(snapshot.state, store, broken))
-            replay(experiment, reader, store.load_params)
+            given_up = replay(experiment, reader, store.load_params)
         except Exception as error:  # what is damaged may lead anywhere
             if snapshot is origin:
                 raise
             logger.warning("a snapshot of %s leads nowhere: %r", storage, error)
         else:
             if reader.end.position >= snapshot.position:
-                return experiment, reader.end
+                return experiment, reader.end, given_up
             logger.warning("a snapshot of %s knows more than the journal", storage)
     raise AssertionError("the beginning is always a way")  # pragma: no cover
 

@@ -317,13 +317,17 @@ class Judge:
     def end_standstill(self, waiting: Waiting) -> tuple[Command, ...]:
         """Return what becomes of the trials that wait where nobody runs: they go on, or they end.
 
+        Nothing, if the scheduler has opened a question about it.
+
         Parameters
         ----------
         waiting : Waiting
             At least one trial.
         """
         commands = self._scheduler.on_standstill(waiting)
-        return commands or TrialScheduler.on_standstill(self._scheduler, waiting)
+        if commands or self._scheduler.questions:
+            return commands
+        return TrialScheduler.on_standstill(self._scheduler, waiting)
 
     def begin_session(self) -> None:
         """Tell the stoppers that a new driver goes on: time in between does not count."""

@@ -7,14 +7,15 @@ Where their answer is another one now, that of the journal stands.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from dasktune.errors import StorageError
 from dasktune.experiment import Experiment, Precedent
 from dasktune.storage.json_lines import decode, encode
 from dasktune.trial import actions, events
-from dasktune.trial.actions import Action, ExploitTrial
+from dasktune.trial.actions import Action, DeleteCheckpoint, ExploitTrial
 from dasktune.trial.checkpoint import CheckpointKind, CheckpointRecord
 from dasktune.trial.events import ErrorInfo, ExperimentEvent, Suggested
 from dasktune.trial.resources import PlacementGroupFactory
@@ -23,6 +24,9 @@ from dasktune.trial.status import PUBLIC
 __all__ = ["event_of", "replay"]
 
 logger = logging.getLogger(__name__)
+
+#: More than a driver has in hand when it dies: it deletes within a second or so.
+_MOST_GIVEN_UP: Final = 1_000
 
 #: Gives the configuration of a trial of which JSON can tell only a part.
 ConfigLoader = Callable[[str], dict[str, Any]]
@@ -55,7 +59,7 @@ def replay(
     experiment: Experiment,
     records: Iterable[Mapping[str, Any]],
     load_config: ConfigLoader,
-) -> None:
+) -> list[CheckpointRecord]:
     """Let an experiment live through what a journal tells.
 
     Parameters
@@ -66,6 +70,12 @@ def replay(
         The records, in order.
     load_config : callable
         ``load_config(trial_id)`` gives the configuration of a trial whose record says `pickled`.
+
+    Returns
+    -------
+    list of CheckpointRecord
+        The last checkpoints in the storage that were given up. The driver may have died before it
+        had deleted them.
 
     Raises
     ------
@@ -79,6 +89,7 @@ def replay(
         except Exception as error:  # a damaged or hostile journal may lead anywhere
             told = error if isinstance(error, StorageError) else repr(error)
             raise StorageError(f"record {number} of those to be replayed: {told}") from error
+    return list(replaying.given_up)
 
 
 class _Replay:
@@ -87,6 +98,7 @@ class _Replay:
         self._load_config = load_config
         self._has_warned = False
         self._has_overruled = False
+        self.given_up: deque[CheckpointRecord] = deque(maxlen=_MOST_GIVEN_UP)
 
     def step(self, record: Mapping[str, Any]) -> None:
         event = event_of(record)
@@ -100,6 +112,12 @@ class _Replay:
             was = [(one["do"], one.get("trial_id")) for one in told]
             now = [(type(one).__name__, getattr(one, "trial_id", None)) for one in actions]
             _check_same(record, was, now)
+        self.given_up.extend(
+            one.checkpoint
+            for one in actions
+            if isinstance(one, DeleteCheckpoint)
+            and one.checkpoint.kind is CheckpointKind.PERSISTENT
+        )
         trial = self._experiment.trials.get(getattr(event, "trial_id", ""))
         status = None if trial is None else PUBLIC[trial.status]
         _check_same(record, record.get("status"), status)

@@ -15,6 +15,7 @@ from dasktune.schedulers.hb_bohb import HyperBandForBOHB
 from dasktune.schedulers.hyperband import HyperBandScheduler
 from dasktune.schedulers.median import MedianStoppingRule
 from dasktune.schedulers.multi_objective import MultiObjectiveASHAScheduler
+from dasktune.schedulers.pb2 import PB2
 from dasktune.schedulers.pbt import PopulationBasedTraining
 from dasktune.schedulers.pbt_replay import PopulationBasedTrainingReplay
 from dasktune.schedulers.promoting import PromotingASHAScheduler
@@ -40,6 +41,7 @@ _BY_NAME: Final[Mapping[str, Callable[..., TrialScheduler]]] = {
     "median_stopping_rule": MedianStoppingRule,
     "medianstopping": MedianStoppingRule,
     "resource_changing": ResourceChangingScheduler,
+    "pb2": PB2,
     "pbt": PopulationBasedTraining,
     "pbt_replay": PopulationBasedTrainingReplay,
     "function": FunctionScheduler,
@@ -55,8 +57,8 @@ def create_scheduler(name: str, **kwargs: Any) -> TrialScheduler:
         "fifo"; "asha" (also "async_hyperband", "asynchyperband"), "promoting_asha",
         "multi_objective_asha"; "hyperband", "hb_bohb", "successive_halving";
         "median_stopping_rule" (also "medianstopping"); "resource_changing"; "function"; "pbt",
-        "pbt_replay"; or one of another package, which tells of it as an entry point of the group
-        ``dasktune.schedulers``.
+        "pb2", "pbt_replay"; or one of another package, which tells of it as an entry point of the
+        group ``dasktune.schedulers``.
     **kwargs
         What its constructor takes.
 

@@ -195,6 +195,15 @@ class ResourceChangingScheduler(TrialScheduler):
         """Let trials ask for less; if that is not it, ask the scheduler inside."""
         return self._cut_back() or self.base_scheduler.on_standstill(waiting)
 
+    @property
+    def questions(self) -> Mapping[int, Callable[[], Any]]:
+        """Those of the scheduler inside."""
+        return self.base_scheduler.questions
+
+    def on_answer(self, number: int, answer: Any) -> tuple[Command, ...]:
+        """Tell the scheduler inside."""
+        return self.base_scheduler.on_answer(number, answer)
+
     def next_milestones(self, trial: Trial) -> tuple[Milestone, ...]:
         """Return every result, as each may change what the trial should hold."""
         if self.resources_allocation_function is None:

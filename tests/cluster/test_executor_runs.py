@@ -269,7 +269,7 @@ def test_a_class_saves_at_its_frequency_on_demand_and_when_paused(
         tune_config=tune.TuneConfig(num_samples=2, scheduler=SaveThird()),
         run_config=run_config(
             tmp_path,
-            checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=2),
+            checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=2, memory_limit=10_000),
         ),
         client=pair,
     ).fit()

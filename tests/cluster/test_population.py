@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,7 +26,7 @@ from cluster_kit import (
 from distributed import Client
 
 import dasktune as tune
-from dasktune.schedulers import PopulationBasedTraining
+from dasktune.schedulers import PB2, PopulationBasedTraining
 
 pytestmark = pytest.mark.cluster
 
@@ -85,6 +86,24 @@ def climbing(config: dict[str, Any]) -> None:
             tune.report({"height": height}, checkpoint=tune.Checkpoint.from_directory(directory))
 
 
+class Striding(tune.Trainable):
+    """Comes higher by its rate at each step, until it is enough."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        self.height = 0.0
+
+    def step(self) -> dict[str, Any]:
+        self.height += self.config["rate"]
+        is_enough = Path(self.config["place"], "go").exists()
+        return {"height": self.height, "done": is_enough}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        Path(checkpoint_dir, "height").write_text(str(self.height))
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        self.height = float(Path(checkpoint, "height").read_text())
+
+
 def tuner_of(
     place: Path, address: str, trainable: Any = Climbing, *, synch: bool = True, **options: Any
 ) -> tune.Tuner:
@@ -99,7 +118,9 @@ def tuner_of(
         trainable,
         param_space={"place": str(place), "rate": tune.grid_search([0.5, 2.0])},
         tune_config=tune.TuneConfig(metric="height", mode="max", scheduler=scheduler, seed=1),
-        run_config=run_config(place, **options),
+        run_config=run_config(
+            place, checkpoint_config=tune.CheckpointConfig(memory_limit=100_000_000), **options
+        ),
         client=address,
     )
 
@@ -215,4 +236,45 @@ def test_a_population_goes_on_after_its_driver_was_killed(
     results = tune.Tuner.restore(tmp_path / "run", climbing, client=fleet.address).fit()
     assert statuses(results) == {"TERMINATED"}
     assert_is_a_clone(tmp_path, results)
+    assert_clean(client)
+
+
+def test_results_are_judged_while_the_bandit_thinks(
+    fleet: Fleet, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has_begun, go_on = threading.Event(), threading.Event()
+
+    def thinks(situation: Any) -> list[tuple[float, ...]]:
+        has_begun.set()
+        assert go_on.wait(60)
+        return [(0.5,) for _ in situation.rewards]
+
+    monkeypatch.setattr("dasktune.schedulers.pb2.most_promising", thinks)
+    fleet.keep(2)
+    scheduler = PB2(
+        time_attr="training_iteration",
+        perturbation_interval=10,
+        hyperparam_bounds={"rate": [1.0, 4.0]},
+        quantile_fraction=0.5,
+    )
+    tuner = tune.Tuner(
+        Striding,
+        param_space={"place": str(tmp_path), "rate": tune.grid_search([0.5, 2.0])},
+        tune_config=tune.TuneConfig(metric="height", mode="max", scheduler=scheduler, seed=1),
+        run_config=run_config(tmp_path),
+        client=fleet.address,
+    )
+    with fitting(tuner) as future:
+        assert has_begun.wait(60)
+        before = len(journal(tmp_path, event="ResultReported"))
+        until(lambda: len(journal(tmp_path, event="ResultReported")) > before + 20)
+        assert not journal(tmp_path, event="Answered")
+        go_on.set()
+        until(lambda: journal(tmp_path, event="Answered"))
+        (tmp_path / "go").touch()
+        results = future.result(timeout=90)
+    assert statuses(results) == {"TERMINATED"}
+    first = journal(tmp_path, event="Answered")[0]
+    [order] = [one for one in first["actions"] if one["do"] == "ExploitTrial"]
+    assert (first["answer"], order["config"]["rate"]) == ([[0.5]], 2.5)
     assert_clean(client)

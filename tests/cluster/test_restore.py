@@ -103,6 +103,22 @@ def test_an_experiment_goes_on_after_its_driver_was_killed(killed: Path, fleet: 
         assert_clean(client)
 
 
+def test_checkpoints_that_a_dead_driver_had_yet_to_delete_are_deleted(fleet: Fleet, tmp_path: Path):
+    fleet.keep(1)
+    keep_one = tune.CheckpointConfig(num_to_keep=1)
+    tune.Tuner(
+        steps,
+        param_space={"place": str(tmp_path), "steps": 4},
+        run_config=run_config(tmp_path, checkpoint_config=keep_one),
+        client=fleet.address,
+    ).fit()
+    [kept] = tmp_path.glob("run/trials/*/checkpoint_*")
+    assert kept.name == "checkpoint_000003_i01"
+    shutil.copytree(kept, kept.with_name("checkpoint_000002_i01"))
+    Tuner.restore(tmp_path / "run", steps, client=fleet.address).fit()
+    assert list(tmp_path.glob("run/trials/*/checkpoint_*")) == [kept]
+
+
 def test_what_a_dead_driver_has_left_is_handed_to_the_cluster(killed: Path, fleet: Fleet):
     ids = [one["trial_id"] for one in journal(killed, event="Suggested") if one["config"]]
     tuner = Tuner.restore(killed / "run", steps, client=fleet.address)

@@ -14,6 +14,7 @@ from dasktune.runner.build import build_experiment
 from dasktune.runner.records import journal_record
 from dasktune.runner.replay import event_of, replay
 from dasktune.schedulers import (
+    PB2,
     ASHAScheduler,
     DistributeResourcesToTopJob,
     FIFOScheduler,
@@ -32,6 +33,7 @@ from dasktune.space import choice, grid_search, loguniform
 from dasktune.stopper import MaximumIterationStopper
 from dasktune.storage.json_lines import decode, encode
 from dasktune.testing import MemoryStore, simulate
+from dasktune.trial.checkpoint import CheckpointKind
 
 #: The first three come too soon after each other for anybody to have made progress.
 LOSE = {70.0: 1, 80.0: 1, 90.0: 1, 200.0: 4, 201.0: 0, 330.0: 2}
@@ -105,6 +107,17 @@ SCHEDULERS = {
         hyperparam_mutations={"lr": loguniform(1e-3, 1.0), "drawn": [1, 2]},
         synch=True,
     ),
+    "pb2": lambda: PB2(
+        perturbation_interval=60,
+        hyperparam_bounds={"lr": loguniform(1e-3, 1.0), "drawn": [1, 9]},
+        quantile_fraction=0.4,
+    ),
+    "synch-pb2": lambda: PB2(
+        time_attr="training_iteration",
+        perturbation_interval=2,
+        hyperparam_bounds={"lr": loguniform(1e-3, 1.0)},
+        synch=True,
+    ),
 }
 SEARCHES = {
     "variants": BasicVariantGenerator,
@@ -173,7 +186,7 @@ def fresh(scheduler: str, search: str) -> Experiment:
 
 
 @pytest.fixture(scope="module", params=CASES, ids="-".join)
-def lived(request: pytest.FixtureRequest) -> tuple[tuple[str, str], Recorder]:
+def lived(request: pytest.FixtureRequest, quick_bandit: None) -> tuple[tuple[str, str], Recorder]:
     store = Recorder()
     simulate(
         curve,
@@ -224,6 +237,13 @@ def test_a_replayed_journal_leads_to_where_the_experiment_was(lived: Any):
         replay(experiment, store.records[done:position], lambda trial_id: {})
         done = position
         assert decode(encode(experiment.state_dict())) == decode(snapshot)
+
+
+def test_checkpoints_that_were_given_up_are_told_again(lived: Any):
+    case, store = lived
+    deleted = [one for one in store.deleted if one.kind is CheckpointKind.PERSISTENT]
+    assert deleted
+    assert replay(fresh(*case), store.records, lambda trial_id: {}) == deleted
 
 
 def test_each_record_gives_its_event_back(lived: Any):

@@ -26,6 +26,8 @@ from dasktune.storage.location import Storage
 from dasktune.testing import ManualClock, SimulatedTrialExecutor
 from dasktune.trial.resources import PlacementGroupFactory
 
+pytestmark = pytest.mark.usefixtures("quick_bandit")
+
 ONE_CPU = PlacementGroupFactory([{"CPU": 1}])
 
 

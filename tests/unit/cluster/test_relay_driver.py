@@ -83,7 +83,7 @@ class Bench:
         self.outcomes = []
         self.dock = Dock(lambda number, haul: None)
         self.slot = Slot(self.dock)
-        spec = SimpleNamespace(storage=storage, trial_dir="a", incarnation=2)
+        spec = SimpleNamespace(storage=storage, trial_dir="a", incarnation=2, next_checkpoint=0)
         seat = SimpleNamespace(slot=self.slot)
         self.run = SimpleNamespace(trial_id="a", key="a-2", spec=spec, seat=seat, order=None)
         self.line = None

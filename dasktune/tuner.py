@@ -157,7 +157,7 @@ class Tuner:
         trainable : callable, type or str
             As it was given to the `Tuner`.
         resume_unfinished : bool, default=True
-            Run on what had not ended.
+            Run on what had not ended, or only for the failure of a trial that is tried again.
         resume_errored : bool, default=False
             Let the trials that failed go on from their last checkpoints.
         restart_errored : bool, default=False

@@ -65,7 +65,8 @@ class Judge:
     settings : ExperimentSettings
         Limits and goals.
     search : SearchAlgorithm
-        Hears of every result that does not end its trial.
+        Hears of every result that does not end its trial, as long as that has the configuration
+        that was suggested.
     scheduler : TrialScheduler
         Decides on those that no stopper ends.
     criteria : Stopper
@@ -199,7 +200,8 @@ class Judge:
         if own is not decision:
             own = replace(own, commands=decision.commands)
         verdict = self._standing(key, own, told)
-        if not isinstance(decision if isinstance(verdict, Fail) else verdict, Stop):
+        goes_on = not isinstance(decision if isinstance(verdict, Fail) else verdict, Stop)
+        if goes_on and not trial.ancestry:
             self._search.on_trial_result(key, self._told(trial, result))
         return verdict
 
@@ -269,6 +271,10 @@ class Judge:
     def conclude(self, trial: Trial, *, was_active: bool) -> tuple[Command, ...]:
         """Tell scheduler and searcher that a trial has ended for good.
 
+        Of one that has another configuration than was suggested, because it was given up for a
+        clone, the searcher hears nothing else: it would take the clone's score for that of what it
+        suggested.
+
         Parameters
         ----------
         trial : Trial
@@ -283,7 +289,7 @@ class Judge:
         """
         failed = trial.status is TrialStatus.ERROR
         last = trial.last_result
-        told = self._told(trial, last) if last else None
+        told = self._told(trial, last) if last and not trial.ancestry else None
         if failed:
             commands = self._scheduler.on_trial_error(trial)
         elif was_active:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from typing import Any, Final
@@ -64,8 +65,8 @@ def create_scheduler(name: str, **kwargs: Any) -> TrialScheduler:
     Raises
     ------
     ConfigError
-        If there is no scheduler of this name, another package's cannot be used, or an argument
-        breaks its rule.
+        If there is no scheduler of this name, another package's cannot be used, or an argument is
+        missing, unknown, or breaks its rule.
 
     Examples
     --------
@@ -73,12 +74,27 @@ def create_scheduler(name: str, **kwargs: Any) -> TrialScheduler:
     9
     """
     make = _BY_NAME.get(name) or _foreign(name)
+    _check_arguments(name, make, kwargs)
     scheduler = make(**kwargs)
     kind = type(scheduler).__name__
     hint = "The package that tells of it is broken."
     is_one = isinstance(scheduler, TrialScheduler)
     check(is_one, f"what the entry point {name!r} makes", "a TrialScheduler", kind, hint)
     return scheduler
+
+
+def _check_arguments(name: str, make: Callable[..., Any], given: dict[str, Any]) -> None:
+    try:
+        signature = inspect.signature(make)
+    except (TypeError, ValueError):
+        return  # it has none that can be told: calling it will tell
+    try:
+        signature.bind(**given)
+    except TypeError as error:
+        raise ConfigError(
+            f"the arguments of scheduler {name!r} must be those that it takes "
+            f"({', '.join(signature.parameters)}), got {given!r}: {error}"
+        ) from error
 
 
 def _foreign(name: str) -> Callable[..., TrialScheduler]:

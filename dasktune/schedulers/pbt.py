@@ -80,6 +80,9 @@ class PopulationBasedTraining(Population):
       and integers. An integer moves by at least 1, a bool is only drawn.
     - If there are more trials than places, each trial makes room for others when it is ranked, and
       who was ranked least often is next. Else nobody is paused but who becomes a clone.
+    - A searcher proposes the first configuration of each trial. From when the trial becomes a clone
+      on, it hears no results of it, as they say nothing of what it has proposed; only, at the end,
+      that it is over.
 
     With ``synch=True`` each trial is paused at a ranking until all that have not ended are there.
 

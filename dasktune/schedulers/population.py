@@ -18,7 +18,7 @@ from typing import Any
 from numpy.random import SeedSequence, default_rng
 
 from dasktune.errors import ConfigError, check
-from dasktune.schedulers.by_metric import MetricScheduler, real
+from dasktune.schedulers.by_metric import MetricScheduler, check_flag, real
 from dasktune.schedulers.cluster_view import ClusterView
 from dasktune.schedulers.decision import (
     Command,
@@ -31,6 +31,7 @@ from dasktune.schedulers.decision import (
 )
 from dasktune.schedulers.explore import explored_by
 from dasktune.schedulers.trial_scheduler import Waiting
+from dasktune.space.checks import takes
 from dasktune.trial.checkpoint import CheckpointKind
 from dasktune.trial.metrics import Mode, lookup, number
 from dasktune.trial.milestone import Milestone
@@ -91,8 +92,12 @@ class Population(MetricScheduler):
         check(self._interval > 0, "perturbation_interval", "more than 0", perturbation_interval)
         check(0 <= self._fraction <= 0.5, "quantile_fraction", "in [0, 0.5]", quantile_fraction)
         check(burn_in >= 0, "burn_in_period", "at least 0", burn_in_period)
-        usable = custom_explore_fn is None or callable(custom_explore_fn)
-        check(usable, "custom_explore_fn", "callable", custom_explore_fn)
+        check_flag("require_attrs", require_attrs)
+        check_flag("synch", synch)
+        check_flag("log_config", log_config)
+        usable = custom_explore_fn is None or takes(custom_explore_fn, {})
+        rule = "None, or callable with a configuration"
+        check(usable, "custom_explore_fn", rule, custom_explore_fn)
         self._custom_explore = custom_explore_fn
         self._log_config = log_config
         self._require_attrs = require_attrs

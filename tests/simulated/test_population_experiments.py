@@ -15,6 +15,7 @@ from test_restored_experiments import Died, Lab, once_each
 from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
 from dasktune.experiment import Experiment
 from dasktune.schedulers import PopulationBasedTraining, PopulationBasedTrainingReplay
+from dasktune.search import Searcher
 from dasktune.space import choice, uniform
 from dasktune.storage.json_lines import decode
 from dasktune.storage.location import Storage
@@ -252,6 +253,52 @@ def test_what_a_configuration_lacks_is_drawn_and_written_down():
     assert all(2 <= result.config["slope"] <= 3 for result in results)
     assert all(len(row) == 6 for row in store.policies)
     assert len(exploits(records)) == len(store.policies) + 6
+
+
+class Pupil(Searcher):
+    """Writes down what it is told of what it has suggested."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.suggested: dict[str, float] = {}
+        self.heights: dict[str, list[float]] = {}
+        self.ends: dict[str, Any] = {}
+
+    def suggest(self, trial_id: str) -> dict[str, Any]:
+        self.suggested[trial_id] = 0.1 + 0.2 * (len(self.suggested) % 5)
+        return {"rate": self.suggested[trial_id]}
+
+    def on_trial_result(self, trial_id: str, result: Any) -> None:
+        self.heights.setdefault(trial_id, []).append(result["height"] / self.suggested[trial_id])
+
+    def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
+        self.ends[trial_id] = result
+
+
+@pytest.mark.parametrize("synch", [False, True])
+def test_a_searcher_never_takes_what_a_clone_has_come_to_for_what_it_has_suggested(synch: bool):
+    pupil, store = Pupil(), MemoryStore()
+    simulate(
+        climb,
+        tune_config=TuneConfig(
+            metric="height",
+            mode="max",
+            num_samples=8,
+            seed=7,
+            search_alg=pupil,
+            scheduler=pbt(synch=synch),
+        ),
+        slots=4,
+        store=store,
+    )
+    clones = {row[0] for row in store.policies}
+    assert clones
+    assert set(pupil.ends) == set(pupil.suggested)
+    assert clones == {key for key, result in pupil.ends.items() if result is None}
+    # All that it is told of a trial is the height after so many steps of what it has suggested.
+    assert set(pupil.heights) == set(pupil.suggested)
+    for heights in pupil.heights.values():
+        assert heights == pytest.approx(range(1, len(heights) + 1))
 
 
 # Drivers that die

@@ -147,7 +147,7 @@ def test_a_question_is_asked_once_and_its_answer_is_an_event_of_the_journal():
     bench.run()
     assert thinker.asked == [3]
     assert thinker.is_closed
-    assert scheduler.heard == [(3, ["go on"])]
+    assert bench.experiment.scheduler.heard == [(3, ["go on"])]
     [record] = [one for one in bench.journal if one["event"] == "Answered"]
     assert (record["number"], record["answer"]) == (3, ["go on"])
     assert [one["do"] for one in record["actions"]] == ["UnpauseTrial"]

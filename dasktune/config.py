@@ -15,7 +15,7 @@ from numpy.random import SeedSequence
 
 from dasktune.errors import check, without_passwords
 from dasktune.stopper import as_stopper
-from dasktune.trial.metrics import Mode, number
+from dasktune.trial.metrics import Metric, Mode, Modes, check_goals, number
 from dasktune.trial.retention import Retention
 from dasktune.workers import WorkerFilter, check_workers
 
@@ -78,11 +78,12 @@ class TuneConfig:
 
     Parameters
     ----------
-    metric : str, optional
+    metric : str or list of str, optional
         What is to be optimised, as the trainable reports it; nested names are joined by ``/``.
-        ``"_metric"`` if only `mode` is given.
-    mode : {"min", "max"}, optional
-        Which way `metric` is better. Needed with `metric`.
+        ``"_metric"`` if only `mode` is given. A list is several goals at once, for a `search_alg`
+        that knows how; a scheduler then needs a metric of its own.
+    mode : {"min", "max"} or list of them, optional
+        Which way `metric` is better; a list, one for each, if it is one. Needed with `metric`.
     num_samples : int, default=1
         How many samples of the search space are tried, each with all points of its grids; -1 goes
         on until something else ends it.
@@ -117,8 +118,8 @@ class TuneConfig:
     dasktune.errors.ConfigError: num_samples must be a positive int, or -1 for no end, got 0
     """
 
-    metric: str | None = None
-    mode: Mode | None = None
+    metric: Metric = None
+    mode: Modes = None
     num_samples: int = 1
     search_alg: Any = None
     scheduler: Any = None
@@ -160,19 +161,17 @@ class TuneConfig:
     def _check_goal(self) -> None:
         if self.metric is None and self.mode is not None:
             object.__setattr__(self, "metric", DEFAULT_METRIC)
-        check(
-            self.metric is None or _is_text(self.metric),
-            "metric",
-            "the name of a reported metric",
-            self.metric,
-        )
-        check(
-            self.metric is None or self.mode in ("min", "max"),
-            "mode",
-            "'min' or 'max'",
-            self.mode,
-            f"Say which way {self.metric!r} is better.",
-        )
+        check_goals(self.metric, self.mode)
+        given = self.metric is None or self.mode is not None
+        hint = f"Say which way {self.metric!r} is better."
+        check(given, "mode", "'min' or 'max'", self.mode, hint)
+
+    @property
+    def single_goal(self) -> tuple[str | None, Mode | None]:
+        """The metric and its mode, if it is one metric that is optimised; else twice None."""
+        if isinstance(self.metric, list) or isinstance(self.mode, list):
+            return None, None
+        return self.metric, self.mode
 
     @property
     def time_budget(self) -> float | None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import cached_property
 from html import escape
+from math import isfinite
 from reprlib import Repr
 from typing import TYPE_CHECKING, Any, Final, overload
 
+import numpy as np
+
 from dasktune.comparison import Scope, best_row, condense, rank
 from dasktune.errors import ConfigError, TrialError, TuneError, check, without_passwords
+from dasktune.result import AUTO_FILLED, Result, checked_mode, is_auto_filled, require_pandas
+from dasktune.schedulers.fronts import Fronts, hypervolume
 from dasktune.trial.checkpoint import CheckpointRecord
-from dasktune.trial.metrics import Mode, flatten, lookup, number, score
+from dasktune.trial.metrics import Metric, Mode, Modes, check_goals, flatten, lookup, number, score
 from dasktune.trial.retention import Retention
 from dasktune.trial.status import PublicStatus
 from dasktune.trial.trial import Trial
@@ -24,31 +27,6 @@ if TYPE_CHECKING:
     from dasktune.storage.checkpoint import Checkpoint
 
 __all__ = ["AUTO_FILLED", "NoResultError", "Result", "ResultGrid", "Scope"]
-
-#: Fields of each row that dasktune fills in; the user's own metrics are the others.
-AUTO_FILLED: Final = frozenset(
-    {
-        "checkpoint_dir_name",
-        "config",
-        "date",
-        "done",
-        "episodes_total",
-        "experiment_tag",
-        "hostname",
-        "iterations_since_restore",
-        "node_ip",
-        "pid",
-        "should_checkpoint",
-        "time_since_restore",
-        "time_this_iter_s",
-        "time_total_s",
-        "timestamp",
-        "timesteps_since_restore",
-        "timesteps_total",
-        "training_iteration",
-        "trial_id",
-    }
-)
 
 #: Rows of the table that a `ResultGrid` shows of itself.
 _SHOWN: Final = 5
@@ -63,126 +41,6 @@ class NoResultError(TuneError, RuntimeError):
     """No trial has a result that can be compared."""
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class Result:
-    """What came of one trial.
-
-    Parameters
-    ----------
-    trial_id : str
-        The trial's name within the experiment.
-    config : dict
-        The configuration that it ran with.
-    history : list of dict
-        Its results, flat (nested names joined by ``/``), one for each ``training_iteration``.
-    status : PublicStatus
-        What it was doing when the experiment ended.
-    path : str
-        Its folder, below the experiment's.
-    error : TrialError, optional
-        Why it failed for good; None if it did not.
-    reason : str, default=""
-        Why it ended, in words; empty if it just came to its end.
-    records : sequence of CheckpointRecord, default=()
-        Its checkpoints that were kept, oldest first.
-    retention : Retention, optional
-        By what they were kept.
-    load_checkpoint : callable
-        Opens a record's checkpoint.
-    """
-
-    trial_id: str
-    config: dict[str, Any]
-    history: list[dict[str, Any]]
-    status: PublicStatus
-    path: str
-    error: TrialError | None = None
-    reason: str = ""
-    records: Sequence[CheckpointRecord] = ()
-    retention: Retention = field(default_factory=Retention)
-    load_checkpoint: Callable[[CheckpointRecord], Checkpoint] = field(repr=False)
-
-    @classmethod
-    def from_trial(
-        cls,
-        trial: Trial,
-        path: str,
-        load_checkpoint: Callable[[CheckpointRecord], Checkpoint],
-        retention: Retention,
-    ) -> Result:
-        """Read it off the driver's books; the arguments are those of the class."""
-        return cls(
-            trial_id=trial.trial_id,
-            config=trial.config,
-            history=trial.history,
-            status=trial.public_status,
-            path=path,
-            error=_error_of(trial),
-            reason=trial.reason,
-            records=tuple(trial.checkpoints),
-            retention=retention,
-            load_checkpoint=load_checkpoint,
-        )
-
-    @property
-    def metrics(self) -> dict[str, Any]:
-        """The last result, empty if there is none."""
-        return self.history[-1] if self.history else {}
-
-    @property
-    def metrics_dataframe(self) -> pd.DataFrame:
-        """The history as a table, one row for each ``training_iteration``. Needs pandas."""
-        return _pandas().DataFrame([flatten(row) for row in self.history])
-
-    @cached_property
-    def checkpoint(self) -> Checkpoint | None:
-        """The newest checkpoint, opened when first asked for; None if there is none."""
-        return self.load_checkpoint(self.records[-1]) if self.records else None
-
-    @cached_property
-    def best_checkpoints(self) -> list[tuple[Checkpoint, dict[str, Any]]]:
-        """The best of the kept checkpoints, best first, each with the metrics of its result.
-
-        Without ``checkpoint_score_attribute`` the newest are the best.
-        """
-        best = self.retention.best(self.records)
-        return [(self.load_checkpoint(record), record.metrics) for record in best]
-
-    def get_best_checkpoint(self, metric: str, mode: Mode) -> Checkpoint | None:
-        """Return the kept checkpoint whose result was the best, or None if none has the metric.
-
-        Parameters
-        ----------
-        metric : str
-            What to compare; nested names are joined by ``/``.
-        mode : {"min", "max"}
-            Which way it is better.
-
-        Raises
-        ------
-        ConfigError
-            If `mode` is neither.
-        """
-        best = Retention(1, metric, _checked(mode)).best(self.records)
-        if not best or score(best[0].metrics, metric, mode) is None:
-            return None
-        return self.load_checkpoint(best[0])
-
-    def __repr__(self) -> str:
-        own = {key: value for key, value in self.metrics.items() if not _is_auto_filled(key)}
-        parts = [
-            f"trial_id={self.trial_id!r}",
-            f"status={self.status.value}",
-            f"metrics={own!r}",
-            f"path={without_passwords(self.path)!r}",
-        ]
-        if self.error is not None:
-            parts.append(f"error={self.error.message!r}")
-        if self.records:
-            parts.append(f"checkpoint={self.records[-1].path!r}")
-        return f"Result({', '.join(parts)})"
-
-
 class ResultGrid(Sequence[Result]):
     """What came of an experiment: its trials' results, in the order in which the trials were made.
 
@@ -192,10 +50,10 @@ class ResultGrid(Sequence[Result]):
         One for each trial.
     experiment_path : str
         Where the experiment is kept.
-    metric : str, optional
-        What was optimised.
+    metric : str or list of str, optional
+        What was optimised; a list if there were several goals.
     mode : {"min", "max"}, optional
-        Which way it is better.
+        Which way it is better; a list, one for each, if `metric` is one.
 
     Examples
     --------
@@ -212,12 +70,14 @@ class ResultGrid(Sequence[Result]):
         self,
         results: Iterable[Result],
         experiment_path: str,
-        metric: str | None = None,
-        mode: Mode | None = None,
+        metric: Metric = None,
+        mode: Modes = None,
     ) -> None:
         self._results = list(results)
-        self._metric = metric
-        self._mode = mode
+        #: As it was optimised; the next two are None if there were several goals.
+        self._goals = metric, mode
+        self._metric = None if isinstance(metric, list) else metric
+        self._mode = None if isinstance(mode, list) else mode
         #: Where the experiment is kept: a path or a URL.
         self.experiment_path = experiment_path
 
@@ -226,8 +86,8 @@ class ResultGrid(Sequence[Result]):
         cls,
         trials: Iterable[Trial],
         experiment_path: str,
-        metric: str | None,
-        mode: Mode | None,
+        metric: Metric,
+        mode: Modes,
         load_checkpoint: Callable[[CheckpointRecord], Checkpoint],
         retention: Retention | None = None,
     ) -> ResultGrid:
@@ -239,9 +99,9 @@ class ResultGrid(Sequence[Result]):
             All trials of the experiment.
         experiment_path : str
             Where the experiment is kept.
-        metric : str or None
+        metric : str, list of str or None
             What was optimised.
-        mode : {"min", "max"} or None
+        mode : {"min", "max"}, list of them or None
             Which way it is better.
         load_checkpoint : callable
             Opens a record's checkpoint. The results travel with it if it can be pickled.
@@ -330,6 +190,92 @@ class ResultGrid(Sequence[Result]):
             raise NoResultError(self._why_none(metric))
         return ranked[0]
 
+    def get_pareto_front(
+        self, metric: list[str] | None = None, mode: list[Mode] | None = None
+    ) -> list[Result]:
+        """Return the trials that no other one dominates: nowhere worse, and somewhere better.
+
+        Parameters
+        ----------
+        metric : list of str, optional
+            What to compare by the last results; by default what was optimised.
+        mode : list of {"min", "max"}, optional
+            Which way each is better; by default as it was optimised.
+
+        Returns
+        -------
+        list of Result
+            In the order of the trials; equals of one that is there are there, too. Trials that lack
+            a metric, or have none that is finite, are left out.
+
+        Raises
+        ------
+        ConfigError
+            If it is open what to compare, or it is a single metric.
+
+        Examples
+        --------
+        >>> from dasktune.trial.status import PublicStatus
+        >>> def result(trial_id, error, seconds):
+        ...     row = {"error": error, "seconds": seconds}
+        ...     return Result(trial_id=trial_id, config={}, history=[row], path="",
+        ...                   status=PublicStatus.TERMINATED, load_checkpoint=print)
+        >>> results = [result("a", 0.25, 8.0), result("b", 0.5, 2.0), result("c", 0.75, 4.0)]
+        >>> grid = ResultGrid(results, "exp", metric=["error", "seconds"], mode=["min", "min"])
+        >>> [one.trial_id for one in grid.get_pareto_front()]
+        ['a', 'b']
+        >>> grid.get_hypervolume([1.0, 10.0])
+        4.5
+        """
+        goals = self._several_goals(metric, mode)
+        scored = [(_scores(result.metrics, goals), result) for result in self]
+        fronts = Fronts([scores for scores, _ in scored if scores is not None]).state()
+        best = {tuple(point) for point in fronts[0]} if fronts else set()
+        return [result for scores, result in scored if scores in best]
+
+    def get_hypervolume(
+        self,
+        reference_point: Sequence[float],
+        metric: list[str] | None = None,
+        mode: list[Mode] | None = None,
+    ) -> float:
+        """Return how much the Pareto front dominates of what is better than a reference point.
+
+        Larger is better. Of two experiments, compare it with the same reference point only.
+
+        Parameters
+        ----------
+        reference_point : sequence of float
+            A value for each metric that is just not good enough; trials that are not better in all
+            of them add nothing.
+        metric : list of str, optional
+            What to compare by the last results; by default what was optimised.
+        mode : list of {"min", "max"}, optional
+            Which way each is better; by default as it was optimised.
+
+        Returns
+        -------
+        float
+            In the product of the metrics' units, exact for any number of metrics; with more than
+            four and hundreds of trials on the front it takes long.
+
+        Raises
+        ------
+        ConfigError
+            If it is open what to compare, it is a single metric, or the reference point has not a
+            finite number for each.
+        """
+        goals = self._several_goals(metric, mode)
+        rule = f"a finite number for each of {[name for name, _ in goals]}"
+        corner = dict(zip((name for name, _ in goals), reference_point, strict=False))
+        worst = _scores(corner, goals)
+        fits = len(reference_point) == len(goals)
+        if worst is None or not fits:
+            raise ConfigError(f"reference_point must be {rule}, got {reference_point!r}")
+        front = self.get_pareto_front([name for name, _ in goals], [mode for _, mode in goals])
+        points = [_scores(result.metrics, goals) for result in front]
+        return hypervolume(np.array(points, dtype=np.float64).reshape(-1, len(goals)), worst)
+
     def get_dataframe(
         self, filter_metric: str | None = None, filter_mode: Mode | None = None
     ) -> pd.DataFrame:
@@ -358,25 +304,37 @@ class ResultGrid(Sequence[Result]):
         for result in self:
             row: Mapping[str, Any] = result.metrics
             if filter_metric is not None:
-                mode = _checked(filter_mode or self._mode, "filter_mode")
+                mode = checked_mode(filter_mode or self._mode, "filter_mode")
                 row = best_row(result.history, filter_metric, mode)
             own = {k: v for k, v in flatten(row).items() if k.split("/")[0] != "config"}
             config = flatten(result.config, "config/")
             rows.append({"trial_id": result.trial_id, **own, **config})
-        return _pandas().DataFrame(rows)
+        return require_pandas().DataFrame(rows)
+
+    def _several_goals(
+        self, metric: list[str] | None, mode: list[Mode] | None
+    ) -> list[tuple[str, Mode]]:
+        names, modes = metric or self._goals[0], mode or self._goals[1]
+        check_goals(names, modes)
+        hint = "Give metric and mode, or use get_best_result()."
+        if not isinstance(names, list) or not isinstance(modes, list) or len(names) < 2:
+            raise ConfigError(f"metric must be a list of at least two, got {names!r}. {hint}")
+        return list(zip(names, modes, strict=True))
 
     def _goal(self, metric: str | None, mode: Mode | None) -> tuple[str, Mode]:
         metric = metric or self._metric
         hint = ". Give it to get_best_result(), or to TuneConfig."
+        if metric is None and isinstance(self._goals[0], list):
+            hint = f". There are several: choose one of {self._goals[0]}, or get_pareto_front()."
         if metric is None:
             raise ConfigError(f"metric must be the name of a reported metric, got None{hint}")
-        return metric, _checked(mode or self._mode, hint=hint)
+        return metric, checked_mode(mode or self._mode, hint=hint)
 
     def _why_none(self, metric: str) -> str:
         names = {name for r in self for row in r.history for name in flatten(row)}
         if metric in names:
             return f"{metric!r} is in no trial a number that counts (filter_nan_and_inf leaves out)"
-        own = sorted(name for name in names if not _is_auto_filled(name))
+        own = sorted(name for name in names if not is_auto_filled(name))
         close = get_close_matches(metric, own, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         reported = ", ".join(own) or "nothing"
@@ -422,26 +380,6 @@ class ResultGrid(Sequence[Result]):
         return table
 
 
-def _error_of(trial: Trial) -> TrialError | None:
-    if trial.public_status is not PublicStatus.ERROR:
-        return None
-    info = trial.error
-    if info is not None and info.message == trial.reason:
-        return TrialError(trial.trial_id, info.message, info.traceback)
-    # It was given up for its lost workers; an earlier failure of its code is not why.
-    return TrialError(trial.trial_id, trial.reason)
-
-
-def _checked(mode: Mode | None, name: str = "mode", hint: str = "") -> Mode:
-    if mode is None or mode not in ("min", "max"):
-        raise ConfigError(f"{name} must be 'min' or 'max', got {mode!r}{hint}")
-    return mode
-
-
-def _is_auto_filled(name: str) -> bool:
-    return name.split("/")[0] in AUTO_FILLED
-
-
 def _ranked(
     results: Iterable[Result], metric: str, mode: Mode, scope: Scope, *, finite: bool
 ) -> list[Result]:
@@ -452,6 +390,13 @@ def _ranked(
     scored = [(value, result) for value, result in condensed if value is not None]
     scored.sort(key=lambda pair: rank(pair[0], mode), reverse=True)
     return [result for _, result in scored]
+
+
+def _scores(row: Mapping[str, Any], goals: Sequence[tuple[str, Mode]]) -> tuple[float, ...] | None:
+    """Return all metrics turned so that higher is better, or None if one is not finite."""
+    scores = [score(row, name, mode) for name, mode in goals]
+    defined = tuple(value for value in scores if value is not None and isfinite(value))
+    return defined if len(defined) == len(goals) else None
 
 
 def _cell(value: object) -> str:
@@ -467,14 +412,3 @@ def _clip(text: str, width: int = 60) -> str:
 
 def _html_row(cells: Iterable[str], tag: str) -> str:
     return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"
-
-
-def _pandas() -> Any:
-    try:
-        import pandas as pd
-    except ImportError as error:
-        raise ConfigError(
-            "a dataframe must be made by pandas, which is not installed. "
-            "Run: pip install dasktune[pandas]. Without it, Result.history holds the same rows."
-        ) from error
-    return pd

@@ -20,7 +20,7 @@ from dasktune.registry import get_trainable
 from dasktune.runner import TrialRunner
 from dasktune.runner.build import build_experiment
 from dasktune.runner.replay import replay
-from dasktune.search import BasicVariantGenerator
+from dasktune.search import BasicVariantGenerator, create_searcher
 from dasktune.storage.driver_lock import DriverLock
 from dasktune.storage.experiment_store import ExperimentStore
 from dasktune.storage.journal_format import JournalEnd
@@ -455,8 +455,9 @@ def _checked(now: TuneConfig, then: TuneConfig) -> TuneConfig:
 
 
 def _kind(search_alg: Any) -> type:
-    given = search_alg is not None and not isinstance(search_alg, str)
-    return type(search_alg) if given else BasicVariantGenerator
+    if isinstance(search_alg, str):
+        return type(create_searcher(search_alg))
+    return BasicVariantGenerator if search_alg is None else type(search_alg)
 
 
 def _brought_up(

@@ -18,6 +18,7 @@ from dasktune.search import (
     SearchAlgorithm,
     Searcher,
     SearchGenerator,
+    create_searcher,
 )
 from dasktune.search.searcher import SearchSpec
 from dasktune.stopper import (
@@ -67,9 +68,10 @@ def build_experiment(
     )
     criteria, stopper = _split(as_stopper(run_config.stop), tune_config.time_budget)
     failure = run_config.failure_config
+    metric, mode = tune_config.single_goal
     settings = ExperimentSettings(
-        metric=tune_config.metric,
-        mode=tune_config.mode,
+        metric=metric,
+        mode=mode,
         max_failures=failure.max_failures,
         fail_fast=failure.fail_fast,
         max_worker_losses=failure.max_worker_losses,
@@ -148,14 +150,16 @@ def _own(scheduler: TrialScheduler) -> TrialScheduler:
 
 
 def _search_algorithm(given: object) -> SearchAlgorithm:
-    if given is None or given in ("variant_generator", "random"):
+    if given is None:
         return BasicVariantGenerator()
+    if isinstance(given, str):
+        given = create_searcher(given)
     if isinstance(given, SearchAlgorithm):
         return given
     if isinstance(given, Searcher):
         return SearchGenerator(given)
     raise ConfigError(
-        f"search_alg must be a Searcher, a SearchAlgorithm or 'random', got {given!r}. "
+        f"search_alg must be a Searcher, a SearchAlgorithm or the name of one, got {given!r}. "
         "Leave it out for random and grid search."
     )
 

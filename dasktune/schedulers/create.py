@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
-from importlib.metadata import entry_points
 from typing import Any, Final
 
-from dasktune.errors import ConfigError, check
+from dasktune.plugins import create
 from dasktune.schedulers.asha import AsyncHyperBandScheduler
 from dasktune.schedulers.fifo import FIFOScheduler
 from dasktune.schedulers.function import FunctionScheduler
@@ -24,9 +22,6 @@ from dasktune.schedulers.successive_halving import SuccessiveHalvingScheduler
 from dasktune.schedulers.trial_scheduler import TrialScheduler
 
 __all__ = ["create_scheduler"]
-
-#: Where other packages tell of theirs: ``name = "package.module:Class"``.
-_GROUP: Final = "dasktune.schedulers"
 
 _BY_NAME: Final[Mapping[str, Callable[..., TrialScheduler]]] = {
     "fifo": FIFOScheduler,
@@ -73,39 +68,4 @@ def create_scheduler(name: str, **kwargs: Any) -> TrialScheduler:
     >>> create_scheduler("asha", max_t=9, reduction_factor=3).max_t
     9
     """
-    make = _BY_NAME.get(name) or _foreign(name)
-    _check_arguments(name, make, kwargs)
-    scheduler = make(**kwargs)
-    kind = type(scheduler).__name__
-    hint = "The package that tells of it is broken."
-    is_one = isinstance(scheduler, TrialScheduler)
-    check(is_one, f"what the entry point {name!r} makes", "a TrialScheduler", kind, hint)
-    return scheduler
-
-
-def _check_arguments(name: str, make: Callable[..., Any], given: dict[str, Any]) -> None:
-    try:
-        signature = inspect.signature(make)
-    except (TypeError, ValueError):
-        return  # it has none that can be told: calling it will tell
-    try:
-        signature.bind(**given)
-    except TypeError as error:
-        raise ConfigError(
-            f"the arguments of scheduler {name!r} must be those that it takes "
-            f"({', '.join(signature.parameters)}), got {given!r}: {error}"
-        ) from error
-
-
-def _foreign(name: str) -> Callable[..., TrialScheduler]:
-    # Looked for only when it is asked for: it takes milliseconds.
-    found = {entry.name: entry for entry in entry_points(group=_GROUP)}
-    check(name in found, "scheduler", f"one of {', '.join([*_BY_NAME, *sorted(found)])}", name)
-    try:
-        make: Callable[..., TrialScheduler] = found[name].load()
-    except Exception as error:
-        raise ConfigError(
-            f"scheduler {name!r} must be importable, got {type(error).__name__}: {error}. "
-            f"It is told of by {found[name].value!r} of another package."
-        ) from error
-    return make
+    return create("scheduler", (TrialScheduler,), _BY_NAME, name, kwargs)

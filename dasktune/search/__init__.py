@@ -1,18 +1,27 @@
 """What proposes configurations: grid and random search, and the contract for searchers."""
 
+from dasktune.search.ask_tell import AskTell, AskTellSearch
 from dasktune.search.basic_variant import BasicVariantGenerator
 from dasktune.search.concurrency_limiter import ConcurrencyLimiter
+from dasktune.search.create import create_searcher
+from dasktune.search.quasi_random import QuasiRandomSearch
+from dasktune.search.repeater import Repeater
 from dasktune.search.search_generator import SearchGenerator
 from dasktune.search.searcher import SearchAlgorithm, SearchSpec, Suggestion
 from dasktune.search.suggest import FINISHED, Searcher
 
 __all__ = [
     "FINISHED",
+    "AskTell",
+    "AskTellSearch",
     "BasicVariantGenerator",
     "ConcurrencyLimiter",
+    "QuasiRandomSearch",
+    "Repeater",
     "SearchAlgorithm",
     "SearchGenerator",
     "SearchSpec",
     "Searcher",
     "Suggestion",
+    "create_searcher",
 ]

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from dasktune.errors import check
 from dasktune.search.suggest import Finished, Searcher
-from dasktune.trial.metrics import Mode
+from dasktune.trial.metrics import Metric, Modes
 
 __all__ = ["ConcurrencyLimiter"]
 
@@ -72,7 +72,7 @@ class ConcurrencyLimiter(Searcher):
         self._batch_is_full = False
 
     def set_search_properties(
-        self, metric: str | None, mode: Mode | None, config: Mapping[str, Any], **spec: Any
+        self, metric: Metric, mode: Modes, config: Mapping[str, Any], **spec: Any
     ) -> bool:
         """Pass it on to the searcher, and learn how many suggestions will be asked for."""
         taken = self.searcher.set_search_properties(metric, mode, config, **spec)

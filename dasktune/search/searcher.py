@@ -9,7 +9,7 @@ from typing import Any
 
 from numpy.random import SeedSequence
 
-from dasktune.trial.metrics import Mode
+from dasktune.trial.metrics import Metric, Modes
 
 __all__ = ["SearchAlgorithm", "SearchSpec", "Suggestion"]
 
@@ -24,10 +24,10 @@ class SearchSpec:
         The search space as the user wrote it.
     num_samples : int
         How many samples the user wants; -1 is without end.
-    metric : str or None
-        What is to be optimised.
-    mode : {"min", "max"} or None
-        Which way it is better.
+    metric : str, list of str or None
+        What is to be optimised, perhaps several goals at once.
+    mode : {"min", "max"}, list of them or None
+        Which way it is better; one for each if there are several metrics.
     seed : SeedSequence
         The source of all randomness of this search.
     max_concurrent : int, default=0
@@ -36,8 +36,8 @@ class SearchSpec:
 
     space: Mapping[str, Any]
     num_samples: int
-    metric: str | None
-    mode: Mode | None
+    metric: Metric
+    mode: Modes
     seed: SeedSequence
     max_concurrent: int = 0
 

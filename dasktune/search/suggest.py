@@ -3,14 +3,35 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
-from typing import Any, Final, Literal
+from math import isnan, nan
+from typing import Any, Final, Literal, Protocol
 
 from dasktune.errors import check
-from dasktune.trial.metrics import Mode
+from dasktune.trial.metrics import Metric, Modes, check_goals, lookup, number
 
-__all__ = ["FINISHED", "Finished", "Searcher"]
+__all__ = ["FINISHED", "EvaluatedTrial", "Finished", "Searcher"]
+
+
+class EvaluatedTrial(Protocol):
+    """What a trial of an earlier experiment tells a searcher; a `Result` is one."""
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """Its configuration."""
+
+    @property
+    def history(self) -> Sequence[Mapping[str, Any]]:
+        """Its results, oldest first."""
+
+    @property
+    def error(self) -> object:
+        """Why it failed for good; None if it did not."""
+
+    @property
+    def reason(self) -> str:
+        """Why it ended, if not by itself."""
 
 
 class Finished(Enum):
@@ -54,18 +75,11 @@ class Searcher(ABC):
     [{'x': 1}, {'x': 0}, <Finished.FINISHED: 'finished'>]
     """
 
-    metric: str | list[str] | None = None
-    mode: Mode | list[Mode] | None = None
+    metric: Metric = None
+    mode: Modes = None
 
-    def __init__(
-        self, *, metric: str | list[str] | None = None, mode: Mode | list[Mode] | None = None
-    ) -> None:
-        metrics = metric if isinstance(metric, list) else [metric]
-        modes = mode if isinstance(mode, list) else [mode]
-        known = all(each in ("min", "max", None) for each in modes)
-        check(known, "mode", "'min' or 'max', or a list of them", mode)
-        alike = isinstance(metric, list) == isinstance(mode, list) and len(metrics) == len(modes)
-        check(mode is None or alike, "mode", f"given once for each metric of {metric!r}", mode)
+    def __init__(self, *, metric: Metric = None, mode: Modes = None) -> None:
+        check_goals(metric, mode)
         self.metric = metric
         self.mode = mode
 
@@ -104,16 +118,16 @@ class Searcher(ABC):
         """Hear that a trial that was paused goes on."""
 
     def set_search_properties(
-        self, metric: str | None, mode: Mode | None, config: Mapping[str, Any], **spec: Any
+        self, metric: Metric, mode: Modes, config: Mapping[str, Any], **spec: Any
     ) -> bool:
         """Take what the constructor left open from the experiment; called once, before all else.
 
         Parameters
         ----------
-        metric : str or None
+        metric : str, list of str or None
             What is to be optimised.
-        mode : {"min", "max"} or None
-            Which way it is better.
+        mode : {"min", "max"}, list of them or None
+            Which way it is better; one for each if there are several metrics.
         config : mapping
             The search space as the user wrote it.
         **spec
@@ -162,9 +176,9 @@ class Searcher(ABC):
         Parameters
         ----------
         parameters : mapping
-            The configuration.
+            The configuration, perhaps with constants of the search space.
         value : float or list of float
-            What it came to, one value for each metric.
+            What it came to, one value for each metric; NaN only with `error`.
         error : bool, default=False
             Whether it failed.
         pruned : bool, default=False
@@ -178,6 +192,48 @@ class Searcher(ABC):
             If this searcher cannot.
         """
         raise NotImplementedError(f"{type(self).__name__} cannot learn from evaluated points")
+
+    def add_evaluated_trials(
+        self, trials: Iterable[EvaluatedTrial], metric: str | list[str] | None = None
+    ) -> None:
+        """Learn from the trials of an earlier experiment, by their last results.
+
+        Trials that failed, or that came to NaN, are told as failed; those that never reported the
+        metric, and did not fail, are left out. A trial that was stopped is told as pruned.
+
+        Parameters
+        ----------
+        trials : iterable of Result
+            A :class:`~dasktune.ResultGrid`, or some of its results.
+        metric : str or list of str, optional
+            What to learn, by the names of then; by default this searcher's own metric.
+
+        Raises
+        ------
+        ConfigError
+            If it is open what to learn.
+        NotImplementedError
+            If this searcher cannot.
+        """
+        given = metric if metric is not None else self.metric
+        hint = "Give it to add_evaluated_trials(), or to the searcher."
+        check(given is not None, "metric", "the name of a reported metric", given, hint)
+        names = given if isinstance(given, list) else [given or ""]
+        for trial in trials:
+            rows = [[number(lookup(row, name)) for name in names] for row in trial.history]
+            last = rows[-1] if rows else [None] * len(names)
+            values = [nan if value is None else value for value in last]
+            failed = trial.error is not None
+            if None in last and not failed:
+                continue
+            steps = [row[0] for row in rows if row[0] is not None]
+            self.add_evaluated_point(
+                trial.config,
+                values if isinstance(given, list) else values[0],
+                error=failed or any(map(isnan, values)),
+                pruned=bool(trial.reason) and not failed,
+                intermediate_values=None if isinstance(given, list) else steps,
+            )
 
     def adopt(self, trial_id: str, config: Mapping[str, Any] | None) -> None:  # noqa: B027
         """Hear that a trial has another configuration than :meth:`suggest` has just returned.

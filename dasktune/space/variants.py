@@ -130,6 +130,60 @@ class Variants:
         resolved = {path_name(path): value_at(config, path) for path in self._paths}
         return Variant(config=config, resolved=resolved)
 
+    @property
+    def domains(self) -> dict[str, Domain]:
+        """The domains by path, sorted; without those inside a grid or inside another domain."""
+        return {path_name(path): domain for path, domain in _domains(self._tree)}
+
+    def filled(self, values: Mapping[str, Any], rng: Generator) -> dict[str, Any]:
+        """Return a configuration with chosen values for domains.
+
+        Parameters
+        ----------
+        values : mapping of str to object
+            By path, as in `domains`. What they lack is drawn, and so is what is inside them.
+        rng : Generator
+            Where the values come from that are drawn.
+
+        Raises
+        ------
+        RecursiveDependencyError
+            If values wait for each other.
+        ConfigError
+            If a function of the space raises.
+
+        Examples
+        --------
+        >>> from dasktune.space import randint, sample_from
+        >>> double = sample_from(lambda config: 2 * config["a"])
+        >>> variants = Variants({"a": randint(0, 9), "b": double})
+        >>> variants.filled({"a": 4}, random_generator(0))
+        {'a': 4, 'b': 8}
+        """
+        tree = copied(self._tree)
+        for path, _ in _domains(tree):
+            if path_name(path) in values:
+                chosen = _opened(values[path_name(path)], path, drawn=True)
+                tree = assigned(tree, path, chosen)
+        return self.draw(0, rng, start=tree).config
+
+    def chosen(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values that a configuration has where the space has domains, by path.
+
+        Raises
+        ------
+        ConfigError
+            If it lacks one.
+        """
+        values = {}
+        for path, _ in _domains(self._tree):
+            try:
+                values[path_name(path)] = value_at(config, path)
+            except (LookupError, TypeError):
+                rule = f"a dict with a value at {path_name(path)!r}"
+                raise ConfigError(f"a configuration must be {rule}, got {config!r}") from None
+        return values
+
     def draw_constants(self, rng: Generator) -> Any:
         """Draw all that does not depend on the grid, for :meth:`draw` to start from."""
         return _settled(copied(self._tree), rng)[0]

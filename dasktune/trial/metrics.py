@@ -9,10 +9,17 @@ from numbers import Real
 from sys import intern
 from typing import Any, Literal
 
-__all__ = ["Mode", "flatten", "lookup", "number", "score"]
+from dasktune.errors import check
+
+__all__ = ["Metric", "Modes", "Mode", "check_goals", "flatten", "lookup", "number", "score"]
 
 #: Which way a metric is better.
 Mode = Literal["min", "max"]
+
+#: What is optimised: nothing that is known, one metric, or several at once.
+Metric = str | list[str] | None
+#: Which way it is better; for several metrics one for each, in their order.
+Modes = Mode | list[Mode] | None
 
 
 #: What most metrics are; asking whether a value is a Mapping takes far longer.
@@ -96,3 +103,37 @@ def score(result: Mapping[str, Any], metric: str, mode: Mode) -> float | None:
     if value is None or isnan(value):
         return None
     return value if mode == "max" else -value
+
+
+def check_goals(metric: object, mode: object) -> None:
+    """Raise ConfigError unless this could be what is optimised, and which way.
+
+    Parameters
+    ----------
+    metric : str, list of str or None
+        The metric, or several different ones.
+    mode : {"min", "max"}, list of them or None
+        Which way it is better; a list, one for each, if `metric` is one. None leaves it open.
+
+    Raises
+    ------
+    ConfigError
+        If it could not.
+
+    Examples
+    --------
+    >>> check_goals(["error", "seconds"], ["min"])
+    Traceback (most recent call last):
+        ...
+    dasktune.errors.ConfigError: mode must be given once for each metric of ['error', 'seconds'], \
+got ['min']
+    """
+    metrics = metric if isinstance(metric, list) else [metric]
+    modes = mode if isinstance(mode, list) else [mode]
+    named = metric is None or all(isinstance(name, str) and name for name in metrics)
+    rule = "the name of a reported metric, or a list of different ones"
+    check(named and 0 < len(metrics) == len(set(metrics)), "metric", rule, metric)
+    known = mode is None or all(each in ("min", "max") for each in modes)
+    check(known, "mode", "'min' or 'max', or a list of them", mode)
+    alike = isinstance(metric, list) == isinstance(mode, list) and len(metrics) == len(modes)
+    check(mode is None or alike, "mode", f"given once for each metric of {metric!r}", mode)

@@ -42,6 +42,12 @@ def test_a_metric_alone_leaves_open_which_way():
         TuneConfig(metric="loss")
 
 
+def test_several_goals_are_no_single_one():
+    several = TuneConfig(metric=["loss", "size"], mode=["min", "max"])
+    assert several.single_goal == (None, None)
+    assert TuneConfig(metric="loss", mode="min").single_goal == ("loss", "min")
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -49,6 +55,13 @@ def test_a_metric_alone_leaves_open_which_way():
         {"metric": "", "mode": "min"},
         {"metric": "loss", "mode": "low"},
         {"metric": "loss", "mode": ["min"]},
+        {"metric": ["loss", "size"], "mode": "min"},
+        {"metric": ["loss", "size"], "mode": ["min"]},
+        {"metric": ["loss", "loss"], "mode": ["min", "max"]},
+        {"metric": ["loss", 3], "mode": ["min", "max"]},
+        {"metric": ["loss", "size"], "mode": None},
+        {"metric": [], "mode": []},
+        {"mode": ["min"]},
         {"num_samples": 0},
         {"num_samples": -2},
         {"num_samples": 1.5},

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dasktune.schedulers import fronts as module
-from dasktune.schedulers.fronts import Fronts, crowding
+from dasktune.schedulers.fronts import Fronts, crowding, hypervolume
 
 #: Few different values, so that many points are equal in one or all.
 POINTS = st.integers(2, 3).flatmap(
@@ -89,3 +89,21 @@ def test_crowding_does_not_overflow():
     distances = crowding(np.array([[-1e308, 1e308], [0.0, 0.0], [1e308, -1e308]]))
     assert distances.tolist() == [np.inf, 2.0, np.inf]
     assert crowding(np.array([[1.0, 0.0], [1.0, 0.0]])).tolist() == [0.0, 0.0]
+
+
+@given(
+    st.integers(2, 4).flatmap(
+        lambda m: st.lists(st.tuples(*[st.integers(-1, 3).map(float)] * m), min_size=1, max_size=8)
+    )
+)
+@settings(max_examples=100)
+def test_the_hypervolume_is_the_number_of_unit_cubes_below_the_points(points):
+    sides = len(points[0])
+    corners = np.indices((3,) * sides).reshape(sides, -1).T
+    cubes = sum(any(all(p >= c + 1) for p in np.array(points)) for c in corners)
+    assert hypervolume(np.array(points), [0.0] * sides) == cubes
+
+
+def test_no_points_have_no_volume():
+    assert hypervolume(np.empty((0, 3)), [0.0] * 3) == 0.0
+    assert hypervolume(np.empty((0, 2)), [0.0] * 2) == 0.0

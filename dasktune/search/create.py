@@ -1,0 +1,46 @@
+"""Searchers by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from dasktune.plugins import create
+from dasktune.search.basic_variant import BasicVariantGenerator
+from dasktune.search.quasi_random import QuasiRandomSearch
+from dasktune.search.searcher import SearchAlgorithm
+from dasktune.search.suggest import Searcher
+
+__all__ = ["create_searcher"]
+
+_BY_NAME: Final[Mapping[str, Callable[..., Searcher | SearchAlgorithm]]] = {
+    "variant_generator": BasicVariantGenerator,
+    "random": BasicVariantGenerator,
+    "quasi_random": QuasiRandomSearch,
+}
+
+
+def create_searcher(name: str, **kwargs: Any) -> Searcher | SearchAlgorithm:
+    """Make a searcher by its name.
+
+    Parameters
+    ----------
+    name : str
+        "random" (also "variant_generator") for random and grid search; "quasi_random"; or one of
+        another package, which tells of it as an entry point of the group ``dasktune.searchers``.
+    **kwargs
+        What its constructor takes.
+
+    Raises
+    ------
+    ConfigError
+        If there is no searcher of this name, another package's cannot be used, or an argument
+        breaks its rule.
+
+    Examples
+    --------
+    >>> create_searcher("random", max_concurrent=4).max_concurrent
+    4
+    """
+    kinds: tuple[type[Searcher | SearchAlgorithm], ...] = (Searcher, SearchAlgorithm)
+    return create("searcher", kinds, _BY_NAME, name, kwargs)

@@ -1,0 +1,109 @@
+"""What searchers that look at the search space have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from numpy.random import Generator, SeedSequence, default_rng
+
+from dasktune.errors import check
+from dasktune.search.suggest import Searcher
+from dasktune.space import Domain, Function, Variants, overlay
+from dasktune.space.checks import as_int
+from dasktune.trial.metrics import Metric, Modes
+
+__all__ = ["SpaceSearcher"]
+
+
+class SpaceSearcher(Searcher):
+    """Takes the space apart, tries the presets first, and has a random stream for each suggestion.
+
+    Parameters
+    ----------
+    space : mapping or None
+        What to search; the experiment's ``param_space`` if None.
+    metric, mode : optional
+        As in :class:`Searcher`.
+    points_to_evaluate : sequence of mapping or None
+        Configurations, or parts of one, that are suggested before all others.
+    seed : int or None
+        The source of all randomness; the experiment's if None.
+
+    Raises
+    ------
+    ConfigError
+        If an argument breaks its rule.
+    """
+
+    def __init__(
+        self,
+        space: Mapping[str, Any] | None,
+        *,
+        metric: Metric,
+        mode: Modes,
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None,
+        seed: int | None,
+    ) -> None:
+        super().__init__(metric=metric, mode=mode)
+        presets = [] if points_to_evaluate is None else points_to_evaluate
+        rule = "a list of dicts"
+        check(isinstance(presets, list | tuple), "points_to_evaluate", rule, points_to_evaluate)
+        self.space = space
+        self.points_to_evaluate = tuple(presets)
+        self._seed = None if seed is None else as_int("seed", seed, least=0)
+        #: How many suggestions there were.
+        self._count = 0
+        self._entropy: list[int] = []
+        if space is not None:
+            self._take(space, "space")
+
+    def set_search_properties(
+        self, metric: Metric, mode: Modes, config: Mapping[str, Any], **spec: Any
+    ) -> bool:
+        """Take what the constructor left open from the experiment.
+
+        Raises
+        ------
+        ConfigError
+            If metric or mode is given twice and differs, or the space cannot be searched.
+        """
+        super().set_search_properties(metric, mode, config, **spec)
+        if self.space is None:
+            self._take(config, "param_space")
+        given = spec["seed"] if self._seed is None else SeedSequence(self._seed)
+        self._entropy = default_rng(given).integers(2**32, size=4, dtype="uint64").tolist()
+        return self.space is None
+
+    def _take(self, space: Mapping[str, Any], name: str) -> None:
+        self._variants = Variants(space)
+        kind, grids = type(self).__name__, self._variants.grid_paths
+        hint = f"{kind} samples: use choice() instead of grid_search()."
+        check(not grids, name, "without grid_search", ", ".join(grids), hint)
+        #: What there is to search: ``{path: domain}``.
+        self._axes: dict[str, Domain] = {
+            path: domain
+            for path, domain in self._variants.domains.items()
+            if not isinstance(domain, Function)
+        }
+        self._presets = [Variants(overlay(space, one)) for one in self.points_to_evaluate]
+        # Constants are laid under the answer by whoever asked, unless the space is our own.
+        mine = self.space is not None
+        self._keys = [key for key in space if mine or _is_searched(key, self._variants)]
+
+    def _preset(self, rng: Generator) -> dict[str, Any] | None:
+        """Return the next preset with all that it leaves open drawn; None if there is none."""
+        if self._count >= len(self._presets):
+            return None
+        return self._presets[self._count].draw(0, rng).config
+
+    def _stream(self) -> Generator:
+        """Return the random stream of the next suggestion."""
+        return default_rng(SeedSequence(self._entropy, spawn_key=(self._count,)))
+
+    def _answer(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: config[key] for key in self._keys}
+
+
+def _is_searched(key: object, variants: Variants) -> bool:
+    return any(path.split("/")[0] == key for path in variants.domains)

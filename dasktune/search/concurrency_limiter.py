@@ -119,10 +119,16 @@ class ConcurrencyLimiter(Searcher):
 
     def adopt(self, trial_id: str, config: Mapping[str, Any] | None) -> None:
         """Give the trial a slot if it has a configuration, and tell the searcher."""
-        if config is None:
-            self._open.pop(trial_id, None)
-        elif not self._limits_itself:
+        if config is None and trial_id in self._open:
+            del self._open[trial_id]
+            self._left = None if self._left is None else self._left + 1
+            # A batch that it filled up has a place again.
+            self._batch_is_full = False
+        elif config is not None and not self._limits_itself and trial_id not in self._open:
             self._open[trial_id] = None
+            self._left = None if self._left is None else self._left - 1
+            full = self._left == 0 or len(self._open) >= self.max_concurrent
+            self._batch_is_full = self._batch_is_full or (self.batch and full)
         self.searcher.adopt(trial_id, config)
 
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:

@@ -1,8 +1,9 @@
-"""Tools for testing: virtual time, a clock that is moved by hand, the contract of schedulers."""
+"""Tools for testing: virtual time, a clock that is moved by hand, the contracts of policies."""
 
 from dasktune.testing.clock import ManualClock
 from dasktune.testing.memory_store import MemoryStore
 from dasktune.testing.scheduler_contract import SchedulerContract
+from dasktune.testing.searcher_contract import SearcherContract
 from dasktune.testing.simulated_executor import (
     SimulatedTrainable,
     SimulatedTrialExecutor,
@@ -14,6 +15,7 @@ __all__ = [
     "ManualClock",
     "MemoryStore",
     "SchedulerContract",
+    "SearcherContract",
     "SimulatedTrainable",
     "SimulatedTrialExecutor",
     "WorkerDied",

@@ -74,7 +74,7 @@ def test_a_scheduler_that_cannot_be_copied_is_good_for_one_experiment(
 @pytest.mark.parametrize("name", ["search_alg", "scheduler"])
 @pytest.mark.parametrize("policy", [3, {"type": "asha"}, "no such policy"])
 def test_a_policy_that_is_none_is_named(name: str, policy: Any):
-    with pytest.raises(ConfigError, match=rf"{name} must be .*, got "):
+    with pytest.raises(ConfigError, match=rf"({name}|searcher) must be .*, got "):
         build(**{name: policy})
 
 

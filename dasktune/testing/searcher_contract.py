@@ -1,0 +1,208 @@
+"""What must hold for every searcher, as tests for those of other packages, too."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from numpy.random import SeedSequence
+
+from dasktune.search.search_generator import SearchGenerator
+from dasktune.search.searcher import SearchAlgorithm, SearchSpec
+from dasktune.search.suggest import Searcher
+from dasktune.space import Variants, choice, lograndint, loguniform, quniform, randint, uniform
+from dasktune.testing.search_drill import SearchDrill, SearchTrouble
+from dasktune.trial.metrics import Metric, Modes
+
+__all__ = ["SearcherContract"]
+
+_SEEDS: Final = range(3)
+
+#: Every kind of failure at once.
+_TROUBLE: Final = SearchTrouble(failures=0.2, silent=0.2, undefined=0.3)
+
+
+class SearcherContract(ABC):
+    """The contract of :class:`~dasktune.search.Searcher`, as tests.
+
+    Derive a class whose name begins with ``Test`` from it, say how your searcher is made, and let
+    pytest collect it. Each test lives through experiments of a few dozen trials: they are asked
+    for, report, wait for others, go on, end, fail. Results have ``loss``, which is better the
+    lower, and ``accuracy``, which is better the higher.
+
+    Attributes
+    ----------
+    metric : str or list of str, default="loss"
+        What the experiment tells the searcher to optimise.
+    mode : {"min", "max"} or list of them, default="min"
+        Which way it is better.
+    space : mapping
+        The experiment's ``param_space``: two floats, two integers and a choice, nested. Make it
+        plain values if the searcher has a space of its own.
+    num_samples : int, default=24
+        How many trials an experiment asks for.
+    max_concurrent : int, default=0
+        Most trials that the searcher leaves unfinished at a time, by its own limit; 0 is no limit.
+    points_to_evaluate : sequence of mapping, default=()
+        What `make_searcher` gives the searcher to suggest first, if it takes such points.
+
+    Examples
+    --------
+    >>> class TestMine(SearcherContract):
+    ...     def make_searcher(self):
+    ...         from dasktune.search import QuasiRandomSearch
+    ...         return QuasiRandomSearch()
+    >>> TestMine().test_a_state_survives_json_and_goes_on_as_if_nothing_had_happened()
+    """
+
+    metric: Metric = "loss"
+    mode: Modes = "min"
+    space: Mapping[str, Any] = {
+        "x": uniform(-2, 2),
+        "model": {
+            "lr": loguniform(1e-4, 1e-1),
+            "dropout": quniform(0, 0.5, 0.1),
+            "layers": randint(1, 5),
+            "width": lograndint(8, 64),
+            "activation": choice(["relu", "tanh", "gelu"]),
+        },
+        "epochs": 9,
+    }
+    num_samples: int = 24
+    max_concurrent: int = 0
+    points_to_evaluate: Sequence[Mapping[str, Any]] = ()
+
+    @abstractmethod
+    def make_searcher(self) -> Searcher | SearchAlgorithm:
+        """Return a new searcher, the same each time, seeded by nothing but the experiment."""
+
+    def test_suggestions_are_points_of_the_space(self) -> None:
+        """Every domain has a value of its own, constants stand, and JSON can hold it."""
+        domains = Variants(self.space).domains
+        for drill in self._drills():
+            drill.run()
+            assert drill.configs, "it suggests nothing at all"
+            for config in drill.configs:
+                for path, value in Variants(self.space).chosen(config).items():
+                    assert domains[path].is_valid(value), f"{path}={value!r} is not in the space"
+
+    def test_the_search_comes_to_its_end(self) -> None:
+        """It gives as many suggestions as were asked for, or fewer and says that it has finished.
+
+        Whoever has nothing unfinished suggests something or has finished: if it waited, nothing
+        would ever happen again. So no trial that has ended may still take up a place.
+        """
+        for drill in self._drills(trouble=_TROUBLE, pauses=True):
+            drill.run()
+            assert drill.finished
+            assert not drill.open
+            assert len(drill.configs) <= self.num_samples
+
+    def test_who_has_finished_has_no_more_suggestions(self) -> None:
+        """Asked again, it says so again."""
+        for drill in self._drills():
+            drill.run()
+            for again in ("again", "and again"):
+                assert drill.search.next_trial(again).finished
+
+    def test_presets_come_first(self) -> None:
+        """In their order, and each as it was given where it says something."""
+        search = self._made()
+        for number, preset in enumerate(self.points_to_evaluate):
+            answer = search.next_trial(f"p{number}")
+            config = answer.config
+            assert config is not None, "it holds a preset back"
+            assert _lies_over(preset, config), f"{preset} is to come, but it suggests {config}"
+            search.on_trial_complete(f"p{number}", {"loss": 0.5, "accuracy": 0.5})
+
+    def test_the_same_seed_gives_the_same_suggestions(self) -> None:
+        """Nothing but seed and events matters: no clock, no global random numbers."""
+        for one, other in zip(self._drills(pauses=True), self._drills(pauses=True), strict=True):
+            one.run()
+            other.run()
+            assert one.answers == other.answers
+            assert json.dumps(one.search.state_dict()) == json.dumps(other.search.state_dict())
+
+    def test_a_state_survives_json_and_goes_on_as_if_nothing_had_happened(self) -> None:
+        """Wherever it was saved, with trials under way: all that it knows is in its state."""
+        first, second = (self._drills(pauses=True, trouble=_TROUBLE) for _ in range(2))
+        for whole, cut in zip(first, second, strict=True):
+            whole.run()
+            for events in (0, 1, 2, 5, 9, 14, 20):
+                cut.run(events=events)
+                cut.search = self._restored(cut.search)
+            cut.run()
+            assert cut.answers == whole.answers
+            assert json.dumps(cut.search.state_dict()) == json.dumps(whole.search.state_dict())
+
+    def test_a_saved_state_does_not_change_afterwards(self) -> None:
+        """A snapshot is written in the background while the experiment goes on."""
+        for drill in self._drills(pauses=True):
+            drill.run(events=20)
+            state = drill.search.state_dict()
+            text = json.dumps(state)
+            drill.run()
+            assert json.dumps(state) == text
+
+    def test_undefined_results_do_no_harm(self) -> None:
+        """All missing, NaN, infinite or a text; all failed; none at all: nobody raises."""
+        for trouble in (
+            SearchTrouble(undefined=1.0),
+            SearchTrouble(failures=1.0),
+            SearchTrouble(silent=1.0),
+            SearchTrouble(failures=1.0, undefined=1.0),
+        ):
+            for drill in self._drills(trouble=trouble):
+                drill.run()
+                assert drill.finished
+
+    def test_an_answer_may_be_taken_back(self) -> None:
+        """So it is where a resumed experiment was given another one then; no place is lost."""
+        for drill in self._drills(trouble=SearchTrouble(refused=0.3), pauses=True):
+            drill.run()
+            assert drill.finished
+
+    def test_a_limit_holds(self) -> None:
+        """No more trials are unfinished than its limit says, those that wait for others aside."""
+        if not self.max_concurrent:
+            return
+        for drill in self._drills(slots=3 * self.max_concurrent):
+            drill.after = lambda drill=drill: self._check_limit(drill)  # type: ignore[misc]
+            drill.run()
+
+    def _check_limit(self, drill: SearchDrill) -> None:
+        assert len(drill.open) <= self.max_concurrent, f"unfinished: {list(drill.open)}"
+
+    def _drills(
+        self, *, slots: int = 5, trouble: SearchTrouble | None = None, pauses: bool = False
+    ) -> Iterator[SearchDrill]:
+        for seed in _SEEDS:
+            yield SearchDrill(self._made(), slots=slots, seed=seed, pauses=pauses, trouble=trouble)
+
+    def _made(self) -> SearchAlgorithm:
+        made = self.make_searcher()
+        search = SearchGenerator(made) if isinstance(made, Searcher) else made
+        search.setup(
+            SearchSpec(
+                space=self.space,
+                num_samples=self.num_samples,
+                metric=self.metric,
+                mode=self.mode,
+                seed=SeedSequence(5),
+            )
+        )
+        return search
+
+    def _restored(self, search: SearchAlgorithm) -> SearchAlgorithm:
+        restored = self._made()
+        restored.load_state_dict(json.loads(json.dumps(search.state_dict())))
+        return restored
+
+
+def _lies_over(preset: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    return all(
+        _lies_over(value, config[key]) if isinstance(value, Mapping) else config[key] == value
+        for key, value in preset.items()
+    )

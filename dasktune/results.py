@@ -267,9 +267,11 @@ class ResultGrid(Sequence[Result]):
         """
         goals = self._several_goals(metric, mode)
         rule = f"a finite number for each of {[name for name, _ in goals]}"
-        corner = dict(zip((name for name, _ in goals), reference_point, strict=False))
-        worst = _scores(corner, goals)
-        fits = len(reference_point) == len(goals)
+        given: object = reference_point
+        corner = list(given) if isinstance(given, Sequence | np.ndarray) else []
+        fits = len(corner) == len(goals)
+        named = {name: value for (name, _), value in zip(goals, corner, strict=False)}
+        worst = _scores(named, goals)
         if worst is None or not fits:
             raise ConfigError(f"reference_point must be {rule}, got {reference_point!r}")
         front = self.get_pareto_front([name for name, _ in goals], [mode for _, mode in goals])

@@ -87,6 +87,13 @@ class QuasiRandomSearch(SpaceSearcher):
         super()._take(space, name)
         hint = "Write values to be searched as uniform(0, 1) or the like."
         check(bool(self._axes), name, "a dict with at least one domain", space, hint)
+        for path, domain in self._axes.items():
+            try:
+                domain.sample(random_state=_Coordinate(0.5))
+            except Exception as error:
+                rule = "a domain that can be drawn from"
+                message = f"{name}[{path!r}] must be {rule}, got {domain!r}: {error}"
+                raise ConfigError(message) from error
 
     def suggest(self, trial_id: str) -> dict[str, Any]:
         """Return the next point of the sequence."""

@@ -134,6 +134,7 @@ got ['min']
     rule = "the name of a reported metric, or a list of different ones"
     check(named and 0 < len(metrics) == len(set(metrics)), "metric", rule, metric)
     known = mode is None or all(each in ("min", "max") for each in modes)
-    check(known, "mode", "'min' or 'max', or a list of them", mode)
+    rule = "a list of 'min' and 'max'" if isinstance(metric, list) else "'min' or 'max'"
+    check(known, "mode", rule, mode)
     alike = isinstance(metric, list) == isinstance(mode, list) and len(metrics) == len(modes)
     check(mode is None or alike, "mode", f"given once for each metric of {metric!r}", mode)

@@ -70,7 +70,7 @@ def test_the_hypervolume_of_three_metrics_is_exact_too():
     assert several.get_hypervolume([3.0, 0, 3.0]) == 4 + 6 - 2
 
 
-@pytest.mark.parametrize("reference", [[1.0], [1.0, 2.0, 3.0], [1.0, nan], [1.0, "low"]])
+@pytest.mark.parametrize("reference", [[1.0], [1.0, 2.0, 3.0], [1.0, nan], [1.0, "low"], 1.0])
 def test_a_reference_point_that_is_none_is_refused(reference):
     with pytest.raises(ConfigError, match="reference_point must be a finite number for each of"):
         grid().get_hypervolume(reference)

@@ -151,6 +151,14 @@ def test_it_is_told_of_presets_and_of_what_was_evaluated_elsewhere():
         searcher.add_evaluated_point({"x": 1.0}, 7.0)
 
 
+def test_an_answer_that_was_taken_back_is_told_as_failed():
+    searcher, [optimizer] = made([point(1)])
+    searcher.suggest("a")
+    searcher.adopt("a", None)
+    searcher.on_trial_complete("a", {"loss": 1.0})
+    assert optimizer.heard == [(point(1), None)]
+
+
 def through_json(searcher):
     return json.loads(json.dumps(searcher.state_dict()))
 

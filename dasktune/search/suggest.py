@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 from dasktune.errors import check
 from dasktune.trial.metrics import Mode
 
-__all__ = ["FINISHED", "Finished", "Searcher"]
+__all__ = ["FINISHED", "STOPPED_EARLY", "Finished", "Searcher"]
 
 
 class Finished(Enum):
@@ -21,6 +21,10 @@ class Finished(Enum):
 
 #: What :meth:`Searcher.suggest` returns when there will be no more suggestions.
 FINISHED: Final = Finished.FINISHED
+
+#: True in the last result, as a searcher is told it, of a trial that a trial scheduler has ended
+#: though it had further to go.
+STOPPED_EARLY: Final = "stopped_early"
 
 
 class Searcher(ABC):
@@ -91,6 +95,7 @@ class Searcher(ABC):
             A name that :meth:`suggest` was given.
         result : mapping, optional
             Its last result, flat, where the metric may be missing or NaN. None if there is none.
+            :data:`STOPPED_EARLY` is in it if a trial scheduler has ended the trial early.
         error : bool, default=False
             Whether it was given up after a failure.
         """

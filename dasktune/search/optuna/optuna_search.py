@@ -1,0 +1,442 @@
+"""Suggestions by Optuna's samplers."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import pickle
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from math import isfinite
+from typing import Any, Literal
+
+from numpy.random import SeedSequence
+
+from dasktune.errors import ConfigError, check
+from dasktune.search.optuna.space import Space, space_of
+from dasktune.search.suggest import FINISHED, STOPPED_EARLY, Finished, Searcher
+from dasktune.trial.metrics import Mode, lookup, number
+
+__all__ = ["OptunaSearch"]
+
+logger = logging.getLogger(__name__)
+
+
+class OptunaSearch(Searcher):
+    """Suggest what an Optuna sampler proposes: TPE, CMA-ES, NSGA-II, Gaussian processes and others.
+
+    It needs Optuna: ``pip install dasktune[optuna]``.
+
+    Parameters
+    ----------
+    space : dict or callable, optional
+        What to search, in place of ``param_space``: a dict, at any depth, of dasktune's domains,
+        Optuna's distributions and plain values; or ``space(trial)``, which asks an
+        ``optuna.Trial`` for parameters and may return a dict to be laid over them.
+    metric : str or list of str, optional
+        What is to be optimised; a list for several goals at once. By default the experiment's.
+    mode : {"min", "max"} or list of them, optional
+        Which way it is better; a list, one for each, if `metric` is one. Likewise.
+    points_to_evaluate : list of dict, optional
+        Configurations to begin with. What one of them leaves open is sampled.
+    sampler : optuna.samplers.BaseSampler, optional
+        What proposes; a copy is used. By default ``TPESampler``, which regards trials that run as
+        poor ones lest it propose the same again, and which takes parameters that depend on others
+        in groups.
+    seed : int, optional
+        Seed of the default sampler, by default of the experiment's seed. A sampler of your own has
+        its own seed, without which a restored experiment cannot ask it the same again.
+    evaluated_rewards : list of float or of lists, optional
+        What `points_to_evaluate` came to, if that is known: they are learnt, and not run.
+    stopped_trials : {"pruned", "complete"}, optional
+        How Optuna is told of trials that a trial scheduler ends early: that they were pruned at
+        their last step, or that their last value is final. By default the former for TPE, which
+        ranks them behind all others, by how far they came; and the latter for samplers that ignore
+        pruned trials, and for several metrics.
+    constraints : callable, optional
+        ``constraints(result)`` returns a dict of numbers; a trial is feasible if none is above 0.
+    study_name : str, default="optuna"
+        Name of the study.
+
+    Raises
+    ------
+    ConfigError
+        If an argument breaks its rule, or the space has what Optuna cannot search.
+    ImportError
+        If Optuna is not installed.
+
+    Notes
+    -----
+    A trial that fails, is lost without a result, or whose last value is missing or not finite, is
+    told to have failed: samplers ignore it.
+
+    ``sample_from`` is computed of what was suggested, and not searched itself.
+
+    Asking costs 10 ms with the default sampler after 100 trials, and 70 ms after 5,000.
+
+    References
+    ----------
+    .. [1] Akiba et al., KDD 2019, arXiv:1907.10902.
+
+    Examples
+    --------
+    >>> from dasktune.space import choice, uniform
+    >>> space = {"lr": uniform(0, 1), "layers": choice([(64,), (64, 64)])}
+    >>> search = OptunaSearch(space, metric="loss", mode="min", seed=1)
+    >>> sorted(search.suggest("t_0"))
+    ['layers', 'lr']
+    >>> search.on_trial_complete("t_0", {"loss": 0.5})
+    """
+
+    def __init__(
+        self,
+        space: Mapping[str, Any] | Callable[[Any], Mapping[str, Any] | None] | None = None,
+        metric: str | list[str] | None = None,
+        mode: Mode | list[Mode] | None = None,
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        sampler: Any = None,
+        *,
+        study_name: str = "optuna",
+        seed: int | None = None,
+        evaluated_rewards: Sequence[float | list[float]] | None = None,
+        stopped_trials: Literal["pruned", "complete"] | None = None,
+        constraints: Callable[[Mapping[str, Any]], Mapping[str, float]] | None = None,
+    ) -> None:
+        optuna = _optuna()
+        super().__init__(metric=metric, mode=mode)
+        check(
+            sampler is None or isinstance(sampler, optuna.samplers.BaseSampler),
+            "sampler",
+            "an Optuna sampler, as optuna.samplers.TPESampler()",
+            sampler,
+        )
+        known = stopped_trials in ("pruned", "complete", None)
+        check(known, "stopped_trials", "'pruned' or 'complete'", stopped_trials)
+        check(constraints is None or callable(constraints), "constraints", "callable", constraints)
+        points = list(points_to_evaluate or [])
+        rewards = None if evaluated_rewards is None else list(evaluated_rewards)
+        fitting = rewards is None or len(rewards) == len(points)
+        check(fitting, "evaluated_rewards", "one for each of points_to_evaluate", rewards)
+        if sampler is not None:
+            _require_picklable(sampler)
+            if seed is not None:
+                logger.warning("seed=%r is not used: the sampler has its own", seed)
+        self._own_space = None if space is None else space_of(space)
+        self._space: Space | None = self._own_space
+        self._sampler = sampler
+        self._study_name = study_name
+        self._seed: int | None = seed
+        self._root = 0
+        self._points = [] if rewards is not None else points
+        self._stopped_trials = stopped_trials
+        self._constraints = constraints
+        #: Arguments of :meth:`add_evaluated_point` that came before there was a study.
+        self._evaluated: list[tuple[Any, ...]] = []
+        self._study: Any = None
+        #: Those that were suggested and have not ended, by trial id.
+        self._open: dict[str, Any] = {}
+        #: The last step that Optuna knows of each of them.
+        self._steps: dict[str, int] = {}
+        self._exhausted = False
+        for point, reward in zip(points, rewards or [], strict=False):
+            self.add_evaluated_point(point, reward)
+
+    def set_search_properties(
+        self, metric: str | None, mode: Mode | None, config: Mapping[str, Any], **spec: Any
+    ) -> bool:
+        """Take metric, mode, space and seed of the experiment, where they were left open.
+
+        Raises
+        ------
+        ConfigError
+            If something is missing, set differently in two places, or cannot be searched.
+        """
+        super().set_search_properties(metric, mode, config, **spec)
+        if self._own_space is None:
+            self._space = space_of(config, "param_space")
+        sequence = spec.get("seed")
+        self._begin(None if sequence is None else int(sequence.generate_state(1)[0]))
+        return self._own_space is None
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | Literal[Finished.FINISHED] | None:
+        """Ask the sampler; :data:`FINISHED` if it has proposed all there is.
+
+        Raises
+        ------
+        ConfigError
+            If metric, mode or space is missing, or the function that is the space raises.
+        """
+        self._require_study()
+        if self._exhausted:
+            return FINISHED
+        return self._ask(trial_id)
+
+    def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
+        """Report it as an intermediate value; with several metrics Optuna takes none."""
+        trial = self._open.get(trial_id)
+        step = number(lookup(result, "training_iteration"))
+        values = self._values(result)
+        if trial is None or step is None or values is None or len(values) > 1:
+            return
+        if step > self._steps.get(trial_id, -1):
+            self._steps[trial_id] = int(step)
+            trial.report(values[0], int(step))
+
+    def on_trial_complete(
+        self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False
+    ) -> None:
+        """Tell Optuna what came of a trial: a value, that it was pruned, or that it failed."""
+        trial = self._open.get(trial_id)
+        if trial is None:
+            return
+        values = None if error or result is None else self._values(result)
+        if values is None or result is None or not self._constrain(trial, result):
+            self._tell(trial_id, "FAIL")
+        elif result.get(STOPPED_EARLY) and self._prunes():
+            self.on_trial_result(trial_id, result)
+            self._tell(trial_id, "PRUNED")
+        else:
+            self._tell(trial_id, "COMPLETE", values)
+
+    def add_evaluated_point(
+        self,
+        parameters: Mapping[str, Any],
+        value: float | list[float],
+        *,
+        error: bool = False,
+        pruned: bool = False,
+        intermediate_values: list[float] | None = None,
+    ) -> None:
+        """Learn from a configuration that was evaluated elsewhere.
+
+        Parameters
+        ----------
+        parameters : mapping
+            The whole configuration; constants may be left out.
+        value : float or list of float
+            What it came to, one value for each metric. One that is not finite means that it failed.
+        error : bool, default=False
+            Whether it failed.
+        pruned : bool, default=False
+            Whether it was stopped early.
+        intermediate_values : list of float, optional
+            The values of `metric` on the way, in order.
+
+        Raises
+        ------
+        ConfigError
+            If it is no point of the space, or values and metrics do not match in number. If the
+            space is not known yet, that shows when it is.
+        """
+        point = (dict(parameters), value, error, pruned, list(intermediate_values or []))
+        if self._study is None:
+            self._evaluated.append(point)
+        else:
+            self._learn(*point)
+
+    def adopt(self, trial_id: str, config: Mapping[str, Any] | None) -> None:
+        """Let Optuna forget what it proposed, and give the trial what it had."""
+        self._require_study()
+        if trial_id in self._open:
+            self._tell(trial_id, "FAIL")
+        if config is not None:
+            assert self._space is not None
+            self._study.enqueue_trial(self._space.known_params(config))
+            self._ask(trial_id)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the study with its sampler, as a pickle in text."""
+        if self._study is None:
+            return {"study": None, "exhausted": False}
+        _drop_caches(self._study.sampler)
+        blob = pickle.dumps((self._study, self._open, self._steps))
+        return {"study": base64.b64encode(blob).decode("ascii"), "exhausted": self._exhausted}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what :meth:`state_dict` gave. It is unpickled: code in it may run."""
+        self._exhausted = state["exhausted"]
+        if state["study"] is not None:
+            blob = base64.b64decode(state["study"])
+            self._study, self._open, self._steps = pickle.loads(blob)
+
+    @property
+    def study(self) -> Any:
+        """The Optuna study, to be looked at; None before the search has begun."""
+        return self._study
+
+    def _require_study(self) -> None:
+        if self._study is None:
+            self._begin(None)
+
+    def _begin(self, seed: int | None) -> None:
+        """Make the study, anew if there is one."""
+        optuna = _optuna()
+        hint = "Give it to TuneConfig or to OptunaSearch."
+        for name in ("metric", "mode"):
+            given = getattr(self, name)
+            check(given is not None, name, "given", given, hint)
+        check(self._space is not None, "space", "given, here or as param_space", None)
+        count = len(self.metric) if isinstance(self.metric, list) else 1
+        modes = self.mode if isinstance(self.mode, list) else [self.mode]
+        rule = f"given once for each metric of {self.metric!r}"
+        check(len(modes) == count, "mode", rule, self.mode)
+        assert self._space is not None
+        seed = seed if self._seed is None else self._seed
+        self._root = seed or 0
+        sampler = deepcopy(self._sampler)
+        if sampler is None:
+            sampler = _tpe(seed, self._space.conditional and count == 1)
+        with _quiet():
+            self._study = optuna.create_study(
+                directions=["minimize" if mode == "min" else "maximize" for mode in modes],
+                study_name=self._study_name,
+                sampler=sampler,
+                # The trial scheduler prunes; a pruner might hide trials from the sampler.
+                pruner=optuna.pruners.NopPruner(),
+            )
+        self._open, self._steps, self._exhausted = {}, {}, False
+        for point in self._evaluated:
+            self._learn(*point)
+        for given in self._points:
+            self._study.enqueue_trial(self._space.params_of(given))
+
+    def _ask(self, trial_id: str) -> dict[str, Any]:
+        assert self._space is not None
+        trial = self._study.ask()
+        self._open[trial_id] = trial
+        try:
+            return self._space.draw(trial, self._seed_of(trial))
+        except Exception:
+            self._tell(trial_id, "FAIL")
+            raise
+
+    def _seed_of(self, trial: Any) -> SeedSequence:
+        return SeedSequence([self._root, trial.number])
+
+    def _tell(self, trial_id: str, state: str, values: list[float] | None = None) -> None:
+        trial = self._open.pop(trial_id)
+        self._steps.pop(trial_id, None)
+        try:
+            self._study.tell(trial, values, state=_optuna().trial.TrialState[state])
+        except RuntimeError as error:
+            # So samplers that try each point once say that there are no more; it has been told.
+            if "Study.stop" not in str(error):
+                raise
+            self._exhausted = True
+
+    def _values(self, result: Mapping[str, Any]) -> list[float] | None:
+        """Return the values of the metrics, None if one is missing or not finite."""
+        metrics = self.metric if isinstance(self.metric, list) else [str(self.metric)]
+        values = (number(lookup(result, metric)) for metric in metrics)
+        told = [value for value in values if value is not None and isfinite(value)]
+        return told if len(told) == len(metrics) else None
+
+    def _constrain(self, trial: Any, result: Mapping[str, Any]) -> bool:
+        """Tell the values of the constraints, and return whether all are numbers."""
+        values = {} if self._constraints is None else self._constraints(result)
+        name = "constraints(result)"
+        check(isinstance(values, Mapping), name, "a dict of numbers", values)
+        numbers = {key: number(value) for key, value in values.items()}
+        told = {key: value for key, value in numbers.items() if value is not None}
+        if len(told) < len(numbers) or not all(map(isfinite, told.values())):
+            return False
+        for key, value in told.items():
+            trial.set_constraint(str(key), value)
+        return True
+
+    def _prunes(self) -> bool:
+        """Whether a trial that was ended early is told as pruned."""
+        if self._stopped_trials is not None:
+            return self._stopped_trials == "pruned"
+        tpe = isinstance(self._study.sampler, _optuna().samplers.TPESampler)
+        return tpe and len(self._study.directions) == 1
+
+    def _learn(
+        self,
+        parameters: Mapping[str, Any],
+        value: float | list[float],
+        error: bool,
+        pruned: bool,
+        intermediate: list[float],
+    ) -> None:
+        optuna = _optuna()
+        assert self._space is not None
+        values = [number(one) for one in (value if isinstance(value, list) else [value])]
+        count = len(self._study.directions)
+        check(len(values) == count, "value", f"one number for each of {count} metrics", value)
+        defined = not error and all(one is not None and isfinite(one) for one in values)
+        state = "PRUNED" if pruned else "COMPLETE"
+        fixed = optuna.trial.FixedTrial(
+            self._space.params_of(parameters), number=len(self._study.trials)
+        )
+        try:
+            self._space.draw(fixed, self._seed_of(fixed))
+        except ValueError as problem:
+            rule = "a whole point of the space"
+            raise ConfigError(f"parameters must be {rule}, got {parameters!r}: {problem}") from None
+        finite = {step: one for step, one in enumerate(intermediate, 1) if isfinite(one)}
+        self._study.add_trial(
+            optuna.trial.create_trial(
+                state=optuna.trial.TrialState[state if defined else "FAIL"],
+                values=values if defined else None,
+                params=fixed.params,
+                distributions=fixed.distributions,
+                intermediate_values=finite if count == 1 else {},
+            )
+        )
+
+
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ImportError as error:
+        message = "OptunaSearch needs Optuna 5 or later: pip install dasktune[optuna]"
+        raise ImportError(message) from error
+    return optuna
+
+
+def _tpe(seed: int | None, grouped: bool) -> Any:
+    optuna = _optuna()
+    if not grouped:
+        return optuna.samplers.TPESampler(seed=seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        return optuna.samplers.TPESampler(seed=seed, multivariate=True, group=True)
+
+
+def _require_picklable(sampler: Any) -> None:
+    try:
+        pickle.dumps(sampler)
+    except Exception as error:  # users' functions are among what a sampler may hold
+        raise ConfigError(
+            f"sampler must be picklable, got {sampler!r} ({error}). It is a part of the "
+            "experiment's snapshots: use functions of a module in it, no lambdas."
+        ) from error
+
+
+def _drop_caches(sampler: Any) -> None:
+    """Let a sampler forget what it can compute anew, and what grows with the square of the trials.
+
+    The one that goes on does without it, too, lest it answer otherwise than one that is restored.
+    """
+    if isinstance(sampler, _optuna().samplers.GPSampler):
+        for name in ("_gprs_cache_list", "_constraints_gprs_cache_list"):
+            if name in vars(sampler):
+                setattr(sampler, name, None)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep Optuna from telling everybody that there is a study; its logging is the user's."""
+    told = logging.getLogger("optuna.storages._in_memory")
+    told.addFilter(_nothing)
+    try:
+        yield
+    finally:
+        told.removeFilter(_nothing)
+
+
+def _nothing(record: logging.LogRecord) -> bool:
+    return record.levelno > logging.INFO

@@ -1,0 +1,210 @@
+"""Whole experiments with Optuna: what it is told, and drivers that die."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import optuna
+import pytest
+from test_restored_experiments import Died, Lab, ends, once_each
+
+from dasktune.config import RunConfig, TuneConfig
+from dasktune.experiment import Experiment
+from dasktune.schedulers import ASHAScheduler, PromotingASHAScheduler
+from dasktune.search import OptunaSearch
+from dasktune.space import choice, loguniform, uniform
+from dasktune.storage.location import Storage
+
+SPACE = {
+    "x": uniform(-1, 1),
+    "optimizer": choice([{"kind": "sgd", "lr": loguniform(1e-3, 1)}, {"kind": "none"}]),
+    "layers": choice([(8,), (8, 8)]),
+    "epochs": 9,
+}
+
+
+def curve(config: dict[str, Any], checkpoint: Any) -> Any:
+    for epoch in range(checkpoint or 0, config["epochs"]):
+        if config["x"] > 0.95 and epoch == 4:
+            raise ValueError("diverged")
+        loss = abs(config["x"] - 0.2) + len(config["layers"]) / (epoch + 1)
+        yield {"loss": loss}, 30.0 + epoch, epoch + 1
+
+
+@contextmanager
+def experimental() -> Iterator[None]:
+    with pytest.warns(optuna.exceptions.ExperimentalWarning):
+        yield
+
+
+def sampler_of(kind: str) -> Any:
+    if kind == "qmc":
+        with experimental():
+            return optuna.samplers.QMCSampler(seed=3, warn_independent_sampling=False)
+    return {
+        "tpe": lambda: None,
+        "random": lambda: optuna.samplers.RandomSampler(seed=3),
+        "cma": lambda: optuna.samplers.CmaEsSampler(
+            seed=3, n_startup_trials=2, warn_independent_sampling=False
+        ),
+        "nsga2": lambda: optuna.samplers.NSGAIISampler(seed=3, population_size=4),
+    }[kind]()
+
+
+KINDS = ("tpe", "random", "cma", "nsga2", "qmc")
+
+
+def lab(name: str, scheduler: Any = None, num_samples: int = 24, **arguments: Any) -> Lab:
+    storage = Storage(f"memory://optuna/{name}")
+    storage.remove_tree()
+    tune_config = TuneConfig(
+        metric="loss",
+        mode="min",
+        num_samples=num_samples,
+        seed=7,
+        scheduler=scheduler,
+        search_alg=OptunaSearch(**arguments),
+    )
+    parts = {"tune_config": tune_config, "run_config": RunConfig(), "param_space": SPACE}
+    return Lab(storage, curve, **parts)
+
+
+def study_of(experiment: Experiment) -> Any:
+    search: Any = experiment.search
+    return search.searcher.study
+
+
+def asha() -> ASHAScheduler:
+    return ASHAScheduler(max_t=9, reduction_factor=3, grace_period=1)
+
+
+def told(experiment: Experiment) -> list[Any]:
+    return [
+        (trial.number, trial.state, trial.params, trial.values, trial.intermediate_values)
+        for trial in study_of(experiment).trials
+    ]
+
+
+def test_optuna_hears_how_each_trial_ended_and_how_it_came_there():
+    experiment = lab("told", asha()).begin()
+    study = study_of(experiment)
+    assert len(study.trials) == 24
+    states = set()
+    for ours, theirs in zip(experiment.trials.values(), study.trials, strict=True):
+        states.add(theirs.state.name)
+        losses = {row["training_iteration"]: row["loss"] for row in ours.history}
+        if ours.public_status.value == "ERROR":
+            assert theirs.state.name == "FAIL"
+            continue
+        pruned = len(losses) < 9
+        assert theirs.state.name == ("PRUNED" if pruned else "COMPLETE")
+        assert theirs.value == list(losses.values())[-1]
+        assert theirs.params["x"] == ours.config["x"]
+        if pruned:
+            assert theirs.intermediate_values == losses
+    assert states >= {"PRUNED", "COMPLETE"}
+
+
+def test_trials_that_were_paused_and_not_promoted_are_pruned():
+    scheduler = PromotingASHAScheduler(max_t=9, reduction_factor=3, grace_period=1)
+    experiment = lab("promoting", scheduler, num_samples=9).begin()
+    for ours, theirs in zip(experiment.trials.values(), study_of(experiment).trials, strict=True):
+        if ours.public_status.value == "TERMINATED":
+            assert theirs.state.name == ("COMPLETE" if len(ours.history) == 9 else "PRUNED")
+
+
+def test_trials_that_end_by_a_stop_criterion_are_complete():
+    place = lab("criterion", asha(), num_samples=6)
+    place.parts["run_config"] = RunConfig(stop={"training_iteration": 1})
+    experiment = place.begin()
+    assert {trial.state.name for trial in study_of(experiment).trials} == {"COMPLETE"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_experiment_whose_drivers_die_asks_and_tells_the_same(
+    kind: str, caplog: pytest.LogCaptureFixture
+):
+    calm = lab(f"calm-{kind}", sampler=sampler_of(kind)).begin()
+    place = lab(f"stormy-{kind}", sampler=sampler_of(kind))
+    with pytest.raises(Died):
+        place.begin(60)
+    with pytest.raises(Died):
+        place.go_on(50)
+    sooner = place.restore().experiment
+    study = study_of(sooner)
+    assert any(trial.state.name == "RUNNING" for trial in study.trials)
+    experiment = place.go_on()
+    once_each(experiment)
+    assert len(experiment.trials) == 24
+    assert "answers otherwise" not in caplog.text
+    # Who tells first depends on when drivers died; whatever was asked before is the same.
+    asked = len(study.trials)
+    wanted = [trial.params for trial in study.trials]
+    assert [trial.params for trial in study_of(experiment).trials][:asked] == wanted
+    assert list(ends(calm))[:1] == list(ends(experiment))[:1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("limit", [30, 75, 110])
+def test_two_sessions_that_go_on_from_the_same_record_suggest_the_same(kind: str, limit: int):
+    place = lab(f"twice-{kind}-{limit}", asha(), sampler=sampler_of(kind))
+    with pytest.raises(Died):
+        place.begin(limit)
+    one, other = place.restore().experiment, place.restore().experiment
+    assert told(one) == told(other)
+    suggestions = [
+        [experiment.search.next_trial(f"new_{number}").config for number in range(5)]
+        for experiment in (one, other)
+    ]
+    assert suggestions[0] == suggestions[1]
+    assert None not in suggestions[0]
+
+
+def test_snapshots_change_nothing_about_what_is_suggested():
+    """A session restored by its snapshot, and one that replays the journal from the start."""
+    place = lab("snapshots", asha())
+    with pytest.raises(Died):
+        place.begin(110)
+    names = place.storage.names("snapshots")
+    assert names
+    by_snapshot = place.restore().experiment
+    for name in names:
+        place.storage.write_bytes(f"snapshots/{name}", b"{")
+    by_journal = place.restore().experiment
+    assert told(by_snapshot) == told(by_journal)
+    assert [one.search.next_trial("new").config for one in (by_snapshot,)] == [
+        by_journal.search.next_trial("new").config
+    ]
+
+
+def test_a_sampler_that_nobody_can_ask_again_keeps_the_configurations_that_it_gave(
+    caplog: pytest.LogCaptureFixture,
+):
+    place = lab("unseeded", sampler=optuna.samplers.RandomSampler())
+    with pytest.raises(Died):
+        place.begin(40)
+    for name in place.storage.names("snapshots"):
+        place.storage.write_bytes(f"snapshots/{name}", b"{")
+    experiment = place.restore().experiment
+    assert "the search algorithm answers otherwise than it did" in caplog.text
+    open_ = [trial for trial in study_of(experiment).trials if trial.state.name != "FAIL"]
+    configs = [trial.config for trial in experiment.trials.values()]
+    assert [trial.params["x"] for trial in open_] == [config["x"] for config in configs]
+    assert [len(SPACE["layers"][trial.params["layers"]]) for trial in open_] == [
+        len(config["layers"]) for config in configs
+    ]
+    once_each(place.go_on())
+
+
+def test_a_restored_experiment_can_be_given_more_samples():
+    place = lab("more", num_samples=4)
+    place.begin()
+    more = replace(
+        place.parts["tune_config"], num_samples=8, search_alg=OptunaSearch(), scheduler=None
+    )
+    experiment = place.go_on(tune_config=more)
+    assert len(study_of(experiment).trials) == 8
+    assert all(trial.state.is_finished() for trial in study_of(experiment).trials)

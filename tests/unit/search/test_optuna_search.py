@@ -213,9 +213,9 @@ def test_trials_that_break_a_constraint_are_not_the_best():
         search.on_trial_complete(f"t_{number}", {"loss": loss, "size": size})
     assert states(search) == ["COMPLETE", "COMPLETE", "FAIL"]
     assert search.study.best_trial.number == 0
+    bad = search_of(constraints=lambda result: [1.0])
+    bad.suggest("t_0")
     with pytest.raises(ConfigError, match=r"constraints\(result\) must be a dict of numbers"):
-        bad = search_of(constraints=lambda result: [1.0])
-        bad.suggest("t_0")
         bad.on_trial_complete("t_0", {"loss": 1.0})
 
 

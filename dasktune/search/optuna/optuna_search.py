@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import logging
-import pickle
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from math import isfinite
 from typing import Any, Literal
@@ -15,6 +11,7 @@ from typing import Any, Literal
 from numpy.random import SeedSequence
 
 from dasktune.errors import ConfigError, check
+from dasktune.search.optuna.ask_tell import AskTell, new_tpe, require_optuna, require_picklable
 from dasktune.search.optuna.space import Space, space_of
 from dasktune.search.suggest import FINISHED, STOPPED_EARLY, Finished, Searcher
 from dasktune.trial.metrics import Mode, lookup, number
@@ -45,6 +42,8 @@ class OptunaSearch(Searcher):
         What proposes; a copy is used. By default ``TPESampler``, which regards trials that run as
         poor ones lest it propose the same again, and which takes parameters that depend on others
         in groups.
+    study_name : str, default="optuna"
+        Name of the study.
     seed : int, optional
         Seed of the default sampler, by default of the experiment's seed. A sampler of your own has
         its own seed, without which a restored experiment cannot ask it the same again.
@@ -57,8 +56,6 @@ class OptunaSearch(Searcher):
         pruned trials, and for several metrics.
     constraints : callable, optional
         ``constraints(result)`` returns a dict of numbers; a trial is feasible if none is above 0.
-    study_name : str, default="optuna"
-        Name of the study.
 
     Raises
     ------
@@ -104,7 +101,7 @@ class OptunaSearch(Searcher):
         stopped_trials: Literal["pruned", "complete"] | None = None,
         constraints: Callable[[Mapping[str, Any]], Mapping[str, float]] | None = None,
     ) -> None:
-        optuna = _optuna()
+        optuna = require_optuna()
         super().__init__(metric=metric, mode=mode)
         check(
             sampler is None or isinstance(sampler, optuna.samplers.BaseSampler),
@@ -120,7 +117,7 @@ class OptunaSearch(Searcher):
         fitting = rewards is None or len(rewards) == len(points)
         check(fitting, "evaluated_rewards", "one for each of points_to_evaluate", rewards)
         if sampler is not None:
-            _require_picklable(sampler)
+            require_picklable(sampler)
             if seed is not None:
                 logger.warning("seed=%r is not used: the sampler has its own", seed)
         self._own_space = None if space is None else space_of(space)
@@ -134,12 +131,7 @@ class OptunaSearch(Searcher):
         self._constraints = constraints
         #: Arguments of :meth:`add_evaluated_point` that came before there was a study.
         self._evaluated: list[tuple[Any, ...]] = []
-        self._study: Any = None
-        #: Those that were suggested and have not ended, by trial id.
-        self._open: dict[str, Any] = {}
-        #: The last step that Optuna knows of each of them.
-        self._steps: dict[str, int] = {}
-        self._exhausted = False
+        self._book: AskTell | None = None
         for point, reward in zip(points, rewards or [], strict=False):
             self.add_evaluated_point(point, reward)
 
@@ -168,37 +160,31 @@ class OptunaSearch(Searcher):
         ConfigError
             If metric, mode or space is missing, or the function that is the space raises.
         """
-        self._require_study()
-        if self._exhausted:
-            return FINISHED
-        return self._ask(trial_id)
+        book = self._begun()
+        return FINISHED if book.exhausted else self._ask(book, trial_id)
 
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
         """Report it as an intermediate value; with several metrics Optuna takes none."""
-        trial = self._open.get(trial_id)
+        book, values = self._book, self._values(result)
         step = number(lookup(result, "training_iteration"))
-        values = self._values(result)
-        if trial is None or step is None or values is None or len(values) > 1:
-            return
-        if step > self._steps.get(trial_id, -1):
-            self._steps[trial_id] = int(step)
-            trial.report(values[0], int(step))
+        if book is not None and trial_id in book.open and step is not None and values is not None:
+            book.report(trial_id, int(step), values[0])
 
     def on_trial_complete(
         self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False
     ) -> None:
         """Tell Optuna what came of a trial: a value, that it was pruned, or that it failed."""
-        trial = self._open.get(trial_id)
-        if trial is None:
+        book = self._book
+        if book is None or trial_id not in book.open:
             return
         values = None if error or result is None else self._values(result)
-        if values is None or result is None or not self._constrain(trial, result):
-            self._tell(trial_id, "FAIL")
-        elif result.get(STOPPED_EARLY) and self._prunes():
+        if values is None or result is None or not self._constrain(book.open[trial_id], result):
+            book.tell(trial_id, "FAIL")
+        elif result.get(STOPPED_EARLY) and self._prunes(book):
             self.on_trial_result(trial_id, result)
-            self._tell(trial_id, "PRUNED")
+            book.tell(trial_id, "PRUNED")
         else:
-            self._tell(trial_id, "COMPLETE", values)
+            book.tell(trial_id, "COMPLETE", values)
 
     def add_evaluated_point(
         self,
@@ -231,48 +217,40 @@ class OptunaSearch(Searcher):
             space is not known yet, that shows when it is.
         """
         point = (dict(parameters), value, error, pruned, list(intermediate_values or []))
-        if self._study is None:
+        if self._book is None:
             self._evaluated.append(point)
         else:
-            self._learn(*point)
+            self._learn(self._book, *point)
 
     def adopt(self, trial_id: str, config: Mapping[str, Any] | None) -> None:
         """Let Optuna forget what it proposed, and give the trial what it had."""
-        self._require_study()
-        if trial_id in self._open:
-            self._tell(trial_id, "FAIL")
+        book = self._begun()
+        if trial_id in book.open:
+            book.tell(trial_id, "FAIL")
         if config is not None:
             assert self._space is not None
-            self._study.enqueue_trial(self._space.known_params(config))
-            self._ask(trial_id)
+            book.study.enqueue_trial(self._space.known_params(config))
+            self._ask(book, trial_id)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the study with its sampler, as a pickle in text."""
-        if self._study is None:
-            return {"study": None, "exhausted": False}
-        _drop_caches(self._study.sampler)
-        blob = pickle.dumps((self._study, self._open, self._steps))
-        return {"study": base64.b64encode(blob).decode("ascii"), "exhausted": self._exhausted}
+        """Return the study with its sampler, as a pickle in text; nothing before it has begun."""
+        return {} if self._book is None else self._book.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back what :meth:`state_dict` gave. It is unpickled: code in it may run."""
-        self._exhausted = state["exhausted"]
-        if state["study"] is not None:
-            blob = base64.b64decode(state["study"])
-            self._study, self._open, self._steps = pickle.loads(blob)
+        if state:
+            self._begun().load_state_dict(state)
 
     @property
     def study(self) -> Any:
         """The Optuna study, to be looked at; None before the search has begun."""
-        return self._study
+        return None if self._book is None else self._book.study
 
-    def _require_study(self) -> None:
-        if self._study is None:
-            self._begin(None)
+    def _begun(self) -> AskTell:
+        return self._begin(None) if self._book is None else self._book
 
-    def _begin(self, seed: int | None) -> None:
+    def _begin(self, seed: int | None) -> AskTell:
         """Make the study, anew if there is one."""
-        optuna = _optuna()
         hint = "Give it to TuneConfig or to OptunaSearch."
         for name in ("metric", "mode"):
             given = getattr(self, name)
@@ -287,44 +265,26 @@ class OptunaSearch(Searcher):
         self._root = seed or 0
         sampler = deepcopy(self._sampler)
         if sampler is None:
-            sampler = _tpe(seed, self._space.conditional and count == 1)
-        with _quiet():
-            self._study = optuna.create_study(
-                directions=["minimize" if mode == "min" else "maximize" for mode in modes],
-                study_name=self._study_name,
-                sampler=sampler,
-                # The trial scheduler prunes; a pruner might hide trials from the sampler.
-                pruner=optuna.pruners.NopPruner(),
-            )
-        self._open, self._steps, self._exhausted = {}, {}, False
+            sampler = new_tpe(seed, grouped=self._space.conditional and count == 1)
+        book = AskTell(sampler, modes, self._study_name)
         for point in self._evaluated:
-            self._learn(*point)
+            self._learn(book, *point)
         for given in self._points:
-            self._study.enqueue_trial(self._space.params_of(given))
+            book.study.enqueue_trial(self._space.params_of(given))
+        self._book = book
+        return book
 
-    def _ask(self, trial_id: str) -> dict[str, Any]:
+    def _ask(self, book: AskTell, trial_id: str) -> dict[str, Any]:
         assert self._space is not None
-        trial = self._study.ask()
-        self._open[trial_id] = trial
+        trial = book.ask(trial_id)
         try:
             return self._space.draw(trial, self._seed_of(trial))
         except Exception:
-            self._tell(trial_id, "FAIL")
+            book.tell(trial_id, "FAIL")
             raise
 
     def _seed_of(self, trial: Any) -> SeedSequence:
         return SeedSequence([self._root, trial.number])
-
-    def _tell(self, trial_id: str, state: str, values: list[float] | None = None) -> None:
-        trial = self._open.pop(trial_id)
-        self._steps.pop(trial_id, None)
-        try:
-            self._study.tell(trial, values, state=_optuna().trial.TrialState[state])
-        except RuntimeError as error:
-            # So samplers that try each point once say that there are no more; it has been told.
-            if "Study.stop" not in str(error):
-                raise
-            self._exhausted = True
 
     def _values(self, result: Mapping[str, Any]) -> list[float] | None:
         """Return the values of the metrics, None if one is missing or not finite."""
@@ -346,97 +306,35 @@ class OptunaSearch(Searcher):
             trial.set_constraint(str(key), value)
         return True
 
-    def _prunes(self) -> bool:
+    def _prunes(self, book: AskTell) -> bool:
         """Whether a trial that was ended early is told as pruned."""
-        if self._stopped_trials is not None:
-            return self._stopped_trials == "pruned"
-        tpe = isinstance(self._study.sampler, _optuna().samplers.TPESampler)
-        return tpe and len(self._study.directions) == 1
+        if self._stopped_trials is None:
+            return book.ranks_pruned
+        return self._stopped_trials == "pruned"
 
     def _learn(
         self,
+        book: AskTell,
         parameters: Mapping[str, Any],
         value: float | list[float],
         error: bool,
         pruned: bool,
         intermediate: list[float],
     ) -> None:
-        optuna = _optuna()
         assert self._space is not None
-        values = [number(one) for one in (value if isinstance(value, list) else [value])]
-        count = len(self._study.directions)
-        check(len(values) == count, "value", f"one number for each of {count} metrics", value)
-        defined = not error and all(one is not None and isfinite(one) for one in values)
-        state = "PRUNED" if pruned else "COMPLETE"
-        fixed = optuna.trial.FixedTrial(
-            self._space.params_of(parameters), number=len(self._study.trials)
+        told = [number(one) for one in (value if isinstance(value, list) else [value])]
+        rule = f"one number for each of {book.metrics} metrics"
+        check(len(told) == book.metrics, "value", rule, value)
+        values = [one for one in told if one is not None and isfinite(one) and not error]
+        trial = require_optuna().trial.FixedTrial(
+            self._space.params_of(parameters), number=len(book.study.trials)
         )
         try:
-            self._space.draw(fixed, self._seed_of(fixed))
+            self._space.draw(trial, self._seed_of(trial))
         except ValueError as problem:
             rule = "a whole point of the space"
             raise ConfigError(f"parameters must be {rule}, got {parameters!r}: {problem}") from None
-        finite = {step: one for step, one in enumerate(intermediate, 1) if isfinite(one)}
-        self._study.add_trial(
-            optuna.trial.create_trial(
-                state=optuna.trial.TrialState[state if defined else "FAIL"],
-                values=values if defined else None,
-                params=fixed.params,
-                distributions=fixed.distributions,
-                intermediate_values=finite if count == 1 else {},
-            )
-        )
-
-
-def _optuna() -> Any:
-    try:
-        import optuna
-    except ImportError as error:
-        message = "OptunaSearch needs Optuna 5 or later: pip install dasktune[optuna]"
-        raise ImportError(message) from error
-    return optuna
-
-
-def _tpe(seed: int | None, grouped: bool) -> Any:
-    optuna = _optuna()
-    if not grouped:
-        return optuna.samplers.TPESampler(seed=seed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        return optuna.samplers.TPESampler(seed=seed, multivariate=True, group=True)
-
-
-def _require_picklable(sampler: Any) -> None:
-    try:
-        pickle.dumps(sampler)
-    except Exception as error:  # users' functions are among what a sampler may hold
-        raise ConfigError(
-            f"sampler must be picklable, got {sampler!r} ({error}). It is a part of the "
-            "experiment's snapshots: use functions of a module in it, no lambdas."
-        ) from error
-
-
-def _drop_caches(sampler: Any) -> None:
-    """Let a sampler forget what it can compute anew, and what grows with the square of the trials.
-
-    The one that goes on does without it, too, lest it answer otherwise than one that is restored.
-    """
-    if isinstance(sampler, _optuna().samplers.GPSampler):
-        for name in ("_gprs_cache_list", "_constraints_gprs_cache_list"):
-            if name in vars(sampler):
-                setattr(sampler, name, None)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep Optuna from telling everybody that there is a study; its logging is the user's."""
-    told = logging.getLogger("optuna.storages._in_memory")
-    told.addFilter(_nothing)
-    try:
-        yield
-    finally:
-        told.removeFilter(_nothing)
-
-
-def _nothing(record: logging.LogRecord) -> bool:
-    return record.levelno > logging.INFO
+        if len(values) < len(told):
+            book.learn(trial, "FAIL", None, intermediate)
+        else:
+            book.learn(trial, "PRUNED" if pruned else "COMPLETE", values, intermediate)

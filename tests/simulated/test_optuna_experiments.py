@@ -14,7 +14,7 @@ from test_restored_experiments import Died, Lab, ends, once_each
 from dasktune.config import RunConfig, TuneConfig
 from dasktune.experiment import Experiment
 from dasktune.schedulers import ASHAScheduler, PromotingASHAScheduler
-from dasktune.search import OptunaSearch
+from dasktune.search import ConcurrencyLimiter, OptunaSearch
 from dasktune.space import choice, loguniform, uniform
 from dasktune.storage.location import Storage
 
@@ -213,6 +213,24 @@ def test_a_sampler_that_nobody_can_ask_again_keeps_the_configurations_that_it_ga
     configs = [trial.config for trial in experiment.trials.values()]
     assert adopted == [(config["x"], config["layers"]) for config in configs]
     once_each(place.go_on())
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_a_limited_search_goes_on_within_its_limit(batch: bool, caplog: pytest.LogCaptureFixture):
+    place = lab(f"limited-{batch}", asha(), num_samples=12)
+    limited = ConcurrencyLimiter(OptunaSearch(), 2, batch=batch)
+    place.parts["tune_config"] = replace(place.parts["tune_config"], search_alg=limited)
+    for drive in (place.begin, place.go_on):
+        with pytest.raises(Died):
+            drive(40)
+    experiment = place.go_on()
+    once_each(experiment)
+    assert "answers otherwise" not in caplog.text
+    search: Any = experiment.search
+    study = search.searcher.searcher.study
+    assert len(study.trials) == 12
+    assert all(trial.state.is_finished() for trial in study.trials)
+    assert {trial.state.name for trial in study.trials} >= {"PRUNED", "COMPLETE"}
 
 
 def test_a_restored_experiment_can_be_given_more_samples():

@@ -80,6 +80,8 @@ class AskTell:
         The study.
     open : dict of str to optuna.Trial
         Those that were asked for and have not ended, by the names of ours.
+    waiting : list of dict
+        Parameters to begin with. Optuna has a queue, too, in which nobody can go first.
     exhausted : bool
         Whether the sampler has proposed all there is.
     """
@@ -95,6 +97,7 @@ class AskTell:
                 pruner=optuna.pruners.NopPruner(),
             )
         self.open: dict[str, Any] = {}
+        self.waiting: list[dict[str, Any]] = []
         self.exhausted = False
         #: The last step that was reported of each open trial; Optuna takes each only once.
         self._steps: dict[str, int] = {}
@@ -110,8 +113,18 @@ class AskTell:
         tpe = isinstance(self.study.sampler, require_optuna().samplers.TPESampler)
         return tpe and self.metrics == 1
 
-    def ask(self, trial_id: str) -> Any:
-        """Return a new trial, which has no parameters until it is asked for some."""
+    def ask(self, trial_id: str, params: Mapping[str, Any] | None = None) -> Any:
+        """Return a new trial, which has no parameters until it is asked for some.
+
+        Parameters
+        ----------
+        trial_id : str
+            Whose.
+        params : mapping, optional
+            What it will answer, as far as it is here.
+        """
+        if params is not None:
+            self.study.enqueue_trial(dict(params))
         trial = self.open[trial_id] = self.study.ask()
         return trial
 
@@ -172,12 +185,13 @@ class AskTell:
     def state_dict(self) -> dict[str, Any]:
         """Return all of it: some samplers keep their state in the study, others in themselves."""
         _drop_caches(self.study.sampler)
-        blob = pickle.dumps((self.study, self.open, self._steps))
+        blob = pickle.dumps((self.study, self.open, self._steps, self.waiting))
         return {"study": base64.b64encode(blob).decode("ascii"), "exhausted": self.exhausted}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back what :meth:`state_dict` gave. It is unpickled: code in it may run."""
-        self.study, self.open, self._steps = pickle.loads(base64.b64decode(state["study"]))
+        known = pickle.loads(base64.b64decode(state["study"]))
+        self.study, self.open, self._steps, self.waiting = known
         self.exhausted = state["exhausted"]
 
 

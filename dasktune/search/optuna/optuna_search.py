@@ -161,7 +161,9 @@ class OptunaSearch(Searcher):
             If metric, mode or space is missing, or the function that is the space raises.
         """
         book = self._begun()
-        return FINISHED if book.exhausted else self._ask(book, trial_id)
+        if book.exhausted:
+            return FINISHED
+        return self._ask(book, trial_id, book.waiting.pop(0) if book.waiting else None)
 
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
         """Report it as an intermediate value; with several metrics Optuna takes none."""
@@ -229,8 +231,7 @@ class OptunaSearch(Searcher):
             book.tell(trial_id, "FAIL")
         if config is not None:
             assert self._space is not None
-            book.study.enqueue_trial(self._space.known_params(config))
-            self._ask(book, trial_id)
+            self._ask(book, trial_id, self._space.known_params(config))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the study with its sampler, as a pickle in text; nothing before it has begun."""
@@ -269,14 +270,15 @@ class OptunaSearch(Searcher):
         book = AskTell(sampler, modes, self._study_name)
         for point in self._evaluated:
             self._learn(book, *point)
-        for given in self._points:
-            book.study.enqueue_trial(self._space.params_of(given))
+        book.waiting = [self._space.params_of(point) for point in self._points]
         self._book = book
         return book
 
-    def _ask(self, book: AskTell, trial_id: str) -> dict[str, Any]:
+    def _ask(
+        self, book: AskTell, trial_id: str, params: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
         assert self._space is not None
-        trial = book.ask(trial_id)
+        trial = book.ask(trial_id, params)
         try:
             return self._space.draw(trial, self._seed_of(trial))
         except Exception:
@@ -295,7 +297,11 @@ class OptunaSearch(Searcher):
 
     def _constrain(self, trial: Any, result: Mapping[str, Any]) -> bool:
         """Tell the values of the constraints, and return whether all are numbers."""
-        values = {} if self._constraints is None else self._constraints(result)
+        try:
+            values = {} if self._constraints is None else self._constraints(result)
+        except Exception as error:  # what it looks for may be missing in one result of many
+            logger.warning("constraints(result) raised %r; the trial counts as failed", error)
+            return False
         name = "constraints(result)"
         check(isinstance(values, Mapping), name, "a dict of numbers", values)
         numbers = {key: number(value) for key, value in values.items()}

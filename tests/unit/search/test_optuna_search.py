@@ -219,6 +219,14 @@ def test_trials_that_break_a_constraint_are_not_the_best():
         bad.on_trial_complete("t_0", {"loss": 1.0})
 
 
+def test_constraints_that_raise_make_a_trial_fail(caplog: pytest.LogCaptureFixture):
+    search = search_of(constraints=lambda result: {"size": result["size"]})
+    search.suggest("t_0")
+    search.on_trial_complete("t_0", {"loss": 1.0})
+    assert states(search) == ["FAIL"]
+    assert "constraints(result) raised KeyError('size')" in caplog.text
+
+
 def test_a_function_may_set_constraints_on_what_it_asks_for():
     def space(trial: Any) -> None:
         x = trial.suggest_float("x", 0, 1)
@@ -272,6 +280,18 @@ def test_points_come_first_and_what_they_leave_open_is_sampled():
     assert isinstance(second, dict)
     assert second["y"] == np.nextafter(1.0, 0)
     assert third != fourth
+
+
+def test_points_that_wait_are_not_taken_for_another_configuration():
+    search = search_of(points_to_evaluate=[{"x": 0.5}, {"x": 0.75}])
+    search.suggest("t_0")
+    search.adopt("t_0", {"x": 0.25, "y": 0.0})
+    again = search_of()
+    again.load_state_dict(search.state_dict())
+    config = again.suggest("t_1")
+    assert isinstance(config, dict)
+    assert config["x"] == 0.75
+    assert [trial.params["x"] for trial in again.study.trials] == [0.5, 0.25, 0.75]
 
 
 def test_points_whose_rewards_are_known_are_learnt_and_not_run():

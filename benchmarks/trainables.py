@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import dasktune as tune
 from benchmarks.workloads import CHECKPOINT_BYTES, STEP_SECONDS
 
 __all__ = [
+    "Endless",
     "Model",
     "Steps",
     "checkpoints",
@@ -55,6 +57,22 @@ class Model(Steps):
 
     def load_checkpoint(self, checkpoint: Any) -> None:
         self.weights = Path(checkpoint, "model").read_bytes()
+
+
+@cache
+def _drawn_once(size: int) -> bytes:
+    return os.urandom(size)
+
+
+class Endless(Model):
+    """Goes on until it is told to stop, because a clone counts on from its donor's iteration."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        # To draw fifty million random numbers again for each clone takes longer than the rest.
+        self.x, self.weights = config["x"], _drawn_once(config["size"])
+
+    def step(self) -> dict[str, Any]:
+        return {"loss": self.x}
 
 
 def checkpoints(config: dict[str, Any]) -> None:

@@ -89,7 +89,8 @@ class TuneConfig:
     search_alg : Searcher, SearchAlgorithm or str, optional
         Proposes configurations; random and grid search by default.
     scheduler : TrialScheduler or str, optional
-        Stops, pauses and prioritises trials; first in, first out by default.
+        Stops, pauses and prioritises trials; first in, first out by default. An experiment copies
+        it, so that the same one may be given to others.
     max_concurrent_trials : int, optional
         Most trials that run at a time, and most that a search algorithm has unfinished. No limit
         but the cluster's by default.

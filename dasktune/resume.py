@@ -74,7 +74,8 @@ class ResumeConfig:
     finished : ResumeType or {"skip", "resume", "restart"}, default="skip"
         Those that have ended well. "resume" lets them go on, for which it takes another `stop`.
     unfinished : ResumeType or {"skip", "resume", "restart"}, default="resume"
-        Those that waited, ran or were paused.
+        Those that waited, ran or were paused; also then when ``fail_fast`` ended them for the
+        failure of another one, which is to be tried again or is no reason to end any more.
     errored : ResumeType or {"skip", "resume", "restart"}, default="skip"
         Those that have failed.
 
@@ -119,11 +120,21 @@ class ResumeConfig:
             errored=ResumeType.RESTART if restart_errored else errored,
         )
 
-    def wish(self, trial: Trial) -> ResumeType:
-        """Return what becomes of a trial."""
+    def wish(self, trial: Trial, cut_off: str = "") -> ResumeType:
+        """Return what becomes of a trial.
+
+        Parameters
+        ----------
+        trial : Trial
+            As it was left.
+        cut_off : str, optional
+            The reason of those that have ended but count as unfinished.
+        """
         if trial.status is TrialStatus.ERROR:
             return ResumeType(self.errored)
-        return ResumeType(self.finished if trial.status.is_final else self.unfinished)
+        is_cut_off = bool(cut_off) and trial.reason == cut_off
+        is_finished = trial.status.is_final and not is_cut_off
+        return ResumeType(self.finished if is_finished else self.unfinished)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -174,7 +185,8 @@ class Session:
         runner : TrialRunner
             Runs the experiment.
         """
-        runner.resume(self.requests, self.given_up)
+        cut_off = self._cut_off()  # of before the session begins, which forgets the end
+        runner.resume(lambda now: self.requests(now, cut_off), self.given_up)
         self.setup.write(self.storage)
         failed = self.experiment.first_error
         if failed is not None:
@@ -185,16 +197,26 @@ class Session:
                 failed.trial_id,
             )
 
-    def requests(self, now: float) -> Iterator[OtherEvent]:
+    def _cut_off(self) -> str:
+        """Return why trials were ended that are to go on; empty if none are."""
+        failed = self.experiment.first_error
+        if failed is None:
+            return ""
+        stays = self.resume.wish(failed) is ResumeType.SKIP
+        return "" if stays and self.experiment.settings.fail_fast else self.experiment.stop_reason
+
+    def requests(self, now: float, cut_off: str = "") -> Iterator[OtherEvent]:
         """Yield what the user wants of the trials.
 
         Parameters
         ----------
         now : float
             Seconds on the runner's clock.
+        cut_off : str, optional
+            As for :meth:`ResumeConfig.wish`.
         """
         for key, trial in self.experiment.trials.items():
-            wish = self.resume.wish(trial)
+            wish = self.resume.wish(trial, cut_off)
             if wish is not ResumeType.SKIP and key in self.broken:
                 yield TrialStopRequested(trial_id=key, reason=self.broken[key], time=now)
             elif wish is ResumeType.SKIP and not trial.status.is_final:

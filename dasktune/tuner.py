@@ -28,7 +28,7 @@ from dasktune.resume import (
     seeded,
     setup_of,
 )
-from dasktune.runner import SystemClock, TrialRunner
+from dasktune.runner import SystemClock, ThinkingThread, TrialRunner
 from dasktune.runner.build import build_experiment, first_config
 from dasktune.storage.experiment_store import SPEC_FILE, ExperimentStore
 from dasktune.storage.location import Storage
@@ -157,7 +157,7 @@ class Tuner:
         trainable : callable, type or str
             As it was given to the `Tuner`.
         resume_unfinished : bool, default=True
-            Run on what had not ended.
+            Run on what had not ended, or only for the failure of a trial that is tried again.
         resume_errored : bool, default=False
             Let the trials that failed go on from their last checkpoints.
         restart_errored : bool, default=False
@@ -268,6 +268,7 @@ class Tuner:
                 resources_for=self._resources_for,
                 observers=self._observers(experiment),
                 checkpoint_period=self._run_config.checkpoint_period,
+                thinker=ThinkingThread(),
             )
             interrupts.raise_again()
             if self._session is not None:

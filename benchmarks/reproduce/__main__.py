@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import argparse
 
-from benchmarks.reproduce import brackets, fronts, stragglers, table
+from benchmarks.reproduce import brackets, fronts, networks, stragglers, table, toys
 
-_MODULES = {"brackets": brackets, "table": table, "fronts": fronts, "stragglers": stragglers}
+_MODULES = {
+    "brackets": brackets,
+    "table": table,
+    "fronts": fronts,
+    "stragglers": stragglers,
+    "toys": toys,
+    "networks": networks,
+}
 
 
 def main() -> None:

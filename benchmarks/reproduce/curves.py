@@ -18,7 +18,7 @@ import numpy as np
 from numpy.random import Generator, default_rng
 from numpy.typing import NDArray
 
-__all__ = ["CONFIGS", "EPOCHS", "NAMES", "SEEDS", "Curves", "load_curves"]
+__all__ = ["CONFIGS", "EPOCHS", "NAMES", "SEEDS", "Curves", "load_curves", "split_data"]
 
 #: The tables, by the data that they were learnt from.
 NAMES = ("digits", "breast_cancer")
@@ -108,7 +108,7 @@ def _draw(rng: Generator) -> dict[str, NDArray[Any]]:
     return configs
 
 
-def _data(name: str, rng: Generator) -> list[tuple[NDArray[Any], NDArray[Any]]]:
+def split_data(name: str, rng: Generator) -> list[tuple[NDArray[Any], NDArray[Any]]]:
     """Return training, validation and test set, a third each."""
     from sklearn import datasets, preprocessing
 
@@ -156,7 +156,7 @@ def build(name: str) -> Curves:
     from threadpoolctl import threadpool_limits
 
     rng = default_rng(NAMES.index(name))
-    configs, parts = _draw(rng), _data(name, rng)
+    configs, parts = _draw(rng), split_data(name, rng)
     wrong = np.empty((2, CONFIGS, SEEDS, EPOCHS), dtype=np.uint16)
     with threadpool_limits(1), np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -54,7 +54,7 @@ _SLOTS = 8
 _ETA = 3
 
 #: Another scheduler needs no more than a line here, unless it copies or changes configurations:
-#: then no curve of a table is its trial's. Population based training wants a workload of its own.
+#: then no curve of a table is its trial's. Populations are in `networks`.
 CONTENDERS: Mapping[str, Callable[[], TrialScheduler]] = {
     "ASHA, stopping": lambda: ASHAScheduler(max_t=EPOCHS, reduction_factor=_ETA),
     "ASHA, promoting": lambda: PromotingASHAScheduler(max_t=EPOCHS, reduction_factor=_ETA),

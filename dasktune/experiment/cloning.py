@@ -44,6 +44,8 @@ class Cloning:
         self._trials = trials
         self._custody = custody
         self.rows: list[list[Any]] = []
+        #: Whether the user was told that there is nothing to go on from.
+        self._has_warned = False
 
     def settled(self, trial: Trial, decision: Decision) -> Decision:
         """Return a decision, or what is to happen instead if it cannot be carried out.
@@ -73,14 +75,7 @@ class Cloning:
         donor = self._trials[wish.donor]
         checkpoint = None if donor is trial else self._custody.newest(donor, wish.iteration)
         if checkpoint is None and donor is not trial:
-            when = "" if wish.iteration is None else f" of iteration {wish.iteration} or before"
-            logger.info(
-                "trial %s is not cloned from %s, which has no checkpoint%s (%s)",
-                trial.trial_id,
-                wish.donor,
-                when,
-                wish.reason,
-            )
+            self._tell(trial, donor, wish)
             return None
         return ExploitTrial(
             trial_id=trial.trial_id,
@@ -94,6 +89,25 @@ class Cloning:
             checkpoint=checkpoint,
             pickled=donor.pickled or not is_plain(wish.config),
         )
+
+    def _tell(self, trial: Trial, donor: Trial, wish: Exploit | ExploitOther) -> None:
+        """Say that a trial is not cloned; once where the user's code may never save anything."""
+        logger.info(
+            "trial %s is not cloned from %s, which has no checkpoint%s (%s)",
+            trial.trial_id,
+            wish.donor,
+            "" if wish.iteration is None else f" of iteration {wish.iteration} or before",
+            wish.reason,
+        )
+        if not self._has_warned and self._custody.newest(donor, None) is None:
+            self._has_warned = True
+            logger.warning(
+                "trial %s is to go on as a clone of %s, which has saved no checkpoint yet; trials "
+                "that save none are never cloned: report(metrics, checkpoint=...), or write "
+                "save_checkpoint",
+                trial.trial_id,
+                wish.donor,
+            )
 
     def again(self, told: ExploitTrial, config: dict[str, Any]) -> ExploitTrial:
         """Return an order that was given before, as it is to be given now.

@@ -50,6 +50,7 @@ from dasktune.trial.actions import (
     UnpauseTrial,
 )
 from dasktune.trial.events import (
+    Answered,
     AnyTrialEvent,
     CheckpointCommitted,
     CheckpointLost,
@@ -182,6 +183,8 @@ class Experiment(Agenda):
                 self._start(self.roster.trials[event.trial_id], event.time)
             case Suggested():
                 self._on_suggested(event)
+            case Answered():
+                self._commands.extend(self.scheduler.on_answer(event.number, event.answer))
             case TimePassed():
                 self._on_time(event.time)
                 self._end_a_standstill()
@@ -474,6 +477,8 @@ class Experiment(Agenda):
         """
         if self.roster.active or self.wants_suggestion or self.next_trial() is not None:
             return
+        if self.scheduler.questions:
+            return  # Whoever waits for an answer goes on by it.
         self._search_waits = False
         if self.roster.unfinished:
             waiting = Waiting(self.roster.pending, self.roster.paused)

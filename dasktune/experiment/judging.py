@@ -66,7 +66,8 @@ class Judge:
     settings : ExperimentSettings
         Limits and goals.
     search : SearchAlgorithm
-        Hears of every result that does not end its trial.
+        Hears of every result that does not end its trial, as long as that has the configuration
+        that was suggested.
     scheduler : TrialScheduler
         Decides on those that no stopper ends.
     criteria : Stopper
@@ -205,7 +206,8 @@ class Judge:
         cut = stop is None and isinstance(decision, Stop) and decision.early
         if cut and isinstance(verdict, Stop):
             self.note_cut(key)
-        if not isinstance(decision if isinstance(verdict, Fail) else verdict, Stop):
+        goes_on = not isinstance(decision if isinstance(verdict, Fail) else verdict, Stop)
+        if goes_on and not trial.ancestry:
             self._search.on_trial_result(key, self._told(trial, result))
         return verdict
 
@@ -279,6 +281,10 @@ class Judge:
     def conclude(self, trial: Trial, *, was_active: bool) -> tuple[Command, ...]:
         """Tell scheduler and searcher that a trial has ended for good.
 
+        Of one that has another configuration than was suggested, because it was given up for a
+        clone, the searcher hears nothing else: it would take the clone's score for that of what it
+        suggested.
+
         Parameters
         ----------
         trial : Trial
@@ -293,7 +299,7 @@ class Judge:
         """
         failed = trial.status is TrialStatus.ERROR
         last = trial.last_result
-        told = self._told(trial, last) if last else None
+        told = self._told(trial, last) if last and not trial.ancestry else None
         if trial.trial_id in self._cut:
             del self._cut[trial.trial_id]
             told = told and {**told, STOPPED_EARLY: True}
@@ -324,13 +330,17 @@ class Judge:
     def end_standstill(self, waiting: Waiting) -> tuple[Command, ...]:
         """Return what becomes of the trials that wait where nobody runs: they go on, or they end.
 
+        Nothing, if the scheduler has opened a question about it.
+
         Parameters
         ----------
         waiting : Waiting
             At least one trial.
         """
         commands = self._scheduler.on_standstill(waiting)
-        return commands or TrialScheduler.on_standstill(self._scheduler, waiting)
+        if commands or self._scheduler.questions:
+            return commands
+        return TrialScheduler.on_standstill(self._scheduler, waiting)
 
     def begin_session(self) -> None:
         """Tell the stoppers that a new driver goes on: time in between does not count."""

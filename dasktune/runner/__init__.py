@@ -1,6 +1,14 @@
 """The loop that drives an experiment, and the ports that it needs."""
 
-from dasktune.runner.ports import Clock, ExperimentStore, Observer, SystemClock, TrialExecutor
+from dasktune.runner.ports import (
+    Clock,
+    ExperimentStore,
+    Observer,
+    SystemClock,
+    Thinker,
+    TrialExecutor,
+)
+from dasktune.runner.thinking import ThinkingAtOnce, ThinkingThread
 from dasktune.runner.trial_runner import TrialRunner
 
 __all__ = [
@@ -8,6 +16,9 @@ __all__ = [
     "ExperimentStore",
     "Observer",
     "SystemClock",
+    "Thinker",
+    "ThinkingAtOnce",
+    "ThinkingThread",
     "TrialExecutor",
     "TrialRunner",
 ]

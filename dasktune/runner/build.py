@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any
 
 from numpy.random import SeedSequence
@@ -28,6 +30,8 @@ from dasktune.stopper import (
 )
 
 __all__ = ["build_experiment", "first_config"]
+
+logger = logging.getLogger(__name__)
 
 
 def build_experiment(
@@ -122,11 +126,25 @@ def _scheduler(given: object) -> TrialScheduler:
     if isinstance(given, str):
         return create_scheduler(given)
     if isinstance(given, TrialScheduler):
-        return given
+        return _own(given)
     raise ConfigError(
         f"scheduler must be a TrialScheduler or the name of one, got {given!r}. "
         "Write TuneConfig(scheduler=ASHAScheduler())."
     )
+
+
+def _own(scheduler: TrialScheduler) -> TrialScheduler:
+    """Return a copy: what it learns from one experiment must not decide about the next."""
+    try:
+        return deepcopy(scheduler)
+    except Exception as error:  # it may hold anything
+        logger.warning(
+            "%s cannot be copied (%s: %s): make a new one for each experiment",
+            type(scheduler).__name__,
+            type(error).__name__,
+            error,
+        )
+        return scheduler
 
 
 def _search_algorithm(given: object) -> SearchAlgorithm:

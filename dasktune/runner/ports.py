@@ -23,7 +23,7 @@ from dasktune.trial.checkpoint import CheckpointRecord
 from dasktune.trial.events import ExecutorEvent, ExperimentEvent
 from dasktune.trial.resources import PlacementGroupFactory
 
-__all__ = ["Clock", "ExperimentStore", "Observer", "SystemClock", "TrialExecutor"]
+__all__ = ["Clock", "ExperimentStore", "Observer", "SystemClock", "Thinker", "TrialExecutor"]
 
 
 class Clock(Protocol):
@@ -112,6 +112,22 @@ class TrialExecutor(Protocol):
 
     def close(self) -> None:
         """Stop what still runs and give everything back."""
+
+
+class Thinker(Protocol):
+    """Who thinks about the questions of a scheduler while the runner goes on."""
+
+    def ask(self, number: int, question: Callable[[], Any]) -> None:
+        """Take a question; returns at once."""
+
+    def answers(self) -> Sequence[tuple[int, Any]]:
+        """Return the numbers of those that were thought about since, with what came of them.
+
+        A question that has raised was logged, and its answer is None.
+        """
+
+    def close(self) -> None:
+        """Think about none of the others any more."""
 
 
 class ExperimentStore(Protocol):

@@ -9,9 +9,10 @@ from contextlib import ExitStack
 from typing import Any, Literal
 
 from dasktune.experiment import Experiment
-from dasktune.runner.ports import Clock, ExperimentStore, Observer, TrialExecutor
+from dasktune.runner.ports import Clock, ExperimentStore, Observer, Thinker, TrialExecutor
 from dasktune.runner.records import journal_record
 from dasktune.runner.snapshot_pace import SnapshotPace
+from dasktune.runner.thinking import ThinkingAtOnce
 from dasktune.storage.json_lines import is_exact
 from dasktune.trial.actions import (
     Action,
@@ -35,6 +36,7 @@ from dasktune.trial.actions import (
 )
 from dasktune.trial.checkpoint import CheckpointKind, CheckpointRecord
 from dasktune.trial.events import (
+    Answered,
     CheckpointLost,
     ClusterChanged,
     ExperimentEvent,
@@ -58,6 +60,9 @@ logger = logging.getLogger(__name__)
 #: Seconds for which trials are started before those that run are heard again: thousands can start
 #: at once, and a search may think about each.
 _TURN = 0.05
+
+#: Longest wait for events, in seconds, while an answer is awaited.
+_IMPATIENCE = 0.05
 
 
 class TrialRunner:
@@ -83,6 +88,8 @@ class TrialRunner:
     checkpoint_period : float or "auto", default="auto"
         Seconds between two snapshots of the experiment's state, from which a later driver goes on
         sooner. By default at least 10, and so many that they take at most 5 % of the time.
+    thinker : Thinker, optional
+        Thinks about the scheduler's questions; by default at once, which keeps everybody waiting.
     """
 
     def __init__(
@@ -96,6 +103,7 @@ class TrialRunner:
         observers: Sequence[Observer] = (),
         poll_interval: float = 0.25,
         checkpoint_period: float | Literal["auto"] = "auto",
+        thinker: Thinker | None = None,
     ) -> None:
         self.experiment = experiment
         self._executor = executor
@@ -104,6 +112,9 @@ class TrialRunner:
         self._resources_for = resources_for
         self._observers = list(observers)
         self._poll_interval = poll_interval
+        self._thinker = ThinkingAtOnce() if thinker is None else thinker
+        #: Numbers of the questions that are being thought about.
+        self._asked: set[int] = set()
         self._interrupted = False
         self._stop_wanted = ""
         self._snapshot_pace = SnapshotPace(checkpoint_period)
@@ -130,6 +141,7 @@ class TrialRunner:
             at_end.callback(self._tell_the_end)
             at_end.callback(self._settle, force=True)
             at_end.callback(self._executor.close)
+            at_end.callback(self._thinker.close)
             # Time budgets count from here.
             self._handle(TimePassed(time=self._clock.now()))
             while not (self.experiment.finished or self._interrupted):
@@ -204,8 +216,12 @@ class TrialRunner:
         if self._stop_wanted:
             reason, self._stop_wanted = self._stop_wanted, ""
             self.stop(reason)
+        for number, answer in self._thinker.answers() if self._asked else ():
+            self._asked.discard(number)
+            self._handle(Answered(number=number, answer=answer, time=self._clock.now()))
         more = self._start_ready()
-        self._take_in(0.0 if more else self._poll_interval)
+        patience = min(self._poll_interval, _IMPATIENCE) if self._asked else self._poll_interval
+        self._take_in(0.0 if more else patience)
 
     def _withdraw(self) -> None:
         """Let trials save what they can before they are left."""
@@ -296,12 +312,22 @@ class TrialRunner:
     def _handle(self, event: ExperimentEvent) -> None:
         experiment = self.experiment
         actions = experiment.handle(event)
-        if actions or not isinstance(event, TimePassed):
+        # Whoever has a new question has learnt something, were it from the time.
+        if self._ask_others() or actions or not isinstance(event, TimePassed):
             self._remember(event, actions)
         for action in actions:
             self._carry_out(action)
         for observer in tuple(self._observers):
             self._watch(observer, lambda watcher: watcher.on_event(event, actions, experiment))
+
+    def _ask_others(self) -> bool:
+        """Hand out the questions that are open, and return whether there were new ones."""
+        questions = self.experiment.scheduler.questions
+        new = [number for number in questions if number not in self._asked]
+        for number in new:
+            self._asked.add(number)
+            self._thinker.ask(number, questions[number])
+        return bool(new)
 
     def _remember(self, event: ExperimentEvent, actions: Sequence[Action]) -> None:
         trial = self.experiment.trials.get(getattr(event, "trial_id", ""))

@@ -23,6 +23,7 @@ from dasktune.schedulers.hb_bohb import HyperBandForBOHB
 from dasktune.schedulers.hyperband import HyperBandScheduler
 from dasktune.schedulers.median import MedianStoppingRule
 from dasktune.schedulers.multi_objective import MultiObjectiveASHAScheduler
+from dasktune.schedulers.pb2 import PB2
 from dasktune.schedulers.pbt import PopulationBasedTraining
 from dasktune.schedulers.pbt_replay import PopulationBasedTrainingReplay
 from dasktune.schedulers.promoting import PromotingASHAScheduler
@@ -32,6 +33,7 @@ from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
 from dasktune.trial.checkpoint import CheckpointKind
 
 __all__ = [
+    "PB2",
     "ASHAScheduler",
     "AsyncHyperBandScheduler",
     "CheckpointKind",

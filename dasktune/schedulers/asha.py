@@ -8,9 +8,7 @@ from typing import Any
 
 from dasktune.schedulers.async_halving import AsyncHalving
 from dasktune.schedulers.decision import Continue, Decision, Stop
-from dasktune.schedulers.fifo import first_in
 from dasktune.schedulers.rungs import percentile
-from dasktune.schedulers.trial_scheduler import Waiting
 from dasktune.trial.metrics import Mode
 from dasktune.trial.trial import Trial
 
@@ -105,15 +103,6 @@ class AsyncHyperBandScheduler(AsyncHalving):
         self._quantile = 1 - 1 / self._factor
         #: The finite scores on each rung of each bracket, in ascending order.
         self._scores: list[list[list[float]]] = [[[] for _ in own] for own in self._budgets]
-
-    def choose_trial_to_run(self, waiting: Waiting) -> Trial | None:
-        """Choose the first pending trial, else the first paused one."""
-        return first_in(waiting)
-
-    @property
-    def starts_in_order(self) -> bool:
-        """Always: what has stopped a trial says nothing about the next one."""
-        return True
 
     def debug_string(self) -> str:
         """Return a line for each bracket: its rungs' cutoffs, turned so that higher is better."""

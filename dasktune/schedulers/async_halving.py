@@ -13,9 +13,11 @@ from typing import Any
 from numpy.random import SeedSequence, default_rng
 
 from dasktune.errors import check
-from dasktune.schedulers.by_metric import MetricScheduler, real
+from dasktune.schedulers.by_metric import MetricScheduler, check_flag, real
 from dasktune.schedulers.decision import Command, Continue, Decision, Stop
+from dasktune.schedulers.fifo import first_in
 from dasktune.schedulers.rungs import rung_budgets
+from dasktune.schedulers.trial_scheduler import Waiting
 from dasktune.trial.metrics import Mode
 from dasktune.trial.milestone import Milestone
 from dasktune.trial.trial import Trial
@@ -56,6 +58,7 @@ class AsyncHalving(MetricScheduler):
         whole = type(brackets) is int and brackets >= 1
         check(whole, "brackets", "an int, at least 1", brackets)
         self.max_t = real("max_t", max_t)
+        check_flag("stop_last_trials", stop_last_trials)
         self.stop_last_trials = stop_last_trials
         first = real("grace_period", grace_period)
         factor = real("reduction_factor", reduction_factor)
@@ -100,6 +103,15 @@ class AsyncHalving(MetricScheduler):
         if budget is not None:
             self._climb(trial, budget, result)
         return ()
+
+    def choose_trial_to_run(self, waiting: Waiting) -> Trial | None:
+        """Choose the first pending trial, else the first paused one."""
+        return first_in(waiting)
+
+    @property
+    def starts_in_order(self) -> bool:
+        """Unless a subclass chooses otherwise: what stops a trial says nothing about the next."""
+        return type(self).choose_trial_to_run is AsyncHalving.choose_trial_to_run
 
     def next_milestones(self, trial: Trial) -> tuple[Milestone, ...]:
         """Return the trial's next rung, and `max_t` if trials end there."""

@@ -1,4 +1,4 @@
-"""The Gaussian process bandit of PB2: which hyperparameters may improve a trial the most now.
+"""The Gaussian process bandit of PB2: which hyperparameters may improve trials the most now.
 
 scikit-learn is imported where it is needed, which takes a second; a call takes from some
 milliseconds to a second, so it is made off the driver's loop.
@@ -6,8 +6,9 @@ milliseconds to a second, so it is made off the driver's loop.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -15,14 +16,14 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Change", "Situation", "most_promising"]
+__all__ = ["MOST_CHANGES", "Change", "Situation", "most_promising"]
 
 #: Constants of the confidence bound, :math:`\beta = c_1 + \max(0, \log(c_2 n))`.
 _C1: Final = 0.2
 _C2: Final = 0.4
 
 #: What was observed before so many others is forgotten.
-_MOST_CHANGES: Final = 1_000
+MOST_CHANGES: Final = 1_000
 
 #: How many of the last observations choose the kernel's parameters, which takes most of the time.
 _MOST_FITTED: Final = 200
@@ -65,7 +66,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What is known where a trial needs new hyperparameters.
+    """What is known where trials need new hyperparameters.
 
     Parameters
     ----------
@@ -75,8 +76,8 @@ class Situation:
         Hyperparameters that other trials were given, of which nothing is known yet.
     time : float
         Now, in perturbation intervals.
-    reward : float
-        The reward of the trial that is cloned.
+    rewards : sequence of float
+        The rewards of the trials that are cloned, one for each point that is wanted.
     seed : int
         Of the random points.
     """
@@ -84,17 +85,17 @@ class Situation:
     changes: Sequence[Change]
     pending: Sequence[tuple[float, ...]]
     time: float
-    reward: float
+    rewards: Sequence[float]
     seed: int
 
 
-def most_promising(situation: Situation) -> tuple[float, ...]:
-    r"""Return the point that maximises the upper confidence bound of the gain.
+def most_promising(situation: Situation) -> list[tuple[float, ...]]:
+    r"""Return the points that maximise the upper confidence bound of the gain, one after the other.
 
     The gain is modelled by a Gaussian process with the kernel
     :math:`k_{SE}(x, x') (1 - \epsilon)^{|t - t'| / 2}`, and the bound is
     :math:`\mu(x) + \sqrt{\beta} \sigma(x)`, where :math:`\sigma` takes the pending points as
-    observed.
+    observed, and the points that were found before.
 
     Parameters
     ----------
@@ -103,8 +104,8 @@ def most_promising(situation: Situation) -> tuple[float, ...]:
 
     Returns
     -------
-    tuple of float
-        Each hyperparameter from 0 to 1 within its bounds.
+    list of tuple of float
+        For each reward the hyperparameters, each from 0 to 1 within its bounds.
 
     Raises
     ------
@@ -119,11 +120,11 @@ def most_promising(situation: Situation) -> tuple[float, ...]:
     Examples
     --------
     >>> seen = [Change(1.0, 0.0, -((x - 0.7) ** 2), (x,)) for x in (0.0, 0.25, 0.5, 0.75, 1.0)]
-    >>> (best,) = most_promising(Situation(seen, (), time=2.0, reward=0.0, seed=0))
-    >>> 0.6 < best < 0.8
-    True
+    >>> (best,), (other,) = most_promising(Situation(seen, (), time=2.0, rewards=[0, 0], seed=0))
+    >>> 0.6 < best < 0.8, best == other
+    (True, False)
     """
-    changes = situation.changes[-_MOST_CHANGES:]
+    changes = situation.changes[-MOST_CHANGES:]
     rewards = np.array([change.before for change in changes])
     centre, scale = rewards.mean(), rewards.std() or 1.0
 
@@ -136,15 +137,35 @@ def most_promising(situation: Situation) -> tuple[float, ...]:
     x = np.vstack([inputs(one.time, one.before, one.point) for one in changes])
     process = _fit(x, _standardised([change.rate for change in changes]))
     beta = _C1 + max(0.0, np.log(_C2 * len(changes)))
-    informed = _conditioned(process, inputs, situation)
+    rng = np.random.default_rng(situation.seed)
+    found: list[tuple[float, ...]] = []
+    for reward in situation.rewards:
+        at = partial(inputs, situation.time, reward)
+        pending = [*situation.pending, *found]
+        informed = _conditioned(process, at(pending)) if pending else process
+        bound = _Bound(process, informed, at, np.sqrt(beta))
+        found.append(_maximum(bound, len(changes[0].point), rng))
+    return found
 
-    def bound(points: Any) -> NDArray[np.float64]:
-        at = inputs(situation.time, situation.reward, points)
-        spread = informed.predict(at, return_std=True)[1]
-        value: NDArray[np.float64] = process.predict(at) + np.sqrt(beta) * spread
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """The upper confidence bound of what a trial gains with some hyperparameters."""
+
+    process: Any
+    #: Knows where others are trying already, but not what comes of it.
+    informed: Any
+    #: Returns the inputs of the processes for hyperparameters.
+    at: Callable[[Any], NDArray[np.float64]]
+    #: How many standard deviations are hoped for.
+    hope: float
+
+    def __call__(self, points: Any) -> NDArray[np.float64]:
+        """Return it for each row of hyperparameters."""
+        inputs = self.at(points)
+        spread = self.informed.predict(inputs, return_std=True)[1]
+        value: NDArray[np.float64] = self.process.predict(inputs) + self.hope * spread
         return value
-
-    return _maximum(bound, len(changes[0].point), np.random.default_rng(situation.seed))
 
 
 def _fit(x: NDArray[np.float64], y: NDArray[np.float64]) -> Any:
@@ -176,13 +197,10 @@ def _kernel(columns: int) -> Any:
     return ConstantKernel(1.0, (0.05, 20.0)) * smooth * forgetful + WhiteKernel(0.01, (1e-4, 1.0))
 
 
-def _conditioned(process: Any, inputs: Any, situation: Situation) -> Any:
-    """Return a process that is as certain as if the pending points had been observed."""
+def _conditioned(process: Any, theirs: NDArray[np.float64]) -> Any:
+    """Return a process that is as certain as if some more had been observed."""
     from sklearn.gaussian_process import GaussianProcessRegressor
 
-    if not situation.pending:
-        return process
-    theirs = inputs(situation.time, situation.reward, situation.pending)
     y = np.append(process.y_train_, np.zeros(len(theirs)))
     x = np.vstack([process.X_train_, theirs])
     return GaussianProcessRegressor(process.kernel_, optimizer=None).fit(x, y)

@@ -13,7 +13,7 @@ from dasktune.schedulers.trial_scheduler import TrialScheduler
 from dasktune.trial.metrics import Mode, lookup, number
 from dasktune.trial.trial import Trial
 
-__all__ = ["MetricScheduler", "check_mode", "check_name", "real"]
+__all__ = ["MetricScheduler", "check_flag", "check_mode", "check_name", "real"]
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +26,11 @@ def check_name(name: str, value: object) -> None:
 def check_mode(mode: object) -> None:
     """Raise :class:`ConfigError` unless `mode` is one, or left open."""
     check(mode in (None, "min", "max"), "mode", "'min', 'max' or None", mode)
+
+
+def check_flag(name: str, value: object) -> None:
+    """Raise :class:`ConfigError` unless `value` is True or False."""
+    check(isinstance(value, bool), name, "True or False", value)
 
 
 def real(name: str, value: object) -> float:
@@ -41,11 +46,11 @@ def real(name: str, value: object) -> float:
     >>> real("max_t", 9.0), real("max_t", 1.5)
     (9, 1.5)
     """
-    if isinstance(value, Integral):
-        return int(value)
-    given = number(value)
+    given = None if isinstance(value, bool) else number(value)
     if given is None or not isfinite(given):
         raise ConfigError(f"{name} must be a finite number, got {value!r}")
+    if isinstance(value, Integral):
+        return int(value)
     return int(given) if given.is_integer() else given
 
 

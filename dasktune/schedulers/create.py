@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from typing import Any, Final
@@ -14,6 +15,7 @@ from dasktune.schedulers.hb_bohb import HyperBandForBOHB
 from dasktune.schedulers.hyperband import HyperBandScheduler
 from dasktune.schedulers.median import MedianStoppingRule
 from dasktune.schedulers.multi_objective import MultiObjectiveASHAScheduler
+from dasktune.schedulers.pb2 import PB2
 from dasktune.schedulers.pbt import PopulationBasedTraining
 from dasktune.schedulers.pbt_replay import PopulationBasedTrainingReplay
 from dasktune.schedulers.promoting import PromotingASHAScheduler
@@ -39,6 +41,7 @@ _BY_NAME: Final[Mapping[str, Callable[..., TrialScheduler]]] = {
     "median_stopping_rule": MedianStoppingRule,
     "medianstopping": MedianStoppingRule,
     "resource_changing": ResourceChangingScheduler,
+    "pb2": PB2,
     "pbt": PopulationBasedTraining,
     "pbt_replay": PopulationBasedTrainingReplay,
     "function": FunctionScheduler,
@@ -54,16 +57,16 @@ def create_scheduler(name: str, **kwargs: Any) -> TrialScheduler:
         "fifo"; "asha" (also "async_hyperband", "asynchyperband"), "promoting_asha",
         "multi_objective_asha"; "hyperband", "hb_bohb", "successive_halving";
         "median_stopping_rule" (also "medianstopping"); "resource_changing"; "function"; "pbt",
-        "pbt_replay"; or one of another package, which tells of it as an entry point of the group
-        ``dasktune.schedulers``.
+        "pb2", "pbt_replay"; or one of another package, which tells of it as an entry point of the
+        group ``dasktune.schedulers``.
     **kwargs
         What its constructor takes.
 
     Raises
     ------
     ConfigError
-        If there is no scheduler of this name, another package's cannot be used, or an argument
-        breaks its rule.
+        If there is no scheduler of this name, another package's cannot be used, or an argument is
+        missing, unknown, or breaks its rule.
 
     Examples
     --------
@@ -71,12 +74,27 @@ def create_scheduler(name: str, **kwargs: Any) -> TrialScheduler:
     9
     """
     make = _BY_NAME.get(name) or _foreign(name)
+    _check_arguments(name, make, kwargs)
     scheduler = make(**kwargs)
     kind = type(scheduler).__name__
     hint = "The package that tells of it is broken."
     is_one = isinstance(scheduler, TrialScheduler)
     check(is_one, f"what the entry point {name!r} makes", "a TrialScheduler", kind, hint)
     return scheduler
+
+
+def _check_arguments(name: str, make: Callable[..., Any], given: dict[str, Any]) -> None:
+    try:
+        signature = inspect.signature(make)
+    except (TypeError, ValueError):
+        return  # it has none that can be told: calling it will tell
+    try:
+        signature.bind(**given)
+    except TypeError as error:
+        raise ConfigError(
+            f"the arguments of scheduler {name!r} must be those that it takes "
+            f"({', '.join(signature.parameters)}), got {given!r}: {error}"
+        ) from error
 
 
 def _foreign(name: str) -> Callable[..., TrialScheduler]:

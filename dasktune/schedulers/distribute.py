@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dasktune.errors import ConfigError, check
 from dasktune.placement.devices import EPSILON
-from dasktune.schedulers.by_metric import check_mode, check_name
+from dasktune.schedulers.by_metric import check_flag, check_mode, check_name
 from dasktune.schedulers.cluster_view import ClusterView
 from dasktune.space.checks import as_int
 from dasktune.trial.metrics import Mode, score
@@ -72,7 +72,7 @@ class DistributeResources:
         increase_by_times: int = -1,
         reserve_resources: _Amounts | None = None,
     ) -> None:
-        check(isinstance(add_bundles, bool), "add_bundles", "True or False", add_bundles)
+        check_flag("add_bundles", add_bundles)
         self.add_bundles = add_bundles
         self.increase_by = _amounts("increase_by", increase_by)
         self.increase_by_times = as_int("increase_by_times", increase_by_times)

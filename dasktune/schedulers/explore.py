@@ -17,13 +17,12 @@ from dasktune.space.ranges import Float, Integer
 from dasktune.space.samplers import Quantized
 from dasktune.space.tree import copied, variables
 
-__all__ = ["Mutations", "explored_by"]
+__all__ = ["NOTHING", "Mutations", "explored_by", "walk"]
 
 _RULE: Final = "a list of values, a domain, a function without arguments, or a dict of these"
 
-
 #: Stands for a value that a configuration lacks.
-_NOTHING: Final = object()
+NOTHING: Final = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,7 @@ class Mutations:
         rng : Generator
             Where randomness comes from. Functions among the mutations have their own.
         """
-        return _walk(self._tree, config, lambda how, old: _moved(how, old, self._odds, rng))
+        return walk(self._tree, config, lambda how, old: _moved(how, old, self._odds, rng))
 
     def filled(self, config: Mapping[str, Any], rng: Generator) -> dict[str, Any]:
         """Return a configuration with what it lacks drawn, and the rest as it is.
@@ -112,19 +111,29 @@ class Mutations:
         rng : Generator
             As for :meth:`explored`.
         """
-        return _walk(
-            self._tree, config, lambda how, old: _drawn(how, rng) if old is _NOTHING else old
+        return walk(
+            self._tree, config, lambda how, old: _drawn(how, rng) if old is NOTHING else old
         )
 
 
-def _walk(
+def walk(
     tree: Mapping[str, Any], config: object, step: Callable[[Any, Any], Any]
 ) -> dict[str, Any]:
-    """Return a configuration with each value that `tree` names as `step` makes it."""
+    """Return a configuration with each value that a tree names changed, in the tree's order.
+
+    Parameters
+    ----------
+    tree : mapping
+        How each value may be, dicts for nested ones.
+    config : object
+        Where from; it is not changed. What is no mapping counts as an empty one.
+    step : callable
+        ``step(how, old)`` returns the new value, where `old` may be ``NOTHING``.
+    """
     known: dict[str, Any] = copied(dict(config)) if isinstance(config, Mapping) else {}
     for name, how in tree.items():
-        old = known.get(name, _NOTHING)
-        known[name] = _walk(how, old, step) if isinstance(how, dict) else step(how, old)
+        old = known.get(name, NOTHING)
+        known[name] = walk(how, old, step) if isinstance(how, dict) else step(how, old)
     return known
 
 
@@ -161,7 +170,7 @@ def _drawn(how: Any, rng: Generator) -> Any:
 
 def _moved(how: Any, old: Any, odds: _Odds, rng: Generator) -> Any:
     """Return a value a step away from the old one, if there is an old one."""
-    if old is _NOTHING or odds.resamples(rng):
+    if old is NOTHING or odds.resamples(rng):
         return _drawn(how, rng)
     value = old.item() if isinstance(old, np.generic) else old
     if isinstance(how, tuple):

@@ -43,6 +43,7 @@ class Fronts:
     def __init__(self, points: Sequence[Sequence[float]] = ()) -> None:
         #: Each of shape (n_points, n_values).
         self._fronts: list[_Points] = []
+        self._count = 0
         for point in points:
             self.add(point)
 
@@ -52,7 +53,7 @@ class Fronts:
         return [len(front) for front in self._fronts]
 
     def __len__(self) -> int:
-        return sum(self.sizes)
+        return self._count
 
     def add(self, point: Sequence[float]) -> int:
         """Add a point, and return the index of its front.
@@ -62,16 +63,16 @@ class Fronts:
         point : sequence of float
             As many finite values as those of every other point.
         """
-        new = np.array([point], dtype=np.float64)
+        self._count += 1
         low, high = 0, len(self._fronts)
         # Whom a front dominates, every better front does, too: each has someone still better.
         while low < high:
             middle = (low + high) // 2
-            if _dominated(new, self._fronts[middle])[0]:
+            if _is_dominated(point, self._fronts[middle]):
                 low = middle + 1
             else:
                 high = middle
-        index = low
+        index, new = low, np.array([point], dtype=np.float64)
         while len(new):
             if index == len(self._fronts):
                 self._fronts.append(new)
@@ -95,7 +96,7 @@ class Fronts:
         places : int
             If its whole front is within so many of the best, nobody there counts as better.
         """
-        better = sum(self.sizes[:index])
+        better = sum(len(front) for front in self._fronts[:index])
         front = self._fronts[index]
         if better >= places or better + len(front) <= places:
             return better
@@ -112,6 +113,7 @@ class Fronts:
         """Return the fronts that :meth:`state` told of."""
         fronts = cls()
         fronts._fronts = [np.array(front, dtype=np.float64) for front in state]
+        fronts._count = sum(fronts.sizes)
         return fronts
 
 
@@ -148,13 +150,27 @@ def crowding(points: _Points) -> NDArray[np.float64]:
     return distances
 
 
+def _is_dominated(point: Sequence[float], front: _Points) -> bool:
+    """Return whether anybody of a front dominates a point."""
+    nowhere_worse = np.ones(len(front), dtype=np.bool_)
+    for value, values in zip(point, front.T, strict=True):
+        nowhere_worse &= values >= value
+    # Any one of them tells: beside an equal point there is none in its front that dominates it.
+    some = nowhere_worse.argmax()
+    return bool(nowhere_worse[some]) and front[some].tolist() != list(point)
+
+
 def _dominated(points: _Points, by: _Points) -> NDArray[np.bool_]:
     """Return which of some points are dominated by any of others."""
     dominated = np.zeros(len(points), dtype=np.bool_)
     step = max(1, _BLOCK // max(1, len(points)))
     for begin in range(0, len(by), step):
-        others, these = by[None, begin : begin + step], points[:, None]
-        nowhere_worse = np.all(others >= these, axis=2)
-        somewhere_better = np.any(others > these, axis=2)
-        dominated |= np.any(nowhere_worse & somewhere_better, axis=1)
+        # Value by value: there are few, and a reduction over them costs more than the comparisons.
+        pairs = list(zip(points.T[:, :, None], by.T[:, begin : begin + step], strict=True))
+        dominates, equals = pairs[0][1] >= pairs[0][0], pairs[0][1] == pairs[0][0]
+        for own, others in pairs[1:]:
+            dominates &= others >= own
+            equals &= others == own
+        dominates &= ~equals
+        dominated |= dominates.any(axis=1)
     return dominated

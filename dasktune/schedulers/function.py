@@ -8,7 +8,7 @@ from typing import Any
 from dasktune.errors import check
 from dasktune.schedulers.decision import Command, Continue, Decision, Pause, StopOther, Unpause
 from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
-from dasktune.space.checks import as_int
+from dasktune.space.checks import as_int, takes
 from dasktune.trial.milestone import Milestone
 from dasktune.trial.trial import Trial
 
@@ -37,7 +37,7 @@ class FunctionScheduler(TrialScheduler):
     Raises
     ------
     ConfigError
-        If `function` is not callable; later, if what it returns is not what it should.
+        If `function` cannot be called so; later, if what it returns is not what it should.
 
     Notes
     -----
@@ -65,7 +65,7 @@ class FunctionScheduler(TrialScheduler):
     """
 
     def __init__(self, function: Callable[[History], Mapping[str, int]]) -> None:
-        check(callable(function), "function", "callable with the history", function)
+        check(takes(function, {}), "function", "callable with the history", function)
         self.function = function
         #: Up to which iteration each trial was asked to train; 1 where nothing is said.
         self._targets: dict[str, int] = {}

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dasktune.errors import check
-from dasktune.schedulers.by_metric import MetricScheduler, real
+from dasktune.schedulers.by_metric import MetricScheduler, check_flag, real
 from dasktune.schedulers.decision import (
     Command,
     Continue,
@@ -131,6 +131,7 @@ class SynchronousHalving(MetricScheduler):
         super().__init__(time_attr=time_attr, metric=metric, mode=mode)
         self.max_t = real("max_t", max_t)
         self.reduction_factor = real("reduction_factor", reduction_factor)
+        check_flag("stop_last_trials", stop_last_trials)
         self.stop_last_trials = stop_last_trials
         check(self.max_t > 0, "max_t", "more than 0", max_t)
         check(self.reduction_factor > 1, "reduction_factor", "more than 1", reduction_factor)

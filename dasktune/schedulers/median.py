@@ -9,7 +9,7 @@ from math import inf
 from typing import Any
 
 from dasktune.errors import check
-from dasktune.schedulers.by_metric import MetricScheduler, real
+from dasktune.schedulers.by_metric import MetricScheduler, check_flag, real
 from dasktune.schedulers.decision import Command, Continue, Decision, Pause, Stop
 from dasktune.schedulers.fifo import first_in
 from dasktune.schedulers.rungs import percentile
@@ -123,6 +123,7 @@ class MedianStoppingRule(MetricScheduler):
         self.min_samples_required = min_samples_required
         self.min_time_slice = real("min_time_slice", min_time_slice)
         check(self.min_time_slice >= 0, "min_time_slice", "at least 0", min_time_slice)
+        check_flag("hard_stop", hard_stop)
         self.hard_stop = hard_stop
         self._records: dict[str, _Record] = {}
         #: In ascending order, and what trials have left at each of them, likewise.

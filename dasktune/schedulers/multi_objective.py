@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import isfinite
-from typing import Any
+from typing import Any, Final
 
 from dasktune.errors import check
 from dasktune.schedulers.async_halving import AsyncHalving
 from dasktune.schedulers.by_metric import check_mode, check_name
 from dasktune.schedulers.decision import Continue, Decision, Stop
-from dasktune.schedulers.fifo import first_in
 from dasktune.schedulers.fronts import Fronts
-from dasktune.schedulers.trial_scheduler import Waiting
 from dasktune.trial.metrics import Mode, lookup, number
 from dasktune.trial.trial import Trial
 
 __all__ = ["MultiObjectiveASHAScheduler"]
+
+_METRICS: Final = "a list of at least two different names"
 
 
 class MultiObjectiveASHAScheduler(AsyncHalving):
@@ -111,11 +111,12 @@ class MultiObjectiveASHAScheduler(AsyncHalving):
             brackets=brackets,
             stop_last_trials=stop_last_trials,
         )
-        several = not isinstance(metrics, str) and len(set(metrics)) == len(metrics) >= 2
-        check(several, "metrics", "a list of at least two different names", metrics)
+        given: object = metrics
+        check(isinstance(given, list | tuple), "metrics", _METRICS, given)
         for name in metrics:
             check_name("each of metrics", name)
-        each = [modes] * len(metrics) if isinstance(modes, str) else list(modes)
+        check(len(set(metrics)) == len(metrics) >= 2, "metrics", _METRICS, metrics)
+        each: list[Any] = list(modes) if isinstance(modes, list | tuple) else [modes] * len(metrics)
         check(len(each) == len(metrics), "modes", "one mode, or one for each metric", modes)
         for mode in each:
             check_mode(mode)
@@ -126,15 +127,6 @@ class MultiObjectiveASHAScheduler(AsyncHalving):
 
     def set_search_properties(self, metric: str | None, mode: Mode | None) -> None:
         """Take nothing: what this judges by was said at its making."""
-
-    def choose_trial_to_run(self, waiting: Waiting) -> Trial | None:
-        """Choose the first pending trial, else the first paused one."""
-        return first_in(waiting)
-
-    @property
-    def starts_in_order(self) -> bool:
-        """Always: what has stopped a trial says nothing about the next one."""
-        return True
 
     def debug_string(self) -> str:
         """Return a line for each bracket: how many at its rungs are in the first front."""

@@ -6,11 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dasktune.errors import check
-from dasktune.schedulers.decision import Command, ExploitOther
-from dasktune.schedulers.explore import Mutations, explored_by
+from dasktune.schedulers.explore import Mutations
 from dasktune.schedulers.population import Population
 from dasktune.trial.metrics import Mode
-from dasktune.trial.trial import Trial
 
 __all__ = ["PopulationBasedTraining"]
 
@@ -82,6 +80,9 @@ class PopulationBasedTraining(Population):
       and integers. An integer moves by at least 1, a bool is only drawn.
     - If there are more trials than places, each trial makes room for others when it is ranked, and
       who was ranked least often is next. Else nobody is paused but who becomes a clone.
+    - A searcher proposes the first configuration of each trial. From when the trial becomes a clone
+      on, it hears no results of it, as they say nothing of what it has proposed; only, at the end,
+      that it is over.
 
     With ``synch=True`` each trial is paused at a ranking until all that have not ended are there.
 
@@ -129,6 +130,8 @@ class PopulationBasedTraining(Population):
             perturbation_interval=perturbation_interval,
             burn_in_period=burn_in_period,
             quantile_fraction=quantile_fraction,
+            custom_explore_fn=custom_explore_fn,
+            log_config=log_config,
             require_attrs=require_attrs,
             synch=synch,
         )
@@ -137,33 +140,12 @@ class PopulationBasedTraining(Population):
             resample_probability=resample_probability,
             perturbation_factors=perturbation_factors,
         )
-        self._custom_explore = _checked_function(custom_explore_fn, self._mutations)
-        self._log_config = log_config
+        hint = "Name what may change, as in hyperparam_mutations={'lr': [0.1, 0.01]}."
+        some = custom_explore_fn is not None or bool(self._mutations)
+        check(some, "hyperparam_mutations", "given without a custom_explore_fn", {}, hint)
 
-    @property
-    def writes_policies(self) -> bool:
-        """Whether `log_config` was asked for."""
-        return self._log_config
+    def _filled(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        return self._mutations.filled(config, self._rng)
 
-    def on_trial_add(self, trial: Trial) -> tuple[Command, ...] | None:
-        """Take the trial into the population, with all hyperparameters that it needs."""
-        super().on_trial_add(trial)
-        config = self._mutations.filled(trial.config, self._rng)
-        if config == trial.config:
-            return None
-        key, reason = trial.trial_id, "hyperparam_mutations name what its configuration lacks"
-        return (ExploitOther(trial_id=key, donor=key, config=config, reason=reason),)
-
-    def _explored(self, trial: Trial, donor: Trial) -> dict[str, Any]:
-        config = self._mutations.explored(donor.config, self._rng)
-        return explored_by(self._custom_explore, config) if self._custom_explore else config
-
-
-def _checked_function(
-    function: Callable[[dict[str, Any]], dict[str, Any]] | None, mutations: Mutations
-) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
-    check(function is None or callable(function), "custom_explore_fn", "callable", function)
-    hint = "Name what may change, as in hyperparam_mutations={'lr': [0.1, 0.01]}."
-    some = function is not None or bool(mutations)
-    check(some, "hyperparam_mutations", "given without a custom_explore_fn", {}, hint)
-    return function
+    def _explored(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        return self._mutations.explored(config, self._rng)

@@ -10,7 +10,7 @@ says nothing of what it is now.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass
 from math import ceil, floor, isfinite
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 from numpy.random import SeedSequence, default_rng
 
 from dasktune.errors import ConfigError, check
-from dasktune.schedulers.by_metric import MetricScheduler, real
+from dasktune.schedulers.by_metric import MetricScheduler, check_flag, real
 from dasktune.schedulers.cluster_view import ClusterView
 from dasktune.schedulers.decision import (
     Command,
@@ -29,18 +29,20 @@ from dasktune.schedulers.decision import (
     Pause,
     Unpause,
 )
+from dasktune.schedulers.explore import explored_by
 from dasktune.schedulers.trial_scheduler import Waiting
+from dasktune.space.checks import takes
 from dasktune.trial.checkpoint import CheckpointKind
 from dasktune.trial.metrics import Mode, lookup, number
 from dasktune.trial.milestone import Milestone
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial
 
-__all__ = ["Population"]
+__all__ = ["Member", "Population"]
 
 
 @dataclass(slots=True)
-class _Member:
+class Member:
     """A trial that has not ended."""
 
     #: Where it is judged next, in units of `time_attr`; not used where trials wait for each other.
@@ -65,8 +67,8 @@ class _Member:
 class Population(MetricScheduler):
     """Ranks trials from time to time, and has the worst replaced by clones of the best.
 
-    A subclass says in `_explored` with what configuration a clone goes on. The parameters are those
-    of :class:`~dasktune.schedulers.PopulationBasedTraining`.
+    A subclass says in `_filled` and `_explored` with what configurations trials go on. The
+    parameters are those of :class:`~dasktune.schedulers.PopulationBasedTraining`.
     """
 
     def __init__(
@@ -78,6 +80,8 @@ class Population(MetricScheduler):
         perturbation_interval: float,
         burn_in_period: float,
         quantile_fraction: float,
+        custom_explore_fn: Callable[[dict[str, Any]], dict[str, Any]] | None,
+        log_config: bool,
         require_attrs: bool,
         synch: bool,
     ) -> None:
@@ -88,11 +92,19 @@ class Population(MetricScheduler):
         check(self._interval > 0, "perturbation_interval", "more than 0", perturbation_interval)
         check(0 <= self._fraction <= 0.5, "quantile_fraction", "in [0, 0.5]", quantile_fraction)
         check(burn_in >= 0, "burn_in_period", "at least 0", burn_in_period)
+        check_flag("require_attrs", require_attrs)
+        check_flag("synch", synch)
+        check_flag("log_config", log_config)
+        usable = custom_explore_fn is None or takes(custom_explore_fn, {})
+        rule = "None, or callable with a configuration"
+        check(usable, "custom_explore_fn", rule, custom_explore_fn)
+        self._custom_explore = custom_explore_fn
+        self._log_config = log_config
         self._require_attrs = require_attrs
         self._synch = synch
         #: Where trials are judged first; where they wait for each other, where they do so next.
         self._first = self._barrier = max(self._interval, burn_in)
-        self._members: dict[str, _Member] = {}
+        self._members: dict[str, Member] = {}
         #: All there are; to be read only.
         self._trials: Mapping[str, Trial] = {}
         #: How many places were left that nobody has taken since.
@@ -101,11 +113,20 @@ class Population(MetricScheduler):
         self._rng = default_rng(0)
 
     @abstractmethod
-    def _explored(self, trial: Trial, donor: Trial) -> dict[str, Any]:
-        """Return the configuration that a trial goes on with as a clone of another one."""
+    def _filled(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a new trial's configuration with what it lacks drawn, and the rest as it is."""
 
-    def _observe(self, trial: Trial, result: Mapping[str, Any]) -> None:
-        """Learn from a result by which a trial is ranked."""
+    @abstractmethod
+    def _explored(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the configuration that a clone goes on with, made of its donor's."""
+
+    def _observe(self, trial: Trial, member: Member) -> None:
+        """Learn from a ranking, which `member` tells of."""
+
+    @property
+    def writes_policies(self) -> bool:
+        """Whether `log_config` was asked for."""
+        return self._log_config
 
     @property
     def waits_for_others(self) -> bool:
@@ -121,9 +142,13 @@ class Population(MetricScheduler):
         self._trials = view.trials
 
     def on_trial_add(self, trial: Trial) -> tuple[Command, ...] | None:
-        """Take the trial into the population."""
-        self._members.setdefault(trial.trial_id, _Member(self._first))
-        return None
+        """Take the trial into the population, with all hyperparameters that it needs."""
+        self._member(trial)
+        config = self._filled(trial.config)
+        if config == trial.config:
+            return None
+        key, reason = trial.trial_id, "its configuration lacks what is to be explored"
+        return (ExploitOther(trial_id=key, donor=key, config=config, reason=reason),)
 
     def on_trial_start(self, trial: Trial) -> None:
         """Note that it has its place."""
@@ -150,7 +175,7 @@ class Population(MetricScheduler):
         member.turns += 1
         member.time, member.iteration = time, int(result["training_iteration"])
         member.score, member.is_ranked = self._score(value), True
-        self._observe(trial, result)
+        self._observe(trial, member)
         if self._synch:
             member.stands = member.waits = True
             return Pause(f"waits for the others at {self.time_attr} {self._barrier:g}")
@@ -170,7 +195,7 @@ class Population(MetricScheduler):
         member.due = member.time + self._interval
         member.is_ranked = False
         self._num_exploits += 1
-        if not self._synch:
+        if not (self._synch or member.waits):
             self._leave(member)
 
     def on_trial_complete(self, trial: Trial, result: Mapping[str, Any]) -> tuple[Command, ...]:
@@ -200,25 +225,25 @@ class Population(MetricScheduler):
         names = (*waiting.pending, *waiting.paused)
         there = {key: self._members[key] for key in names if key in self._members}
         lower, upper = self._quantiles(there)
-        commands: list[Command] = []
-        for key in lower if upper else ():
-            wish = self._wish(self._trials[key], upper)
-            commands.append(
-                ExploitOther(
-                    trial_id=key,
-                    donor=wish.donor,
-                    config=wish.config,
-                    reason=wish.reason,
-                    iteration=wish.iteration,
-                )
-            )
+        if lower and upper:
+            return self._all_replaced(lower, upper, there)
+        return self._let_go(there)
+
+    def _all_replaced(
+        self, lower: list[str], upper: list[str], there: Mapping[str, Member]
+    ) -> tuple[Command, ...]:
+        """Return how the worst of those that have waited for each other become clones."""
+        orders = [self._order(key, self._wish(self._drawn_donor(upper))) for key in lower]
+        return (*orders, *self._let_go(there))
+
+    def _let_go(self, there: Mapping[str, Member]) -> tuple[Command, ...]:
+        """Let those that have waited for each other train to the next ranking."""
         latest = max((member.time for member in there.values()), default=0.0)
         beyond = max(1, floor((latest - self._barrier) / self._interval) + 1)
         self._barrier += beyond * self._interval
-        for key, member in there.items():
+        for member in there.values():
             member.stands = False
-            commands.append(Unpause(trial_id=key))
-        return tuple(commands)
+        return tuple(Unpause(trial_id=key) for key in there)
 
     def next_milestones(self, trial: Trial) -> tuple[Milestone, ...]:
         """Return where the trial is ranked next."""
@@ -228,9 +253,8 @@ class Population(MetricScheduler):
 
     def debug_string(self) -> str:
         """Return how many trials there are, and how many were replaced."""
-        ranked = sum(member.is_ranked for member in self._members.values())
-        name = type(self).__name__
-        return f"{name}: {self._num_exploits} exploits, {ranked} of {len(self._members)} ranked"
+        name, total = type(self).__name__, len(self._members)
+        return f"{name}: {self._num_exploits} exploits, {self._num_ranked} of {total} ranked"
 
     def state_dict(self) -> dict[str, Any]:
         """Return where each trial is, and the state of the random generator."""
@@ -244,20 +268,20 @@ class Population(MetricScheduler):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back what :meth:`state_dict` gave."""
-        self._members = {key: _Member(*told) for key, told in state["members"].items()}
+        self._members = {key: Member(*told) for key, told in state["members"].items()}
         self._barrier = state["barrier"]
         self._left = state["left"]
         self._num_exploits = state["num_exploits"]
         self._rng.bit_generator.state = state["rng"]
 
-    def _member(self, trial: Trial) -> _Member:
-        return self._members.setdefault(trial.trial_id, _Member(self._first))
+    def _member(self, trial: Trial) -> Member:
+        return self._members.setdefault(trial.trial_id, Member(self._first))
 
     def _forget(self, trial: Trial) -> tuple[Command, ...]:
         self._members.pop(trial.trial_id, None)
         return ()
 
-    def _leave(self, member: _Member) -> None:
+    def _leave(self, member: Member) -> None:
         member.waits = True
         self._left += 1
 
@@ -266,33 +290,55 @@ class Population(MetricScheduler):
         member = self._members.get(trial.trial_id)
         return not lost, 0 if member is None else member.turns
 
-    def _passing(self, trial: Trial, member: _Member) -> Decision:
+    def _passing(self, trial: Trial, member: Member) -> Decision:
         """Return what becomes of a trial that waits for nobody."""
         lower, upper = self._quantiles(self._members)
         if trial.trial_id in lower and upper:
-            return self._wish(trial, upper)
+            return self._replaced(trial, member, upper)
         if sum(one.waits for one in self._members.values()) > self._left:
             self._leave(member)
             reason = f"makes room for others at {self.time_attr} {member.time:g}"
             return Pause(reason, hold=True)
         return _STAYS
 
-    def _wish(self, trial: Trial, upper: list[str]) -> Exploit:
-        donor = upper[int(self._rng.integers(len(upper)))]
+    def _replaced(self, trial: Trial, member: Member, upper: list[str]) -> Decision:
+        """Return how one of the worst becomes a clone of one of the best."""
+        return self._wish(self._drawn_donor(upper))
+
+    def _drawn_donor(self, upper: list[str]) -> str:
+        return upper[int(self._rng.integers(len(upper)))]
+
+    def _wish(self, donor: str, config: dict[str, Any] | None = None) -> Exploit:
+        """Return what lets one of the worst be a clone, explored by chance if nothing is given."""
         best = self._members[donor]
         assert best.score is not None, "nobody is to be like that"
-        ranked = sum(member.is_ranked for member in self._members.values())
+        if config is None:
+            config = self._explored(self._trials[donor].config)
         score = best.score if self.mode == "max" else -best.score
         return Exploit(
             donor,
-            self._explored(trial, self._trials[donor]),
-            f"is among the worst of {ranked} by {self.metric}; goes on as a clone of "
+            explored_by(self._custom_explore, config) if self._custom_explore else config,
+            f"is among the worst of {self._num_ranked} by {self.metric}; goes on as a clone of "
             f"{donor}, which has {score:.6g}",
             iteration=best.iteration,
             otherwise=_STAYS,
         )
 
-    def _quantiles(self, members: Mapping[str, _Member]) -> tuple[list[str], list[str]]:
+    @staticmethod
+    def _order(trial_id: str, wish: Exploit) -> ExploitOther:
+        return ExploitOther(
+            trial_id=trial_id,
+            donor=wish.donor,
+            config=wish.config,
+            reason=wish.reason,
+            iteration=wish.iteration,
+        )
+
+    @property
+    def _num_ranked(self) -> int:
+        return sum(member.is_ranked for member in self._members.values())
+
+    def _quantiles(self, members: Mapping[str, Member]) -> tuple[list[str], list[str]]:
         """Return the worst, who are to be replaced, and the best, each the worst first.
 
         Whoever has no score is among the worst, and never among the best.

@@ -21,6 +21,7 @@ from dasktune.schedulers.decision import (
 from dasktune.schedulers.distribute import DistributeResources
 from dasktune.schedulers.fifo import FIFOScheduler
 from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
+from dasktune.space.checks import takes
 from dasktune.trial.checkpoint import CheckpointKind
 from dasktune.trial.metrics import Mode
 from dasktune.trial.milestone import EVERY_RESULT, Milestone
@@ -96,9 +97,9 @@ class ResourceChangingScheduler(TrialScheduler):
         function = resources_allocation_function
         base = FIFOScheduler() if base_scheduler is None else base_scheduler
         check(isinstance(base, TrialScheduler), "base_scheduler", "a TrialScheduler", base)
-        hint = "It takes (view, trial, result, scheduler)."
-        usable = function is None or callable(function)
-        check(usable, "resources_allocation_function", "callable or None", function, hint)
+        usable = function is None or takes(function, None, None, {}, self)
+        rule = "None, or callable with (view, trial, result, scheduler)"
+        check(usable, "resources_allocation_function", rule, function)
         self.base_scheduler = base
         self.resources_allocation_function = function
         self._view = ClusterView(trials={}, pending={}, paused={}, active={}, workers={})
@@ -193,6 +194,15 @@ class ResourceChangingScheduler(TrialScheduler):
     def on_standstill(self, waiting: Waiting) -> tuple[Command, ...]:
         """Let trials ask for less; if that is not it, ask the scheduler inside."""
         return self._cut_back() or self.base_scheduler.on_standstill(waiting)
+
+    @property
+    def questions(self) -> Mapping[int, Callable[[], Any]]:
+        """Those of the scheduler inside."""
+        return self.base_scheduler.questions
+
+    def on_answer(self, number: int, answer: Any) -> tuple[Command, ...]:
+        """Tell the scheduler inside."""
+        return self.base_scheduler.on_answer(number, answer)
 
     def next_milestones(self, trial: Trial) -> tuple[Milestone, ...]:
         """Return every result, as each may change what the trial should hold."""

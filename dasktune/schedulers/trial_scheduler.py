@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 from numpy.random import SeedSequence
 
@@ -17,6 +18,9 @@ from dasktune.trial.milestone import EVERY_RESULT, Milestone
 from dasktune.trial.trial import Trial
 
 __all__ = ["TrialScheduler", "Waiting"]
+
+
+_NO_QUESTIONS: Final[Mapping[int, Callable[[], Any]]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +152,9 @@ class TrialScheduler(ABC):
     def on_standstill(self, waiting: Waiting) -> tuple[Command, ...]:
         """Say what becomes of those that wait: nobody runs, is chosen to run, or will yet be added.
 
-        By default all of them end. Whoever answers with nothing has them ended, too; so whatever
-        this changes in the scheduler must come with a command.
+        By default all of them end. Whoever answers with nothing has them ended, too, unless that
+        has opened a question; so whatever else this changes in the scheduler must come with a
+        command. As long as a question is open this is not asked.
 
         Parameters
         ----------
@@ -160,6 +165,29 @@ class TrialScheduler(ABC):
         return tuple(
             StopOther(trial_id=key, reason=reason) for key in (*waiting.pending, *waiting.paused)
         )
+
+    @property
+    def questions(self) -> Mapping[int, Callable[[], Any]]:
+        """What takes too long to be thought about here, by numbers that are given once.
+
+        Each is called in another thread while results are judged, perhaps again after the
+        experiment was restored, and never in replay. So it depends on nothing but what it holds,
+        which nobody changes any more, and returns plain values that JSON gives back as they were.
+        It is open until it is answered; asking for it changes nothing.
+        """
+        return _NO_QUESTIONS
+
+    def on_answer(self, number: int, answer: Any) -> tuple[Command, ...]:
+        """Hear what comes of a question, which is not open any more then.
+
+        Parameters
+        ----------
+        number : int
+            Which one. It may be one that has been answered, or does not matter any more.
+        answer : object
+            What it has returned, or None if it raised.
+        """
+        return ()
 
     def next_milestones(self, trial: Trial) -> tuple[Milestone, ...]:
         """Return where the trial must next wait for a decision; ``()`` is never.

@@ -90,7 +90,10 @@ class SearchAlgorithm(ABC):
     def on_trial_complete(  # noqa: B027
         self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False
     ) -> None:
-        """Hear that a trial has ended; `result` is its last, None if it never reported."""
+        """Hear that a trial has ended; `result` is its last, None if it never reported.
+
+        It is None, too, if the scheduler gave the trial another configuration after it had begun.
+        """
 
     def on_trial_pause(self, trial_id: str) -> None:  # noqa: B027
         """Hear that a trial waits for others: until it goes on it counts in no limit."""

@@ -94,7 +94,9 @@ class Searcher(ABC):
         trial_id : str
             A name that :meth:`suggest` was given.
         result : mapping, optional
-            Its last result, flat, where the metric may be missing or NaN. None if there is none.
+            Its last result, flat, where the metric may be missing or NaN. None if there is none, or
+            if it is not one of the suggested configuration: the scheduler may have given the trial
+            another one since, as population based training does. Nor are results of that told.
             :data:`STOPPED_EARLY` is in it if a trial scheduler has ended the trial early.
         error : bool, default=False
             Whether it was given up after a failure.

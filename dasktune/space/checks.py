@@ -1,13 +1,14 @@
-"""Numbers as users give them."""
+"""Numbers and functions as users give them."""
 
 from __future__ import annotations
 
+import inspect
 from math import isnan
 
 from dasktune.errors import ConfigError
 from dasktune.trial.metrics import number
 
-__all__ = ["as_float", "as_int"]
+__all__ = ["as_float", "as_int", "takes"]
 
 
 def as_float(name: str, value: object) -> float:
@@ -49,6 +50,25 @@ def as_int(name: str, value: object, *, least: int | None = None) -> int:
     if whole is None or (least is not None and whole < least):
         raise ConfigError(f"{name} must be {rule}, got {value!r}")
     return whole
+
+
+def takes(function: object, *arguments: object) -> bool:
+    """Whether `function` can be called with positional arguments, as far as one can tell.
+
+    Examples
+    --------
+    >>> takes(lambda a, b=0: a, 1), takes(lambda a, b=0: a, 1, 2, 3), takes(3, 1)
+    (True, False, False)
+    """
+    if not callable(function):
+        return False
+    try:
+        inspect.signature(function).bind(*arguments)
+    except ValueError:
+        return True  # written in C, without a signature: calling it will tell
+    except TypeError:
+        return False
+    return True
 
 
 def _whole(value: object) -> int | None:

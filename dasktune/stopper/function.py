@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dasktune.errors import check
+from dasktune.space.checks import takes
 from dasktune.stopper.stopper import Stopper
 
 __all__ = ["FunctionStopper"]
@@ -44,7 +45,7 @@ class FunctionStopper(Stopper):
             or inspect.iscoroutinefunction(function)
             or inspect.isasyncgenfunction(function)
         )
-        check(plain and _takes_two(function), "stop", rule, function, hint)
+        check(plain and takes(function, "", {}), "stop", rule, function, hint)
         self.function = function
 
     def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
@@ -55,16 +56,3 @@ class FunctionStopper(Stopper):
         """Return the name of the function."""
         name = getattr(self.function, "__name__", type(self.function).__name__)
         return f"{name}(trial_id, result) is true"
-
-
-def _takes_two(function: object) -> bool:
-    """Whether `function` can be called with two positional arguments, as far as one can tell."""
-    if not callable(function):
-        return False
-    try:
-        inspect.signature(function).bind("", {})
-    except ValueError:
-        return True  # written in C, without a signature: calling it will tell
-    except TypeError:
-        return False
-    return True

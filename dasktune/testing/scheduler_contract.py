@@ -111,7 +111,7 @@ class SchedulerContract(ABC):
                 assert states[0] == states[1] == states[2]
 
     def test_asking_changes_nothing(self) -> None:
-        """Neither for a trial to run nor for milestones, nor for what it is doing."""
+        """Neither for a trial to run nor for milestones, nor for questions or what it is doing."""
         for drill in self._drills():
             for _ in range(10):
                 drill.run(events=9)
@@ -122,6 +122,8 @@ class SchedulerContract(ABC):
                 for trial in drill.trials.values():
                     first, second = (drill.scheduler.next_milestones(trial) for _ in range(2))
                     assert first == second
+                for question in drill.scheduler.questions.values():
+                    assert question() == question()
                 assert isinstance(drill.scheduler.debug_string(), str)
                 assert json.dumps(drill.scheduler.state_dict()) == before
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -39,6 +40,9 @@ _UNDEFINED = (nan, inf, -inf, "diverged", None)
 #: CPUs of the cluster for each slot, by turns, and after how many events it is another's turn.
 _CPUS_PER_SLOT: Final = (2, 1, 3)
 _TURN: Final = 40
+
+#: How likely a question is answered before the next event.
+_QUICK: Final = 0.5
 
 #: Events, each of which brings an end nearer, of which no drill needs as many.
 _FOR_EVER: Final = 5_000
@@ -173,6 +177,8 @@ class SchedulerDrill:
     def _step(self) -> bool:
         """Let something happen; return whether it did."""
         self._change_cluster()
+        if self.scheduler.questions and self._rng.random() < _QUICK:
+            self._answer()
         running = list(self._at(_S.RUNNING).values())
         if self._to_come and len(self.waiting.pending) < 2:
             self._add()
@@ -180,6 +186,8 @@ class SchedulerDrill:
             pass
         elif running:
             self._report(running[int(self._rng.integers(len(running)))])
+        elif self.scheduler.questions:
+            self._answer()
         elif self.waiting.pending or self.waiting.paused:
             self._end_standstill()
         else:
@@ -209,6 +217,16 @@ class SchedulerDrill:
         self.story.append(f"{trial.trial_id} starts")
         self.scheduler.on_trial_start(trial)
         return True
+
+    def _answer(self) -> None:
+        """Answer the oldest question, some of them with None, as if it had raised."""
+        number, question = next(iter(self.scheduler.questions.items()))
+        answer = None if self._rng.random() < self._trouble.failures else question()
+        assert json.loads(json.dumps(answer)) == answer, f"no plain value: {answer}"
+        self.story.append(f"question {number} is answered: {answer}")
+        commands = self.scheduler.on_answer(number, answer)
+        assert number not in self.scheduler.questions, f"question {number} is open for ever"
+        self._obey(commands)
 
     def _change_cluster(self) -> None:
         """Let the cluster grow or shrink, if the scheduler minds and it is time."""
@@ -284,7 +302,9 @@ class SchedulerDrill:
     def _end_standstill(self) -> None:
         waiting = self.waiting
         commands = self.scheduler.on_standstill(waiting)
-        self._obey(commands or TrialScheduler.on_standstill(self.scheduler, waiting))
+        if not self.scheduler.questions:
+            commands = commands or TrialScheduler.on_standstill(self.scheduler, waiting)
+        self._obey(commands)
 
     def _obey(self, commands: tuple[Command, ...]) -> None:
         queue = deque(commands)

@@ -15,6 +15,7 @@ from dasktune.trial.checkpoint import CheckpointRecord
 from dasktune.trial.resources import PlacementGroupFactory
 
 __all__ = [
+    "Answered",
     "AnyTrialEvent",
     "CheckpointCommitted",
     "CheckpointLost",
@@ -179,6 +180,17 @@ class Suggested:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """A question of the scheduler's was thought about, off the driver's loop."""
+
+    #: Which one, by the scheduler's own count.
+    number: int
+    #: A plain value, or None if whoever thought about it failed.
+    answer: Any
+    time: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointLost:
     """A checkpoint that was kept in memory is gone, most often with its worker.
 
@@ -274,7 +286,8 @@ ExecutorEvent = AnyTrialEvent | CheckpointLost | CheckpointStored | ClusterChang
 
 #: What is about no incarnation of a trial.
 OtherEvent = (
-    CheckpointLost
+    Answered
+    | CheckpointLost
     | CheckpointStored
     | ClusterChanged
     | ResourcesGranted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,9 @@ import dask
 import pytest
 from cluster_kit import Fleet, make_certificate
 from distributed import LocalCluster, Security
+
+# For the benchmarks; at the end, lest the checkout hide what is installed.
+sys.path.append(str(Path(__file__).parents[2]))
 
 # What `Client.run` calls there: a worker process cannot import this directory.
 cloudpickle.register_pickle_by_value(cluster_kit)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,7 +27,8 @@ from cluster_kit import (
 from distributed import Client
 
 import dasktune as tune
-from dasktune.schedulers import PopulationBasedTraining
+from benchmarks.traffic import received_bytes
+from dasktune.schedulers import PB2, PopulationBasedTraining
 
 pytestmark = pytest.mark.cluster
 
@@ -70,6 +73,18 @@ class Resettable(Climbing):
         return True
 
 
+class Heavy(Climbing):
+    """Saves five million bytes more than it needs."""
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        super().save_checkpoint(checkpoint_dir)
+        Path(checkpoint_dir, "weights").write_bytes(os.urandom(5_000_000))
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        super().load_checkpoint(checkpoint)
+        assert len(Path(checkpoint, "weights").read_bytes()) == 5_000_000
+
+
 def climbing(config: dict[str, Any]) -> None:
     height, begin = 0.0, 0
     checkpoint = tune.get_checkpoint()
@@ -85,6 +100,24 @@ def climbing(config: dict[str, Any]) -> None:
             tune.report({"height": height}, checkpoint=tune.Checkpoint.from_directory(directory))
 
 
+class Striding(tune.Trainable):
+    """Comes higher by its rate at each step, until it is enough."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        self.height = 0.0
+
+    def step(self) -> dict[str, Any]:
+        self.height += self.config["rate"]
+        is_enough = Path(self.config["place"], "go").exists()
+        return {"height": self.height, "done": is_enough}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        Path(checkpoint_dir, "height").write_text(str(self.height))
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        self.height = float(Path(checkpoint, "height").read_text())
+
+
 def tuner_of(
     place: Path, address: str, trainable: Any = Climbing, *, synch: bool = True, **options: Any
 ) -> tune.Tuner:
@@ -95,13 +128,12 @@ def tuner_of(
         quantile_fraction=0.5,
         synch=synch,
     )
+    in_memory = tune.CheckpointConfig(memory_limit=100_000_000)
     return tune.Tuner(
         trainable,
         param_space={"place": str(place), "rate": tune.grid_search([0.5, 2.0])},
         tune_config=tune.TuneConfig(metric="height", mode="max", scheduler=scheduler, seed=1),
-        run_config=run_config(
-            place, checkpoint_config=tune.CheckpointConfig(memory_limit=100_000_000), **options
-        ),
+        run_config=run_config(place, **{"checkpoint_config": in_memory, **options}),
         client=address,
     )
 
@@ -153,6 +185,26 @@ def test_a_clone_begins_with_the_weights_of_its_donor(
     assert statuses(results) == {"TERMINATED"}
     assert_is_a_clone(tmp_path, results)
     assert exploits(tmp_path)[0]["checkpoint"].get("kind") == kind
+    assert_clean(client)
+
+
+@pytest.mark.parametrize("memory_limit", [100_000_000, 0])
+def test_the_weights_of_a_donor_do_not_come_to_the_driver(
+    fleet: Fleet, client: Client, tmp_path: Path, memory_limit: int
+) -> None:
+    fleet.keep(2)
+    (tmp_path / "go").touch()
+    config = tune.CheckpointConfig(memory_limit=memory_limit, checkpoint_at_end=False)
+    tuner = tuner_of(tmp_path, fleet.address, Heavy, checkpoint_config=config)
+    with received_bytes() as received:
+        results = tuner.fit()
+        of_the_run = received()
+        client.submit(bytes, 5_000_000).result()
+        of_as_many = received() - of_the_run
+    assert statuses(results) == {"TERMINATED"}
+    assert_is_a_clone(tmp_path, results)
+    # It would have been counted.
+    assert of_the_run < 1_000_000 < 5_000_000 <= of_as_many
     assert_clean(client)
 
 
@@ -217,4 +269,45 @@ def test_a_population_goes_on_after_its_driver_was_killed(
     results = tune.Tuner.restore(tmp_path / "run", climbing, client=fleet.address).fit()
     assert statuses(results) == {"TERMINATED"}
     assert_is_a_clone(tmp_path, results)
+    assert_clean(client)
+
+
+def test_results_are_judged_while_the_bandit_thinks(
+    fleet: Fleet, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has_begun, go_on = threading.Event(), threading.Event()
+
+    def thinks(situation: Any) -> list[tuple[float, ...]]:
+        has_begun.set()
+        assert go_on.wait(60)
+        return [(0.5,) for _ in situation.rewards]
+
+    monkeypatch.setattr("dasktune.schedulers.pb2.most_promising", thinks)
+    fleet.keep(2)
+    scheduler = PB2(
+        time_attr="training_iteration",
+        perturbation_interval=10,
+        hyperparam_bounds={"rate": [1.0, 4.0]},
+        quantile_fraction=0.5,
+    )
+    tuner = tune.Tuner(
+        Striding,
+        param_space={"place": str(tmp_path), "rate": tune.grid_search([0.5, 2.0])},
+        tune_config=tune.TuneConfig(metric="height", mode="max", scheduler=scheduler, seed=1),
+        run_config=run_config(tmp_path),
+        client=fleet.address,
+    )
+    with fitting(tuner) as future:
+        assert has_begun.wait(60)
+        before = len(journal(tmp_path, event="ResultReported"))
+        until(lambda: len(journal(tmp_path, event="ResultReported")) > before + 20)
+        assert not journal(tmp_path, event="Answered")
+        go_on.set()
+        until(lambda: journal(tmp_path, event="Answered"))
+        (tmp_path / "go").touch()
+        results = future.result(timeout=90)
+    assert statuses(results) == {"TERMINATED"}
+    first = journal(tmp_path, event="Answered")[0]
+    [order] = [one for one in first["actions"] if one["do"] == "ExploitTrial"]
+    assert (first["answer"], order["config"]["rate"]) == ([[0.5]], 2.5)
     assert_clean(client)

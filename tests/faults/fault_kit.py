@@ -106,13 +106,12 @@ class Bout:
         **options: Any,
     ) -> None:
         self.place = place
-        self.scheduler = CountingScheduler()
         self.search = CountingSearch()
         self.tuner = tune.Tuner(
             trainable,
             param_space={"place": str(place), **(space or {})},
             tune_config=tune.TuneConfig(
-                num_samples=num_samples, scheduler=self.scheduler, search_alg=self.search
+                num_samples=num_samples, scheduler=CountingScheduler(), search_alg=self.search
             ),
             run_config=run_config(place, **options),
             client=client,
@@ -158,8 +157,10 @@ class Bout:
     def assert_told_once(self, results: tune.ResultGrid) -> None:
         """Every trial was announced once and ended once; nothing came from an ended incarnation."""
         once = Counter(result.trial_id for result in results)
-        assert self.scheduler.added == once
-        assert self.scheduler.ended == once
+        # Not the one that was given, but its copy.
+        scheduler = self.tuner._runner.experiment.scheduler
+        assert scheduler.added == once
+        assert scheduler.ended == once
         assert self.search.ended == once
         lost = set()
         for record in journal(self.place):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
-from dasktune.schedulers import ASHAScheduler, PopulationBasedTraining, TrialScheduler
+from dasktune.schedulers import PB2, ASHAScheduler, PopulationBasedTraining, TrialScheduler
 from dasktune.space import choice, grid_search, loguniform
 from dasktune.testing import MemoryStore, simulate
 
@@ -29,6 +29,13 @@ def curve(config: dict[str, Any], checkpoint: Any) -> Any:
 def scheduler_of(name: str) -> str | TrialScheduler:
     if name == "asha":
         return ASHAScheduler(max_t=9, reduction_factor=3, brackets=2)
+    if "pb2" in name:
+        return PB2(
+            time_attr="training_iteration",
+            perturbation_interval=3,
+            hyperparam_bounds={"lr": loguniform(1e-3, 1.0)},
+            synch=name == "synch-pb2",
+        )
     if "pbt" not in name:
         return name
     return PopulationBasedTraining(
@@ -68,7 +75,9 @@ def journal(seed: int, scheduler: str = "asha") -> bytes:
     return store.journal
 
 
-@pytest.mark.parametrize("scheduler", ["asha", "fifo", "hb_bohb", "pbt", "synch-pbt"])
+@pytest.mark.parametrize(
+    "scheduler", ["asha", "fifo", "hb_bohb", "pb2", "pbt", "synch-pb2", "synch-pbt"]
+)
 def test_one_seed_gives_one_journal(scheduler: str):
     assert journal(7, scheduler) == journal(7, scheduler)
 
@@ -78,11 +87,13 @@ def test_another_seed_gives_another_journal():
 
 
 def test_a_population_exploits_here():
-    for name in ("pbt", "synch-pbt"):
+    for name in ("pb2", "pbt", "synch-pb2", "synch-pbt"):
         assert b'"do":"ExploitTrial"' in journal(7, name)
+    for name in ("pb2", "synch-pb2"):
+        assert b'"event":"Answered"' in journal(7, name)
 
 
-@pytest.mark.parametrize("scheduler", ["asha", "pbt"])
+@pytest.mark.parametrize("scheduler", ["asha", "pb2", "pbt"])
 def test_the_journal_does_not_depend_on_how_strings_are_hashed(scheduler: str):
     here = hashlib.sha256(journal(7, scheduler)).hexdigest()
     for hash_seed in ("0", "1"):

@@ -14,67 +14,13 @@ from test_restored_experiments import Died, Lab, once_each
 
 from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
 from dasktune.experiment import Experiment
-from dasktune.schedulers import ExploitOther, PopulationBasedTraining, PopulationBasedTrainingReplay
+from dasktune.schedulers import PopulationBasedTraining, PopulationBasedTrainingReplay
+from dasktune.search import Searcher
 from dasktune.space import choice, uniform
 from dasktune.storage.json_lines import decode
 from dasktune.storage.location import Storage
 from dasktune.testing import MemoryStore, simulate
 from dasktune.trial.status import PublicStatus
-
-Q_MAX = 1.2
-
-
-def quadratic(config: dict[str, Any], checkpoint: Any) -> Any:
-    """The toy of the paper: ascent on a surrogate that sees only some of the parameters."""
-    theta, step = checkpoint or ([0.9, 0.9], 0)
-    while step < 200:
-        theta = [
-            t - 0.02 * 2 * h * t for t, h in zip(theta, (config["h0"], config["h1"]), strict=True)
-        ]
-        step += 1
-        yield {"q": Q_MAX - theta[0] ** 2 - theta[1] ** 2}, 1.0, (list(theta), step)
-
-
-def paper(scheduler: Any) -> float:
-    results = simulate(
-        quadratic,
-        param_space={"h0": choice([0.0]), "pair": {"grid_search": [0, 1]}, "h1": 0.0},
-        tune_config=TuneConfig(metric="q", mode="max", seed=3, scheduler=scheduler),
-        slots=2,
-    )
-    return max(result.metrics["q"] for result in results)
-
-
-class FromThePair(PopulationBasedTraining):
-    """Begins with h = (1, 0) and (0, 1), as the paper does."""
-
-    def on_trial_add(self, trial: Any) -> Any:
-        super().on_trial_add(trial)
-        pair = trial.config["pair"]
-        config = {**trial.config, "h0": 1.0 - pair, "h1": 0.0 + pair}
-        key = trial.trial_id
-        return (ExploitOther(trial_id=key, donor=key, config=config, reason="of the paper"),)
-
-
-def of_the_paper(quantile: float, *, synch: bool = False) -> PopulationBasedTraining:
-    return FromThePair(
-        time_attr="training_iteration",
-        perturbation_interval=5,
-        quantile_fraction=quantile,
-        hyperparam_mutations={"h0": uniform(0, 1), "h1": uniform(0, 1)},
-        resample_probability=1.0,
-        synch=synch,
-    )
-
-
-def test_without_exploiting_the_toy_of_the_paper_stays_where_it_is():
-    assert paper(of_the_paper(0.0)) <= 0.40
-
-
-@pytest.mark.parametrize("synch", [False, True])
-def test_a_population_finds_the_optimum_of_the_toy_of_the_paper(synch: bool):
-    assert paper(of_the_paper(0.5, synch=synch)) >= 1.19
-
 
 # Experiments that exploit a lot
 
@@ -307,6 +253,52 @@ def test_what_a_configuration_lacks_is_drawn_and_written_down():
     assert all(2 <= result.config["slope"] <= 3 for result in results)
     assert all(len(row) == 6 for row in store.policies)
     assert len(exploits(records)) == len(store.policies) + 6
+
+
+class Pupil(Searcher):
+    """Writes down what it is told of what it has suggested."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.suggested: dict[str, float] = {}
+        self.heights: dict[str, list[float]] = {}
+        self.ends: dict[str, Any] = {}
+
+    def suggest(self, trial_id: str) -> dict[str, Any]:
+        self.suggested[trial_id] = 0.1 + 0.2 * (len(self.suggested) % 5)
+        return {"rate": self.suggested[trial_id]}
+
+    def on_trial_result(self, trial_id: str, result: Any) -> None:
+        self.heights.setdefault(trial_id, []).append(result["height"] / self.suggested[trial_id])
+
+    def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
+        self.ends[trial_id] = result
+
+
+@pytest.mark.parametrize("synch", [False, True])
+def test_a_searcher_never_takes_what_a_clone_has_come_to_for_what_it_has_suggested(synch: bool):
+    pupil, store = Pupil(), MemoryStore()
+    simulate(
+        climb,
+        tune_config=TuneConfig(
+            metric="height",
+            mode="max",
+            num_samples=8,
+            seed=7,
+            search_alg=pupil,
+            scheduler=pbt(synch=synch),
+        ),
+        slots=4,
+        store=store,
+    )
+    clones = {row[0] for row in store.policies}
+    assert clones
+    assert set(pupil.ends) == set(pupil.suggested)
+    assert clones == {key for key, result in pupil.ends.items() if result is None}
+    # All that it is told of a trial is the height after so many steps of what it has suggested.
+    assert set(pupil.heights) == set(pupil.suggested)
+    for heights in pupil.heights.values():
+        assert heights == pytest.approx(range(1, len(heights) + 1))
 
 
 # Drivers that die

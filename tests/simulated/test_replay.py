@@ -14,6 +14,7 @@ from dasktune.runner.build import build_experiment
 from dasktune.runner.records import journal_record
 from dasktune.runner.replay import event_of, replay
 from dasktune.schedulers import (
+    PB2,
     ASHAScheduler,
     DistributeResourcesToTopJob,
     FIFOScheduler,
@@ -106,6 +107,17 @@ SCHEDULERS = {
         hyperparam_mutations={"lr": loguniform(1e-3, 1.0), "drawn": [1, 2]},
         synch=True,
     ),
+    "pb2": lambda: PB2(
+        perturbation_interval=60,
+        hyperparam_bounds={"lr": loguniform(1e-3, 1.0), "drawn": [1, 9]},
+        quantile_fraction=0.4,
+    ),
+    "synch-pb2": lambda: PB2(
+        time_attr="training_iteration",
+        perturbation_interval=2,
+        hyperparam_bounds={"lr": loguniform(1e-3, 1.0)},
+        synch=True,
+    ),
 }
 SEARCHES = {
     "variants": BasicVariantGenerator,
@@ -174,7 +186,7 @@ def fresh(scheduler: str, search: str) -> Experiment:
 
 
 @pytest.fixture(scope="module", params=CASES, ids="-".join)
-def lived(request: pytest.FixtureRequest) -> tuple[tuple[str, str], Recorder]:
+def lived(request: pytest.FixtureRequest, quick_bandit: None) -> tuple[tuple[str, str], Recorder]:
     store = Recorder()
     simulate(
         curve,

@@ -26,6 +26,8 @@ from dasktune.storage.location import Storage
 from dasktune.testing import ManualClock, SimulatedTrialExecutor
 from dasktune.trial.resources import PlacementGroupFactory
 
+pytestmark = pytest.mark.usefixtures("quick_bandit")
+
 ONE_CPU = PlacementGroupFactory([{"CPU": 1}])
 
 
@@ -374,6 +376,40 @@ def test_what_failed_fast_stays_ended_until_something_is_done_about_it(
     once_each(experiment)
     raise_first_error(experiment)
     assert [trial.public_status.value for trial in experiment.trials.values()] == ["TERMINATED"] * 3
+
+
+@pytest.mark.parametrize("unfinished", ["resume", "restart", "skip"])
+@pytest.mark.parametrize("what", ["it is tried again", "it ends nothing any more"])
+def test_what_was_ended_for_the_failure_of_another_goes_on_when_that_does(
+    what: str, unfinished: str
+):
+    broken = {"now": True}
+
+    def fragile(config: dict[str, Any], checkpoint: Any) -> Any:
+        for epoch in range(checkpoint or 0, 3):
+            if config["x"] == 4 and epoch == 1 and broken["now"]:
+                raise ValueError("no luck")
+            yield {"loss": config["x"]}, float(config["x"]), epoch + 1
+
+    parts = {
+        "tune_config": TuneConfig(metric="loss", mode="min", seed=1),
+        "run_config": RunConfig(failure_config=FailureConfig(fail_fast=True)),
+        "param_space": {"x": {"grid_search": [1, 4, 5, 6, 7]}},
+    }
+    storage = Storage(f"memory://restored/cut-off-{what}-{unfinished}")
+    storage.remove_tree()
+    place = Lab(storage, fragile, **parts)
+    # One has come to its end, one fails, two are under way and one is pending.
+    assert [len(one.history) for one in place.begin().trials.values()] == [3, 1, 1, 1, 0]
+    broken["now"] = False
+    if what == "it is tried again":
+        resume, config, own = ResumeConfig(unfinished=unfinished, errored="resume"), None, 3
+    else:
+        resume, config, own = ResumeConfig(unfinished=unfinished), RunConfig(), 1
+    experiment = place.go_on(resume=resume, run_config=config)
+    once_each(experiment)
+    others = [1, 1, 0] if unfinished == "skip" else [3, 3, 3]
+    assert [len(one.history) for one in experiment.trials.values()] == [3, own, *others]
 
 
 def train(config: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from dasktune.schedulers import (
+    PB2,
     ASHAScheduler,
     Continue,
     DistributeResourcesToTopJob,
@@ -29,9 +30,11 @@ from dasktune.schedulers import (
     Unpause,
 )
 from dasktune.schedulers.fifo import first_in
-from dasktune.space import uniform
+from dasktune.space import randint, uniform
 from dasktune.testing import SchedulerContract
 from dasktune.trial.milestone import Milestone
+
+pytestmark = pytest.mark.usefixtures("quick_bandit")
 
 
 class TestFIFO(SchedulerContract):
@@ -157,6 +160,36 @@ class TestPBTInSynchrony(SchedulerContract):
             time_attr="training_iteration",
             perturbation_interval=3,
             hyperparam_mutations={"x": uniform(0, 1)},
+            require_attrs=False,
+            synch=True,
+        )
+
+
+class TestPB2(SchedulerContract):
+    def make_scheduler(self):
+        return PB2(
+            time_attr="training_iteration",
+            perturbation_interval=5,
+            hyperparam_bounds={"x": [0, 1], "lacking": randint(1, 9)},
+            require_attrs=False,
+        )
+
+
+class TestPB2OfFewTrialsByTime(SchedulerContract):
+    metric, mode, num_trials = "accuracy", "max", 4
+
+    def make_scheduler(self):
+        return ResourceChangingScheduler(
+            PB2(hyperparam_bounds={"x": [0, 1]}, quantile_fraction=0.5, require_attrs=False)
+        )
+
+
+class TestPB2InSynchrony(SchedulerContract):
+    def make_scheduler(self):
+        return PB2(
+            time_attr="training_iteration",
+            perturbation_interval=5,
+            hyperparam_bounds={"x": [0, 1]},
             require_attrs=False,
             synch=True,
         )

@@ -219,3 +219,11 @@ def test_several_objectives_are_reached_further_than_at_random_for_as_much_train
         ratios.append(hypervolume(ours) / hypervolume(random))
     assert np.mean(ratios) > 1.05
     assert min(ratios) > 1
+
+
+@pytest.mark.parametrize("name", ["asha", "promoting", "median by epochs"])
+def test_one_scheduler_decides_the_same_in_each_of_two_experiments(name: str):
+    scheduler = SAVING[name][0]()
+    first, second = (run(scheduler, {"x": uniform(0, 1)}) for _ in range(2))
+    assert epochs(first) < 60 * EPOCHS
+    assert [result.history for result in first] == [result.history for result in second]

@@ -65,6 +65,17 @@ class RecordingScheduler(FIFOScheduler):
         self.search_ends = 0
         self.lets_others_come = False
         self.standstill: tuple[Command, ...] | None = None
+        #: What it wants once its only question is answered; None if it has none.
+        self.question: tuple[Command, ...] | None = None
+
+    @property
+    def questions(self) -> Mapping[int, Callable[[], Any]]:
+        return {} if self.question is None else {1: lambda: "why"}
+
+    def on_answer(self, number: int, answer: Any) -> tuple[Command, ...]:
+        self.calls.append((f"answer {number}", answer))
+        commands, self.question = self.question or (), None
+        return commands
 
     def on_trial_add(self, trial: Trial) -> None:
         self.calls.append(("add", trial.trial_id))

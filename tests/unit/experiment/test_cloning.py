@@ -77,6 +77,40 @@ def test_a_trial_goes_on_as_a_clone():
     assert trial.ancestry == (0,)
 
 
+def test_the_search_hears_of_a_clone_only_that_it_has_ended():
+    lab = Lab()
+    donor, trial = held(lab, 1), lab.running(x=0)
+    lab.result(trial, 1)
+    # What it is given up for is the last that is its own.
+    decide(lab, trial, 2, clone_of(donor))
+    lab.tell(trial, TrialPaused)
+    lab.start(trial)
+    lab.result(trial, 3)
+    lab.tell(trial, TrialEnded)
+    lab.tell(donor, TrialEnded)
+    assert [seen for seen in lab.search.results if seen[0] == trial.trial_id] == [
+        (trial.trial_id, 1),
+        (trial.trial_id, 2),
+    ]
+    assert lab.search.ends == [
+        (trial.trial_id, None, False),
+        (donor.trial_id, {"training_iteration": 1}, False),
+    ]
+
+
+def test_the_search_hears_all_of_a_trial_whose_configuration_was_completed_before_it_began():
+    lab = Lab()
+    trial = lab.add(x=0)
+    wish = ExploitOther(
+        trial_id=trial.trial_id, donor=trial.trial_id, config={"x": 0, "y": 1}, reason="lacks y"
+    )
+    decide(lab, lab.running(), 1, Continue(commands=(wish,)))
+    lab.start(trial)
+    lab.result(trial, 1)
+    lab.tell(trial, TrialEnded)
+    assert lab.search.ends == [(trial.trial_id, {"training_iteration": 1}, False)]
+
+
 def test_the_ancestry_of_a_clone_is_that_of_its_donor_and_its_own():
     lab = Lab()
     first, second, third = held(lab, 1), lab.running(x=0), lab.running(x=0)
@@ -104,6 +138,23 @@ def test_whoever_has_nothing_to_be_cloned_from_is_not_cloned(caplog: pytest.LogC
     actions = decide(lab, trial, 5, clone_of(donor, otherwise=otherwise))
     assert kinds(actions) == ["PauseTrial"]
     assert "which has no checkpoint (is bad)" in caplog.text
+
+
+def test_one_warning_tells_that_what_saves_nothing_is_never_cloned(
+    caplog: pytest.LogCaptureFixture,
+):
+    lab = Lab()
+    donor, forgetful, trial = held(lab, 5), lab.running(), lab.running(x=0)
+    # It has one, though none that is old enough.
+    decide(lab, trial, 1, clone_of(donor, 4))
+    assert caplog.records == []
+    for iteration in (2, 3):
+        decide(lab, trial, iteration, clone_of(forgetful, 1))
+    [record] = caplog.records
+    assert record.levelname == "WARNING"
+    told = f"{trial.trial_id} is to go on as a clone of {forgetful.trial_id}, which has saved no"
+    assert told in record.getMessage()
+    assert "report(metrics, checkpoint=...)" in record.getMessage()
 
 
 def test_a_trial_that_waits_can_be_told_to_be_a_clone():

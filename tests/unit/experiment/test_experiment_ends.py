@@ -16,6 +16,7 @@ from dasktune.schedulers.decision import Continue, StopOther, Unpause
 from dasktune.stopper import CombinedStopper
 from dasktune.trial.actions import FinishTrial, StopTrial
 from dasktune.trial.events import (
+    Answered,
     ResourcesGranted,
     ResultReported,
     Suggested,
@@ -273,6 +274,19 @@ def test_a_scheduler_may_let_those_that_wait_go_on_when_nobody_else_can():
     lab.scheduler.standstill = ()
     assert kinds(lab.time_passes()) == ["FinishTrial"]
     assert one.reason == "RecordingScheduler never chose it to run again"
+
+
+def test_nothing_stands_still_while_the_scheduler_waits_for_an_answer():
+    lab = Lab()
+    trial = bring(lab, TrialStatus.PAUSED)
+    lab.scheduler.strands = True
+    lab.scheduler.question = (Unpause(trial_id=trial.trial_id),)
+    lab.no_more()
+    assert lab.time_passes() == []
+    answered = lab.handle(Answered(number=1, answer="so", time=lab.tick()))
+    assert kinds(answered) == ["UnpauseTrial"]
+    assert ("answer 1", "so") in lab.scheduler.calls
+    assert kinds(lab.time_passes()) == ["FinishTrial"]
 
 
 def test_the_scheduler_is_told_of_every_start():

@@ -191,6 +191,7 @@ class Bench:
         lag: int = 0,
         observers: Sequence[Any] = (),
         run_config: RunConfig | None = None,
+        thinker: Any = None,
         **tune: Any,
     ) -> None:
         self.clock = ManualClock()
@@ -207,6 +208,7 @@ class Bench:
             clock=self.clock,
             resources_for=lambda config: ONE_CPU,
             observers=observers,
+            thinker=thinker,
         )
 
     def run(self) -> Bench:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Lock
 from typing import Any
 
 import pytest
@@ -41,11 +42,33 @@ def test_by_default_trials_come_at_random_and_run_in_their_order():
 
 
 def test_policies_may_be_objects_or_names():
-    search, scheduler = BasicVariantGenerator(), ASHAScheduler()
+    search, scheduler = BasicVariantGenerator(), ASHAScheduler(max_t=7)
     assert build(search_alg=search).search is search
-    assert build(scheduler=scheduler).scheduler is scheduler
+    assert build(scheduler=scheduler).scheduler.max_t == 7
     assert isinstance(build(search_alg="random").search, BasicVariantGenerator)
     assert isinstance(build(scheduler="asha").scheduler, ASHAScheduler)
+
+
+def test_experiments_that_are_given_the_same_scheduler_do_not_share_what_it_learns():
+    scheduler = ASHAScheduler()
+    first, second = build(scheduler=scheduler), build(scheduler=scheduler, metric="acc")
+    assert first.scheduler is not second.scheduler
+    assert (first.scheduler.metric, second.scheduler.metric) == ("loss", "acc")
+    assert scheduler.metric is None
+
+
+def test_a_scheduler_that_cannot_be_copied_is_good_for_one_experiment(
+    caplog: pytest.LogCaptureFixture,
+):
+    class Locked(FIFOScheduler):
+        def __init__(self) -> None:
+            self.lock = Lock()
+
+    scheduler = Locked()
+    assert build(scheduler=scheduler).scheduler is scheduler
+    [record] = caplog.records
+    assert record.getMessage().startswith("Locked cannot be copied (TypeError: ")
+    assert record.getMessage().endswith("make a new one for each experiment")
 
 
 @pytest.mark.parametrize("name", ["search_alg", "scheduler"])

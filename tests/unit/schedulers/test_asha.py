@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from functools import cache
 from math import inf, nan
 
 import numpy as np
 import pytest
+from halving_kit import ITERATION, result, trial
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.random import SeedSequence
@@ -23,21 +23,6 @@ from dasktune.schedulers import (
     Waiting,
 )
 from dasktune.trial.milestone import Milestone
-from dasktune.trial.resources import PlacementGroupFactory
-from dasktune.trial.trial import Trial
-
-ITERATION = "training_iteration"
-
-
-@cache
-def trial(number):
-    return Trial(
-        trial_id=f"a_{number:05d}", config={}, resources=PlacementGroupFactory([{"CPU": 1}])
-    )
-
-
-def result(t, score, metric="acc"):
-    return {ITERATION: t, metric: score}
 
 
 def asha(**changes):
@@ -382,6 +367,8 @@ def test_it_cannot_judge_without_a_metric_and_a_mode(metric, mode):
         ({"max_t": 3, "grace_period": 4}, r"grace_period must be in \(0, max_t=3\], got 4"),
         ({"grace_period": 0}, "grace_period must be in .* got 0"),
         ({"grace_period": "1"}, "grace_period must be a finite number, got '1'"),
+        ({"max_t": True}, "max_t must be a finite number, got True"),
+        ({"stop_last_trials": 1}, "stop_last_trials must be True or False, got 1"),
         ({"max_t": inf}, "max_t must be a finite number, got inf"),
         ({"max_t": nan}, "max_t must be a finite number, got nan"),
         ({"reduction_factor": 1}, "reduction_factor must be more than 1, got 1"),

@@ -17,8 +17,8 @@ def seen(best: float, number: int, begin: float = 0.0) -> list[Change]:
 
 def suggest(changes: list[Change], pending: list[tuple[float, ...]] | None = None) -> float:
     last = changes[-1]
-    (point,) = most_promising(
-        Situation(changes, pending or [], time=last.time + 1, reward=last.before, seed=0)
+    ((point,),) = most_promising(
+        Situation(changes, pending or [], time=last.time + 1, rewards=[last.before], seed=0)
     )
     return point
 
@@ -36,6 +36,13 @@ def test_points_that_others_are_trying_are_avoided():
     known = [Change(1.0, 0.5, 0.1, (0.5,))]
     first = suggest(known)
     assert suggest(known, [(first,)]) == pytest.approx(1 - first, abs=0.1)
+
+
+def test_several_points_differ_as_if_each_was_pending_for_the_next():
+    known = [Change(1.0, 0.5, 0.1, (0.5,))]
+    (first,), (second,) = most_promising(Situation(known, [], time=2.0, rewards=[0.5, 0.5], seed=0))
+    assert first == suggest(known)
+    assert second == pytest.approx(1 - first, abs=0.1)
 
 
 def test_a_single_observation_is_enough():

@@ -113,6 +113,21 @@ def test_arguments_reach_the_scheduler():
     assert create_scheduler("asha", metric="acc", mode="max", max_t=9).max_t == 9
 
 
+@pytest.mark.parametrize(
+    ("name", "given", "told"),
+    [
+        ("asha", {"maxt": 9}, r"\(time_attr, metric, .*, got {'maxt': 9}: .* argument 'maxt'"),
+        ("multi_objective_asha", {}, r"metrics, .*, got {}: missing .* argument: 'metrics'"),
+        ("pbt_replay", {}, r"\(policy_file\), got {}: missing .* argument: 'policy_file'"),
+        ("best", {"speed": 3}, r"\(\), got {'speed': 3}: .* argument 'speed'"),
+    ],
+)
+def test_arguments_that_are_missing_or_unknown_are_named(foreign, name, given, told):
+    rule = f"the arguments of scheduler '{name}' must be "
+    with pytest.raises(ConfigError, match=rule + ".*" + told):
+        create_scheduler(name, **given)
+
+
 def test_an_unknown_name_is_answered_with_the_known_ones():
     with pytest.raises(ConfigError, match=r"one of fifo, async_hyperband, .* got 'ash'"):
         create_scheduler("ash")

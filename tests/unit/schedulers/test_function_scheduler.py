@@ -123,6 +123,8 @@ def test_an_answer_that_makes_no_sense_is_refused(wishes, message):
 def test_what_cannot_be_called_is_refused():
     with pytest.raises(ConfigError, match="function must be callable with the history, got 3"):
         FunctionScheduler(3)
+    with pytest.raises(ConfigError, match="function must be callable with the history, got <func"):
+        FunctionScheduler(lambda: {})
 
 
 def test_an_object_that_can_be_called_has_the_name_of_its_class():

@@ -593,6 +593,8 @@ def test_metric_and_mode_come_from_the_experiment():
     ("changes", "message"),
     [
         ({"max_t": 0}, "max_t must be more than 0, got 0"),
+        ({"max_t": True}, "max_t must be a finite number, got True"),
+        ({"stop_last_trials": 1}, "stop_last_trials must be True or False, got 1"),
         ({"max_t": inf}, "max_t must be a finite number, got inf"),
         ({"max_t": "9"}, "max_t must be a finite number, got '9'"),
         ({"reduction_factor": 1}, "reduction_factor must be more than 1, got 1"),

@@ -4,28 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
-from functools import cache
 from math import inf, isfinite, nan
 from statistics import mean, median
 
 import pytest
+from halving_kit import ITERATION, trial
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dasktune.errors import ConfigError
 from dasktune.schedulers import Continue, MedianStoppingRule, Pause, Stop, Waiting
 from dasktune.trial.milestone import Milestone
-from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.trial import Trial
-
-ITERATION = "training_iteration"
-
-
-@cache
-def trial(number):
-    return Trial(
-        trial_id=f"a_{number:05d}", config={}, resources=PlacementGroupFactory([{"CPU": 1}])
-    )
 
 
 def rule(**changes):
@@ -348,6 +338,7 @@ def test_its_defaults_are_those_of_the_contract():
         ({"min_samples_required": 0}, "min_samples_required must be an int, at least 1, got 0"),
         ({"min_samples_required": 1.5}, "min_samples_required must be an int, at least 1, got"),
         ({"min_time_slice": -1}, "min_time_slice must be at least 0, got -1"),
+        ({"hard_stop": "no"}, "hard_stop must be True or False, got 'no'"),
         ({"mode": "best"}, "mode must be 'min', 'max' or None, got 'best'"),
         ({"metric": ""}, "metric must be the name of a metric, got ''"),
         ({"time_attr": 3}, "time_attr must be the name of a metric, got 3"),

@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 from math import inf, nan
 
 import pytest
+from halving_kit import ITERATION, trial
 from numpy.random import SeedSequence, default_rng
 
 from dasktune.errors import ConfigError
 from dasktune.schedulers import Continue, MultiObjectiveASHAScheduler, Stop, Waiting
-from dasktune.trial.resources import PlacementGroupFactory
-from dasktune.trial.trial import Trial
-
-ITERATION = "training_iteration"
-
-
-@cache
-def trial(number):
-    return Trial(
-        trial_id=f"a_{number:05d}", config={}, resources=PlacementGroupFactory([{"CPU": 1}])
-    )
 
 
 def asha(**changes):
@@ -126,6 +115,9 @@ def test_one_mode_is_for_all_metrics_and_the_experiments_metric_is_left_alone():
     ("changes", "message"),
     [
         ({"metrics": "acc"}, "metrics must be a list of at least two different names, got 'acc'"),
+        ({"metrics": None}, "metrics must be a list of at least two different names, got None"),
+        ({"metrics": ["acc", ["loss"]]}, r"each of metrics must be .*, got \['loss'\]"),
+        ({"modes": None}, "modes must be 'min' or 'max' for each metric, got None"),
         ({"metrics": ["acc"]}, "metrics must be a list of at least two different names"),
         ({"metrics": ["acc", "acc"]}, "metrics must be a list of at least two different names"),
         ({"metrics": ["acc", ""]}, "each of metrics must be the name of a metric, got ''"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from math import inf, nan
 from typing import Any
 
@@ -261,6 +262,24 @@ def test_the_next_ranking_is_beyond_all_trials_however_far_they_have_come():
     assert crowd.due(0) == crowd.due(1) == 55
 
 
+@pytest.mark.parametrize("synch", [False, True])
+def test_a_restored_population_is_ranked_when_it_was_due_and_not_at_once(synch: bool):
+    crowd = Crowd(number=2, synch=synch)
+    for index in (0, 1):
+        crowd.report(index, 51, score=float(index))
+    if synch:
+        crowd.scheduler.on_standstill(Waiting({}, crowd.trials))
+    due = [crowd.due(index) for index in (0, 1)]
+    state = json.loads(json.dumps(crowd.scheduler.state_dict()))
+    crowd.scheduler = pbt(synch=synch)
+    crowd.scheduler.load_state_dict(state)
+    assert [crowd.due(index) for index in (0, 1)] == due == ([55, 55] if synch else [56, 56])
+    assert crowd.report(0, 52, score=-1.0) == Continue()
+    # All of them may run, too: nobody has trained for too long.
+    chosen = crowd.scheduler.choose_trial_to_run(Waiting({}, crowd.trials))
+    assert chosen is crowd.trials["t0"]
+
+
 def test_a_trial_gets_what_its_configuration_lacks():
     crowd = Crowd(number=0, hyperparam_mutations={"momentum": [0.9]})
     [command] = crowd.add()
@@ -294,7 +313,11 @@ def test_the_files_can_be_done_without():
         ({"quantile_fraction": -0.1}, "quantile_fraction must be in"),
         ({"perturbation_interval": 0}, "perturbation_interval must be more than 0"),
         ({"burn_in_period": -1}, "burn_in_period must be at least 0"),
-        ({"custom_explore_fn": 3}, "custom_explore_fn must be callable"),
+        ({"custom_explore_fn": 3}, "custom_explore_fn must be None, or callable"),
+        ({"custom_explore_fn": lambda: {}}, "or callable with a configuration, got <function"),
+        ({"synch": "yes"}, "synch must be True or False, got 'yes'"),
+        ({"require_attrs": None}, "require_attrs must be True or False, got None"),
+        ({"log_config": 0}, "log_config must be True or False, got 0"),
         ({"mode": "best"}, "mode must be"),
     ],
 )

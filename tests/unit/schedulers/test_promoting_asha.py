@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 from math import inf, nan
 
 import pytest
+from halving_kit import ITERATION, trial
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.random import SeedSequence
@@ -21,17 +21,6 @@ from dasktune.schedulers import (
     Waiting,
 )
 from dasktune.trial.milestone import Milestone
-from dasktune.trial.resources import PlacementGroupFactory
-from dasktune.trial.trial import Trial
-
-ITERATION = "training_iteration"
-
-
-@cache
-def trial(number):
-    return Trial(
-        trial_id=f"a_{number:05d}", config={}, resources=PlacementGroupFactory([{"CPU": 1}])
-    )
 
 
 def trials(*numbers):

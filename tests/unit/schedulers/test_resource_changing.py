@@ -297,7 +297,11 @@ def test_one_can_have_it_by_its_name():
         ({"base_scheduler": "asha"}, "base_scheduler must be a TrialScheduler, got 'asha'"),
         (
             {"resources_allocation_function": 2},
-            "resources_allocation_function must be callable or None, got 2",
+            r"must be None, or callable with \(view, trial, result, scheduler\), got 2",
+        ),
+        (
+            {"resources_allocation_function": lambda trial, result: None},
+            r"must be None, or callable with \(view, trial, result, scheduler\), got <function",
         ),
     ],
 )

@@ -309,6 +309,7 @@ class Experiment(Agenda):
             if isinstance(order, ExploitTrial):
                 self._exploit(order)
             elif isinstance(order, StopTrial | FinishTrial):
+                self._judge.note_cut(order.trial_id)
                 self._stop(trials[order.trial_id], order.reason, now)
             else:
                 self._emit(order)

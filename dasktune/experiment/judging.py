@@ -23,6 +23,7 @@ from dasktune.schedulers.cluster_view import ClusterView
 from dasktune.schedulers.decision import Command, Continue, Exploit, Stop
 from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
 from dasktune.search.searcher import SearchAlgorithm
+from dasktune.search.suggest import STOPPED_EARLY
 from dasktune.stopper import Stopper
 from dasktune.trial.actions import ExploitTrial
 from dasktune.trial.events import ErrorInfo
@@ -103,6 +104,8 @@ class Judge:
         #: What each worker has, by address; empty where the scheduler does not mind.
         self._workers: dict[str, Mapping[str, float]] = {}
         self._limit = settings.max_concurrent
+        #: Trials that the scheduler has ended early, until the searcher is told.
+        self._cut: dict[str, None] = {}
 
     def show(self, roster: Roster) -> None:
         """Let the scheduler see the trials, now and from now on, and the cluster that they share.
@@ -200,10 +203,17 @@ class Judge:
         if own is not decision:
             own = replace(own, commands=decision.commands)
         verdict = self._standing(key, own, told)
+        cut = stop is None and isinstance(decision, Stop) and decision.early
+        if cut and isinstance(verdict, Stop):
+            self.note_cut(key)
         goes_on = not isinstance(decision if isinstance(verdict, Fail) else verdict, Stop)
         if goes_on and not trial.ancestry:
             self._search.on_trial_result(key, self._told(trial, result))
         return verdict
+
+    def note_cut(self, trial_id: str) -> None:
+        """Note that the scheduler has ended a trial that had further to go."""
+        self._cut[trial_id] = None
 
     def _told(self, trial: Trial, result: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a result as the searcher is told it."""
@@ -290,6 +300,9 @@ class Judge:
         failed = trial.status is TrialStatus.ERROR
         last = trial.last_result
         told = self._told(trial, last) if last and not trial.ancestry else None
+        if trial.trial_id in self._cut:
+            del self._cut[trial.trial_id]
+            told = told and {**told, STOPPED_EARLY: True}
         if failed:
             commands = self._scheduler.on_trial_error(trial)
         elif was_active:
@@ -341,6 +354,7 @@ class Judge:
             "criteria": self.criteria.state_dict(),
             "stopper": self.stopper.state_dict(),
             "workers": dict(self._workers),
+            "cut": list(self._cut),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -350,6 +364,7 @@ class Judge:
         self.criteria.load_state_dict(state["criteria"])
         self.stopper.load_state_dict(state["stopper"])
         self._workers.update(state["workers"])
+        self._cut.update(dict.fromkeys(state["cut"]))
 
     def milestones(self, trial: Trial) -> tuple[Milestone, ...]:
         """Return where a trial must next wait for a verdict, for whichever policy."""

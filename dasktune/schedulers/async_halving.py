@@ -92,7 +92,8 @@ class AsyncHalving(MetricScheduler):
             return Continue()
         decision = self._climb(trial, budget, result)
         if self.stop_last_trials and budget >= self.max_t:
-            decision = Stop(f"{self.time_attr} {budget:g} has reached max_t={self.max_t:g}")
+            reason = f"{self.time_attr} {budget:g} has reached max_t={self.max_t:g}"
+            decision = Stop(reason, early=False)
         self._num_stopped += isinstance(decision, Stop)
         return decision
 

@@ -160,10 +160,13 @@ class Stop:
         Why, for the journal and the user.
     commands : tuple of Command, default=()
         What is to happen to other trials.
+    early : bool, default=True
+        Whether the trial had further to go. A searcher may learn something else from it then.
     """
 
     reason: str
     commands: tuple[Command, ...] = ()
+    early: bool = field(default=True, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

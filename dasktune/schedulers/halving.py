@@ -181,7 +181,7 @@ class SynchronousHalving(MetricScheduler):
                 self._note(self._members[key], cohort, budget, self._value(trial, result))
             self._num_stopped += 1
             reason = f"{self.time_attr} {budget:g} has reached max_t={self.max_t:g}"
-            return Stop(reason, self._take_out(key))
+            return Stop(reason, self._take_out(key), early=False)
         if cohort is None or cohort.is_at_top or budget < cohort.budget:
             return Continue()
         if key in cohort.running:

@@ -4,18 +4,21 @@ from dasktune.search.ask_tell import AskTell, AskTellSearch
 from dasktune.search.basic_variant import BasicVariantGenerator
 from dasktune.search.concurrency_limiter import ConcurrencyLimiter
 from dasktune.search.create import create_searcher
+from dasktune.search.optuna import OptunaSearch
 from dasktune.search.quasi_random import QuasiRandomSearch
 from dasktune.search.repeater import Repeater
 from dasktune.search.search_generator import SearchGenerator
 from dasktune.search.searcher import SearchAlgorithm, SearchSpec, Suggestion
-from dasktune.search.suggest import FINISHED, Searcher
+from dasktune.search.suggest import FINISHED, STOPPED_EARLY, Searcher
 
 __all__ = [
     "FINISHED",
+    "STOPPED_EARLY",
     "AskTell",
     "AskTellSearch",
     "BasicVariantGenerator",
     "ConcurrencyLimiter",
+    "OptunaSearch",
     "QuasiRandomSearch",
     "Repeater",
     "SearchAlgorithm",

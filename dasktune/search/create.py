@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from dasktune.plugins import create
 from dasktune.search.basic_variant import BasicVariantGenerator
+from dasktune.search.optuna import OptunaSearch
 from dasktune.search.quasi_random import QuasiRandomSearch
 from dasktune.search.searcher import SearchAlgorithm
 from dasktune.search.suggest import Searcher
@@ -17,6 +18,7 @@ _BY_NAME: Final[Mapping[str, Callable[..., Searcher | SearchAlgorithm]]] = {
     "variant_generator": BasicVariantGenerator,
     "random": BasicVariantGenerator,
     "quasi_random": QuasiRandomSearch,
+    "optuna": OptunaSearch,
 }
 
 
@@ -26,8 +28,9 @@ def create_searcher(name: str, **kwargs: Any) -> Searcher | SearchAlgorithm:
     Parameters
     ----------
     name : str
-        "random" (also "variant_generator") for random and grid search; "quasi_random"; or one of
-        another package, which tells of it as an entry point of the group ``dasktune.searchers``.
+        "random" (also "variant_generator") for random and grid search; "quasi_random"; "optuna"; or
+        one of another package, which tells of it as an entry point of the group
+        ``dasktune.searchers``.
     **kwargs
         What its constructor takes.
 

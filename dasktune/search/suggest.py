@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, Protocol
 from dasktune.errors import check
 from dasktune.trial.metrics import Metric, Modes, check_goals, lookup, number
 
-__all__ = ["FINISHED", "EvaluatedTrial", "Finished", "Searcher"]
+__all__ = ["FINISHED", "STOPPED_EARLY", "EvaluatedTrial", "Finished", "Searcher"]
 
 
 class EvaluatedTrial(Protocol):
@@ -42,6 +42,10 @@ class Finished(Enum):
 
 #: What :meth:`Searcher.suggest` returns when there will be no more suggestions.
 FINISHED: Final = Finished.FINISHED
+
+#: True in the last result, as a searcher is told it, of a trial that a trial scheduler has ended
+#: though it had further to go.
+STOPPED_EARLY: Final = "stopped_early"
 
 
 class Searcher(ABC):
@@ -107,6 +111,7 @@ class Searcher(ABC):
             Its last result, flat, where the metric may be missing or NaN. None if there is none, or
             if it is not one of the suggested configuration: the scheduler may have given the trial
             another one since, as population based training does. Nor are results of that told.
+            :data:`STOPPED_EARLY` is in it if a trial scheduler has ended the trial early.
         error : bool, default=False
             Whether it was given up after a failure.
         """

@@ -11,6 +11,7 @@ from dasktune.search import (
     AskTellSearch,
     BasicVariantGenerator,
     ConcurrencyLimiter,
+    OptunaSearch,
     QuasiRandomSearch,
     Repeater,
     Searcher,
@@ -104,6 +105,20 @@ class TestAskTellWithSeveralGoals(SearcherContract):
 
     def make_searcher(self):
         return AskTellSearch(Drifting)
+
+
+class TestOptuna(SearcherContract):
+    points_to_evaluate = PRESETS
+
+    def make_searcher(self):
+        return OptunaSearch(points_to_evaluate=PRESETS)
+
+
+class TestOptunaWithSeveralGoals(SearcherContract):
+    metric, mode = ["loss", "accuracy"], ["min", "max"]
+
+    def make_searcher(self):
+        return OptunaSearch()
 
 
 class TestLimiter(SearcherContract):

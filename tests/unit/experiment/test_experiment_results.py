@@ -6,6 +6,7 @@ import pytest
 from experiment_kit import Lab, bring, committed, goes_on, kinds
 
 from dasktune.schedulers.decision import Continue, Pause, Stop
+from dasktune.search import STOPPED_EARLY
 from dasktune.stopper import CriteriaStopper
 from dasktune.trial.actions import DeleteCheckpoint, PauseTrial, SaveTrial, StopTrial
 from dasktune.trial.events import (
@@ -120,8 +121,28 @@ def test_a_scheduler_may_stop_a_trial_at_its_result():
     assert lab.search.results == []
     lab.tell(trial, TrialStopped)
     assert (trial.status, trial.reason) == (TrialStatus.TERMINATED, "too bad")
-    assert lab.search.ends == [(trial.trial_id, {"training_iteration": 1}, False)]
+    last = {"training_iteration": 1, STOPPED_EARLY: True}
+    assert lab.search.ends == [(trial.trial_id, last, False)]
     assert lab.told_once(trial, "complete")
+
+
+def test_a_trial_that_a_scheduler_lets_end_in_time_was_not_stopped_early():
+    lab = Lab()
+    trial = lab.running()
+    lab.scheduler.decide = lambda *_: Stop("has come to max_t", early=False)
+    lab.result(trial, 1)
+    lab.tell(trial, TrialStopped)
+    assert lab.search.ends == [(trial.trial_id, {"training_iteration": 1}, False)]
+
+
+def test_that_a_trial_was_stopped_early_is_part_of_the_state():
+    lab = Lab()
+    trial = lab.running()
+    lab.scheduler.decide = lambda *_: Stop("too bad")
+    lab.result(trial, 1)
+    assert lab.experiment.state_dict()["policies"]["cut"] == [trial.trial_id]
+    lab.tell(trial, TrialStopped)
+    assert lab.experiment.state_dict()["policies"]["cut"] == []
 
 
 def test_a_scheduler_may_pause_a_trial_and_it_goes_on_from_its_checkpoint():

@@ -101,14 +101,8 @@ class OptunaSearch(Searcher):
         stopped_trials: Literal["pruned", "complete"] | None = None,
         constraints: Callable[[Mapping[str, Any]], Mapping[str, float]] | None = None,
     ) -> None:
-        optuna = require_optuna()
+        require_optuna()
         super().__init__(metric=metric, mode=mode)
-        check(
-            sampler is None or isinstance(sampler, optuna.samplers.BaseSampler),
-            "sampler",
-            "an Optuna sampler, as optuna.samplers.TPESampler()",
-            sampler,
-        )
         known = stopped_trials in ("pruned", "complete", None)
         check(known, "stopped_trials", "'pruned' or 'complete'", stopped_trials)
         check(constraints is None or callable(constraints), "constraints", "callable", constraints)
@@ -117,9 +111,7 @@ class OptunaSearch(Searcher):
         fitting = rewards is None or len(rewards) == len(points)
         check(fitting, "evaluated_rewards", "one for each of points_to_evaluate", rewards)
         if sampler is not None:
-            require_picklable(sampler)
-            if seed is not None:
-                logger.warning("seed=%r is not used: the sampler has its own", seed)
+            _check_sampler(sampler, seed)
         self._own_space = None if space is None else space_of(space)
         self._space: Space | None = self._own_space
         self._sampler = sampler
@@ -344,3 +336,12 @@ class OptunaSearch(Searcher):
             book.learn(trial, "FAIL", None, intermediate)
         else:
             book.learn(trial, "PRUNED" if pruned else "COMPLETE", values, intermediate)
+
+
+def _check_sampler(sampler: Any, seed: int | None) -> None:
+    known = isinstance(sampler, require_optuna().samplers.BaseSampler)
+    rule = "an Optuna sampler, as optuna.samplers.TPESampler()"
+    check(known, "sampler", rule, sampler)
+    require_picklable(sampler)
+    if seed is not None:
+        logger.warning("seed=%r is not used: the sampler has its own", seed)

@@ -109,6 +109,7 @@ class TestAskTellWithSeveralGoals(SearcherContract):
 
 class TestOptuna(SearcherContract):
     points_to_evaluate = PRESETS
+    has_equal_states = False
 
     def make_searcher(self):
         return OptunaSearch(points_to_evaluate=PRESETS)
@@ -116,6 +117,7 @@ class TestOptuna(SearcherContract):
 
 class TestOptunaWithSeveralGoals(SearcherContract):
     metric, mode = ["loss", "accuracy"], ["min", "max"]
+    has_equal_states = False
 
     def make_searcher(self):
         return OptunaSearch()

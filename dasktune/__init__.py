@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     )
     from dasktune.registry import register_env, register_trainable
     from dasktune.results import Result, ResultGrid
-    from dasktune.resume import ResumeConfig
+    from dasktune.resume_config import ResumeConfig
     from dasktune.space import (
         choice,
         grid_search,
@@ -128,7 +128,7 @@ _HOMES: Final = {
     "dasktune.detached": ("DetachedExperiment", "attach"),
     "dasktune.registry": ("register_env", "register_trainable"),
     "dasktune.results": ("Result", "ResultGrid"),
-    "dasktune.resume": ("ResumeConfig",),
+    "dasktune.resume_config": ("ResumeConfig",),
     "dasktune.space": (
         "choice",
         "grid_search",

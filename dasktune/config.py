@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from math import isfinite
-from numbers import Integral
 from typing import Any, Final, Literal
 
 from numpy.random import SeedSequence
 
 from dasktune.errors import check, without_passwords
+from dasktune.rules import (
+    LONGEST_NAME,
+    check_bool,
+    check_seconds,
+    is_int,
+    is_policy,
+    is_safe_name,
+    is_text,
+)
 from dasktune.stopper import as_stopper
 from dasktune.trial.metrics import Metric, Mode, Modes, check_goals, number
 from dasktune.trial.retention import Retention
@@ -33,43 +40,6 @@ DEFAULT_METRIC: Final = "_metric"
 
 #: Where experiments are kept when the user names no place.
 DEFAULT_STORAGE_PATH: Final = "~/dasktune_results"
-
-#: A file name that is safe on disks, in URLs, and where fsspec expands ``*``, ``?`` and ``[``.
-_SAFE_NAME: Final = re.compile(r"\w([\w .,=+@-]*[\w=+@-])?")
-
-_LONGEST_NAME: Final = 200
-
-
-def _is_int(value: object, *, least: int) -> bool:
-    return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= least
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and value != ""
-
-
-def _is_policy(value: object) -> bool:
-    """Whether it can be a name or an object; a class is an object that someone forgot to make."""
-    return value is None or _is_text(value) or not isinstance(value, str | type)
-
-
-def _check_bool(name: str, value: object) -> None:
-    check(isinstance(value, bool), name, "True or False", value)
-
-
-def _check_seconds(name: str, value: object, *, zero: bool = False) -> None:
-    seconds = None if isinstance(value, bool) else number(value)
-    fits = seconds is not None and isfinite(seconds) and (seconds >= 0 if zero else seconds > 0)
-    check(fits, name, f"a {'non-negative' if zero else 'positive'} number of seconds", value)
-
-
-def _is_safe_name(name: object) -> bool:
-    return (
-        isinstance(name, str)
-        and _SAFE_NAME.fullmatch(name) is not None
-        and ".." not in name
-        and len(name.encode()) <= _LONGEST_NAME
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,28 +101,26 @@ class TuneConfig:
     def __post_init__(self) -> None:
         self._check_goal()
         check(
-            self.num_samples == -1 or _is_int(self.num_samples, least=1),
+            self.num_samples == -1 or is_int(self.num_samples, least=1),
             "num_samples",
             "a positive int, or -1 for no end",
             self.num_samples,
         )
         for name in ("search_alg", "scheduler"):
             policy = getattr(self, name)
-            check(
-                _is_policy(policy), name, "an object or a name", policy, "A class must be called."
-            )
+            check(is_policy(policy), name, "an object or a name", policy, "A class must be called.")
         check(
-            self.max_concurrent_trials is None or _is_int(self.max_concurrent_trials, least=1),
+            self.max_concurrent_trials is None or is_int(self.max_concurrent_trials, least=1),
             "max_concurrent_trials",
             "a positive int or None",
             self.max_concurrent_trials,
             "None is no limit.",
         )
         if self.time_budget is not None:
-            _check_seconds("time_budget_s", self.time_budget)
-        _check_bool("reuse_actors", self.reuse_actors)
+            check_seconds("time_budget_s", self.time_budget)
+        check_bool("reuse_actors", self.reuse_actors)
         check(
-            self.seed is None or isinstance(self.seed, SeedSequence) or _is_int(self.seed, least=0),
+            self.seed is None or isinstance(self.seed, SeedSequence) or is_int(self.seed, least=0),
             "seed",
             "None, a non-negative int or a numpy SeedSequence",
             self.seed,
@@ -224,14 +192,14 @@ class CheckpointConfig:
 
     def __post_init__(self) -> None:
         check(
-            self.num_to_keep is None or _is_int(self.num_to_keep, least=1),
+            self.num_to_keep is None or is_int(self.num_to_keep, least=1),
             "num_to_keep",
             "a positive int or None",
             self.num_to_keep,
             "None keeps all.",
         )
         check(
-            self.checkpoint_score_attribute is None or _is_text(self.checkpoint_score_attribute),
+            self.checkpoint_score_attribute is None or is_text(self.checkpoint_score_attribute),
             "checkpoint_score_attribute",
             "the name of a reported metric",
             self.checkpoint_score_attribute,
@@ -244,16 +212,16 @@ class CheckpointConfig:
             self.checkpoint_score_order,
         )
         check(
-            _is_int(self.checkpoint_frequency, least=0),
+            is_int(self.checkpoint_frequency, least=0),
             "checkpoint_frequency",
             "a non-negative int",
             self.checkpoint_frequency,
             "0 never saves.",
         )
         if self.checkpoint_at_end is not None:
-            _check_bool("checkpoint_at_end", self.checkpoint_at_end)
+            check_bool("checkpoint_at_end", self.checkpoint_at_end)
         check(
-            self.memory_limit is None or _is_int(self.memory_limit, least=0),
+            self.memory_limit is None or is_int(self.memory_limit, least=0),
             "memory_limit",
             "a number of bytes, at least 0, or None",
             self.memory_limit,
@@ -311,7 +279,7 @@ class FailureConfig:
 
     def __post_init__(self) -> None:
         check(
-            _is_int(self.max_failures, least=-1),
+            is_int(self.max_failures, least=-1),
             "max_failures",
             "an int of at least -1",
             self.max_failures,
@@ -331,7 +299,7 @@ class FailureConfig:
             "Choose one.",
         )
         check(
-            _is_int(self.max_worker_losses, least=0),
+            is_int(self.max_worker_losses, least=0),
             "max_worker_losses",
             "a non-negative int",
             self.max_worker_losses,
@@ -433,32 +401,32 @@ class RunConfig:
         as_stopper(self.stop)  # for what it raises
         check(self.verbose in (0, 1, 2, 3), "verbose", "0, 1, 2 or 3", self.verbose)
         if self.checkpoint_period != "auto":
-            _check_seconds("checkpoint_period", self.checkpoint_period)
+            check_seconds("checkpoint_period", self.checkpoint_period)
         for name in ("heartbeat_timeout", "driver_ttl"):
-            _check_seconds(name, getattr(self, name))
+            check_seconds(name, getattr(self, name))
         for name in ("stop_grace", "scheduler_wait", "storage_patience"):
-            _check_seconds(name, getattr(self, name), zero=True)
+            check_seconds(name, getattr(self, name), zero=True)
         check(self.code in ("auto", "installed"), "code", "'auto' or 'installed'", self.code)
         self._check_isolation()
         if self.queue_trials is not None:
-            _check_bool("queue_trials", self.queue_trials)
+            check_bool("queue_trials", self.queue_trials)
         check_workers(self.workers)
         priority = None if isinstance(self.priority, bool) else number(self.priority)
         finite = priority is not None and isfinite(priority)
         check(finite, "priority", "a finite number", self.priority)
-        _check_bool("declare_resources", self.declare_resources)
+        check_bool("declare_resources", self.declare_resources)
 
     def _check_place(self) -> None:
         check(
-            self.name is None or _is_safe_name(self.name),
+            self.name is None or is_safe_name(self.name),
             "name",
-            f"a safe file name of at most {_LONGEST_NAME} bytes (no separators, no '..')",
+            f"a safe file name of at most {LONGEST_NAME} bytes (no separators, no '..')",
             self.name,
             "Folders go into storage_path.",
         )
         path: object = self.storage_path
         check(
-            path is None or _is_text(path) or isinstance(path, os.PathLike),
+            path is None or is_text(path) or isinstance(path, os.PathLike),
             "storage_path",
             "a path or a URL",
             path,

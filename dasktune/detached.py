@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from dasktune.errors import StorageError
 from dasktune.first_error import raise_first_error
 from dasktune.results import ResultGrid
-from dasktune.resume import ResumeConfig, Session, restored
+from dasktune.resume import Session, restored
+from dasktune.resume_config import ResumeConfig
 from dasktune.storage.experiment_store import SPEC_FILE
 from dasktune.storage.location import Storage
 from dasktune.storage.probe import remove_if_empty

@@ -19,15 +19,8 @@ from dasktune.interrupts import Interrupts, interruptible, interrupts_remembered
 from dasktune.progress import ProgressLine, ProgressObserver
 from dasktune.registry import get_trainable
 from dasktune.results import ResultGrid
-from dasktune.resume import (
-    ResumeConfig,
-    Session,
-    check_trainable,
-    leading,
-    restored,
-    seeded,
-    setup_of,
-)
+from dasktune.resume import Session, check_trainable, leading, restored, seeded, setup_of
+from dasktune.resume_config import ResumeConfig
 from dasktune.runner import SystemClock, ThinkingThread, TrialRunner
 from dasktune.runner.build import build_experiment, first_config
 from dasktune.storage.experiment_store import SPEC_FILE, ExperimentStore

@@ -15,7 +15,7 @@ from test_restored_experiments import ONE_CPU, Died, Lab, ends, once_each
 
 from dasktune.config import FailureConfig, RunConfig, TuneConfig
 from dasktune.experiment import ExperimentSettings
-from dasktune.resume import ResumeConfig
+from dasktune.resume_config import ResumeConfig
 from dasktune.runner import TrialRunner, build
 from dasktune.runner.build import build_experiment
 from dasktune.schedulers import (

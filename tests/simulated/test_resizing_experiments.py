@@ -14,7 +14,8 @@ from test_restored_experiments import Died, MortalStore, once_each
 from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
 from dasktune.errors import ConfigError, PreflightError
 from dasktune.experiment import Experiment
-from dasktune.resume import ResumeConfig, restored, setup_of
+from dasktune.resume import restored, setup_of
+from dasktune.resume_config import ResumeConfig
 from dasktune.runner import TrialRunner
 from dasktune.runner.build import build_experiment
 from dasktune.schedulers import (

@@ -16,7 +16,8 @@ from dasktune.detached import _drive, _Origin, _session
 from dasktune.errors import ConfigError, StorageError, TrialError
 from dasktune.experiment import Experiment
 from dasktune.first_error import raise_first_error
-from dasktune.resume import ResumeConfig, Session, restored, setup_of
+from dasktune.resume import Session, restored, setup_of
+from dasktune.resume_config import ResumeConfig
 from dasktune.runner import TrialRunner
 from dasktune.runner.build import build_experiment
 from dasktune.schedulers import ASHAScheduler

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import optuna
 import pytest
 from cluster_kit import journal, note, notes, run_config, statuses
 from distributed import LocalCluster
 
 import dasktune as tune
 from dasktune.search import OptunaSearch
+
+optuna = pytest.importorskip("optuna", reason="it is an extra")
 
 pytestmark = pytest.mark.cluster
 

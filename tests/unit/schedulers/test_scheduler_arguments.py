@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from dasktune.schedulers import (
+    PB2,
     ASHAScheduler,
     DistributeResources,
     DistributeResourcesToTopJob,
@@ -73,6 +74,19 @@ AMOUNTS = {
                 "log_config": True,
                 "require_attrs": True,
                 "synch": False,
+            },
+        ),
+        (
+            PB2,
+            {
+                **SECONDS,
+                "perturbation_interval": 60,
+                "hyperparam_bounds": None,
+                "quantile_fraction": 0.25,
+                "log_config": True,
+                "require_attrs": True,
+                "synch": False,
+                "custom_explore_fn": None,
             },
         ),
         (PopulationBasedTrainingReplay, {"policy_file": ...}),

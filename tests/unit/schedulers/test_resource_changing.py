@@ -244,6 +244,7 @@ def test_the_scheduler_inside_hears_of_everything():
         "on_trial_error": (trial,),
         "on_trial_remove": (trial,),
         "on_search_end": (),
+        "on_answer": (1, None),
         "choose_trial_to_run": (nothing,),
         "on_standstill": (nothing,),
         "search_info": (trial, {}),
@@ -255,6 +256,7 @@ def test_the_scheduler_inside_hears_of_everything():
         getattr(scheduler, name)(*arguments)
         assert name in spy.asked
     assert scheduler.waits_for_others
+    assert scheduler.writes_policies
     scheduler.load_state_dict({"base": {}, "leaving": ["t"]})
     assert spy.asked[-1] == "load_state_dict"
     # Whatever a scheduler may be told or asked: what was added later has to be handed on, too.

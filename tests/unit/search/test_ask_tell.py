@@ -163,6 +163,13 @@ def through_json(searcher):
     return json.loads(json.dumps(searcher.state_dict()))
 
 
+def test_a_point_for_which_it_was_not_asked_is_told_when_it_is_known():
+    searcher, [optimizer] = made([])
+    searcher.adopt("a", {"x": 1.0, "m": {"k": 2}, "constant": 5})
+    searcher.on_trial_complete("a", {"loss": 0.5})
+    assert optimizer.heard == [(point(1.0, 2), 0.5)]
+
+
 def test_a_new_optimizer_is_asked_and_told_again():
     answers = [point(np.float64(1)), point(2), point(3)]
     searcher, _ = made(answers)

@@ -17,7 +17,17 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-__all__ = ["Figures", "Row", "Size", "Timeline", "format_table", "load", "machine", "versions"]
+__all__ = [
+    "Figures",
+    "Row",
+    "Size",
+    "Timeline",
+    "format_table",
+    "load",
+    "machine",
+    "milliseconds",
+    "versions",
+]
 
 #: Name of a figure -> its value in one run.
 Figures = dict[str, float]
@@ -168,3 +178,8 @@ def _revision() -> str:
 def now() -> float:
     """Return epoch seconds, comparable between processes."""
     return time.time()
+
+
+def milliseconds(durations: Sequence[float]) -> str:
+    """Return the median of durations in seconds, in milliseconds, and how many there were."""
+    return f"{1e3 * median(durations):,.1f} ({len(durations)})" if durations else "none"

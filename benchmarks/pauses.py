@@ -11,14 +11,13 @@ import argparse
 import sys
 from collections import defaultdict
 from collections.abc import Mapping
-from statistics import median
 from typing import Any
 
 from distributed import LocalCluster
 
 import dasktune as tune
 from benchmarks import trainables
-from benchmarks._measure import Size, load, machine
+from benchmarks._measure import Size, load, machine, milliseconds
 from benchmarks.checkpoints import SLOW, know_the_store
 from benchmarks.experiments import local_cluster, run, warm_up
 from dasktune.schedulers import FIFOScheduler
@@ -108,7 +107,7 @@ def main(arguments: list[str] | None = None) -> None:
             for kind, limit in _KINDS.items():
                 print(f"{label}, {kind}", file=sys.stderr, flush=True)
                 durations = pauses(cluster, size, scheme, limit, options.steps)
-                cells = (_show(durations[name]) for name in ("pause", "here", "elsewhere"))
+                cells = (milliseconds(durations[name]) for name in ("pause", "here", "elsewhere"))
                 rows.append(f"| {label} | {kind} | {' | '.join(cells)} |")
     print(
         f"{about['date']}, {about['cores']} cores, revision {about['revision']}, {about['system']}"
@@ -117,10 +116,6 @@ def main(arguments: list[str] | None = None) -> None:
     print("| checkpoint | kept in | pause | going on where it was | elsewhere |")
     print("|---|---|---|---|---|")
     print("\n".join(rows))
-
-
-def _show(durations: list[float]) -> str:
-    return f"{1e3 * median(durations):,.1f} ({len(durations)})" if durations else "none"
 
 
 if __name__ == "__main__":

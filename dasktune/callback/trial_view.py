@@ -162,6 +162,11 @@ class TrialView:
         """Where the tracebacks of its failures stand, if there are any."""
         return f"{self.path}/error.txt" if self._trial.errors else None
 
+    @property
+    def present(self) -> TrialView:
+        """The same trial at the moment of asking, if this is of the past."""
+        return TrialView(self._now, self._places)
+
     def is_finished(self) -> bool:
         """Whether it has ended for good."""
         return self._trial.status.is_final

@@ -224,6 +224,6 @@ def _names(callbacks: Iterable[Callback]) -> Iterable[str]:
     """Yield what each is called, so that it finds its state again among others."""
     seen: Counter[str] = Counter()
     for callback in callbacks:
-        name = type(callback).__qualname__
+        name = type(callback).__name__
         seen[name] += 1
         yield name if seen[name] == 1 else f"{name}-{seen[name]}"

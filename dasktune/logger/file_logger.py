@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from dasktune.callback import TrialView, TrialViews
 from dasktune.logger.file_writer import FileWriter
@@ -12,6 +12,10 @@ from dasktune.logger.logger import LoggerCallback
 from dasktune.logger.trial_file import Format, TrialFile
 
 __all__ = ["FileLoggerCallback"]
+
+#: Seconds from one round of writing to the next; an object is written as a whole each time.
+_INTERVAL: Final = 1.0
+_REMOTE_INTERVAL: Final = 10.0
 
 
 class FileLoggerCallback(LoggerCallback):
@@ -99,5 +103,7 @@ class FileLoggerCallback(LoggerCallback):
 
     def _mark(self, trial: TrialView, file: TrialFile) -> None:
         if self._writer is None:
-            self._writer = FileWriter(patience_s=trial.storage.patience)
+            storage = trial.storage
+            interval_s = _INTERVAL if storage.is_local else _REMOTE_INTERVAL
+            self._writer = FileWriter(patience_s=storage.patience, interval_s=interval_s)
         self._writer.mark(trial.trial_id, file.write)

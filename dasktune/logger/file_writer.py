@@ -12,8 +12,6 @@ __all__ = ["FileWriter"]
 
 logger = logging.getLogger(__name__)
 
-#: Seconds from one round to the next.
-_INTERVAL: Final = 1.0
 #: A round may take this share of the time; else the next one waits for longer.
 _SHARE: Final = 0.1
 
@@ -28,18 +26,18 @@ class FileWriter:
     ----------
     patience_s : float
         Seconds for which the storage may fail until it is given up.
-    interval_s : float, default=1.0
+    interval_s : float
         Seconds from one round to the next at least.
 
     Examples
     --------
-    >>> writer = FileWriter(patience_s=10.0)
+    >>> writer = FileWriter(patience_s=10.0, interval_s=1.0)
     >>> writer.mark("greeting", lambda patient: print("hello"))
     >>> writer.close()
     hello
     """
 
-    def __init__(self, *, patience_s: float, interval_s: float = _INTERVAL) -> None:
+    def __init__(self, *, patience_s: float, interval_s: float) -> None:
         self._patience_s = patience_s
         self._interval_s = interval_s
         #: What is to be called for each file; told whether to be patient with the storage.

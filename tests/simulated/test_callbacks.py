@@ -347,3 +347,23 @@ def test_a_state_that_cannot_be_pickled_is_told_of_once(caplog: Any):
     place = with_callbacks("forgetful", Forgetful())
     place.begin()
     assert caplog.text.count("the state of callback Forgetful cannot be kept") == 1
+
+
+class Picky(Ledger):
+    """Does not take back what it gave."""
+
+    def set_state(self, state: Any) -> None:
+        raise KeyError("ends")
+
+
+def test_a_callback_that_does_not_take_its_state_back_is_left_out(caplog: Any):
+    place = with_callbacks("picky", Picky())
+    with pytest.raises(Died):
+        place.begin(70)
+    once_each(place.go_on())
+    (entry,) = place.callbacks._entries
+    assert entry.failure == "KeyError in set_state"
+    assert entry.callback.results == []
+    # Another session finds no state, and the callback hears of that session only.
+    place.go_on()
+    assert "callback Picky goes on without its state" in caplog.text

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from dasktune.callback import Callback
     from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
     from dasktune.detached import DetachedExperiment, attach
     from dasktune.errors import (
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     # Running
+    "Callback",
     "CheckpointConfig",
     "DetachedExperiment",
     "FailureConfig",
@@ -114,6 +116,7 @@ __all__ = [
 #: Where each name is defined. It is imported when it is first asked for: the process of an isolated
 #: trial needs few of them, and should not pay for the others.
 _HOMES: Final = {
+    "dasktune.callback": ("Callback",),
     "dasktune.config": ("CheckpointConfig", "FailureConfig", "RunConfig", "TuneConfig"),
     "dasktune.errors": (
         "CheckpointNotFound",
@@ -161,8 +164,8 @@ _HOMES: Final = {
 
 #: Modules that are there without an import of their own, as they would be if nothing was lazy.
 _MODULES: Final = frozenset(
-    {"config", "detached", "errors", "registry", "results", "resume", "schedulers", "search"}
-    | {"space", "stopper"}
+    {"callback", "config", "detached", "errors", "logger", "registry", "results", "resume"}
+    | {"schedulers", "search", "space", "stopper"}
     | {"storage", "trainable", "trial", "tuner", "workers"}
 )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from math import isfinite
@@ -331,6 +331,8 @@ class RunConfig:
     checkpoint_period : float or "auto", default="auto"
         Seconds between two snapshots of the experiment's state, which make restoring quicker. By
         default at least 10, and so many that they take at most 5 % of the time.
+    callbacks : list of Callback, optional
+        Hear of what happens, in this order.
     verbose : int, default=1
         0 is silent, 1 shows one line of progress. 2 and 3 are taken too, and mean 1.
     heartbeat_timeout : float, default=30.0
@@ -383,6 +385,7 @@ class RunConfig:
     checkpoint_config: CheckpointConfig = CheckpointConfig()
     failure_config: FailureConfig = FailureConfig()
     checkpoint_period: float | Literal["auto"] = "auto"
+    callbacks: Sequence[Any] | None = None
     verbose: int = 1
     heartbeat_timeout: float = 30.0
     driver_ttl: float = 30.0
@@ -399,6 +402,7 @@ class RunConfig:
         self._check_place()
         self._check_parts()
         as_stopper(self.stop)  # for what it raises
+        self._check_callbacks()
         check(self.verbose in (0, 1, 2, 3), "verbose", "0, 1, 2 or 3", self.verbose)
         if self.checkpoint_period != "auto":
             check_seconds("checkpoint_period", self.checkpoint_period)
@@ -439,6 +443,12 @@ class RunConfig:
             "a mapping",
             type(options),
         )
+
+    def _check_callbacks(self) -> None:
+        given: object = self.callbacks
+        objects = isinstance(given, list | tuple) and not any(isinstance(x, type) for x in given)
+        hint = "A class must be called."
+        check(given is None or objects, "callbacks", "a list of objects", given, hint)
 
     def _check_isolation(self) -> None:
         kinds = ("auto", "thread", "process")

@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.random import SeedSequence
 
+from dasktune.callback import Missed
 from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
 from dasktune.errors import StorageError, check
 from dasktune.experiment import Experiment
@@ -73,6 +74,8 @@ class Session:
         Trials whose configurations no longer load, and why.
     given_up : sequence of CheckpointRecord
         Checkpoints that its last driver may not have deleted any more.
+    missed : Missed
+        What its callbacks do not know yet.
     """
 
     storage: Storage
@@ -85,6 +88,7 @@ class Session:
     end: JournalEnd
     broken: dict[str, str]
     given_up: Sequence[CheckpointRecord]
+    missed: Missed
 
     @property
     def name(self) -> str:
@@ -243,6 +247,10 @@ def _flat(prefix: str, config: Any) -> Iterator[tuple[str, Any]]:
         value = getattr(config, one.name)
         if is_dataclass(value):
             yield from _flat(f"{prefix}.{one.name}", value)
+        elif one.name == "callbacks":
+            yield f"{prefix}.callbacks", len(value or ())
+            # One that no longer loads must not take the others along.
+            yield from ((f"{prefix}.callbacks.{n}", x) for n, x in enumerate(value or ()))
         elif one.name not in _PLACE:
             yield f"{prefix}.{one.name}", value
 
@@ -279,8 +287,9 @@ def restored(
     """
     then = _Then(SetupFile.read(storage), tune_config, run_config, param_space)
     broken: dict[str, str] = {}
-    experiment, end, given_up = _brought_up(then.build, storage, broken)
     tune, run, space = then.configs()
+    missed = Missed((run_config or run).callbacks)
+    experiment, end, given_up = _brought_up(then.build, storage, broken, missed)
     tune = tune if tune_config is None else _checked(tune_config, tune)
     run = run_config or run
     setup = setup_of(tune, run, space)
@@ -299,6 +308,7 @@ def restored(
         end=end,
         broken=broken,
         given_up=given_up,
+        missed=missed,
     )
 
 
@@ -338,9 +348,19 @@ class _Then:
             name = f"{prefix}.{one.name}"
             if one.name in _PARTS:
                 values[one.name] = _PARTS[one.name](**self._fields(_PARTS[one.name], name))
+            elif one.name == "callbacks":
+                values[one.name] = [] if given is not None else list(self._callbacks(name))
             else:
                 values[one.name] = self._load(name, given, f"{prefix.partition('.')[0]}=")
         return values
+
+    def _callbacks(self, name: str) -> Iterator[Any]:
+        """Yield those that still load: an experiment can go on without any of them."""
+        for number in range(self._load(name, None, "run_config=")):
+            try:
+                yield self._file.load(f"{name}.{number}")
+            except StorageError as error:
+                logger.warning("%s; give run_config= to go on with it", error)
 
     def _load(self, name: str, given: Any, argument: str) -> Any:
         try:
@@ -375,7 +395,7 @@ def _kind(search_alg: Any) -> type:
 
 
 def _brought_up(
-    build: Callable[[], Experiment], storage: Storage, broken: dict[str, str]
+    build: Callable[[], Experiment], storage: Storage, broken: dict[str, str], missed: Missed
 ) -> tuple[Experiment, JournalEnd, list[CheckpointRecord]]:
     """Return the experiment after the last record, where that is, and what was given up lately."""
     store = ExperimentStore(storage)
@@ -383,11 +403,12 @@ def _brought_up(
     for snapshot in chain(Snapshots(storage).newest_first(), [origin]):
         experiment = build()
         broken.clear()
+        missed.begin(None if snapshot is origin else snapshot.state)
         reader = JournalReader(storage, start=snapshot.position)
         try:
             if snapshot is not origin:
                 experiment.load_state_dict(_with_configs(snapshot.state, store, broken))
-            given_up = replay(experiment, reader, store.load_params)
+            given_up = replay(experiment, reader, store.load_params, missed)
         except Exception as error:  # what is damaged may lead anywhere
             if snapshot is origin:
                 raise

@@ -10,6 +10,7 @@ from datetime import datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from dasktune.callback import TrialPlaces
 from dasktune.config import RunConfig, TuneConfig
 from dasktune.detached import DetachedExperiment, submit
 from dasktune.errors import ConfigError, StorageError, TuneError, check
@@ -22,7 +23,7 @@ from dasktune.results import ResultGrid
 from dasktune.resume import Session, check_trainable, leading, restored, seeded, setup_of
 from dasktune.resume_config import ResumeConfig
 from dasktune.runner import SystemClock, ThinkingThread, TrialRunner
-from dasktune.runner.build import build_experiment, first_config
+from dasktune.runner.build import build_callbacks, build_experiment, first_config
 from dasktune.storage.experiment_store import SPEC_FILE, ExperimentStore
 from dasktune.storage.location import Storage
 from dasktune.storage.setup_file import SETUP_FILE
@@ -254,6 +255,8 @@ class Tuner:
             leading(storage, ttl, self._session, self._interrupt),
         ):
             store = self._open_store(storage, name)
+            places = TrialPlaces.of(store, trainable_name(self._trainable))
+            missed = None if self._session is None else self._session.missed
             runner = TrialRunner(
                 experiment,
                 executor,
@@ -263,6 +266,9 @@ class Tuner:
                 observers=self._observers(experiment),
                 checkpoint_period=self._run_config.checkpoint_period,
                 thinker=ThinkingThread(),
+                callbacks=build_callbacks(
+                    self._tune_config, self._run_config, experiment, places, missed
+                ),
             )
             interrupts.raise_again()
             if self._session is not None:

@@ -44,6 +44,10 @@ class Agenda:
         self._search_finished = False
         #: Whether it had nothing to offer when it was last asked, and nothing has happened since.
         self._search_waits = False
+        #: Whether the last event was neither of a past incarnation nor a repetition.
+        self.heeded = False
+        #: Whether it brought a result that its trial had not had before.
+        self.brought_result = False
 
     @property
     def trials(self) -> Mapping[str, Trial]:

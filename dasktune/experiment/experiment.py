@@ -165,10 +165,12 @@ class Experiment(Agenda):
         """
         self._actions = [] if precedent is None else precedent.done
         self._judge.precedent = precedent
+        self.heeded = self.brought_result = False
         trial = None
         if isinstance(event, TrialEvent):
             trial = self.roster.trials[event.trial_id]
             if is_news(trial, event):
+                self.heeded = True
                 self._on_trial_event(trial, event)
         else:
             self._on_experiment_event(event)
@@ -260,6 +262,7 @@ class Experiment(Agenda):
         result = event.metrics
         # What crosses the order to be a clone on the wire is of another past.
         is_new = trial.cloned_in < trial.incarnation and record(trial, result)
+        self.brought_result = is_new
         self._clear(trial)
         if trial.status is not TrialStatus.RUNNING:
             self._on_time(event.time)

@@ -9,6 +9,7 @@ from typing import Any
 
 from numpy.random import SeedSequence
 
+from dasktune.callback import CallbackList, Missed, TrialPlaces, check_callbacks
 from dasktune.config import RunConfig, TuneConfig
 from dasktune.errors import ConfigError
 from dasktune.experiment import Experiment, ExperimentSettings
@@ -30,7 +31,7 @@ from dasktune.stopper import (
     as_stopper,
 )
 
-__all__ = ["build_experiment", "first_config"]
+__all__ = ["build_callbacks", "build_experiment", "first_config"]
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +55,7 @@ def build_experiment(
     ConfigError
         If the parts do not fit together.
     """
+    check_callbacks(run_config.callbacks)
     searching, running = _seed_sequence(tune_config.seed).spawn(2)
     search = _search_algorithm(tune_config.search_alg)
     search.setup(
@@ -86,6 +88,44 @@ def build_experiment(
         stopper=stopper,
         seed=running,
     )
+
+
+def build_callbacks(
+    tune_config: TuneConfig,
+    run_config: RunConfig,
+    experiment: Experiment,
+    places: TrialPlaces,
+    missed: Missed | None = None,
+) -> CallbackList | None:
+    """Make a session's callbacks ready.
+
+    Parameters
+    ----------
+    tune_config, run_config : TuneConfig, RunConfig
+        What they are told of it.
+    experiment : Experiment
+        What they hear of.
+    places : TrialPlaces
+        Where its trials keep things.
+    missed : Missed, optional
+        What they have missed, if the experiment is restored.
+
+    Returns
+    -------
+    CallbackList or None
+        None if there are none.
+    """
+    if not run_config.callbacks:
+        return None
+    callbacks = CallbackList(run_config.callbacks, experiment, places)
+    callbacks.setup(
+        stop=run_config.stop,
+        num_samples=tune_config.num_samples,
+        total_num_samples=experiment.search.total_samples,
+    )
+    if missed is not None:
+        callbacks.catch_up(missed)
+    return callbacks
 
 
 def first_config(experiment: Experiment) -> dict[str, Any] | None:

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from dasktune.callback import Missed
 from dasktune.errors import StorageError
 from dasktune.experiment import Experiment, Precedent
 from dasktune.storage.json_lines import decode, encode
@@ -59,6 +60,7 @@ def replay(
     experiment: Experiment,
     records: Iterable[Mapping[str, Any]],
     load_config: ConfigLoader,
+    missed: Missed | None = None,
 ) -> list[CheckpointRecord]:
     """Let an experiment live through what a journal tells.
 
@@ -70,6 +72,8 @@ def replay(
         The records, in order.
     load_config : callable
         ``load_config(trial_id)`` gives the configuration of a trial whose record says `pickled`.
+    missed : Missed, optional
+        Takes down what the callbacks have missed.
 
     Returns
     -------
@@ -82,7 +86,7 @@ def replay(
     StorageError
         If a record is malformed, or cannot have followed those before it.
     """
-    replaying = _Replay(experiment, load_config)
+    replaying = _Replay(experiment, load_config, missed)
     for number, record in enumerate(records, 1):
         try:
             replaying.step(record)
@@ -93,9 +97,12 @@ def replay(
 
 
 class _Replay:
-    def __init__(self, experiment: Experiment, load_config: ConfigLoader) -> None:
+    def __init__(
+        self, experiment: Experiment, load_config: ConfigLoader, missed: Missed | None
+    ) -> None:
         self._experiment = experiment
         self._load_config = load_config
+        self._missed = missed
         self._has_warned = False
         self._has_overruled = False
         self.given_up: deque[CheckpointRecord] = deque(maxlen=_MOST_GIVEN_UP)
@@ -112,6 +119,8 @@ class _Replay:
             was = [(one["do"], one.get("trial_id")) for one in told]
             now = [(type(one).__name__, getattr(one, "trial_id", None)) for one in actions]
             _check_same(record, was, now)
+        if self._missed is not None:
+            self._missed.on_event(event, actions, self._experiment)
         self.given_up.extend(
             one.checkpoint
             for one in actions

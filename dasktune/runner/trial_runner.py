@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
 from typing import Any, Literal
 
+from dasktune.callback import CallbackList
 from dasktune.experiment import Experiment
 from dasktune.runner.ports import Clock, ExperimentStore, Observer, Thinker, TrialExecutor
 from dasktune.runner.records import journal_record
@@ -90,6 +91,8 @@ class TrialRunner:
         sooner. By default at least 10, and so many that they take at most 5 % of the time.
     thinker : Thinker, optional
         Thinks about the scheduler's questions; by default at once, which keeps everybody waiting.
+    callbacks : CallbackList, optional
+        Observe, too, and their states are part of the snapshots.
     """
 
     def __init__(
@@ -104,13 +107,15 @@ class TrialRunner:
         poll_interval: float = 0.25,
         checkpoint_period: float | Literal["auto"] = "auto",
         thinker: Thinker | None = None,
+        callbacks: CallbackList | None = None,
     ) -> None:
         self.experiment = experiment
         self._executor = executor
         self._store = store
         self._clock = clock
         self._resources_for = resources_for
-        self._observers = list(observers)
+        self._callbacks = callbacks
+        self._observers = [*observers, *([callbacks] if callbacks else [])]
         self._poll_interval = poll_interval
         self._thinker = ThinkingAtOnce() if thinker is None else thinker
         #: Numbers of the questions that are being thought about.
@@ -214,6 +219,8 @@ class TrialRunner:
 
     def step(self) -> None:
         """Start what can be started, then take in what has happened."""
+        if self._callbacks:
+            self._callbacks.on_step_begin()
         if self._stop_wanted:
             reason, self._stop_wanted = self._stop_wanted, ""
             self.stop(reason)
@@ -223,6 +230,8 @@ class TrialRunner:
         more = self._start_ready()
         patience = min(self._poll_interval, _IMPATIENCE) if self._asked else self._poll_interval
         self._take_in(0.0 if more else patience)
+        if self._callbacks:
+            self._callbacks.on_step_end()
 
     def _withdraw(self) -> None:
         """Let trials save what they can before they are left."""
@@ -250,7 +259,11 @@ class TrialRunner:
         self._settle()
 
     def _take_snapshot(self) -> None:
-        self._store.save_snapshot(self.experiment.state_dict)
+        self._store.save_snapshot(self._state)
+
+    def _state(self) -> dict[str, Any]:
+        told = self._callbacks.state_dict() if self._callbacks else {}
+        return {**self.experiment.state_dict(), **told}
 
     def _start_ready(self) -> bool:
         """Start trials for as long as a turn, and return whether there may be more to start."""

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any
 
+from dasktune.callback import TrialPlaces
 from dasktune.config import RunConfig, TuneConfig
 from dasktune.errors import StorageError
 from dasktune.results import ResultGrid
 from dasktune.runner import ExperimentStore, TrialRunner
-from dasktune.runner.build import build_experiment
+from dasktune.runner.build import build_callbacks, build_experiment
 from dasktune.storage.checkpoint import Checkpoint
 from dasktune.testing.clock import ManualClock
 from dasktune.testing.memory_store import MemoryStore
@@ -113,6 +114,8 @@ def simulate(
     )
     fixed = None if callable(resources) else as_placement_group(resources)
     experiment = build_experiment(tune_config, run_config, param_space or {})
+    name = getattr(trainable, "__name__", type(trainable).__name__)
+    places = TrialPlaces(trainable_name=name, storage=None, checkpoint=_nowhere)
     runner = TrialRunner(
         experiment,
         executor,
@@ -121,6 +124,7 @@ def simulate(
         resources_for=lambda config: fixed or as_placement_group(resources(config)),
         # Nobody can go on from what is forgotten.
         checkpoint_period=inf if store is None else run_config.checkpoint_period,
+        callbacks=build_callbacks(tune_config, run_config, experiment, places),
     )
     runner.run()
     return ResultGrid.from_trials(
@@ -131,6 +135,10 @@ def simulate(
         _refuse_to_open,
         run_config.checkpoint_config.retention,
     )
+
+
+def _nowhere(record: CheckpointRecord) -> Checkpoint:
+    return Checkpoint(f"memory://simulation/{record.path}")
 
 
 def _refuse_to_open(record: CheckpointRecord) -> Checkpoint:

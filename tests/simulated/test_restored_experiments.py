@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_replay import CASES, Descent, configs, curve
 
+from dasktune.callback import TrialPlaces
 from dasktune.config import FailureConfig, RunConfig, TuneConfig
 from dasktune.detached import _drive, _Origin, _session
 from dasktune.errors import ConfigError, StorageError, TrialError
@@ -19,7 +20,7 @@ from dasktune.first_error import raise_first_error
 from dasktune.resume import Session, restored, setup_of
 from dasktune.resume_config import ResumeConfig
 from dasktune.runner import TrialRunner
-from dasktune.runner.build import build_experiment
+from dasktune.runner.build import build_callbacks, build_experiment
 from dasktune.schedulers import ASHAScheduler
 from dasktune.storage.experiment_store import ExperimentStore
 from dasktune.storage.journal import read_journal
@@ -76,6 +77,14 @@ class Lab:
         executor = SimulatedTrialExecutor(
             self.trainable, clock=self.clock, slots=3, checkpoints=self.checkpoints
         )
+        tune_config, run_config = self.configs(session)
+        self.callbacks = build_callbacks(
+            tune_config,
+            run_config,
+            experiment,
+            TrialPlaces.of(store, "curve"),
+            None if session is None else session.missed,
+        )
         runner = TrialRunner(
             experiment,
             executor,
@@ -83,11 +92,17 @@ class Lab:
             clock=self.clock,
             resources_for=lambda config: ONE_CPU,
             checkpoint_period=100.0,
+            callbacks=self.callbacks,
         )
         if session is not None:
             session.begin(runner)
         runner.run()
         return experiment
+
+    def configs(self, session: Session | None) -> tuple[TuneConfig, RunConfig]:
+        if session is None:
+            return self.parts["tune_config"], self.parts["run_config"]
+        return session.tune_config, session.run_config
 
     def begin(self, lives: int = 10**9) -> Experiment:
         return self.drive(build_experiment(*self.parts.values()), lives=lives)

@@ -262,7 +262,7 @@ class Tuner:
                 resources_for=self._resources_for,
                 observers=self._observers(experiment),
                 checkpoint_period=self._run_config.checkpoint_period,
-                thinker=ThinkingThread(),
+                thinker=ThinkingThread,
             )
             interrupts.raise_again()
             if self._session is not None:

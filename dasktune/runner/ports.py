@@ -108,7 +108,7 @@ class TrialExecutor(Protocol):
         """Return what has happened, waiting at most `timeout` seconds for the first event."""
 
     def wake(self) -> None:
-        """Let whoever waits in :meth:`next_events`, or will next, wait no longer; for any thread."""
+        """Let :meth:`next_events` wait no longer, now or when it is called next; for any thread."""
 
     def acknowledge(self, trial_id: str, incarnation: int, seq: int) -> None:
         """Say that everything up to `seq` stands in the journal and need not be kept."""

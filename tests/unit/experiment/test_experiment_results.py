@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from experiment_kit import Lab, bring, committed, goes_on, kinds
 
-from dasktune.schedulers.decision import Continue, Pause, Stop
 from dasktune.experiment.trial_state import state_of, trial_of
+from dasktune.schedulers.decision import Continue, Pause, Stop
 from dasktune.search import STOPPED_EARLY
 from dasktune.stopper import CriteriaStopper
 from dasktune.trial.actions import DeleteCheckpoint, PauseTrial, SaveTrial, StopTrial

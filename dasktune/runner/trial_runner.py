@@ -124,7 +124,7 @@ class TrialRunner:
             clock=clock,
             resources_for=resources_for,
         )
-        #: What the last trial that waited for a place had asked for.
+        #: What the last trial that was to start had asked for.
         self._last_request: PlacementGroupFactory | None = None
         self._interrupted = False
         self._stop_wanted = ""
@@ -289,6 +289,8 @@ class TrialRunner:
             while experiment.wants_suggestion:
                 self._ask()
             trial = experiment.next_trial()
+            if trial is not None:
+                self._last_request = trial.request
             if trial is None or not self._has_place(trial.request):
                 self._note_waiting(trial)
                 return False
@@ -297,14 +299,17 @@ class TrialRunner:
         return True
 
     def _note_waiting(self, first: Trial | None) -> None:
-        experiment = self.experiment
-        if first is not None:
-            self._last_request = first.request
-        elif not experiment.inquiry.is_open or experiment.room <= 0:
-            self._last_request = None
-        # The trial that is being thought about waits, too, and is taken to be like the last one.
-        request = self._last_request
-        self._executor.note_waiting(request, 0 if request is None else _waiting(experiment))
+        request = self._thought_about() if first is None else first.request
+        self._executor.note_waiting(request, 0 if request is None else _waiting(self.experiment))
+
+    def _thought_about(self) -> PlacementGroupFactory | None:
+        """Return what a trial will need that the search thinks about, if that waits for room.
+
+        It is taken to be like the last one.
+        """
+        request, experiment = self._last_request, self.experiment
+        waits = experiment.inquiry.is_open and experiment.room > 0
+        return request if request and waits and not self._has_place(request) else None
 
     def _has_place(self, request: PlacementGroupFactory) -> bool:
         executor = self._executor

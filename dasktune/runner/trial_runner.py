@@ -309,7 +309,9 @@ class TrialRunner:
         """
         request, experiment = self._last_request, self.experiment
         waits = experiment.inquiry.is_open and experiment.room > 0
-        return request if request and waits and not self._has_place(request) else None
+        if request is None or not waits or self._has_place(request):
+            return None
+        return request
 
     def _has_place(self, request: PlacementGroupFactory) -> bool:
         executor = self._executor

@@ -18,7 +18,7 @@ from dasktune.experiment import Experiment
 from dasktune.first_error import raise_first_error
 from dasktune.resume import Session, restored, setup_of
 from dasktune.resume_config import ResumeConfig
-from dasktune.runner import TrialRunner
+from dasktune.runner import ThinkingAtOnce, TrialRunner
 from dasktune.runner.build import build_experiment
 from dasktune.schedulers import ASHAScheduler
 from dasktune.storage.experiment_store import ExperimentStore
@@ -83,11 +83,15 @@ class Lab:
             clock=self.clock,
             resources_for=lambda config: ONE_CPU,
             checkpoint_period=100.0,
+            thinker=self.thinker(experiment),
         )
         if session is not None:
             session.begin(runner)
         runner.run()
         return experiment
+
+    def thinker(self, experiment: Experiment) -> Any:
+        return ThinkingAtOnce
 
     def begin(self, lives: int = 10**9) -> Experiment:
         return self.drive(build_experiment(*self.parts.values()), lives=lives)

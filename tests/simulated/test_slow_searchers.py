@@ -163,7 +163,7 @@ def test_a_search_is_asked_again_in_replay_where_it_was_asked(
     assert not caplog.records
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_a_state_goes_on_like_the_search_that_it_was_taken_of(lived: Any, data: Any):
     case, store, _ = lived
@@ -175,7 +175,7 @@ def test_a_state_goes_on_like_the_search_that_it_was_taken_of(lived: Any, data: 
     restored = fresh(case)
     restored.load_state_dict(decode(encode(live.state_dict())))
     assert state(restored) == state(live)
-    rest = store.records[cut : cut + 40]
+    rest = store.records[cut : cut + 25]
     assert followed(restored, rest) == followed(live, rest)
 
 
@@ -189,7 +189,7 @@ class SlowLab(Lab):
         return lambda wake: Awkward(searcher, self.random)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     search=st.sampled_from(["searcher", "limited", "batches", "repeated"]),
     lives=st.lists(st.integers(0, 90), min_size=1, max_size=4),

@@ -67,6 +67,8 @@ class Result:
         Why it failed for good; None if it did not.
     reason : str, default=""
         Why it ended, in words; empty if it just came to its end.
+    stopped_early : bool, default=False
+        Whether a trial scheduler has ended it though it had further to go.
     records : sequence of CheckpointRecord, default=()
         Its checkpoints that were kept, oldest first.
     retention : Retention, optional
@@ -82,6 +84,7 @@ class Result:
     path: str
     error: TrialError | None = None
     reason: str = ""
+    stopped_early: bool = False
     records: Sequence[CheckpointRecord] = ()
     retention: Retention = field(default_factory=Retention)
     load_checkpoint: Callable[[CheckpointRecord], Checkpoint] = field(repr=False)
@@ -103,6 +106,7 @@ class Result:
             path=path,
             error=_error_of(trial),
             reason=trial.reason,
+            stopped_early=trial.stopped_early,
             records=tuple(trial.checkpoints),
             retention=retention,
             load_checkpoint=load_checkpoint,

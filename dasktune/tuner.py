@@ -265,7 +265,7 @@ class Tuner:
                 resources_for=self._resources_for,
                 observers=self._observers(experiment),
                 checkpoint_period=self._run_config.checkpoint_period,
-                thinker=ThinkingThread(),
+                thinker=ThinkingThread,
                 callbacks=build_callbacks(
                     self._tune_config, self._run_config, experiment, places, missed
                 ),

@@ -253,8 +253,9 @@ class DaskTrialExecutor:
         with suppress(queue.Empty):
             item = self._events.get(timeout=timeout)
             while not isinstance(item, BaseException):
-                # A start that failed is an item of its own.
-                self._count_starts(item[-1])
+                # A start that failed is an item of its own; an empty one only wakes.
+                if item:
+                    self._count_starts(item[-1])
                 events += item
                 item = self._events.get_nowait()
             # What happened before comes first: it is to stand in the journal.
@@ -262,6 +263,10 @@ class DaskTrialExecutor:
         if self._crash is not None and not events:
             raise self._crash
         return events
+
+    def wake(self) -> None:
+        """Let the runner wait no longer; for any thread."""
+        self._events.put(())
 
     def acknowledge(self, trial_id: str, incarnation: int, seq: int) -> None:
         """Let the worker forget what stands in the journal; it hears of it with the next call."""

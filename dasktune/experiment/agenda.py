@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import inf
 
+from dasktune.experiment.inquiry import Inquiry
 from dasktune.experiment.roster import Roster
 from dasktune.experiment.settings import ExperimentSettings
 from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
@@ -40,6 +41,8 @@ class Agenda:
         self.search = search
         self.scheduler = scheduler
         self.roster = Roster()
+        #: What the search is asked, and told.
+        self.inquiry = Inquiry(search)
         self._prefix = prefix
         self._search_finished = False
         #: Whether it had nothing to offer when it was last asked, and nothing has happened since.
@@ -61,14 +64,14 @@ class Agenda:
 
     @property
     def may_ask(self) -> bool:
-        """Whether the search algorithm may have a trial to offer now."""
+        """Whether the search algorithm may have a trial to offer, now or when it has answered."""
         return not (self._search_finished or self._search_waits)
 
     @property
     def wants_suggestion(self) -> bool:
         """Whether the search algorithm should be asked now."""
         enough = len(self.roster.pending) >= self.search.lookahead
-        return self.may_ask and not enough and self.room > 0
+        return self.may_ask and not (self.inquiry.is_open or enough) and self.room > 0
 
     @property
     def room(self) -> float:

@@ -65,6 +65,7 @@ from dasktune.trial.events import (
     StartFailed,
     StopRequested,
     Suggested,
+    SuggestionAsked,
     TimePassed,
     TrialEnded,
     TrialEvent,
@@ -128,7 +129,7 @@ class Experiment(Agenda):
         self.first_error: Trial | None = None
         self._judge = Judge(
             settings,
-            search=search,
+            inquiry=self.inquiry,
             scheduler=scheduler,
             criteria=criteria,
             stopper=stopper,
@@ -183,6 +184,8 @@ class Experiment(Agenda):
         match event:
             case ResourcesGranted():
                 self._start(self.roster.trials[event.trial_id], event.time)
+            case SuggestionAsked():
+                self.inquiry.open(event.trial_id)
             case Suggested():
                 self._on_suggested(event)
             case Answered():
@@ -235,9 +238,10 @@ class Experiment(Agenda):
             self._end_a_standstill()
 
     def _on_suggested(self, event: Suggested) -> None:
+        has_learnt = self.inquiry.close()
         if event.config is None or event.resources is None:
             self._search_finished = self._search_finished or event.finished
-            self._search_waits = True
+            self._search_waits = not has_learnt
             if event.finished:
                 self._commands.extend(self.scheduler.on_search_end())
             return
@@ -312,7 +316,7 @@ class Experiment(Agenda):
             if isinstance(order, ExploitTrial):
                 self._exploit(order)
             elif isinstance(order, StopTrial | FinishTrial):
-                self._judge.note_cut(order.trial_id)
+                trials[order.trial_id].stopped_early = True
                 self._stop(trials[order.trial_id], order.reason, now)
             else:
                 self._emit(order)
@@ -391,6 +395,8 @@ class Experiment(Agenda):
     def _begin_session(self) -> None:
         """Go on, unless a failure has ended everything and nothing is to be done about it."""
         self._judge.begin_session()
+        # Who was asked is no more, with the answer.
+        self.inquiry.close()
         self._checkpoints.lose_memory()
         self._search_waits = False
         if self.first_error is None or not self.settings.fail_fast:
@@ -480,7 +486,7 @@ class Experiment(Agenda):
         """
         if self.roster.active or self.wants_suggestion or self.next_trial() is not None:
             return
-        if self.scheduler.questions:
+        if self.inquiry.is_open or self.scheduler.questions:
             return  # Whoever waits for an answer goes on by it.
         self._search_waits = False
         if self.roster.unfinished:

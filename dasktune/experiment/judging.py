@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from dasktune.experiment.cloning import Cloning
+from dasktune.experiment.inquiry import Inquiry
 from dasktune.experiment.orders import Order
 from dasktune.experiment.precedent import Precedent
 from dasktune.experiment.roster import Roster
@@ -22,7 +23,6 @@ from dasktune.experiment.verdict import Fail, Verdict
 from dasktune.schedulers.cluster_view import ClusterView
 from dasktune.schedulers.decision import Command, Continue, Exploit, Stop
 from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
-from dasktune.search.searcher import SearchAlgorithm
 from dasktune.search.suggest import STOPPED_EARLY
 from dasktune.stopper import Stopper
 from dasktune.trial.actions import ExploitTrial
@@ -65,9 +65,9 @@ class Judge:
     ----------
     settings : ExperimentSettings
         Limits and goals.
-    search : SearchAlgorithm
-        Hears of every result that does not end its trial, as long as that has the configuration
-        that was suggested.
+    inquiry : Inquiry
+        By which the search hears of every result that does not end its trial, as long as that has
+        the configuration that was suggested.
     scheduler : TrialScheduler
         Decides on those that no stopper ends.
     criteria : Stopper
@@ -88,14 +88,14 @@ class Judge:
         self,
         settings: ExperimentSettings,
         *,
-        search: SearchAlgorithm,
+        inquiry: Inquiry,
         scheduler: TrialScheduler,
         criteria: Stopper,
         stopper: Stopper,
         cloning: Cloning,
     ) -> None:
         self._streaming = settings.streaming
-        self._search = search
+        self._inquiry = inquiry
         self._scheduler = scheduler
         self._cloning = cloning
         self.criteria = criteria
@@ -104,8 +104,6 @@ class Judge:
         #: What each worker has, by address; empty where the scheduler does not mind.
         self._workers: dict[str, Mapping[str, float]] = {}
         self._limit = settings.max_concurrent
-        #: Trials that the scheduler has ended early, until the searcher is told.
-        self._cut: dict[str, None] = {}
 
     def show(self, roster: Roster) -> None:
         """Let the scheduler see the trials, now and from now on, and the cluster that they share.
@@ -205,15 +203,11 @@ class Judge:
         verdict = self._standing(key, own, told)
         cut = stop is None and isinstance(decision, Stop) and decision.early
         if cut and isinstance(verdict, Stop):
-            self.note_cut(key)
+            trial.stopped_early = True
         goes_on = not isinstance(decision if isinstance(verdict, Fail) else verdict, Stop)
         if goes_on and not trial.ancestry:
-            self._search.on_trial_result(key, self._told(trial, result))
+            self._inquiry.on_trial_result(key, self._told(trial, result))
         return verdict
-
-    def note_cut(self, trial_id: str) -> None:
-        """Note that the scheduler has ended a trial that had further to go."""
-        self._cut[trial_id] = None
 
     def _told(self, trial: Trial, result: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a result as the searcher is told it."""
@@ -264,7 +258,7 @@ class Judge:
             It has just been paused.
         """
         if self._scheduler.waits_for_others:
-            self._search.on_trial_pause(trial.trial_id)
+            self._inquiry.on_trial_pause(trial.trial_id)
         return self._scheduler.waits_for_others
 
     def unpause(self, trial: Trial) -> None:
@@ -276,7 +270,7 @@ class Judge:
             It was paused until now, and may have ended.
         """
         if self._scheduler.waits_for_others and not trial.status.is_final:
-            self._search.on_trial_unpause(trial.trial_id)
+            self._inquiry.on_trial_unpause(trial.trial_id)
 
     def conclude(self, trial: Trial, *, was_active: bool) -> tuple[Command, ...]:
         """Tell scheduler and searcher that a trial has ended for good.
@@ -300,8 +294,7 @@ class Judge:
         failed = trial.status is TrialStatus.ERROR
         last = trial.last_result
         told = self._told(trial, last) if last and not trial.ancestry else None
-        if trial.trial_id in self._cut:
-            del self._cut[trial.trial_id]
+        if trial.stopped_early:
             told = told and {**told, STOPPED_EARLY: True}
         if failed:
             commands = self._scheduler.on_trial_error(trial)
@@ -309,7 +302,7 @@ class Judge:
             commands = self._scheduler.on_trial_complete(trial, last)
         else:
             commands = self._scheduler.on_trial_remove(trial)
-        self._search.on_trial_complete(trial.trial_id, told, error=failed)
+        self._inquiry.on_trial_complete(trial.trial_id, told, failed)
         return commands
 
     def begin(self, trial: Trial) -> tuple[Milestone, ...]:
@@ -349,22 +342,20 @@ class Judge:
     def state_dict(self) -> dict[str, Any]:
         """Return the state of all policies."""
         return {
-            "search": self._search.state_dict(),
+            "inquiry": self._inquiry.state_dict(),
             "scheduler": self._scheduler.state_dict(),
             "criteria": self.criteria.state_dict(),
             "stopper": self.stopper.state_dict(),
             "workers": dict(self._workers),
-            "cut": list(self._cut),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Give the policies back what :meth:`state_dict` gave."""
-        self._search.load_state_dict(state["search"])
+        self._inquiry.load_state_dict(state["inquiry"])
         self._scheduler.load_state_dict(state["scheduler"])
         self.criteria.load_state_dict(state["criteria"])
         self.stopper.load_state_dict(state["stopper"])
         self._workers.update(state["workers"])
-        self._cut.update(dict.fromkeys(state["cut"]))
 
     def milestones(self, trial: Trial) -> tuple[Milestone, ...]:
         """Return where a trial must next wait for a verdict, for whichever policy."""

@@ -35,6 +35,7 @@ _AS_IT_IS = (
     "awaiting_seq",
     "held_at",
     "cloned_in",
+    "stopped_early",
 )
 
 

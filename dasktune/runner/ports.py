@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Any, Protocol
 
 from dasktune.experiment import Experiment
@@ -107,6 +107,9 @@ class TrialExecutor(Protocol):
     def next_events(self, timeout: float) -> Sequence[ExecutorEvent]:
         """Return what has happened, waiting at most `timeout` seconds for the first event."""
 
+    def wake(self) -> None:
+        """Let :meth:`next_events` wait no longer, now or when it is called next; for any thread."""
+
     def acknowledge(self, trial_id: str, incarnation: int, seq: int) -> None:
         """Say that everything up to `seq` stands in the journal and need not be kept."""
 
@@ -115,15 +118,15 @@ class TrialExecutor(Protocol):
 
 
 class Thinker(Protocol):
-    """Who thinks about the questions of a scheduler while the runner goes on."""
+    """Who thinks about questions, one after the other, while the runner goes on."""
 
-    def ask(self, number: int, question: Callable[[], Any]) -> None:
+    def ask(self, name: Hashable, question: Callable[[], Any]) -> None:
         """Take a question; returns at once."""
 
-    def answers(self) -> Sequence[tuple[int, Any]]:
-        """Return the numbers of those that were thought about since, with what came of them.
+    def answers(self) -> Sequence[tuple[Any, Any]]:
+        """Return the names of those that were thought about since, with what came of them.
 
-        A question that has raised was logged, and its answer is None.
+        That is what a question has returned, or None if it has raised, which was logged.
         """
 
     def close(self) -> None:

@@ -10,11 +10,11 @@ from typing import Any, Literal
 
 from dasktune.callback import CallbackList
 from dasktune.experiment import Experiment
+from dasktune.runner.asking import Asker
 from dasktune.runner.ports import Clock, ExperimentStore, Observer, Thinker, TrialExecutor
 from dasktune.runner.records import journal_record
 from dasktune.runner.snapshot_pace import SnapshotPace
 from dasktune.runner.thinking import ThinkingAtOnce
-from dasktune.storage.json_lines import is_exact
 from dasktune.trial.actions import (
     Action,
     AdmitOthers,
@@ -45,7 +45,7 @@ from dasktune.trial.events import (
     ResourcesGranted,
     SessionBegan,
     StopRequested,
-    Suggested,
+    SuggestionAsked,
     TimePassed,
     TrialEvent,
     TrialFailed,
@@ -62,8 +62,9 @@ logger = logging.getLogger(__name__)
 #: at once, and a search may think about each.
 _TURN = 0.05
 
-#: Longest wait for events, in seconds, while an answer is awaited.
-_IMPATIENCE = 0.05
+#: Seconds for which the search may go on thinking when everything else has ended. If it answers by
+#: then, it still hears how its last trials ended.
+_LAST_WORD = 1.0
 
 
 class TrialRunner:
@@ -89,8 +90,10 @@ class TrialRunner:
     checkpoint_period : float or "auto", default="auto"
         Seconds between two snapshots of the experiment's state, from which a later driver goes on
         sooner. By default at least 10, and so many that they take at most 5 % of the time.
-    thinker : Thinker, optional
-        Thinks about the scheduler's questions; by default at once, which keeps everybody waiting.
+    thinker : callable, default=ThinkingAtOnce
+        Makes who thinks about the scheduler's questions, and another who thinks for the search;
+        called with what wakes the runner when there is an answer. By default they think at once,
+        which keeps everybody waiting.
     callbacks : CallbackList, optional
         Observe, too, and their states are part of the snapshots.
     """
@@ -106,20 +109,28 @@ class TrialRunner:
         observers: Sequence[Observer] = (),
         poll_interval: float = 0.25,
         checkpoint_period: float | Literal["auto"] = "auto",
-        thinker: Thinker | None = None,
+        thinker: Callable[[Callable[[], None]], Thinker] = ThinkingAtOnce,
         callbacks: CallbackList | None = None,
     ) -> None:
         self.experiment = experiment
         self._executor = executor
         self._store = store
         self._clock = clock
-        self._resources_for = resources_for
         self._callbacks = callbacks
         self._observers = [*observers, *([callbacks] if callbacks else [])]
         self._poll_interval = poll_interval
-        self._thinker = ThinkingAtOnce() if thinker is None else thinker
-        #: Numbers of the questions that are being thought about.
+        self._thinker = thinker(executor.wake)
+        #: Numbers of the scheduler's questions that are being thought about.
         self._asked: set[int] = set()
+        at_once = experiment.search.answers_at_once
+        self._asker = Asker(
+            experiment.search,
+            ThinkingAtOnce() if at_once else thinker(executor.wake),
+            clock=clock,
+            resources_for=resources_for,
+        )
+        #: What the last trial that was to start had asked for.
+        self._last_request: PlacementGroupFactory | None = None
         self._interrupted = False
         self._stop_wanted = ""
         self._snapshot_pace = SnapshotPace(checkpoint_period)
@@ -148,15 +159,20 @@ class TrialRunner:
             at_end.callback(self._settle, force=True)
             at_end.callback(self._executor.close)
             at_end.callback(self._thinker.close)
+            at_end.callback(self._asker.close)
             # Time budgets count from here.
             self._handle(TimePassed(time=self._clock.now()))
             while not (self.experiment.finished or self._interrupted):
                 self.step()
-            if self._interrupted:
+            if not self._interrupted:
+                self._await_search()
+            else:
                 self._withdraw()
+                self._hear_search()
                 # Whoever goes on is in a hurry. After an exception there is none: the state may be
-                # ahead of the journal then.
-                self._take_snapshot()
+                # ahead of the journal then. Nor is there one of a search that thinks.
+                if not self.experiment.inquiry.is_open:
+                    self._take_snapshot()
 
     def resume(
         self,
@@ -227,11 +243,27 @@ class TrialRunner:
         for number, answer in self._thinker.answers() if self._asked else ():
             self._asked.discard(number)
             self._handle(Answered(number=number, answer=answer, time=self._clock.now()))
+        self._hear_search()
+        # While the search thinks nobody may look at its state: this is the moment before it is
+        # asked again.
+        idle = not self.experiment.inquiry.is_open
+        if idle and self._snapshot_pace.is_due(self._clock.now(), self._store.snapshot_seconds):
+            self._take_snapshot()
         more = self._start_ready()
-        patience = min(self._poll_interval, _IMPATIENCE) if self._asked else self._poll_interval
-        self._take_in(0.0 if more else patience)
+        self._take_in(0.0 if more else self._poll_interval)
         if self._callbacks:
             self._callbacks.on_step_end()
+
+    def _await_search(self) -> None:
+        """Let the search have its last word, if it has one soon."""
+        until = self._clock.now() + _LAST_WORD
+        while self.experiment.inquiry.is_open and not self._interrupted:
+            left = until - self._clock.now()
+            if left <= 0:
+                logger.info("the search still thinks; how its last trials ended it does not hear")
+                return
+            self._take_in(left)
+            self._hear_search()
 
     def _withdraw(self) -> None:
         """Let trials save what they can before they are left."""
@@ -254,8 +286,6 @@ class TrialRunner:
                 self._handle(event)
         if not events:
             self._handle(TimePassed(time=self._clock.now()))
-        if self._snapshot_pace.is_due(self._clock.now(), self._store.snapshot_seconds):
-            self._take_snapshot()
         self._settle()
 
     def _take_snapshot(self) -> None:
@@ -273,6 +303,8 @@ class TrialRunner:
             while experiment.wants_suggestion:
                 self._ask()
             trial = experiment.next_trial()
+            if trial is not None:
+                self._last_request = trial.request
             if trial is None or not self._has_place(trial.request):
                 self._note_waiting(trial)
                 return False
@@ -281,10 +313,19 @@ class TrialRunner:
         return True
 
     def _note_waiting(self, first: Trial | None) -> None:
-        if first is None:
-            self._executor.note_waiting(None, 0)
-        else:
-            self._executor.note_waiting(first.request, _waiting(self.experiment))
+        request = self._thought_about() if first is None else first.request
+        self._executor.note_waiting(request, 0 if request is None else _waiting(self.experiment))
+
+    def _thought_about(self) -> PlacementGroupFactory | None:
+        """Return what a trial will need that the search thinks about, if that waits for room.
+
+        It is taken to be like the last one.
+        """
+        request, experiment = self._last_request, self.experiment
+        waits = experiment.inquiry.is_open and experiment.room > 0
+        if request is None or not waits or self._has_place(request):
+            return None
+        return request
 
     def _has_place(self, request: PlacementGroupFactory) -> bool:
         executor = self._executor
@@ -295,22 +336,17 @@ class TrialRunner:
     def _ask(self) -> None:
         experiment = self.experiment
         trial_id = experiment.next_trial_id
-        suggestion = experiment.search.next_trial(trial_id)
-        config = suggestion.config
-        pickled = config is not None and not is_exact(config)
-        self._handle(
-            Suggested(
-                trial_id=trial_id,
-                config=config,
-                time=self._clock.now(),
-                resources=None if config is None else self._resources_for(config),
-                finished=suggestion.finished,
-                tag=suggestion.tag,
-                pickled=pickled,
-            )
-        )
-        if config is not None:
-            self._write_params(trial_id)
+        if not experiment.search.answers_at_once:
+            self._handle(SuggestionAsked(trial_id=trial_id, time=self._clock.now()))
+        self._asker.ask(trial_id)
+        self._hear_search()
+
+    def _hear_search(self) -> None:
+        """Take in what the search has answered."""
+        for suggested in self._asker.answers():
+            self._handle(suggested)
+            if suggested.config is not None:
+                self._write_params(suggested.trial_id)
 
     def _write_params(self, trial_id: str) -> None:
         trial = self.experiment.trials[trial_id]

@@ -80,6 +80,7 @@ class BasicVariantGenerator(SearchAlgorithm):
 
     #: Variants cost next to nothing and depend on no result: ask well ahead.
     lookahead = 64
+    answers_at_once = True
 
     def __init__(
         self,

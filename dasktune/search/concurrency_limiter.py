@@ -57,6 +57,7 @@ class ConcurrencyLimiter(Searcher):
         check(whole and max_concurrent >= 1, "max_concurrent", "an int, at least 1", max_concurrent)
         super().__init__(metric=searcher.metric, mode=searcher.mode)
         self.searcher = searcher
+        self.answers_at_once = searcher.answers_at_once
         self.max_concurrent = max_concurrent
         self.batch = batch
         self._limits_itself = searcher.set_max_concurrency(max_concurrent)

@@ -61,6 +61,8 @@ class QuasiRandomSearch(SpaceSearcher):
     [0, 1, 2, 3]
     """
 
+    answers_at_once = True
+
     def __init__(
         self,
         space: Mapping[str, Any] | None = None,

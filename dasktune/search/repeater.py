@@ -107,6 +107,7 @@ class Repeater(Searcher):
         check(isinstance(given, Searcher), "searcher", "a Searcher", searcher)
         super().__init__(metric=searcher.metric, mode=searcher.mode)
         self.searcher = searcher
+        self.answers_at_once = searcher.answers_at_once
         self.repeat = as_int("repeat", repeat, least=1)
         self.set_index = set_index
         #: Groups that have not ended, by the name of their first trial.

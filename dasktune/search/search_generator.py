@@ -37,6 +37,7 @@ class SearchGenerator(SearchAlgorithm):
         given: object = searcher
         check(isinstance(given, Searcher), "searcher", "a Searcher", searcher)
         self.searcher = searcher
+        self.answers_at_once = searcher.answers_at_once
         self._name = type(searcher).__name__
         self._space: dict[str, Any] = {}
         self._num_samples = 0

@@ -65,6 +65,11 @@ class SearchAlgorithm(ABC):
     #: How many trials may be asked for before there is a place to run them.
     lookahead: int = 1
 
+    #: Whether :meth:`next_trial` takes but microseconds, so that the driver can ask in its own
+    #: loop. Else it is asked in a thread; what happens meanwhile it is told afterwards, by another
+    #: thread, but never by two at once.
+    answers_at_once: bool = False
+
     @abstractmethod
     def setup(self, spec: SearchSpec) -> None:
         """Take the task; called once, before anything else.

@@ -30,8 +30,8 @@ class EvaluatedTrial(Protocol):
         """Why it failed for good; None if it did not."""
 
     @property
-    def reason(self) -> str:
-        """Why it ended, if not by itself."""
+    def stopped_early(self) -> bool:
+        """Whether a trial scheduler has ended it though it had further to go."""
 
 
 class Finished(Enum):
@@ -81,6 +81,12 @@ class Searcher(ABC):
 
     metric: Metric = None
     mode: Modes = None
+
+    #: Whether :meth:`suggest` takes but microseconds, so that the driver can ask in its own loop.
+    #: Any other searcher is asked in a thread, while trials go on. It is never called by two
+    #: threads at once: what happens while it is asked, it is told afterwards. One whose library
+    #: must not be called by different threads says True, and keeps everybody waiting.
+    answers_at_once: bool = False
 
     def __init__(self, *, metric: Metric = None, mode: Modes = None) -> None:
         check_goals(metric, mode)
@@ -204,7 +210,8 @@ class Searcher(ABC):
         """Learn from the trials of an earlier experiment, by their last results.
 
         Trials that failed, or that came to NaN, are told as failed; those that never reported the
-        metric, and did not fail, are left out. A trial that was stopped is told as pruned.
+        metric, and did not fail, are left out. One that a trial scheduler has ended early is told
+        as pruned, as it was in its own experiment.
 
         Parameters
         ----------
@@ -236,7 +243,7 @@ class Searcher(ABC):
                 trial.config,
                 values if isinstance(given, list) else values[0],
                 error=failed or any(map(isnan, values)),
-                pruned=bool(trial.reason) and not failed,
+                pruned=trial.stopped_early and not failed,
                 intermediate_values=None if isinstance(given, list) else steps,
             )
 

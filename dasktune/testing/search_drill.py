@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import inf, nan
 from typing import Any, Final
 
 from numpy.random import default_rng
 
-from dasktune.search.searcher import SearchAlgorithm
+from dasktune.search.searcher import SearchAlgorithm, Suggestion
 
 __all__ = ["SearchDrill", "SearchTrouble"]
 
@@ -61,6 +62,8 @@ class SearchDrill:
         Whether trials wait for others at times.
     trouble : SearchTrouble, optional
         What goes wrong.
+    in_thread : bool, default=False
+        Whether each question is asked in a thread of its own, as on a cluster.
     """
 
     def __init__(
@@ -71,8 +74,10 @@ class SearchDrill:
         seed: int,
         pauses: bool = False,
         trouble: SearchTrouble | None = None,
+        in_thread: bool = False,
     ) -> None:
         self.search = search
+        self._in_thread = in_thread
         self.slots = slots
         self.trouble = trouble or SearchTrouble()
         self._pauses = pauses
@@ -118,7 +123,7 @@ class SearchDrill:
         trial_id = f"t{self._asked:03d}"
         self._asked += 1
         nobody = not self.open
-        answer = self.search.next_trial(trial_id)
+        answer = self._answer(trial_id)
         self.finished = answer.finished
         if answer.config is None:
             says = "finished" if answer.finished else "none"
@@ -137,6 +142,12 @@ class SearchDrill:
         # What user code does to its configuration is none of the searcher's business.
         answer.config.clear()
         return "suggest"
+
+    def _answer(self, trial_id: str) -> Suggestion:
+        if not self._in_thread:
+            return self.search.next_trial(trial_id)
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(self.search.next_trial, trial_id).result()
 
     def _do(self, trial_id: str) -> str:
         what = self._rng.random()

@@ -129,6 +129,19 @@ class SearcherContract(ABC):
             assert one.answers == other.answers
             self._assert_equal_states(one.search, other.search)
 
+    def test_it_may_be_asked_in_a_thread(self) -> None:
+        """As on a cluster, unless it says that it answers at once; it is told by another one."""
+        if self._made().answers_at_once:
+            return
+        drills = zip(
+            self._drills(pauses=True), self._drills(pauses=True, in_thread=True), strict=True
+        )
+        for one, other in drills:
+            one.run()
+            other.run()
+            assert one.answers == other.answers
+            self._assert_equal_states(one.search, other.search)
+
     def test_a_state_survives_json_and_goes_on_as_if_nothing_had_happened(self) -> None:
         """Wherever it was saved, with trials under way: all that it knows is in its state."""
         first, second = (self._drills(pauses=True, trouble=_TROUBLE) for _ in range(2))
@@ -179,11 +192,9 @@ class SearcherContract(ABC):
     def _check_limit(self, drill: SearchDrill) -> None:
         assert len(drill.open) <= self.max_concurrent, f"unfinished: {list(drill.open)}"
 
-    def _drills(
-        self, *, slots: int = 5, trouble: SearchTrouble | None = None, pauses: bool = False
-    ) -> Iterator[SearchDrill]:
+    def _drills(self, *, slots: int = 5, **how: Any) -> Iterator[SearchDrill]:
         for seed in _SEEDS:
-            yield SearchDrill(self._made(), slots=slots, seed=seed, pauses=pauses, trouble=trouble)
+            yield SearchDrill(self._made(), slots=slots, seed=seed, **how)
 
     def _assert_equal_states(self, one: SearchAlgorithm, other: SearchAlgorithm) -> None:
         texts = [json.dumps(search.state_dict()) for search in (one, other)]

@@ -261,6 +261,9 @@ class SimulatedTrialExecutor:
         self._clock.advance_to(self._clock.now() + timeout)
         return []
 
+    def wake(self) -> None:
+        """Do nothing: nobody ever waits here."""
+
     def acknowledge(self, trial_id: str, incarnation: int, seq: int) -> None:
         """Do nothing: what was told is not kept."""
 

@@ -31,6 +31,7 @@ __all__ = [
     "StartFailed",
     "StopRequested",
     "Suggested",
+    "SuggestionAsked",
     "TimePassed",
     "TrialEnded",
     "TrialEvent",
@@ -154,6 +155,19 @@ class TrialReturned(TrialEvent):
 class ResourcesGranted:
     """The executor has room for this trial."""
 
+    trial_id: str
+    time: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuggestionAsked:
+    """The search algorithm is asked for a configuration, and thinks about it beside the loop.
+
+    What happens before the answer (`Suggested`) it hears only after that. One that answers at once
+    is asked without this event.
+    """
+
+    #: What the trial will be called.
     trial_id: str
     time: float
 
@@ -292,6 +306,7 @@ OtherEvent = (
     | ClusterChanged
     | ResourcesGranted
     | Suggested
+    | SuggestionAsked
     | TimePassed
     | SessionBegan
     | StopRequested

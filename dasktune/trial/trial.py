@@ -95,6 +95,8 @@ class Trial:
     errors: list[ErrorInfo] = field(default_factory=list, repr=False)
     #: Why it ended, was stopped or given up.
     reason: str = ""
+    #: Whether a scheduler has ended it, or is about to, though it had further to go.
+    stopped_early: bool = False
     #: Seconds on the runner's clock; None until it happens.
     started_at: float | None = None
     ended_at: float | None = None

@@ -19,7 +19,7 @@ from dasktune.experiment import Experiment
 from dasktune.first_error import raise_first_error
 from dasktune.resume import Session, restored, setup_of
 from dasktune.resume_config import ResumeConfig
-from dasktune.runner import TrialRunner
+from dasktune.runner import ThinkingAtOnce, TrialRunner
 from dasktune.runner.build import build_callbacks, build_experiment
 from dasktune.schedulers import ASHAScheduler
 from dasktune.storage.experiment_store import ExperimentStore
@@ -93,6 +93,7 @@ class Lab:
             resources_for=lambda config: ONE_CPU,
             checkpoint_period=100.0,
             callbacks=self.callbacks,
+            thinker=self.thinker(experiment),
         )
         if session is not None:
             session.begin(runner)
@@ -103,6 +104,9 @@ class Lab:
         if session is None:
             return self.parts["tune_config"], self.parts["run_config"]
         return session.tune_config, session.run_config
+
+    def thinker(self, experiment: Experiment) -> Any:
+        return ThinkingAtOnce
 
     def begin(self, lives: int = 10**9) -> Experiment:
         return self.drive(build_experiment(*self.parts.values()), lives=lives)

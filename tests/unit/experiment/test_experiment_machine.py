@@ -43,6 +43,7 @@ from dasktune.trial.events import (
     ResultReported,
     StartFailed,
     Suggested,
+    SuggestionAsked,
     TrialEnded,
     TrialEvent,
     TrialFailed,
@@ -149,6 +150,14 @@ class ExperimentMachine(RuleBasedStateMachine):
             self._say(run, TrialStarted, worker="w")
 
     @precondition(lambda self: self.lab.experiment.wants_suggestion)
+    @rule()
+    def begin_to_ask(self) -> None:
+        trial_id = self.lab.experiment.next_trial_id
+        assert not self.lab.handle(SuggestionAsked(trial_id=trial_id, time=self.lab.tick()))
+
+    @precondition(
+        lambda self: self.lab.experiment.wants_suggestion or self.lab.experiment.inquiry.is_open
+    )
     @rule(answer=st.sampled_from(["config", "config", "config", "wait", "finished"]))
     def ask(self, answer: str) -> None:
         if answer == "config":
@@ -315,8 +324,11 @@ class ExperimentMachine(RuleBasedStateMachine):
             iterations = [row["training_iteration"] for row in trial.history]
             assert all(one < next_one for one, next_one in pairwise(iterations))
             ends = [error for key, _, error in self.lab.search.ends if key == trial.trial_id]
-            assert len(ends) == len(self.lab.scheduler.ends(trial)) == trial.status.is_final
-            if trial.status.is_final:
+            assert len(self.lab.scheduler.ends(trial)) == trial.status.is_final
+            # A search that is asked hears of it later.
+            hears = not experiment.inquiry.is_open
+            assert len(ends) == trial.status.is_final or not (ends or hears)
+            if ends:
                 assert ends == [trial.status is TrialStatus.ERROR]
         shown = self.lab.stopper.shown
         # A clone comes to an iteration once more.

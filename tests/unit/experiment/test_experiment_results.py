@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from experiment_kit import Lab, bring, committed, goes_on, kinds
 
+from dasktune.experiment.trial_state import state_of, trial_of
 from dasktune.schedulers.decision import Continue, Pause, Stop
 from dasktune.search import STOPPED_EARLY
 from dasktune.stopper import CriteriaStopper
@@ -140,9 +141,8 @@ def test_that_a_trial_was_stopped_early_is_part_of_the_state():
     trial = lab.running()
     lab.scheduler.decide = lambda *_: Stop("too bad")
     lab.result(trial, 1)
-    assert lab.experiment.state_dict()["policies"]["cut"] == [trial.trial_id]
-    lab.tell(trial, TrialStopped)
-    assert lab.experiment.state_dict()["policies"]["cut"] == []
+    assert not trial_of(state_of(lab.running())).stopped_early
+    assert trial_of(state_of(trial)).stopped_early
 
 
 def test_a_scheduler_may_pause_a_trial_and_it_goes_on_from_its_checkpoint():

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dasktune.config import RunConfig, TuneConfig
-from dasktune.runner import TrialRunner
+from dasktune.runner import ThinkingAtOnce, TrialRunner
 from dasktune.runner.build import build_experiment
 from dasktune.storage.json_lines import decode
 from dasktune.testing import ManualClock, MemoryStore
@@ -107,6 +107,9 @@ class ScriptedExecutor:
             self.runs.pop(event.trial_id, None)
         return [event]
 
+    def wake(self) -> None:
+        self.calls.append(("wake",))
+
     def acknowledge(self, trial_id: str, incarnation: int, seq: int) -> None:
         self.calls.append(("acknowledge", trial_id, incarnation, seq))
 
@@ -191,7 +194,7 @@ class Bench:
         lag: int = 0,
         observers: Sequence[Any] = (),
         run_config: RunConfig | None = None,
-        thinker: Any = None,
+        thinker: Any = ThinkingAtOnce,
         **tune: Any,
     ) -> None:
         self.clock = ManualClock()

@@ -23,8 +23,10 @@ class Learning(Searcher):
         self.points.append((parameters, value, how))
 
 
-def trial(*rows, error=None, reason=""):
-    return SimpleNamespace(config={"x": 1}, history=list(rows), error=error, reason=reason)
+def trial(*rows, error=None, stopped_early=False):
+    return SimpleNamespace(
+        config={"x": 1}, history=list(rows), error=error, stopped_early=stopped_early
+    )
 
 
 def learnt(*trials, then=None, **goals):
@@ -39,13 +41,13 @@ def test_a_trial_is_learnt_by_its_last_result():
     assert how == {"error": False, "pruned": False, "intermediate_values": [3.0, 2.0]}
 
 
-def test_a_trial_that_was_stopped_was_pruned():
-    [(_, _, how)] = learnt(trial({"loss": 3.0}, reason="worse than the median"))
+def test_a_trial_that_a_scheduler_has_stopped_early_was_pruned():
+    [(_, _, how)] = learnt(trial({"loss": 3.0}, stopped_early=True))
     assert how["pruned"]
 
 
 def test_failures_and_nan_are_failures():
-    failures = trial({"loss": 3.0}, error="broke", reason="broke"), trial(error="broke")
+    failures = trial({"loss": 3.0}, error="broke", stopped_early=True), trial(error="broke")
     points = learnt(*failures, trial({"loss": nan}))
     assert [how["error"] for _, _, how in points] == [True, True, True]
     assert not any(how["pruned"] for _, _, how in points)

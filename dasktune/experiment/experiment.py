@@ -290,9 +290,11 @@ class Experiment(Agenda):
                     trial.awaiting_seq = 0
                     self._hold(trial, decision)
             case Pause():
+                trial.pause_reason = decision.reason
                 self._emit(orders.to_pause(trial, decision))
                 self._hold(trial, decision)
             case Resize():
+                trial.pause_reason = decision.reason
                 self._emit(orders.to_resize(trial, decision))
                 self._hold(trial, decision)
             case Exploit():
@@ -323,6 +325,7 @@ class Experiment(Agenda):
     def _exploit(self, order: ExploitTrial | None) -> None:
         assert order is not None, "a decision is settled when it is made"
         trial, donor = self.roster.trials[order.trial_id], self.roster.trials[order.donor]
+        trial.pause_reason = order.reason
         self._emit(order)
         self._actions += self.cloning.carry_out(order)
         self._judge.note_clone(trial, donor)

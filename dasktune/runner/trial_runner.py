@@ -151,6 +151,7 @@ class TrialRunner:
                 # Whoever goes on is in a hurry. After an exception there is none: the state may be
                 # ahead of the journal then.
                 self._take_snapshot()
+            logger.info("%s", self.experiment.scheduler.debug_string())
 
     def resume(
         self,

@@ -93,6 +93,8 @@ class Trial:
     errors: list[ErrorInfo] = field(default_factory=list, repr=False)
     #: Why it ended, was stopped or given up.
     reason: str = ""
+    #: Why it was taken off its worker last.
+    pause_reason: str = ""
     #: Seconds on the runner's clock; None until it happens.
     started_at: float | None = None
     ended_at: float | None = None

@@ -203,7 +203,7 @@ def test_a_search_has_reached_its_goal_at_the_first_result_that_is_as_good():
     assert random.best == curves.validation[tried(0)[:3], 0].min()
     assert random.needed(-1.0)[0] == inf
     needed, _ = random.needed(random.best)
-    assert random.at(needed - 1) > random.best == random.at(needed)
+    assert random.at(needed - 1)[0] > random.best == random.at(needed)[0]
     assert [random.needed(error)[0] for _, error, _ in random.steps] == [
         epochs for epochs, _, _ in random.steps
     ]

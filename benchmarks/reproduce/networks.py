@@ -147,7 +147,7 @@ def train(
     return best["error"], best["test"]
 
 
-def main(repeats: int = 30) -> None:
+def main(repeats: int = 10) -> None:
     print(
         f"\ndigits, {repeats} seeds: median (least to most); difference of means (95 % interval)\n"
     )

@@ -8,18 +8,19 @@ is simulated: each request takes 20 ms, and it takes 100 MB/s.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections import defaultdict
 from collections.abc import Mapping
+from itertools import product
 from typing import Any
 
 from distributed import LocalCluster
 
 import dasktune as tune
 from benchmarks import trainables
-from benchmarks._measure import Size, load, machine, milliseconds
-from benchmarks.checkpoints import SLOW, know_the_store
-from benchmarks.experiments import local_cluster, run, warm_up
+from benchmarks._measure import Size, milliseconds
+from benchmarks.checkpoints import SLOW
+from benchmarks.experiments import run
+from benchmarks.moves import print_table
 from dasktune.schedulers import FIFOScheduler
 from dasktune.schedulers.decision import Decision, Pause
 from dasktune.trial.milestone import EVERY_RESULT, Milestone
@@ -27,14 +28,14 @@ from dasktune.trial.trial import Trial
 
 __all__ = ["pauses"]
 
-#: Label, bytes of a checkpoint, scheme of the storage.
-_CASES = (
-    ("1 kB, disk", 1_000, ""),
-    ("1 MB, disk", 1_000_000, ""),
-    ("50 MB, disk", 50_000_000, ""),
-    ("1 MB, slow store", 1_000_000, "slow://"),
-    ("50 MB, slow store", 50_000_000, "slow://"),
-)
+#: Label -> bytes of a checkpoint, scheme of the storage.
+_CASES = {
+    "1 kB, disk": (1_000, ""),
+    "1 MB, disk": (1_000_000, ""),
+    "50 MB, disk": (50_000_000, ""),
+    "1 MB, slow store": (1_000_000, "slow://"),
+    "50 MB, slow store": (50_000_000, "slow://"),
+}
 
 #: Kind of the checkpoints -> bytes that they may have to be kept in memory.
 _KINDS = {"memory": 1_000_000_000, "storage": 0}
@@ -97,25 +98,18 @@ def _read(records: list[dict[str, Any]], durations: _Durations) -> None:
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.pauses", description=__doc__)
     parser.add_argument("--steps", type=int, default=30, help="steps of each trial (30)")
-    options = parser.parse_args(arguments)
-    about, before = machine(), load()
-    rows = []
-    with local_cluster(workers=2) as cluster:
-        warm_up(cluster)
-        know_the_store(cluster)
-        for label, size, scheme in _CASES:
-            for kind, limit in _KINDS.items():
-                print(f"{label}, {kind}", file=sys.stderr, flush=True)
-                durations = pauses(cluster, size, scheme, limit, options.steps)
-                cells = (milliseconds(durations[name]) for name in ("pause", "here", "elsewhere"))
-                rows.append(f"| {label} | {kind} | {' | '.join(cells)} |")
-    print(
-        f"{about['date']}, {about['cores']} cores, revision {about['revision']}, {about['system']}"
+    steps = parser.parse_args(arguments).steps
+
+    def row(cluster: LocalCluster, label: str, kind: str) -> list[str]:
+        durations = pauses(cluster, *_CASES[label], _KINDS[kind], steps)
+        told = (milliseconds(durations[name]) for name in ("pause", "here", "elsewhere"))
+        return [label, kind, *told]
+
+    print_table(
+        ["checkpoint", "kept in", "pause", "going on where it was", "elsewhere"],
+        list(product(_CASES, _KINDS)),
+        row,
     )
-    print(f"load {before:.1f} to {load():.1f}, medians in ms\n")
-    print("| checkpoint | kept in | pause | going on where it was | elsewhere |")
-    print("|---|---|---|---|---|")
-    print("\n".join(rows))
 
 
 if __name__ == "__main__":

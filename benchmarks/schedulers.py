@@ -31,7 +31,7 @@ from dasktune.schedulers import (
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.trial import Trial
 
-__all__ = ["cost"]
+__all__ = ["PardoningMedianRule", "cost"]
 
 _SLOTS = 64
 
@@ -147,14 +147,14 @@ _CASES: Mapping[str, tuple[Callable[[], TrialScheduler], tuple[int, ...], tuple[
         (100, 1_000, 10_000),
     ),
     "median stopping, nobody stopped": (
-        lambda: _Pardoning(time_attr="training_iteration", grace_period=1),
+        lambda: PardoningMedianRule(time_attr="training_iteration", grace_period=1),
         tuple(range(1, 101)),
         (100, 1_000, 10_000),
     ),
 }
 
 
-class _Pardoning(MedianStoppingRule):
+class PardoningMedianRule(MedianStoppingRule):
     """Stops nobody, so that all trials report to the end."""
 
     def on_trial_result(self, trial: Trial, result: Mapping[str, Any]) -> Decision:

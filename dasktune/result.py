@@ -66,7 +66,8 @@ class Result:
     error : TrialError, optional
         Why it failed for good; None if it did not.
     reason : str, default=""
-        Why it ended, in words; empty if it just came to its end.
+        Why it ended, or why it is paused, in words: whatever a scheduler, a stopper or the user has
+        said. Empty if it just came to its end.
     stopped_early : bool, default=False
         Whether a trial scheduler has ended it though it had further to go.
     records : sequence of CheckpointRecord, default=()
@@ -105,7 +106,7 @@ class Result:
             status=trial.public_status,
             path=path,
             error=_error_of(trial),
-            reason=trial.reason,
+            reason=_reason_of(trial),
             stopped_early=trial.stopped_early,
             records=tuple(trial.checkpoints),
             retention=retention,
@@ -161,6 +162,7 @@ class Result:
         parts = [
             f"trial_id={self.trial_id!r}",
             f"status={self.status.value}",
+            *([f"reason={self.reason!r}"] if self.reason and self.error is None else []),
             f"metrics={own!r}",
             f"path={without_passwords(self.path)!r}",
         ]
@@ -169,6 +171,12 @@ class Result:
         if self.records:
             parts.append(f"checkpoint={self.records[-1].path!r}")
         return f"Result({', '.join(parts)})"
+
+
+def _reason_of(trial: Trial) -> str:
+    if trial.public_status is PublicStatus.PAUSED:
+        return trial.pause_reason
+    return trial.reason
 
 
 def _error_of(trial: Trial) -> TrialError | None:

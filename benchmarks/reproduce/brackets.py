@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.reproduce._report import table
+from benchmarks._report import table
 from dasktune.schedulers.rungs import bracket_table
 
 __all__ = ["GRID"]

@@ -14,7 +14,7 @@ from math import sqrt
 from typing import Any
 
 import dasktune as tune
-from benchmarks.reproduce._report import spread, table
+from benchmarks._report import spread, table
 from benchmarks.reproduce._watch import Watch
 from dasktune.schedulers import MultiObjectiveASHAScheduler, TrialScheduler
 from dasktune.testing import simulate

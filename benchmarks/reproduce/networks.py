@@ -18,7 +18,7 @@ import numpy as np
 from numpy.random import SeedSequence, default_rng
 
 import dasktune as tune
-from benchmarks.reproduce._report import spread, table
+from benchmarks._report import lead, spread, table
 from benchmarks.reproduce._watch import Watch
 from benchmarks.reproduce.curves import split_data
 from dasktune.schedulers import PopulationBasedTraining, TrialScheduler
@@ -148,25 +148,25 @@ def train(
 
 
 def main(repeats: int = 10) -> None:
-    print(f"\ndigits, {repeats} seeds: median (least to most)\n")
+    print(
+        f"\ndigits, {repeats} seeds: median (least to most); difference of means (95 % interval)\n"
+    )
     found = {name: [train(make(), seed) for seed in range(repeats)] for name, make in SIDES.items()}
+    percent = {
+        name: [[100 * one for one in column] for column in zip(*errors, strict=True)]
+        for name, errors in found.items()
+    }
     rows = []
-    for name, errors in found.items():
-        validation, test = ([100 * one for one in column] for column in zip(*errors, strict=True))
-        pairs = zip(errors, found["random search"], strict=True)
-        ahead = sum(own[0] < other[0] for own, other in pairs)
-        rows.append(
-            [
-                name,
-                spread(validation, ".1f"),
-                f"{fmean(validation):.2f}",
-                f"{ahead} of {repeats}",
-                spread(test, ".1f"),
-                f"{fmean(test):.2f}",
-            ]
-        )
-    header = ["scheduler", "validation error at the end, %", "mean", "lower than random search's"]
-    print(table([*header, "its test error, %", "mean"], rows))
+    for name, columns in percent.items():
+        row: list[str] = [name]
+        for own, random in zip(columns, percent["random search"], strict=True):
+            difference = "" if own is random else lead(own, random)
+            row += [spread(own, ".1f"), f"{fmean(own):.2f}", difference]
+        pairs = zip(columns[0], percent["random search"][0], strict=True)
+        rows.append([*row, f"{sum(own < other for own, other in pairs)} of {repeats}"])
+    header = ["search", "validation error, %", "mean", "less random search's"]
+    header += ["its test error, %", "mean", "less random search's", "lower validation error"]
+    print(table(header, rows))
 
 
 if __name__ == "__main__":

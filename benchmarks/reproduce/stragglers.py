@@ -25,7 +25,7 @@ from typing import Any
 from numpy.random import default_rng
 
 import dasktune as tune
-from benchmarks.reproduce._report import spread, table
+from benchmarks._report import spread, table
 from benchmarks.reproduce._watch import Watch
 from dasktune.schedulers import (
     PromotingASHAScheduler,

@@ -10,6 +10,9 @@ scheduler that ends without it has lost, and counts as infinity in the median.
 So nobody gains by other luck with the configurations. But the goal hangs on a few rows of the
 validation set, and random search has three times as many looks at it. So beside it stands when the
 error of the best so far, averaged over all orders, is no more than random search's at its end.
+
+The second table of each data set asks the other way round: what all have found after as many epochs
+as each other.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from numpy.random import default_rng
 from numpy.typing import NDArray
 
 import dasktune as tune
-from benchmarks.reproduce._report import spread, table
+from benchmarks._report import lead, spread, table
 from benchmarks.reproduce._watch import Watch
 from benchmarks.reproduce.curves import CONFIGS, EPOCHS, NAMES, SEEDS, Curves, load_curves
 from dasktune.schedulers import (
@@ -48,6 +51,9 @@ _RANDOM = 100
 BUDGET = _RANDOM * EPOCHS
 
 RANDOM_SEARCH = "random search"
+
+#: Shares of them after which all are compared.
+_SHARES = (0.1, 0.25)
 
 _SLOTS = 8
 
@@ -92,10 +98,13 @@ class Search:
         epochs, _, test = next(found, (inf, inf, self.test))
         return epochs, test
 
-    def at(self, epochs: int) -> float:
-        """Return the lowest error after so many epochs; 1 before the first result."""
+    def at(self, epochs: int) -> tuple[float, float]:
+        """Return the lowest error after so many epochs, and the test error of the same network.
+
+        Both are 1 before the first result.
+        """
         index = bisect_right(self.steps, epochs, key=lambda step: step[0])
-        return self.steps[index - 1][1] if index else 1.0
+        return self.steps[index - 1][1:] if index else (1.0, 1.0)
 
 
 def tried(order: int, trials: int = _RANDOM) -> NDArray[np.int64]:
@@ -147,7 +156,7 @@ class Side:
 
     def mean_error(self, epochs: int) -> float:
         """Return the mean over all orders of the lowest error after so many epochs."""
-        return fmean(one.at(epochs) for one in self.searches)
+        return fmean(one.at(epochs)[0] for one in self.searches)
 
 
 def compare(curves: Curves, orders: Sequence[int], names: Sequence[str] = ()) -> dict[str, Side]:
@@ -185,12 +194,35 @@ def _rows(sides: Mapping[str, Side]) -> list[list[str]]:
     return rows
 
 
+def _rows_at(sides: Mapping[str, Side], epochs: int) -> list[list[str]]:
+    """Return what each has found after so many epochs, and by how much it is ahead."""
+    errors = {
+        name: [[100 * one for one in errors] for errors in zip(*found, strict=True)]
+        for name, found in (
+            (name, [one.at(epochs) for one in side.searches]) for name, side in sides.items()
+        )
+    }
+    rows = []
+    for name, columns in errors.items():
+        row = [f"{epochs:,}", name]
+        for own, random in zip(columns, errors[RANDOM_SEARCH], strict=True):
+            row += [f"{fmean(own):.2f}", "" if own is random else lead(own, random)]
+        rows.append(row)
+    return rows
+
+
 def main(orders: int = 30) -> None:
     header = ["scheduler", "epochs needed", f"of random search's {BUDGET:,}", "lost", "on average"]
     header += ["test error then, %", "epochs in all"]
+    equal = ["epochs of each", "scheduler", "validation error, %", "less random search's"]
+    equal += ["its test error, %", "less random search's"]
     for name in NAMES:
+        sides = compare(load_curves(name), range(orders))
         print(f"\n{name}, {orders} orders: median (least to most)\n")
-        print(table(header, _rows(compare(load_curves(name), range(orders)))), flush=True)
+        print(table(header, _rows(sides)))
+        print(f"\n{name}, {orders} orders: mean, difference of means (95 % interval)\n")
+        rows = [row for share in _SHARES for row in _rows_at(sides, round(share * BUDGET))]
+        print(table(equal, rows), flush=True)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from typing import Any
 from numpy.random import SeedSequence, default_rng
 
 import dasktune as tune
-from benchmarks.reproduce._report import spread, table
+from benchmarks._report import spread, table
 from dasktune.schedulers import ExploitOther, PopulationBasedTraining, TrialScheduler
 from dasktune.testing import simulate
 

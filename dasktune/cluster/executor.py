@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
+from distributed import Client
+
 from dasktune.cluster.backoff import Backoff
 from dasktune.cluster.connect import Connection
 from dasktune.cluster.demand import Demand, Growth, Signal, signal
@@ -70,6 +72,10 @@ _MOST_FAILED_STARTS = 20
 _ACK_AFTER = 1024
 
 
+#: What streamed together is one item: a queue costs more than most events.
+_Events = queue.SimpleQueue[Sequence[ExecutorEvent] | BaseException]
+
+
 class DaskTrialExecutor:
     """Runs trials on a Dask cluster.
 
@@ -111,7 +117,6 @@ class DaskTrialExecutor:
         queue_trials: bool | None = None,
         growth: Growth | None = None,
     ) -> None:
-        self._client = connection.client
         self._connection = connection
         self._settings = settings
         self._prepare = prepare
@@ -124,10 +129,7 @@ class DaskTrialExecutor:
         self._offers: dict[str, dict[str, float]] = {}
         #: What could start if there was room: what each asks for, and how many.
         self._waiting: tuple[PlacementGroupFactory | None, int] = (None, 0)
-        #: What streamed together is one item: a queue costs more than most events.
-        self._events: queue.SimpleQueue[Sequence[ExecutorEvent] | BaseException] = (
-            queue.SimpleQueue()
-        )
+        self._events = _Events()
         self._errands = Errands(connection.client.loop.add_callback, self._events.put)
         self._seating = Seating(heartbeat_timeout=settings.heartbeat_timeout)
         self._running: dict[str, Run] = {}
@@ -135,32 +137,41 @@ class DaskTrialExecutor:
         #: What has gone wrong for good, to be raised once the events before it are taken.
         self._crash: BaseException | None = None
         self._failed_starts = 0
-        #: Drivers that are in each other's way must not come back at the same moment.
         self._backoff = Backoff(settings.name)
-        self._service = TrialService(
-            connection.client,
-            settings,
+        self._service = self._new_service(payload)
+        self._pings = Pings(connection.client)
+        self._watch = self._new_watch(scheduler_wait)
+        self._watching: asyncio.Task[None] | None = None
+        self._settling: asyncio.Task[bool] | None = None
+        self._client.sync(self._open)
+
+    @property
+    def _client(self) -> Client:
+        return self._connection.client
+
+    def _new_service(self, payload: Payload) -> TrialService:
+        return TrialService(
+            self._client,
+            self._settings,
             payload=payload,
-            now=clock.now,
+            now=self._clock.now,
             emit=self._events.put,
             on_free=self._on_free,
             on_trouble=self._on_trouble,
             on_crash=self._events.put,
         )
-        self._pings = Pings(connection.client)
-        self._watch = ClusterWatch(
-            connection.client,
+
+    def _new_watch(self, scheduler_wait: float) -> ClusterWatch:
+        return ClusterWatch(
+            self._client,
             scheduler_wait=scheduler_wait,
-            ours=settings.name,
+            ours=self._settings.name,
             answered=self._answered,
             on_workers=self._on_workers,
             on_removed=self._on_removed,
             on_disconnect=self._on_disconnect,
             on_reconnect=self._service.open,
         )
-        self._watching: asyncio.Task[None] | None = None
-        self._settling: asyncio.Task[bool] | None = None
-        self._client.sync(self._open)
 
     # The port
 

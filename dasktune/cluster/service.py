@@ -130,24 +130,32 @@ class TrialService:
         self._on_free = on_free
         self._on_trouble = on_trouble
         self._on_crash = on_crash
-        self.memory = MemoryCheckpoints(
-            client,
-            plugin=self._plugin.name,
-            limit=settings.memory_limit,
-            disk_first=settings.disk_first,
-            emit=emit,
-            now=now,
-            spawn=self._spawn,
-            priority=settings.priority,
-        )
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.memory = self._new_memory()
         self._lines: dict[str, Line] = {}
         self._listener = Listener(
             emit=emit, on_end=self._part, on_haul=self._carry, on_memory=self._on_memory
         )
         self._relay = Relay()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._pool = SlotPool(
-            client,
+        self._pool = self._new_pool()
+
+    def _new_memory(self) -> MemoryCheckpoints:
+        settings = self._settings
+        return MemoryCheckpoints(
+            self._client,
+            plugin=self._plugin.name,
+            limit=settings.memory_limit,
+            disk_first=settings.disk_first,
+            emit=self._emit,
+            now=self._now,
+            spawn=self._spawn,
+            priority=settings.priority,
+        )
+
+    def _new_pool(self) -> SlotPool:
+        settings = self._settings
+        return SlotPool(
+            self._client,
             name=settings.name,
             plugin=self._plugin.name,
             slot_settings={

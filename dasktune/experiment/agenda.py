@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import inf
+from typing import Any
 
 from dasktune.experiment.inquiry import Inquiry
 from dasktune.experiment.roster import Roster
@@ -94,6 +95,22 @@ class Agenda:
     def next_trial_id(self) -> str:
         """What the next trial will be called."""
         return f"{self._prefix}_{len(self.roster):05d}"
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a snapshot is to hold."""
+        return {
+            "prefix": self._prefix,
+            "search_finished": self._search_finished,
+            "search_waits": self._search_waits,
+            **self.roster.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what :meth:`state_dict` gave."""
+        self._prefix = state["prefix"]
+        self._search_finished = state["search_finished"]
+        self._search_waits = state["search_waits"]
+        self.roster.load_state_dict(state)
 
     def next_trial(self) -> Trial | None:
         """Return the trial that should get the next free place; asking changes nothing."""

@@ -297,9 +297,11 @@ class Experiment(Agenda):
                     trial.awaiting_seq = 0
                     self._hold(trial, decision)
             case Pause():
+                trial.pause_reason = decision.reason
                 self._emit(orders.to_pause(trial, decision))
                 self._hold(trial, decision)
             case Resize():
+                trial.pause_reason = decision.reason
                 self._emit(orders.to_resize(trial, decision))
                 self._hold(trial, decision)
             case Exploit():
@@ -330,6 +332,7 @@ class Experiment(Agenda):
     def _exploit(self, order: ExploitTrial | None) -> None:
         assert order is not None, "a decision is settled when it is made"
         trial, donor = self.roster.trials[order.trial_id], self.roster.trials[order.donor]
+        trial.pause_reason = order.reason
         self._emit(order)
         self._actions += self.cloning.carry_out(order)
         self._judge.note_clone(trial, donor)
@@ -431,14 +434,11 @@ class Experiment(Agenda):
         """
         first_error = self.first_error
         return {
-            "prefix": self._prefix,
             "stop_reason": self.stop_reason,
             "first_error": None if first_error is None else first_error.trial_id,
-            "search_finished": self._search_finished,
-            "search_waits": self._search_waits,
             "exploits": list(self.cloning.rows),
             "policies": self._judge.state_dict(),
-            **self.roster.state_dict(),
+            **super().state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -454,12 +454,9 @@ class Experiment(Agenda):
         ConfigError
             If a policy is set up so differently that it cannot go on from its state.
         """
-        self._prefix = state["prefix"]
+        super().load_state_dict(state)
         self.stop_reason = state["stop_reason"]
-        self._search_finished = state["search_finished"]
-        self._search_waits = state["search_waits"]
         self.cloning.rows = list(state["exploits"])
-        self.roster.load_state_dict(state)
         self._checkpoints.recount()
         self.first_error = self.roster.trials.get(state["first_error"])
         self._judge.load_state_dict(state["policies"])

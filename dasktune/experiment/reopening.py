@@ -17,7 +17,7 @@ def wipe(trial: Trial, *, fresh: bool) -> None:
     fresh : bool
         Forget what came of it so far, too, but for its checkpoints.
     """
-    trial.reason, trial.ended_at, trial.stopped_early = "", None, False
+    trial.reason, trial.pause_reason, trial.ended_at, trial.stopped_early = "", "", None, False
     trial.failures = trial.worker_losses = trial.shared_losses = 0
     trial.story = new_story()
     if fresh:

@@ -29,6 +29,7 @@ _AS_IT_IS = (
     "worker_losses",
     "shared_losses",
     "reason",
+    "pause_reason",
     "started_at",
     "ended_at",
     "last_seq",

@@ -173,6 +173,7 @@ class TrialRunner:
                 # ahead of the journal then. Nor is there one of a search that thinks.
                 if not self.experiment.inquiry.is_open:
                     self._take_snapshot()
+            logger.info("%s", self.experiment.scheduler.debug_string())
 
     def resume(
         self,

@@ -8,7 +8,15 @@ from collections.abc import Iterator
 
 from numpy.random import SeedSequence
 
-from dasktune.schedulers.decision import Continue, Exploit, Pause, Resize, Stop
+from dasktune.schedulers.decision import (
+    Continue,
+    Exploit,
+    ExploitOther,
+    Pause,
+    Resize,
+    Stop,
+    StopOther,
+)
 from dasktune.schedulers.trial_scheduler import TrialScheduler
 from dasktune.testing.scheduler_drill import SchedulerDrill, Trouble
 from dasktune.trial.metrics import Mode
@@ -134,7 +142,12 @@ class SchedulerContract(ABC):
             for decision in drill.decisions:
                 if isinstance(decision, Stop | Pause | Resize | Exploit):
                     assert decision.reason.strip(), f"{decision} has no reason"
-            assert all(command.reason.strip() for command in drill.stops_of_others)
+            commands: list[StopOther | ExploitOther] = [
+                *drill.stops_of_others,
+                *drill.exploits_of_others,
+            ]
+            for command in commands:
+                assert command.reason.strip(), f"{command} has no reason"
 
     def test_undefined_metrics_do_no_harm(self) -> None:
         """Missing, NaN, infinite, a text: nobody raises, everybody ends, and the state is JSON."""

@@ -104,6 +104,8 @@ class SchedulerDrill:
         What the scheduler said of results.
     stops_of_others : list of StopOther
         What it ordered.
+    exploits_of_others : list of ExploitOther
+        Likewise.
     story : list of str
         All that happened.
     """
@@ -122,6 +124,7 @@ class SchedulerDrill:
         self.trials: dict[str, Trial] = {}
         self.decisions: list[Decision] = []
         self.stops_of_others: list[StopOther] = []
+        self.exploits_of_others: list[ExploitOther] = []
         self.story: list[str] = []
         self._to_come = trials
         self._slots = slots
@@ -324,6 +327,7 @@ class SchedulerDrill:
                     if trial.status is _S.PAUSED:
                         trial.status = _S.PENDING
                 case ExploitOther():
+                    self.exploits_of_others.append(command)
                     assert trial in [*self.waiting.pending.values(), *self.waiting.paused.values()]
                     self._clone(trial, command)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import os
 import threading
 import warnings
@@ -29,6 +30,8 @@ __all__ = [
     "protected",
     "report",
 ]
+
+logger = logging.getLogger(__name__)
 
 _OUTSIDE = (
     "was called outside of a trial{effect}. In a thread that your code starts, run it through "
@@ -140,6 +143,8 @@ class Session:
         self._interrupter = interrupter
         self._stopwatch = Stopwatch(timer)
         self._autofill = Autofill(spec.trial_id, restored_metrics(spec))
+        #: What to go on from, until user code has asked for it.
+        self._not_asked_for = spec.checkpoint
         #: Reports may come from several of the user's threads.
         self._lock = threading.Lock()
         self._closed = False
@@ -169,6 +174,7 @@ class Session:
 
     def get_checkpoint(self) -> Checkpoint | None:
         """Return the newest checkpoint of the trial; see :func:`get_checkpoint`."""
+        self._not_asked_for = None
         with self.protected():
             return self._recorder.load()
 
@@ -190,6 +196,7 @@ class Session:
                 f"checkpoint must be a Checkpoint, got {type(checkpoint).__name__}. "
                 f"Write Checkpoint.from_directory(path)."
             )
+        self._warn_if_begun_anew()
         # The counters move only if the result is recorded: user code may catch a failed commit.
         autofill = copy.copy(self._autofill)
         result = autofill(plain_metrics(metrics), self._stopwatch.elapsed)
@@ -200,6 +207,18 @@ class Session:
         self._recorder.publish(result, saved)
         if self._recorder.ending is not None:
             raise TrialInterrupted
+
+    def _warn_if_begun_anew(self) -> None:
+        """Say so where user code has not gone on from where it should: nothing else would tell."""
+        record, self._not_asked_for = self._not_asked_for, None
+        if record is not None:
+            logger.warning(
+                "trial %s is to go on from its checkpoint of iteration %d, and reports without "
+                "having called get_checkpoint(): its training has begun anew, while its "
+                "iterations count on",
+                self.context.get_trial_id(),
+                record.iteration,
+            )
 
 
 class ClassSession(Session):

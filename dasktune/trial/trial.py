@@ -97,6 +97,8 @@ class Trial:
     reason: str = ""
     #: Whether a scheduler has ended it, or is about to, though it had further to go.
     stopped_early: bool = False
+    #: Why it was taken off its worker last.
+    pause_reason: str = ""
     #: Seconds on the runner's clock; None until it happens.
     started_at: float | None = None
     ended_at: float | None = None

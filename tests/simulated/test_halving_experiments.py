@@ -262,8 +262,8 @@ def test_a_trial_that_fails_last_on_a_later_rung_leaves_nobody_waiting():
     assert waits[0] == "waits at rung 1 of bracket 0 (s=2), where 1 stand"
 
 
-@pytest.mark.parametrize("wish", ["resume", "restart"])
-def test_trials_that_are_opened_again_take_part_in_a_bracket_that_ends(wish: str):
+@pytest.mark.parametrize("wish", ["skip", "resume", "restart"])
+def test_only_trials_that_are_opened_again_take_part_in_a_bracket_which_then_ends(wish: str):
     lab = place(f"opened-{wish}", "hyperband")
     before = lab.begin()
     after = lab.go_on(

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks._report import lead
 from benchmarks.reproduce.brackets import GRID
 from benchmarks.reproduce.curves import EPOCHS, NAMES, SEEDS, load_curves
 from benchmarks.reproduce.fronts import STEPS, find_front, hypervolume, mo_asha
@@ -203,8 +204,13 @@ def test_a_search_has_reached_its_goal_at_the_first_result_that_is_as_good():
     assert random.best == curves.validation[tried(0)[:3], 0].min()
     assert random.needed(-1.0)[0] == inf
     needed, _ = random.needed(random.best)
-    assert random.at(needed - 1) > random.best == random.at(needed)
+    assert random.at(needed - 1)[0] > random.best == random.at(needed)[0]
     assert [random.needed(error)[0] for _, error, _ in random.steps] == [
         epochs for epochs, _, _ in random.steps
     ]
     assert all(a[1] > b[1] for a, b in pairwise(random.steps))
+
+
+def test_a_difference_comes_with_its_confidence_interval():
+    # Student's t of 2 degrees of freedom is 4.303, and the standard error 1 / sqrt(3).
+    assert lead([1, 2, 3], [2, 2, 2]) == "+0.00 (-2.48 to +2.48)"

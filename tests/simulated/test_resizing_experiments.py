@@ -9,13 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_restored_experiments import Died, MortalStore, once_each
+from test_restored_experiments import ONE_CPU, Died, Lab, driven, once_each
 
 from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
 from dasktune.errors import ConfigError, PreflightError
-from dasktune.experiment import Experiment
-from dasktune.resume import restored, setup_of
-from dasktune.resume_config import ResumeConfig
 from dasktune.runner import TrialRunner
 from dasktune.runner.build import build_experiment
 from dasktune.schedulers import (
@@ -30,10 +27,7 @@ from dasktune.space import grid_search
 from dasktune.storage.json_lines import decode
 from dasktune.storage.location import Storage
 from dasktune.testing import ManualClock, MemoryStore, SimulatedTrialExecutor, simulate
-from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.status import PublicStatus
-
-ONE_CPU = PlacementGroupFactory([{"CPU": 1}])
 
 
 def curve(config: dict[str, Any], checkpoint: Any) -> Any:
@@ -237,66 +231,29 @@ def test_a_request_that_will_be_met_may_wait_for_it():
 # Another driver
 
 
-class Lab:
-    """A cluster, a storage and a clock that outlive the drivers."""
-
-    def __init__(self, name: str, lose: Any = None) -> None:
-        self.storage = Storage(f"memory://resizing/{name}")
-        self.storage.remove_tree()
-        self.clock = ManualClock()
-        self.checkpoints: dict[str, Any] = {}
-        base = ASHAScheduler(max_t=20, grace_period=4, reduction_factor=3)
-        self.parts = {
-            "tune_config": TuneConfig(
-                metric="loss", mode="min", seed=1, scheduler=ResourceChangingScheduler(base)
-            ),
-            "run_config": RunConfig(checkpoint_config=CheckpointConfig(num_to_keep=1)),
-            "param_space": {"epochs": grid_search([20, 14, 10, 6, 18])},
-        }
-
-    def begin(self, lives: int = 10**9) -> Experiment:
-        setup_of(**self.parts).write(self.storage)
-        return self._drive(build_experiment(*self.parts.values()), None, lives)
-
-    def go_on(self, lives: int = 10**9) -> Experiment:
-        nothing = {"tune_config": None, "run_config": None, "param_space": None}
-        session = restored(self.storage, resume=ResumeConfig(), **nothing)
-        return self._drive(session.experiment, session, lives)
-
-    def _drive(self, experiment: Experiment, session: Any, lives: int) -> Experiment:
-        store = MortalStore(self.storage, lives)
-        if session is not None:
-            store.begin(after=session.end)
-        executor = SimulatedTrialExecutor(
-            curve, clock=self.clock, workers=[4, 4], checkpoints=self.checkpoints
-        )
-        runner = TrialRunner(
-            experiment,
-            executor,
-            store=store,
-            clock=self.clock,
-            resources_for=lambda config: ONE_CPU,
-            # Often, so that some go on from a snapshot and some from the journal.
-            checkpoint_period=5.0,
-        )
-        if session is not None:
-            session.begin(runner)
-        runner.run()
-        return experiment
+def place_of(name: str) -> Lab:
+    storage = Storage(f"memory://resizing/{name}")
+    storage.remove_tree()
+    base = ASHAScheduler(max_t=20, grace_period=4, reduction_factor=3)
+    place = Lab(
+        storage,
+        curve,
+        tune_config=TuneConfig(
+            metric="loss", mode="min", seed=1, scheduler=ResourceChangingScheduler(base)
+        ),
+        run_config=RunConfig(checkpoint_config=CheckpointConfig(num_to_keep=1)),
+        param_space={"epochs": grid_search([20, 14, 10, 6, 18])},
+    )
+    place.places = {"workers": [4, 4]}
+    # Often, so that some go on from a snapshot and some from the journal.
+    place.checkpoint_period = 5.0
+    return place
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(lives=st.lists(st.integers(0, 90), max_size=4))
 def test_however_often_its_driver_dies_it_comes_to_its_end(lives: list[int]):
-    place, begun = Lab("mortal"), False
-    for limit in lives:
-        try:
-            experiment = place.go_on(limit) if begun else place.begin(limit)
-            break
-        except Died:
-            begun = True
-    else:
-        experiment = place.go_on() if begun else place.begin()
+    experiment = driven(place_of("mortal"), lives)
     once_each(experiment)
     assert len(experiment.trials) == 5
     assert Counter(trial.public_status for trial in experiment.trials.values()) == {
@@ -307,11 +264,10 @@ def test_however_often_its_driver_dies_it_comes_to_its_end(lives: list[int]):
 
 def test_a_driver_that_goes_on_knows_who_has_how_much():
     for limit in range(25, 60, 7):
-        place = Lab(f"knows-{limit}")
+        place = place_of(f"knows-{limit}")
         with pytest.raises(Died):
             place.begin(limit)
-        nothing = {"tune_config": None, "run_config": None, "param_space": None}
-        session = restored(place.storage, resume=ResumeConfig(), **nothing)
+        session = place.restore()
         trials = session.experiment.trials.values()
         assert any(trial.resources != ONE_CPU for trial in trials)
         assert all(trial.base_resources == ONE_CPU for trial in trials)

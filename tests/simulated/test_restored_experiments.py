@@ -60,9 +60,14 @@ class MortalStore(ExperimentStore):
 class Lab:
     """A cluster, a storage and a clock that outlive the drivers."""
 
+    #: Seconds between two snapshots.
+    checkpoint_period = 100.0
+
     def __init__(self, storage: Storage, trainable: Any = curve, **parts: Any) -> None:
         self.storage, self.trainable, self.parts = storage, trainable, parts
         self.name = storage.url.rpartition("/")[2]
+        #: Where trials run.
+        self.places: dict[str, Any] = {"slots": 3}
         self.checkpoints: dict[str, Any] = {}
         self.clock = ManualClock()
 
@@ -75,7 +80,7 @@ class Lab:
         else:
             store.begin(after=session.end)
         executor = SimulatedTrialExecutor(
-            self.trainable, clock=self.clock, slots=3, checkpoints=self.checkpoints
+            self.trainable, clock=self.clock, checkpoints=self.checkpoints, **self.places
         )
         tune_config, run_config = self.configs(session)
         self.callbacks = build_callbacks(
@@ -91,7 +96,7 @@ class Lab:
             store=store,
             clock=self.clock,
             resources_for=lambda config: ONE_CPU,
-            checkpoint_period=100.0,
+            checkpoint_period=self.checkpoint_period,
             callbacks=self.callbacks,
             thinker=self.thinker(experiment),
         )
@@ -156,12 +161,12 @@ def once_each(experiment: Experiment) -> None:
 def test_however_often_its_driver_dies_fifo_comes_to_the_same_end(lives: list[int]):
     undisturbed = ends(lab("calm").begin())
     place = lab("stormy")
-    experiment = _driven(place, lives)
+    experiment = driven(place, lives)
     assert ends(experiment) == undisturbed
     once_each(experiment)
 
 
-def _driven(place: Lab, lives: list[int]) -> Experiment:
+def driven(place: Lab, lives: list[int]) -> Experiment:
     """Run to the end, with drivers that die after so many records."""
     begun = False
     for limit in lives:
@@ -176,7 +181,7 @@ def _driven(place: Lab, lives: list[int]) -> Experiment:
 def test_every_policy_goes_on_where_its_driver_died(scheduler: str, search: str):
     for limit in (0, 1, 17, 40, 77):
         place = lab(f"{scheduler}-{search}-{limit}", scheduler, search)
-        experiment = _driven(place, [limit, 60])
+        experiment = driven(place, [limit, 60])
         once_each(experiment)
         assert len(experiment.trials) == len(lab("calm", scheduler, search).begin().trials)
 

@@ -13,6 +13,7 @@ from dasktune.schedulers import (
     ASHAScheduler,
     Continue,
     DistributeResourcesToTopJob,
+    ExploitOther,
     FIFOScheduler,
     FunctionScheduler,
     HyperBandForBOHB,
@@ -253,6 +254,14 @@ class Speechless(Broken):
         return Stop(" ") if isinstance(decision, Stop) else decision
 
 
+class Silent(Broken):
+    """Changes configurations and does not say why."""
+
+    def on_trial_add(self, trial):
+        key, config = trial.trial_id, dict(trial.config)
+        return (ExploitOther(trial_id=key, donor=key, config=config, reason=" "),)
+
+
 class Rash(Broken):
     """Lets workers go on, and judges them all the same."""
 
@@ -317,6 +326,7 @@ class Accountant(Broken):
         (Forgetful, "a_state_survives_json_and_goes_on_as_if_nothing_had_happened"),
         (Lending, "a_saved_state_does_not_change_afterwards"),
         (Speechless, "every_stop_and_pause_has_a_reason"),
+        (Silent, "every_stop_and_pause_has_a_reason"),
         (Rash, "every_trial_comes_to_its_end"),
         (InOrder, "results_between_milestones_commute"),
         (Counting, "asking_changes_nothing"),

@@ -130,6 +130,19 @@ def test_the_repr_hides_what_was_filled_in():
         "path='s3://bucket/exp/trials/a', checkpoint='c0')"
     )
     assert "error='ValueError: no'" in repr(grid(failed("b", reason="ValueError: no"))[0])
+    assert "reason=" not in repr(grid(failed("b", reason="ValueError: no"))[0])
+
+
+def test_the_repr_says_why_a_trial_was_stopped():
+    result = grid(trial("a", 0.5, reason="loss 0.5 above cutoff 0.2"))[0]
+    assert "status=TERMINATED, reason='loss 0.5 above cutoff 0.2', metrics=" in repr(result)
+
+
+def test_a_trial_that_is_paused_says_why_only_as_long_as_it_is():
+    paused = trial("a", 0.5, status=TrialStatus.PAUSED, pause_reason="waits at rung 3")
+    assert grid(paused)[0].reason == "waits at rung 3"
+    paused.status = TrialStatus.TERMINATED
+    assert grid(paused)[0].reason == ""
 
 
 def test_results_travel():

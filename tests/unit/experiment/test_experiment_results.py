@@ -204,6 +204,18 @@ def test_what_crosses_an_order_to_leave_is_kept_but_decides_nothing(status: Tria
     assert trial.status is status
 
 
+def test_a_criterion_that_is_met_while_a_trial_leaves_ends_it_only_when_it_goes_on():
+    """Else a trial that was to be paused, or to be a clone, would have ended instead."""
+    lab = Lab(criteria=CriteriaStopper({"acc": 0.9}))
+    trial = bring(lab, TrialStatus.PAUSING)
+    assert lab.result(trial, 2, acc=0.95) == []
+    lab.tell(trial, TrialPaused)
+    assert trial.status is TrialStatus.PAUSED
+    lab.start(trial)
+    [order] = lab.result(trial, 3, acc=0.95)
+    assert isinstance(order, StopTrial)
+
+
 def test_a_pausing_trial_may_come_to_its_end_instead():
     lab = Lab()
     trial = bring(lab, TrialStatus.PAUSING)

@@ -285,6 +285,12 @@ def test_observers_see_every_event_in_order_and_the_end():
     assert watcher.ends == 1
 
 
+def test_at_its_end_the_scheduler_says_what_it_has_done(caplog):
+    with caplog.at_level(logging.INFO):
+        Bench().run()
+    assert caplog.messages[-1] == "FIFOScheduler"
+
+
 def test_an_observer_that_raises_is_logged_and_not_called_again(caplog):
     broken, sound = Watcher("ResultReported", fail), Watcher()
     bench = Bench(observers=[broken, sound]).run()

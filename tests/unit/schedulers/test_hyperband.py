@@ -225,6 +225,17 @@ def test_a_trial_that_comes_after_a_halving_belongs_to_the_next_bracket():
     assert second["running"] == ["a_00009", "a_00010"]
 
 
+@pytest.mark.parametrize("how", ["fail", "end", "remove"])
+def test_a_place_that_is_free_after_a_halving_is_not_for_a_trial_that_comes_then(how):
+    """It would be compared with others that had to be among the best to come there."""
+    floor = at_second_rung()
+    getattr(floor, how)(6)
+    floor.add(9)
+    first, second = floor.scheduler.state_dict()["cohorts"]
+    assert sorted(first["running"]) == ["a_00007", "a_00008"]
+    assert second["running"] == ["a_00009"]
+
+
 def test_a_trial_that_comes_after_the_search_had_ended_belongs_to_the_next_bracket():
     floor = Floor(HyperBandForBOHB(metric="acc", mode="max", max_t=9))
     floor.add(0, 1)

@@ -504,6 +504,31 @@ def test_the_newest_checkpoint_is_the_one_reported_last():
     assert seen == [None, {"step": 7}]
 
 
+@pytest.mark.parametrize("asks", [False, True])
+def test_a_function_that_does_not_go_on_from_its_checkpoint_is_warned_of_once(asks, caplog):
+    """Else nobody would notice that its clones are none."""
+
+    def train(config):
+        if asks:
+            get_checkpoint()
+        report({})
+        report({})
+
+    first = Driver(train_with_checkpoints, config={"steps": 3})
+    first.end()
+    record, storage = first.results[-1].checkpoint, first.run.spec.storage
+    assert isinstance(Driver(train, checkpoint=record, storage=storage).end(), Ended)
+    told = [one.getMessage() for one in caplog.records]
+    assert (
+        told == []
+        if asks
+        else [
+            "trial t1 is to go on from its checkpoint of iteration 3, and reports without having "
+            "called get_checkpoint(): its training has begun anew, while its iterations count on"
+        ]
+    )
+
+
 def test_a_checkpoint_that_is_gone_fails_the_trial():
     record = CheckpointRecord(path="trials/t1_dir/checkpoint_000000_i01", index=0, iteration=1)
     failed = Driver(train_with_checkpoints, config={"steps": 2}, checkpoint=record).end()

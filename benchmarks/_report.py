@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import isinf
-from statistics import median
+from math import isinf, sqrt
+from statistics import fmean, median, stdev
 
-__all__ = ["spread", "table"]
+__all__ = ["lead", "spread", "table"]
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -22,3 +22,13 @@ def spread(values: Sequence[float], style: str = ".3g") -> str:
         for one in (min(values), median(values), max(values))
     )
     return middle if low == high else f"{middle} ({low} to {high})"
+
+
+def lead(own: Sequence[float], others: Sequence[float]) -> str:
+    """Return the mean difference of pairs, and its confidence interval of 95 % by Student's t."""
+    from scipy.stats import t
+
+    differences = [one - other for one, other in zip(own, others, strict=True)]
+    middle, many = fmean(differences), len(differences)
+    width = float(t.ppf(0.975, many - 1)) * stdev(differences) / sqrt(many)
+    return f"{middle:+.2f} ({middle - width:+.2f} to {middle + width:+.2f})"

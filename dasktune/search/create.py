@@ -37,8 +37,8 @@ def create_searcher(name: str, **kwargs: Any) -> Searcher | SearchAlgorithm:
     ----------
     name : str
         "random" (also "variant_generator") for random and grid search; "quasi_random"; "bohb";
-        "optuna", "hyperopt", "bayesopt", "ax", which need an extra each; or one of another package, which tells of it as an entry point of the group
-        ``dasktune.searchers``.
+        "optuna", "hyperopt", "bayesopt" or "ax", which need an extra each; or one of another
+        package, which tells of it as an entry point of the group ``dasktune.searchers``.
     **kwargs
         What its constructor takes.
 

@@ -157,10 +157,11 @@ class TestHyperopt(SearcherContract):
 class TestBayesOpt(SearcherContract):
     # The last ones have a model, which takes some tenths of a second each.
     num_samples = 7
-    space = {"x": uniform(-2, 2), "model": {"lr": loguniform(1e-4, 1), "layers": randint(1, 5)}}
+    space = OWN
 
     def make_searcher(self):
-        return BayesOptSearch(random_search_steps=5)
+        inner = {"lr": loguniform(1e-4, 1), "layers": randint(1, 5)}
+        return BayesOptSearch({"x": (-2, 2), "model": inner}, random_search_steps=5)
 
 
 class TestLimiter(SearcherContract):

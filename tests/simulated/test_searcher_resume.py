@@ -6,6 +6,7 @@ What this shows for each searcher is what the table in docs/search.md says of it
 from __future__ import annotations
 
 import json
+import warnings
 
 import pytest
 from numpy.random import SeedSequence
@@ -34,7 +35,9 @@ COUNT, CUTS, PENDING = 16, (3, 8, 14), 3
 
 def sampler(name, **arguments):
     optuna = pytest.importorskip("optuna")
-    return OptunaSearch(sampler=getattr(optuna.samplers, name)(seed=1, **arguments))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        return OptunaSearch(sampler=getattr(optuna.samplers, name)(seed=1, **arguments))
 
 
 def needing(module, make):

@@ -60,7 +60,6 @@ MAKERS = {
     "optuna-nsga3": lambda: sampler("NSGAIIISampler", population_size=4),
     "optuna-qmc": lambda: sampler("QMCSampler"),
     "optuna-random": lambda: sampler("RandomSampler"),
-    "optuna-gp": needing("torch", lambda: sampler("GPSampler", n_startup_trials=5)),
     "hyperopt": needing("hyperopt", lambda: HyperOptSearch(n_initial_points=6)),
     "bayesopt": needing("bayes_opt", lambda: BayesOptSearch(random_search_steps=6)),
     "ax": needing("ax", lambda: AxSearch(initialization_budget=5)),

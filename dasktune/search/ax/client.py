@@ -58,7 +58,12 @@ class AxClient(AskTell):
             )
             self._client.configure_optimization(", ".join(f"-{goal}" for goal in self._goals))
             self._client.configure_generation_strategy(
-                **{"initialization_random_seed": seed, **strategy}
+                **{
+                    "initialization_random_seed": seed,
+                    # Else it raises where more are asked for than have ended.
+                    "allow_exceeding_initialization_budget": True,
+                    **strategy,
+                }
             )
         except Exception as error:  # it has many exceptions of its own
             rule = "what Ax understands"

@@ -77,7 +77,7 @@ class TuneBOHB(SpaceSearcher):
     Parameters inside a choice are there only with their option. In the model others get a value
     from configurations that have them, as in the reference implementation.
 
-    A suggestion costs about a millisecond, and with 10,000 observed configurations 0.2 s.
+    A suggestion costs 3 ms with 100 observed configurations of 10 parameters, 0.25 s with 10,000.
 
     References
     ----------

@@ -51,7 +51,7 @@ def test_a_space_of_single_values_is_refused():
 def test_a_cube_has_integers_in_the_middle_of_their_intervals():
     flat = FlatSpace({"k": lograndint(1, 64), "c": choice("abc")}, "X")
     cube = UnitCube(flat.parameters)
-    assert cube.options.tolist() == [3, 0]
+    assert cube.options.tolist() == [0, 3]
     for k in (1, 2, 40, 63):
         vector = cube.vector({"k": k, "c": 2})
         assert cube.values(vector) == {"k": k, "c": 2}

@@ -1,9 +1,13 @@
 """What proposes configurations: grid and random search, and the contract for searchers."""
 
 from dasktune.search.ask_tell import AskTell, AskTellSearch
+from dasktune.search.ax import AxSearch
 from dasktune.search.basic_variant import BasicVariantGenerator
+from dasktune.search.bayesopt import BayesOptSearch
+from dasktune.search.bohb import TuneBOHB
 from dasktune.search.concurrency_limiter import ConcurrencyLimiter
 from dasktune.search.create import create_searcher
+from dasktune.search.hyperopt import HyperOptSearch
 from dasktune.search.optuna import OptunaSearch
 from dasktune.search.quasi_random import QuasiRandomSearch
 from dasktune.search.repeater import Repeater
@@ -16,8 +20,11 @@ __all__ = [
     "STOPPED_EARLY",
     "AskTell",
     "AskTellSearch",
+    "AxSearch",
     "BasicVariantGenerator",
+    "BayesOptSearch",
     "ConcurrencyLimiter",
+    "HyperOptSearch",
     "OptunaSearch",
     "QuasiRandomSearch",
     "Repeater",
@@ -26,5 +33,6 @@ __all__ = [
     "SearchSpec",
     "Searcher",
     "Suggestion",
+    "TuneBOHB",
     "create_searcher",
 ]

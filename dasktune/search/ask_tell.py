@@ -65,6 +65,8 @@ class AskTellSearch(SpaceSearcher):
         Returns a new :class:`AskTell`, called with the search space as a dict of domains by path
         (``{"lr": Float(...), "model/depth": Integer(...)}``) and an int to seed it with. Its
         answers must depend on nothing else, and what it was told.
+    space : mapping, optional
+        What to search; by default the experiment's ``param_space``.
     metric : str or list of str, optional
         What is to be optimised; a list for several goals. By default the experiment's.
     mode : {"min", "max"} or list of them, optional
@@ -116,6 +118,7 @@ class AskTellSearch(SpaceSearcher):
         self,
         make: Callable[[dict[str, Domain], int], AskTell],
         *,
+        space: Mapping[str, Any] | None = None,
         metric: Metric = None,
         mode: Modes = None,
         points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
@@ -131,7 +134,7 @@ class AskTellSearch(SpaceSearcher):
         self._untold: list[tuple[Mapping[str, Any], float | list[float] | None]] = []
         self._optimizer: AskTell | None = None
         super().__init__(
-            None, metric=metric, mode=mode, points_to_evaluate=points_to_evaluate, seed=seed
+            space, metric=metric, mode=mode, points_to_evaluate=points_to_evaluate, seed=seed
         )
 
     def set_search_properties(
@@ -144,14 +147,14 @@ class AskTellSearch(SpaceSearcher):
         ConfigError
             If metric or mode is given nowhere, or twice and differs, or the space has a grid.
         """
-        super().set_search_properties(metric, mode, config, **spec)
+        taken = super().set_search_properties(metric, mode, config, **spec)
         goal, hint = (self.metric, self.mode), "Set them in TuneConfig or in the searcher."
         check(None not in goal, "metric and mode", "set", goal, hint)
         self._optimizer = self._made()
         untold, self._untold = self._untold, []
         for parameters, value in untold:
             self._learn(parameters, value)
-        return True
+        return taken
 
     def suggest(self, trial_id: str) -> dict[str, Any] | Literal[Finished.FINISHED] | None:
         """Return the next preset, or ask the optimiser.

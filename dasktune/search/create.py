@@ -6,7 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from dasktune.plugins import create
+from dasktune.search.ax import AxSearch
 from dasktune.search.basic_variant import BasicVariantGenerator
+from dasktune.search.bayesopt import BayesOptSearch
+from dasktune.search.bohb import TuneBOHB
+from dasktune.search.hyperopt import HyperOptSearch
 from dasktune.search.optuna import OptunaSearch
 from dasktune.search.quasi_random import QuasiRandomSearch
 from dasktune.search.searcher import SearchAlgorithm
@@ -19,6 +23,10 @@ _BY_NAME: Final[Mapping[str, Callable[..., Searcher | SearchAlgorithm]]] = {
     "random": BasicVariantGenerator,
     "quasi_random": QuasiRandomSearch,
     "optuna": OptunaSearch,
+    "bohb": TuneBOHB,
+    "hyperopt": HyperOptSearch,
+    "bayesopt": BayesOptSearch,
+    "ax": AxSearch,
 }
 
 
@@ -28,9 +36,9 @@ def create_searcher(name: str, **kwargs: Any) -> Searcher | SearchAlgorithm:
     Parameters
     ----------
     name : str
-        "random" (also "variant_generator") for random and grid search; "quasi_random"; "optuna"; or
-        one of another package, which tells of it as an entry point of the group
-        ``dasktune.searchers``.
+        "random" (also "variant_generator") for random and grid search; "quasi_random"; "bohb";
+        "optuna", "hyperopt", "bayesopt" or "ax", which need an extra each; or one of another
+        package, which tells of it as an entry point of the group ``dasktune.searchers``.
     **kwargs
         What its constructor takes.
 

@@ -10,12 +10,16 @@ from dasktune.search import (
     AskTell,
     AskTellSearch,
     BasicVariantGenerator,
+    BayesOptSearch,
     ConcurrencyLimiter,
+    HyperOptSearch,
     OptunaSearch,
     QuasiRandomSearch,
     Repeater,
     Searcher,
+    TuneBOHB,
 )
+from dasktune.space import choice, loguniform, randint, uniform
 from dasktune.testing import SearcherContract
 
 PRESETS = [{"x": 0.5, "model": {"layers": 3}}, {"model": {"activation": "gelu", "lr": 0.01}}]
@@ -121,6 +125,43 @@ class TestOptunaWithSeveralGoals(SearcherContract):
 
     def make_searcher(self):
         return OptunaSearch()
+
+
+class TestBOHB(SearcherContract):
+    points_to_evaluate = PRESETS
+
+    def make_searcher(self):
+        return TuneBOHB(points_to_evaluate=PRESETS)
+
+
+class TestBOHBWithALimitAndConditions(SearcherContract):
+    metric, mode = "accuracy", "max"
+    max_concurrent = 3
+    space = OWN
+
+    def make_searcher(self):
+        inner = {"beta": uniform(0, 1), "width": randint(1, 9)}
+        space = {"lr": loguniform(1e-4, 1), "kind": choice(["plain", inner])}
+        return TuneBOHB(space, max_concurrent=3)
+
+
+class TestHyperopt(SearcherContract):
+    # The last ones have a model; so long, because each takes some milliseconds.
+    num_samples = 12
+    points_to_evaluate = PRESETS
+
+    def make_searcher(self):
+        return HyperOptSearch(points_to_evaluate=PRESETS, n_initial_points=8)
+
+
+class TestBayesOpt(SearcherContract):
+    # The last ones have a model, which takes some tenths of a second each.
+    num_samples = 7
+    space = OWN
+
+    def make_searcher(self):
+        inner = {"lr": loguniform(1e-4, 1), "layers": randint(1, 5)}
+        return BayesOptSearch({"x": (-2, 2), "model": inner}, random_search_steps=5)
 
 
 class TestLimiter(SearcherContract):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from numpy.random import SeedSequence
 
 from dasktune.errors import ConfigError, check
-from dasktune.search.optuna.parameters import Options, Parameter, parameter_of
-from dasktune.space.domain import Categorical, Function
+from dasktune.search.optuna.parameters import parameter_of
+from dasktune.search.parameter_tree import compiled, drawn, leaves, params, varies
+from dasktune.search.parameters import Options, Parameter
+from dasktune.space.domain import Function
 from dasktune.space.variants import resolve
 from dasktune.trial.metrics import flatten
 
@@ -124,8 +126,8 @@ class TreeSpace(Space):
     """
 
     def __init__(self, space: Mapping[str, Any], name: str = _OWN) -> None:
-        self._tree = _compiled(dict(space), "", name)
-        nodes = list(_leaves(self._tree))
+        self._tree = compiled(dict(space), "", name, "Optuna", parameter_of)
+        nodes = list(leaves(self._tree))
         rule = "a dict with at least one domain"
         check(any(isinstance(node, Parameter) for node in nodes), name, rule, dict(space))
         self._whole = name == _OWN
@@ -134,24 +136,24 @@ class TreeSpace(Space):
 
     def draw(self, trial: Any, seed: SeedSequence) -> dict[str, Any]:
         """Return the tree with all its values; functions see those that were asked for."""
-        config: dict[str, Any] = _drawn(self._tree, trial, "")
+        config: dict[str, Any] = drawn(self._tree, trial, "")
         if self._computes:
             config = resolve(config, seed)
         return config if self._whole else _varied(self._tree, config)
 
     def params_of(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return the parameters of a configuration, which may be a part of one."""
-        return dict(_params(self._tree, nested(config), ""))
+        return dict(params(self._tree, nested(config), ""))
 
     def known_params(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return the parameters of those branches of the tree that fit."""
-        params: dict[str, Any] = {}
+        known: dict[str, Any] = {}
         for key in self._tree.keys() & config.keys():
             try:
-                params.update(_params(self._tree[key], config[key], key))
+                known.update(params(self._tree[key], config[key], key))
             except ConfigError:
                 continue
-        return params
+        return known
 
 
 def nested(flat: Mapping[Any, Any]) -> dict[str, Any]:
@@ -180,108 +182,10 @@ def nested(flat: Mapping[Any, Any]) -> dict[str, Any]:
     return tree
 
 
-def _compiled(node: Any, path: str, root: str) -> Any:
-    """Return a tree with parameters in the place of domains."""
-    where = f"{root} at {path!r}" if path else root
-    if isinstance(node, Mapping):
-        hint = "Optuna samples: use choice() instead of grid_search()."
-        check("grid_search" not in node, where, "a domain or a plain value", dict(node), hint)
-        for key in node:
-            slashed = isinstance(key, str) and "/" in key
-            check(not slashed, f"keys of {where}", "without '/'", key, "Nest dicts instead.")
-        return {key: _compiled(child, _below(path, key), root) for key, child in node.items()}
-    if type(node) in (list, tuple):
-        items = [_compiled(child, _below(path, at), root) for at, child in enumerate(node)]
-        return type(node)(items)
-    if isinstance(node, Function):
-        return node
-    if isinstance(node, Categorical):
-        named = [(one, f"{path}[{at}]") for at, one in enumerate(node.categories)]
-        branches = [_compiled(one, below, root) for one, below in named]
-        return Options(branches, any(map(_varies, branches)))
-    return parameter_of(node, where)
-
-
-def _varies(node: Any) -> bool:
-    return any(isinstance(leaf, Parameter | Function) for leaf in _leaves(node))
-
-
 def _varied(node: dict[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
     """Return those parts of a configuration that are not plain values of the space."""
     return {
         key: _varied(child, config[key]) if isinstance(child, dict) else config[key]
         for key, child in node.items()
-        if _varies(child)
+        if varies(child)
     }
-
-
-def _leaves(node: Any) -> Iterator[Any]:
-    """Yield whatever is no container under a node, what is inside options included."""
-    if isinstance(node, dict):
-        node = list(node.values())
-    if type(node) in (list, tuple):
-        for child in node:
-            yield from _leaves(child)
-        return
-    yield node
-    if isinstance(node, Options):
-        yield from _leaves(node.items)
-
-
-def _drawn(node: Any, trial: Any, path: str) -> Any:
-    if isinstance(node, dict):
-        return {key: _drawn(child, trial, _below(path, key)) for key, child in node.items()}
-    if type(node) in (list, tuple):
-        items = (_drawn(child, trial, _below(path, index)) for index, child in enumerate(node))
-        return type(node)(items)
-    if isinstance(node, Options):
-        index = node.ask(trial, path)
-        return _drawn(node.items[index], trial, f"{path}[{index}]")
-    return node.ask(trial, path) if isinstance(node, Parameter) else node
-
-
-def _params(node: Any, value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield names and values of the parameters that make `value` of a node."""
-    where = f"the point at {path!r}" if path else "the point"
-    if isinstance(node, dict):
-        check(isinstance(value, Mapping), where, "a dict", value)
-        for key, inner in value.items():
-            check(key in node, where, f"made of {list(node)}", key)
-            yield from _params(node[key], inner, _below(path, key))
-    elif type(node) in (list, tuple):
-        alike = isinstance(value, list | tuple) and len(value) == len(node)
-        check(alike, where, f"a list of {len(node)} values", value)
-        for index, inner in enumerate(value):
-            yield from _params(node[index], inner, _below(path, index))
-    elif isinstance(node, Options):
-        yield from _option(node, value, path)
-    elif isinstance(node, Parameter):
-        yield path, node.told(value, where)
-    elif not isinstance(node, Function):
-        check(_same(node, value), where, repr(node), value)
-
-
-def _option(node: Options, value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield which option `value` is, and the parameters in it."""
-    # 1 is equal to True, and yet another value.
-    order = sorted(range(len(node.items)), key=lambda at: type(node.items[at]) is not type(value))
-    for index in order:
-        try:
-            inner = list(_params(node.items[index], value, f"{path}[{index}]"))
-        except ConfigError:
-            continue
-        yield path, node.told(index, path)
-        yield from inner
-        return
-    check(False, f"the point at {path!r}", "one of its choices", value)
-
-
-def _same(one: Any, other: Any) -> bool:
-    try:
-        return one is other or bool(one == other)
-    except Exception:  # arrays do not say, and users' classes may raise
-        return False
-
-
-def _below(path: str, key: Any) -> str:
-    return f"{path}/{key}" if path else str(key)

@@ -1,0 +1,180 @@
+"""The optimiser of the package bayesian-optimization as one that is asked and told."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.random import RandomState, SeedSequence, default_rng
+
+from dasktune.errors import check
+from dasktune.search.ask_tell import AskTell
+from dasktune.search.flat_space import FlatSpace
+from dasktune.search.suggest import FINISHED, Finished
+from dasktune.search.unit_cube import UnitCube
+from dasktune.space import Domain
+
+__all__ = ["GaussianProcess", "Patience", "require_bayes_opt"]
+
+
+def require_bayes_opt() -> None:
+    """Raise ImportError if the package is not installed; the message says how to install it."""
+    try:
+        import bayes_opt  # noqa: F401
+    except ImportError as error:
+        message = "BayesOptSearch needs bayesian-optimization 3: pip install dasktune[bayesopt]"
+        raise ImportError(message) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How proposals are treated that were tried before.
+
+    Parameters
+    ----------
+    tries : int
+        How many of them in a row are enough; 0 if they are taken as any other.
+    digits : int
+        To how many digits two points are the same.
+    """
+
+    tries: int
+    digits: int
+
+
+class GaussianProcess(AskTell):
+    """What the package proposes is a function of what was told, of what runs, and of a seed.
+
+    Parameters
+    ----------
+    domains : mapping of str to Domain
+        The domains by path: ranges.
+    seed : int
+        The source of all randomness.
+    random_steps : int
+        How many proposals are random.
+    patience : Patience
+        What to do about proposals that were tried before.
+    utility : mapping
+        ``kind``, ``kappa`` and ``xi`` of the acquisition function.
+
+    Raises
+    ------
+    ConfigError
+        If there is a choice, a domain without bounds, or nothing to be searched.
+    """
+
+    def __init__(
+        self,
+        domains: Mapping[str, Domain],
+        *,
+        seed: int,
+        random_steps: int,
+        patience: Patience,
+        utility: Mapping[str, Any],
+    ) -> None:
+        self._flat = FlatSpace(domains, "BayesOptSearch")
+        self._cube = UnitCube(self._flat.parameters)
+        choices = [one.name for one in self._flat.parameters if one.is_choice]
+        hint = "BayesOptSearch searches ranges; take OptunaSearch for choices."
+        check(not choices, "param_space", "made of ranges", choices, hint)
+        self._seed = seed
+        self._random_steps = random_steps
+        self._patience = patience
+        self._utility = utility
+        self._asked = 0
+        #: Points of the cube: those that run, those that came to something and to what (higher is
+        #: better), and all.
+        self._running: list[list[float]] = []
+        self._known: list[tuple[list[float], float]] = []
+        self._tried: list[list[float]] = []
+
+    def ask(self) -> dict[str, Any] | Literal[Finished.FINISHED] | None:
+        """Return what the package proposes; if that was tried, wait for others, or finish."""
+        for attempt in range(max(self._patience.tries, 1)):
+            [seed] = SeedSequence([self._seed, self._asked, attempt]).generate_state(1)
+            point = self._flat.point(self._cube.values(self._proposed(int(seed))))
+            vector = self._vector(point)
+            assert vector is not None, "what is proposed is a point of the space"
+            if not self._patience.tries or not self._is_tried(vector):
+                self._asked += 1
+                self._running.append(vector)
+                self._tried.append(vector)
+                return point
+        return None if self._running else FINISHED
+
+    def tell(self, params: Mapping[str, Any], loss: float | list[float] | None) -> None:
+        """Learn what a point came to, be it an own one or one from elsewhere."""
+        vector = self._vector(params)
+        if vector is None:
+            return
+        if vector in self._running:
+            self._running.remove(vector)
+        else:
+            self._tried.append(vector)
+        if isinstance(loss, float | int):
+            self._known.append((vector, -float(loss)))
+
+    def _vector(self, point: Mapping[str, Any]) -> list[float] | None:
+        values = self._flat.values(point)
+        if values is None:
+            return None
+        return [part for part in self._cube.vector(values) if part is not None]
+
+    def _is_tried(self, vector: list[float]) -> bool:
+        near = 0.5 * 10.0**-self._patience.digits
+        return bool(self._tried) and bool(
+            (np.abs(np.array(self._tried) - vector) <= near).all(axis=1).any()
+        )
+
+    def _proposed(self, seed: int) -> list[float]:
+        names = [f"{index:03d}" for index in range(len(self._flat.parameters))]
+        if self._asked < self._random_steps or not self._known:
+            drawn: list[float] = default_rng(seed).random(len(names)).tolist()
+            return drawn
+        from bayes_opt import BayesianOptimization
+
+        optimizer = BayesianOptimization(
+            None,
+            dict.fromkeys(names, (0.0, 1.0)),
+            acquisition_function=self._acquisition(),
+            random_state=RandomState(seed),
+            verbose=0,
+            allow_duplicate_points=True,
+        )
+        mean = float(np.mean([target for _, target in self._known]))
+        for vector, target in [*self._known, *((one, mean) for one in self._running)]:
+            optimizer.register(dict(zip(names, vector, strict=True)), target)
+        with warnings.catch_warnings():
+            # That the kernel is at its bounds, which is no news with few points.
+            warnings.simplefilter("ignore")
+            proposed = optimizer.suggest()
+        return [float(proposed[name]) for name in names]
+
+    def _acquisition(self) -> Any:
+        from bayes_opt import acquisition
+
+        if self._utility["kind"] == "ucb":
+            return acquisition.UpperConfidenceBound(kappa=self._utility["kappa"])
+        if self._utility["kind"] == "ei":
+            return acquisition.ExpectedImprovement(xi=self._utility["xi"])
+        return acquisition.ProbabilityOfImprovement(xi=self._utility["xi"])
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all points, and how often it was asked."""
+        return {
+            "asked": self._asked,
+            "running": list(self._running),
+            "known": [[vector, target] for vector, target in self._known],
+            "tried": list(self._tried),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what :meth:`state_dict` gave."""
+        self._asked = state["asked"]
+        self._running = list(state["running"])
+        self._known = [(vector, target) for vector, target in state["known"]]
+        self._tried = list(state["tried"])

@@ -73,7 +73,9 @@ def forest_importances(forest: Any) -> _Floats:
     Importance", ICML 2014: a tree is constant on boxes, so the mean over all other parameters, and
     its variance, are sums over its leaves, exactly. Trees without any variance do not count.
     """
-    shares = [share for tree in forest.estimators_ if (share := _tree_shares(tree.tree_)) is not None]
+    shares = [
+        share for tree in forest.estimators_ if (share := _tree_shares(tree.tree_)) is not None
+    ]
     return np.mean(shares, axis=0) if shares else np.zeros(forest.n_features_in_)
 
 

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasktune.dashboard.chronicle import Chronicle
-from dasktune.dashboard.text import value_text
+from dasktune.dashboard.text import shown, value_text
 from dasktune.dashboard.trial_log import TrialLog
 from dasktune.trial.metrics import Mode, number
 
-__all__ = ["Parameter", "fair_iteration", "finite_text", "parameters_of", "values_at"]
+__all__ = ["Parameter", "fair_iteration", "finite_text", "marks_of", "parameters_of", "values_at"]
 
 _Floats = NDArray[np.float64]
 
@@ -26,6 +26,9 @@ _MOST_CATEGORIES: Final = 20
 _MOST_PARAMETERS: Final = 64
 #: Positive values that span so much are shown on a logarithmic scale if nobody says how they are.
 _WIDE: Final = 100.0
+
+#: So many values of a number are all written at an axis.
+_FEW: Final = 8
 
 _OTHERS: Final = "(others)"
 
@@ -157,6 +160,29 @@ def values_at(log: TrialLog, iteration: int, mode: Mode | None, goal: int = 0) -
     if not values.size:
         return nan
     return float(values[-1] if mode is None else values.min() if mode == "min" else values.max())
+
+
+def marks_of(parameter: Parameter) -> dict[float, str]:
+    """Return what an axis from 0 to 1 says, and where: all values if they are few.
+
+    Parameters
+    ----------
+    parameter : Parameter
+        Whose axis it is.
+    """
+    values, units = parameter.values, parameter.units
+    there = values[np.isfinite(values)]
+    distinct, rows = np.unique(values, return_index=True)
+    if parameter.categories:
+        return {
+            float(units[row]): shown(parameter.categories[int(code)], 16)
+            for code, row in zip(distinct, rows, strict=True)
+            if isfinite(code)
+        }
+    if len(np.unique(there)) <= _FEW:
+        pairs = zip(distinct, rows, strict=True)
+        return {float(units[row]): finite_text(value) for value, row in pairs if isfinite(value)}
+    return {unit: finite_text(parameter.at(unit)) for unit in (0.0, 0.25, 0.5, 0.75, 1.0)}
 
 
 def finite_text(value: float) -> str:

@@ -11,7 +11,7 @@ from dasktune.trial.metrics import number
 
 __all__ = ["configuration", "elapsed_unit", "printable", "shown", "value_text"]
 
-#: What Bokeh takes for the beginning of a formula; an invisible character between the two undoes it.
+#: What Bokeh takes for the beginning of a formula; an invisible character inside of it undoes that.
 _FORMULAS: Final = ("$$", r"\[", r"\(")
 _JOINER: Final = "\u2060"
 

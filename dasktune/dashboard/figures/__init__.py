@@ -69,6 +69,5 @@ def plot(chronicle: Chronicle, kind: str = "best_so_far", **options: Any) -> Any
     TypeError
         If it has no such option.
     """
-    known = isinstance(kind, str) and kind in KINDS
-    check(known, "kind", f"one of {', '.join(map(repr, KINDS))}", kind)
+    check(kind in KINDS, "kind", f"one of {', '.join(map(repr, KINDS))}", kind)
     return KINDS[kind](chronicle, **options)

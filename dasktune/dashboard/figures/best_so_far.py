@@ -55,7 +55,9 @@ def best_so_far(
     drawn = []
     for outcome in dict.fromkeys(dots["outcome"]):
         rows = [row for row, one in enumerate(dots["outcome"]) if one == outcome]
-        part = ColumnDataSource({key: [column[row] for row in rows] for key, column in dots.items()})
+        part = ColumnDataSource(
+            {key: [column[row] for row in rows] for key, column in dots.items()}
+        )
         drawn.append(
             made.scatter(
                 "x",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from bokeh.models import ColorBar, ColumnDataSource, FixedTicker, LinearColorMapper, Range1d
@@ -12,7 +12,7 @@ from dasktune.dashboard.chronicle import Chronicle
 from dasktune.dashboard.density import robust_range
 from dasktune.dashboard.figures.importance import ranked_parameters
 from dasktune.dashboard.figures.theme import SCALE, Figure, empty, goal_name, hover, new_figure
-from dasktune.dashboard.parameters import Parameter, finite_text, parameters_of
+from dasktune.dashboard.parameters import Parameter, marks_of, parameters_of
 from dasktune.dashboard.text import shown
 from dasktune.errors import ConfigError
 
@@ -115,18 +115,10 @@ def _title(parameter: Parameter) -> str:
     return f"{shown(parameter.name)}{' (log)' if parameter.is_log else ''}"
 
 
-def _ticks(axis: object, parameter: Parameter) -> None:
-    if parameter.categories:
-        units = parameter.units
-        pairs = {
-            float(units[parameter.values == code][0]): shown(text, 16)
-            for code, text in enumerate(parameter.categories)
-            if (parameter.values == code).any()
-        }
-    else:
-        pairs = {unit: finite_text(parameter.at(unit)) for unit in (0.0, 0.25, 0.5, 0.75, 1.0)}
-    axis.ticker = FixedTicker(ticks=list(pairs))  # type: ignore[attr-defined]
-    axis.major_label_overrides = pairs  # type: ignore[attr-defined]
+def _ticks(axis: Any, parameter: Parameter) -> None:
+    marks = marks_of(parameter)
+    axis.ticker = FixedTicker(ticks=list(marks))
+    axis.major_label_overrides = marks
 
 
 def _smoothed(xs: _Floats, ys: _Floats, values: _Floats) -> _Floats:

@@ -49,9 +49,7 @@ def ranked_parameters(
     return [(columns[i].name, float(shares[i])) for i in order], method, at, len(pairs)
 
 
-def importance(
-    chronicle: Chronicle, *, iteration: int | None = None, height: int = 340
-) -> Figure:
+def importance(chronicle: Chronicle, *, iteration: int | None = None, height: int = 340) -> Figure:
     """Show how much of what trials come to is due to each parameter alone.
 
     Parameters
@@ -98,7 +96,13 @@ def importance(
     )
     bars = made.hbar("y", right="share", height=0.66, source=source, color=CONTRAST[0])
     made.text(
-        "share", "y", "text", source=source, x_offset=4, text_baseline="middle", text_font_size="12px"
+        "share",
+        "y",
+        "text",
+        source=source,
+        x_offset=4,
+        text_baseline="middle",
+        text_font_size="12px",
     )
     made.yaxis.ticker = FixedTicker(ticks=list(range(len(rows))))
     made.yaxis.major_label_overrides = {i: shown(name, 24) for i, (name, _) in enumerate(rows)}

@@ -125,9 +125,7 @@ def _draw_lines(made: Figure, chronicle: Chronicle, lines: Sequence[TrialLog]) -
         _draw(made, [best], COLOURS["ERROR"], 3.0, "best trial")
 
 
-def _draw(
-    made: Figure, logs: Sequence[TrialLog], colour: str, width: float, legend: str
-) -> None:
+def _draw(made: Figure, logs: Sequence[TrialLog], colour: str, width: float, legend: str) -> None:
     points = [_thinned(log) for log in logs]
     source = ColumnDataSource(
         {

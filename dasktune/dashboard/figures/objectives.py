@@ -76,7 +76,10 @@ def objectives(
     others = others[:: -(-len(others) // _MOST) or 1]
     if len(points[0]) == 2:
         made.line(
-            points[front, across], points[front, up], line_color=COLOURS["ERROR"], line_dash="dashed"
+            points[front, across],
+            points[front, up],
+            line_color=COLOURS["ERROR"],
+            line_dash="dashed",
         )
     for rows, colour, size, legend in (
         (others, COLOURS["PENDING"], 6, "dominated"),
@@ -122,6 +125,8 @@ def hypervolume_over_time(
     if not 2 <= len(chronicle.metrics) <= _MOST_GOALS:
         return empty(title, f"this shows two to {_MOST_GOALS} goals", height)
     logs, points = _points(chronicle)
+    if not logs:
+        return empty(title, height=height)
     if reference_point is not None:
         corner = np.array(reference_point, dtype=np.float64)
         if corner.shape != (len(chronicle.metrics),) or not np.isfinite(corner).all():
@@ -129,11 +134,9 @@ def hypervolume_over_time(
                 f"reference_point must be a finite number for each of {chronicle.metrics}, "
                 f"got {reference_point!r}"
             )
-    elif logs:
+    else:
         signs = _signs(chronicle)
         corner = (points * signs).min(axis=0) * signs
-    if not logs:
-        return empty(title, height=height)
     times, volumes = _volumes(chronicle, logs, points, corner)
     unit, seconds = elapsed_unit(chronicle.elapsed)
     worst = ", ".join(f"{value:.4g}" for value in corner)

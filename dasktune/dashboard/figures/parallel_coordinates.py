@@ -19,7 +19,7 @@ from dasktune.dashboard.figures.theme import (
     hover,
     new_figure,
 )
-from dasktune.dashboard.parameters import Parameter, finite_text, parameters_of
+from dasktune.dashboard.parameters import Parameter, marks_of, parameters_of
 from dasktune.dashboard.text import shown
 from dasktune.dashboard.trial_log import TrialLog
 
@@ -100,7 +100,11 @@ def _draw_axes(made: Figure, axes: Sequence[Parameter]) -> None:
     made.x_range = Range1d(-0.35, len(axes) - 0.55 + 0.2)
     made.yaxis.visible = made.ygrid.visible = False
     made.xgrid.grid_line_color, made.xgrid.grid_line_width = "#AFB8C1", 1.5
-    marks = [mark for place, axis in enumerate(axes) for mark in _marks(place, axis)]
+    marks = [
+        (place, unit, text)
+        for place, axis in enumerate(axes)
+        for unit, text in marks_of(axis).items()
+    ]
     source = ColumnDataSource(
         {
             "x": [x for x, _, _ in marks],
@@ -120,15 +124,3 @@ def _draw_axes(made: Figure, axes: Sequence[Parameter]) -> None:
         background_fill_color="#FFFFFF",
         background_fill_alpha=0.75,
     )
-
-
-def _marks(place: int, axis: Parameter) -> list[tuple[float, float, str]]:
-    """Return the texts along an axis, with their places."""
-    if axis.categories:
-        used = sorted(set(axis.values[np.isfinite(axis.values)].tolist()))
-        units = {code: axis.units[axis.values == code][0] for code in used}
-        return [(place, float(units[code]), shown(axis.categories[int(code)], 16)) for code in used]
-    if np.isnan(axis.values).all():
-        return []
-    heights = (0.0, 0.25, 0.5, 0.75, 1.0) if np.nanmax(axis.units) > np.nanmin(axis.units) else (0.5,)
-    return [(place, unit, finite_text(axis.at(unit))) for unit in heights]

@@ -21,6 +21,8 @@ __all__ = ["slices"]
 
 _MOST_TRIALS: Final = 2_000
 _MOST_PARAMETERS: Final = 12
+#: So many values of a number are all written at an axis.
+_FEW: Final = 8
 
 
 def slices(
@@ -78,6 +80,10 @@ def _slice(
         texts = (shown(text, 16) for text in column.categories)
         made.xaxis.major_label_overrides = dict(enumerate(texts))
         made.xaxis.major_label_orientation = 0.5 if len(column.categories) > 4 else "horizontal"
+    elif len(np.unique(column.values[np.isfinite(column.values)])) <= _FEW:
+        made.xaxis.ticker = FixedTicker(
+            ticks=np.unique(column.values[np.isfinite(column.values)]).tolist()
+        )
     keep = np.isfinite(column.values)
     source = ColumnDataSource(
         {

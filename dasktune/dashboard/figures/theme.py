@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from bokeh.models import HoverTool, Label, Range1d, Title
 from bokeh.palettes import Cividis256
@@ -12,8 +12,8 @@ from dasktune.dashboard.text import shown
 
 __all__ = ["COLOURS", "CONTRAST", "FAINT", "INK", "SCALE", "Figure", "empty", "hover", "new_figure"]
 
-#: A figure of Bokeh's.
-Figure = figure
+#: A figure of Bokeh's, which is not typed so that it could be checked.
+Figure: TypeAlias = Any
 
 #: Okabe and Ito's colours, which people with any colour vision can tell apart.
 CONTRAST: Final = (

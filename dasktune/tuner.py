@@ -23,6 +23,7 @@ from dasktune.resume import Session, check_trainable, leading, restored, seeded,
 from dasktune.resume_config import ResumeConfig
 from dasktune.runner import SystemClock, ThinkingThread, TrialRunner
 from dasktune.runner.build import build_experiment, first_config
+from dasktune.space.scales import scales_of
 from dasktune.storage.experiment_store import SPEC_FILE, ExperimentStore
 from dasktune.storage.location import Storage
 from dasktune.storage.setup_file import SETUP_FILE
@@ -253,7 +254,7 @@ class Tuner:
             launched(self._client, launch, clock) as executor,
             leading(storage, ttl, self._session, self._interrupt),
         ):
-            store = self._open_store(storage, name)
+            store = self._open_store(storage, name, experiment)
             runner = TrialRunner(
                 experiment,
                 executor,
@@ -403,12 +404,12 @@ class Tuner:
             )
         return storage
 
-    def _open_store(self, storage: Storage, name: str) -> ExperimentStore:
+    def _open_store(self, storage: Storage, name: str, experiment: Experiment) -> ExperimentStore:
         store = ExperimentStore(storage.patient(self._run_config.storage_patience))
         if self._session is not None:
             store.begin(after=self._session.end)
             return store
-        store.create(self._spec(name))
+        store.create(self._spec(name, experiment))
         self._setup.write(storage)
         for what, why in self._setup.lost:
             logger.warning("%s cannot be pickled (%s): Tuner.restore() will ask for it", what, why)
@@ -454,7 +455,7 @@ class Tuner:
         )
         return [ProgressObserver(line)]
 
-    def _spec(self, name: str) -> dict[str, Any]:
+    def _spec(self, name: str, experiment: Experiment) -> dict[str, Any]:
         """Return what ``experiment.json`` says."""
         return {
             "format": 1,
@@ -464,6 +465,8 @@ class Tuner:
             "metric": self._tune_config.metric,
             "mode": self._tune_config.mode,
             "num_samples": self._tune_config.num_samples,
+            "total_trials": experiment.search.total_samples,
+            "scales": scales_of(self._param_space),
             "created": datetime.now().astimezone().isoformat(timespec="seconds"),
         }
 
@@ -477,6 +480,7 @@ class Tuner:
             self._tune_config.mode,
             store.checkpoints.load,
             self._run_config.checkpoint_config.retention,
+            storage,
         )
 
 

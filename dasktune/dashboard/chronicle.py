@@ -6,7 +6,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from math import isfinite, isnan, nan
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from dasktune.dashboard.curve import MAX_POINTS, Curve
 from dasktune.dashboard.intake import take
@@ -17,8 +17,6 @@ from dasktune.trial.metrics import Metric, Mode, Modes, check_goals, flatten, nu
 from dasktune.trial.status import PublicStatus
 
 __all__ = ["Chronicle"]
-
-T = TypeVar("T")
 
 #: Exploits that are kept, the newest.
 _MOST_EXPLOITS: Final = 10_000
@@ -107,7 +105,8 @@ class Chronicle:
         self.name, self.total, self.scales = name, total, dict(scales or {})
         self._max_points = max_points
         self.metrics: list[str] = _listed(metric)
-        self.modes: list[Mode | None] = [*_listed(mode)] or [None] * len(self.metrics)
+        told: list[Mode | None] = [*_listed(mode)]
+        self.modes = told or [None] * len(self.metrics)
         #: For each goal, what compares its values.
         self.better: list[Better] = [_COMPARISONS[mode] for mode in self.modes]
         self.trials: list[TrialLog] = []
@@ -355,7 +354,7 @@ def _any(value: float, than: float) -> bool:
 _COMPARISONS: Final[dict[Mode | None, Better]] = {"min": _less, "max": _more, None: _any}
 
 
-def _listed(value: T | list[T] | None) -> list[T]:
+def _listed(value: str | list[Any] | None) -> list[Any]:
     if value is None:
         return []
     return list(value) if isinstance(value, list) else [value]

@@ -25,7 +25,7 @@ VARIANCE_RATIO: Final = "variance between bins"
 
 
 def importances(units: Sequence[_Floats], scores: _Floats) -> tuple[_Floats, str]:
-    """Return for each parameter which share of the variance of the trials' ranks is due to it alone.
+    """Return which share of the variance of the trials' ranks is due to each parameter alone.
 
     Parameters
     ----------
@@ -91,7 +91,8 @@ def _tree_shares(tree: Any) -> _Floats | None:
         _main_effect(lows[:, one], highs[:, one], volumes / sides[:, one], values, mean)
         for one in range(lows.shape[1])
     ]
-    return np.array(effects) / variance
+    shares: _Floats = np.array(effects) / variance
+    return shares
 
 
 def _boxes(tree: Any) -> tuple[_Floats, _Floats, _Floats]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import nan
-from typing import Any, Final
+from typing import Any
 
 from dasktune.dashboard.chronicle import Chronicle
-from dasktune.errors import StorageError
+from dasktune.errors import ConfigError, StorageError
 from dasktune.result import Result
 from dasktune.storage.experiment_store import ExperimentStore
 from dasktune.storage.journal_reader import read_journal
@@ -18,12 +19,11 @@ from dasktune.trial.status import PublicStatus
 
 __all__ = ["chronicle_of_results", "read_chronicle", "records_of_results"]
 
-#: Passes on records, or the experiment's own description, if they have the form that they should.
-_SCALES: Final = frozenset({"linear", "log"})
+logger = logging.getLogger(__name__)
 
 
 def read_chronicle(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | Storage,
     *,
     storage_options: Mapping[str, Any] | None = None,
     metric: Metric = None,
@@ -35,7 +35,7 @@ def read_chronicle(
 
     Parameters
     ----------
-    path : str or path
+    path : str, path or Storage
         The experiment's directory, or its URL.
     storage_options : mapping, optional
         What fsspec needs for the URL.
@@ -54,42 +54,29 @@ def read_chronicle(
     >>> read_chronicle("~/dasktune_results/train_2026").counts  # doctest: +SKIP
     {'PENDING': 0, 'RUNNING': 0, 'PAUSED': 0, 'TERMINATED': 40, 'ERROR': 0}
     """
-    storage = Storage(path, storage_options or {})  # type: ignore[arg-type]
-    chronicle = described(ExperimentStore(storage).spec(), metric, mode)
-    chronicle.extend(read_journal(storage))
+    if not isinstance(path, Storage):
+        path = Storage(path, storage_options or {})  # type: ignore[arg-type]
+    chronicle = _described(ExperimentStore(path).spec(), metric, mode)
+    chronicle.extend(read_journal(path))
     return chronicle
 
 
-def described(spec: Mapping[str, Any], metric: Metric = None, mode: Modes = None) -> Chronicle:
-    """Return the empty chronicle of an experiment.
-
-    Parameters
-    ----------
-    spec : mapping
-        What its ``experiment.json`` says.
-    metric, mode
-        As for :func:`read_chronicle`.
-
-    Raises
-    ------
-    StorageError
-        If what it says could not be so.
-    """
-    told_scales, total = spec.get("scales"), spec.get("total_trials")
+def _described(spec: Mapping[str, Any], metric: Metric, mode: Modes) -> Chronicle:
+    """Return the empty chronicle of an experiment whose ``experiment.json`` says this."""
+    scales, total = spec.get("scales"), spec.get("total_trials")
+    scales = scales if isinstance(scales, Mapping) else {}
     try:
         return Chronicle(
             name=str(spec.get("name", "")),
             metric=spec.get("metric") if metric is None else metric,
-            mode=spec.get("mode") if metric is None and mode is None else mode,
+            mode=spec.get("mode") if mode is None else mode,
             total=total if type(total) is int else None,
-            scales=_scales(told_scales) if isinstance(told_scales, Mapping) else {},
+            scales={name: scale for name, scale in scales.items() if scale in ("linear", "log")},
         )
-    except ValueError as error:
-        raise StorageError(f"experiment.json is damaged: {error}") from error
-
-
-def _scales(told: Mapping[str, Any]) -> dict[str, str]:
-    return {name: scale for name, scale in told.items() if scale in _SCALES}
+    except ConfigError as error:
+        if metric is None and mode is None:
+            raise StorageError(f"experiment.json is damaged: {error}") from error
+        raise
 
 
 def chronicle_of_results(
@@ -98,8 +85,7 @@ def chronicle_of_results(
     name: str = "",
     metric: Metric = None,
     mode: Modes = None,
-    records: Callable[[], Iterable[Mapping[str, Any]]] | None = None,
-    scales: Mapping[str, str] | None = None,
+    storage: Storage | None = None,
 ) -> Chronicle:
     """Return what the trials of an experiment have gone through.
 
@@ -111,23 +97,17 @@ def chronicle_of_results(
         The experiment's.
     metric, mode
         What to look at, and which way it is better.
-    records : callable, optional
-        Gives the records of the journal. Without them, or if they cannot be read any more, what the
-        results tell must do: they know nothing of rungs, clones, pauses and losses.
-    scales : mapping, optional
-        As for `Chronicle`.
+    storage : Storage, optional
+        Where its journal is. Without it, or if it cannot be read any more, what the results tell
+        must do: they know nothing of rungs, clones, pauses and losses.
     """
-    results = list(results)
-    known = {"name": name, "metric": metric, "mode": mode, "total": len(results), "scales": scales}
-    if records is not None:
-        chronicle = Chronicle(**known)  # type: ignore[arg-type]
+    if storage is not None:
         try:
-            chronicle.extend(records())
-        except StorageError:  # the directory may be gone
-            pass
-        else:
-            return chronicle
-    chronicle = Chronicle(**known)  # type: ignore[arg-type]
+            return read_chronicle(storage, metric=metric, mode=mode)
+        except StorageError as error:
+            logger.info("figures are made of the results, as there is no journal: %s", error)
+    results = list(results)
+    chronicle = Chronicle(name=name, metric=metric, mode=mode, total=len(results))
     chronicle.extend(records_of_results(results))
     return chronicle
 

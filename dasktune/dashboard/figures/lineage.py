@@ -50,8 +50,7 @@ def lineage(chronicle: Chronicle, *, height: int | None = None) -> Figure:
             pieces.append((log, begins[one.clone], one.time, founders[one.clone]))
             begins[one.clone] = one.time
         founders[one.clone] = founders[one.donor]
-    for log in rows:
-        pieces.append((log, begins[log.index], _end(log, chronicle), founders[log.index]))
+    pieces += [(log, begins[log.index], _end(log, chronicle), founders[log.index]) for log in rows]
     lines = made.segment(
         "x0",
         "y",

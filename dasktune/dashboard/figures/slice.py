@@ -56,8 +56,7 @@ def slices(
     made = [_slice(name, column, logs, len(chronicle.trials), height) for column in columns]
     for other in made[1:]:
         other.y_range = made[0].y_range
-    grid = gridplot(made, ncols=3, sizing_mode="stretch_width", toolbar_location=None)
-    return grid
+    return gridplot(made, ncols=3, sizing_mode="stretch_width", toolbar_location=None)
 
 
 def _slice(

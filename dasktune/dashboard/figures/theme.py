@@ -8,9 +8,21 @@ from bokeh.models import HoverTool, Label, Range1d, Title
 from bokeh.palettes import Cividis256
 from bokeh.plotting import figure
 
+from dasktune.dashboard.chronicle import Chronicle
 from dasktune.dashboard.text import shown
 
-__all__ = ["COLOURS", "CONTRAST", "FAINT", "INK", "SCALE", "Figure", "empty", "hover", "new_figure"]
+__all__ = [
+    "COLOURS",
+    "CONTRAST",
+    "INK",
+    "SCALE",
+    "Figure",
+    "above",
+    "empty",
+    "goal_name",
+    "hover",
+    "new_figure",
+]
 
 #: A figure of Bokeh's, which is not typed so that it could be checked.
 Figure: TypeAlias = Any
@@ -49,7 +61,7 @@ COLOURS: Final = {
 SCALE: Final = tuple(Cividis256)
 
 INK: Final = "#24292F"
-FAINT: Final = "#8C959F"
+_FAINT: Final = "#8C959F"
 _GRID: Final = "#EAEEF2"
 _FONT: Final = "Inter, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
@@ -98,28 +110,18 @@ def new_figure(
     return made
 
 
-def quiet_legend(made: Figure, place: str = "top_right") -> None:
-    """Let a figure's legend be small, in a row above it or in a corner, and hide what is clicked."""
+def above(made: Figure) -> None:
+    """Let a figure's legend be in a row above the plot; what is clicked there is hidden."""
     if not made.legend:
         return
     legend = made.legend[0]
-    legend.location = place
     legend.label_text_font, legend.label_text_font_size = _FONT, "12px"
     legend.label_text_color = INK
     legend.border_line_color, legend.background_fill_alpha = None, 0.8
-    legend.padding, legend.spacing, legend.margin = 4, 2, 4
     legend.click_policy = "hide"
-
-
-def above(made: Figure) -> None:
-    """Let a figure's legend be in a row between title and plot."""
-    quiet_legend(made)
-    if made.legend:
-        legend = made.legend[0]
-        legend.orientation = "horizontal"
-        made.add_layout(legend, "above")
-        legend.padding = legend.margin = 0
-        legend.spacing = 12
+    legend.orientation, legend.location = "horizontal", "top_right"
+    legend.padding, legend.margin, legend.spacing = 0, 0, 12
+    made.add_layout(legend, "above")
 
 
 def hover(tips: list[tuple[str, str]], renderers: list[Any], **changes: Any) -> HoverTool:
@@ -160,7 +162,7 @@ def empty(title: str, why: str = "no results yet", height: int = 340) -> Figure:
             text=why,
             text_align="center",
             text_baseline="middle",
-            text_color=FAINT,
+            text_color=_FAINT,
             text_font=_FONT,
             text_font_size="14px",
         )
@@ -168,7 +170,7 @@ def empty(title: str, why: str = "no results yet", height: int = 340) -> Figure:
     return made
 
 
-def goal_name(chronicle: Any, goal: int = 0) -> str:
+def goal_name(chronicle: Chronicle, goal: int = 0) -> str:
     """Return the name of a goal as an axis shows it."""
     names = chronicle.metrics
     return shown(names[goal]) if goal < len(names) else "metric"

@@ -83,7 +83,7 @@ def timeline(chronicle: Chronicle, *, height: int | None = None) -> Figure:
 def _lanes(
     stays: list[tuple[Attempt, TrialLog]], chronicle: Chronicle
 ) -> tuple[list[str], list[int]]:
-    """Return the names of the lanes, and the lane of each stay: trials that overlap need several."""
+    """Return the names of the lanes, and that of each stay: those that overlap need several."""
     free: dict[str, list[float]] = {}
     within = []
     for one, _ in stays:
@@ -93,7 +93,8 @@ def _lanes(
         ends[lane:] = [end, *ends[lane + 1 :]]
         within.append(lane)
     workers = sorted(free, key=lambda name: chronicle.workers.get(name, -1))
-    first, lanes = {}, []
+    first: dict[str, int] = {}
+    lanes: list[str] = []
     for worker in workers:
         first[worker] = len(lanes)
         address = worker.rpartition("//")[2] or "worker unknown"

@@ -123,7 +123,7 @@ def trial_table(chronicle: Chronicle) -> Any:
     parts = [row(box, note, sizing_mode="stretch_width"), table, _details(chronicle, logs, source)]
     if left_out:
         text = (
-            f"{left_out:,} trials are left out, to keep the file small: of {len(chronicle.trials):,} "
+            f"{left_out:,} of {len(chronicle.trials):,} trials are left out, to keep this small: "
             f"there are those that failed (at most {_MOST_ERRORS}), the best and the newest."
         )
         parts.insert(1, Paragraph(text=text, sizing_mode="stretch_width"))

@@ -143,7 +143,7 @@ def hypervolume_over_time(
     made = new_figure(
         f"{title} above ({worst})",
         f"time since the beginning ({unit})",
-        "dominated volume, in the product of the metrics' units",
+        "dominated volume",
         height=height,
     )
     xs = [*((time - chronicle.began) / seconds for time in times), chronicle.elapsed / seconds]

@@ -116,7 +116,8 @@ def _pages(chronicle: Chronicle) -> list[tuple[str, list[Any]]]:
     ]
     if len(chronicle.metrics) > 1:
         pages.append(("Objectives", [objectives(chronicle), hypervolume_over_time(chronicle)]))
-    judged = [rungs(chronicle)] if any(log.rungs for log in chronicle.trials) else []
+    visits = (visit for log in chronicle.trials for visit in log.rungs)
+    judged = [rungs(chronicle)] if any(one.outcome != "went on" for one in visits) else []
     if chronicle.exploits:
         judged.append(lineage(chronicle))
     if judged:

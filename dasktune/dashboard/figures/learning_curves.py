@@ -121,7 +121,7 @@ def _draw_lines(made: Figure, chronicle: Chronicle, lines: Sequence[TrialLog]) -
     for outcome in dict.fromkeys(log.outcome for log in lines if log is not best):
         part = [log for log in lines if log.outcome == outcome and log is not best]
         _draw(made, part, COLOURS[outcome], 1.3, outcome.lower())
-    if best is not None and best.curves and len(best.curves[0]):
+    if best is not None and best in lines and len(best.curves[0]):
         _draw(made, [best], COLOURS["ERROR"], 3.0, "best trial")
 
 

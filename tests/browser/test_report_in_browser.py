@@ -22,7 +22,8 @@ from dasktune.dashboard.report import to_html
 #: Finds the models of a kind in what the browser has, not in what it was sent.
 MODELS = """
 const found = []
-Bokeh.documents[0]._all_models.forEach((model) => { if (model.type === arguments[0]) found.push(model) })
+const kind = arguments[0]
+for (const model of Bokeh.documents[0]._all_models) if (model.type === kind) found.push(model)
 """
 
 

@@ -23,7 +23,7 @@ from dasktune.dashboard.report import to_html
 MODELS = """
 const found = []
 const kind = arguments[0]
-for (const model of Bokeh.documents[0]._all_models) if (model.type === kind) found.push(model)
+Bokeh.documents[0]._all_models.forEach((model) => model.type === kind && found.push(model))
 """
 
 

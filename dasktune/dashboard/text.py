@@ -31,7 +31,9 @@ def printable(text: object) -> str:
     >>> printable("a\u200bb\x1b[0m")
     'a?b?[0m'
     """
-    return "".join(char if char.isprintable() or char in "\n\t" else "?" for char in str(text))
+    return "".join(
+        char if char.isprintable() or char in "\n\t\u2060" else "?" for char in str(text)
+    )
 
 
 def shown(text: object, width: int = 40) -> str:

@@ -73,14 +73,12 @@ def test_the_filter_leaves_the_trials_that_are_asked_for(open_page, report):
     browser = open_page(report)
 
     def left(text):
+        browser.execute_script(f"{MODELS} found[0].value = arguments[1]", "TextInput", text)
+        wait_until_idle(browser)  # callbacks of Bokeh are asynchronous
         return browser.execute_script(
-            f"{MODELS} found[0].value = arguments[1];"
-            "const all = []; Bokeh.documents[0]._all_models.forEach((m) => all.push(m));"
-            "const view = all.find((m) => m.type === 'DataTable').view;"
-            "const source = all.find((m) => m.type === 'DataTable').source;"
+            f"{MODELS} const {{view, source}} = found[0];"
             "return view.filter.indices.map((i) => source.data.trial[i])",
-            "TextInput",
-            text,
+            "DataTable",
         )
 
     everybody = left(" ")

@@ -4,37 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from html import escape
 from math import isfinite
-from reprlib import Repr
-from typing import TYPE_CHECKING, Any, Final, overload
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from dasktune.comparison import Scope, best_row, condense, rank
+from dasktune.comparison import Scope, best_row
 from dasktune.errors import ConfigError, TrialError, TuneError, check, without_passwords
 from dasktune.result import AUTO_FILLED, Result, checked_mode, is_auto_filled, require_pandas
+from dasktune.result_table import ranked_results, result_table, table_html, table_text
 from dasktune.schedulers.fronts import Fronts, hypervolume
 from dasktune.trial.checkpoint import CheckpointRecord
-from dasktune.trial.metrics import Metric, Mode, Modes, check_goals, flatten, lookup, number, score
+from dasktune.trial.metrics import Metric, Mode, Modes, check_goals, flatten, score
 from dasktune.trial.retention import Retention
 from dasktune.trial.status import PublicStatus
 from dasktune.trial.trial import Trial
 
 if TYPE_CHECKING:
+    import os
+
     import pandas as pd
 
+    from dasktune.dashboard.chronicle import Chronicle
     from dasktune.storage.checkpoint import Checkpoint
+    from dasktune.storage.location import Storage
 
 __all__ = ["AUTO_FILLED", "NoResultError", "Result", "ResultGrid", "Scope"]
-
-#: Rows of the table that a `ResultGrid` shows of itself.
-_SHOWN: Final = 5
-
-_brief = Repr()
-_brief.maxstring = _brief.maxother = 40
-_brief.maxdict = _brief.maxlist = _brief.maxtuple = 4
-_brief.maxlevel = 2
 
 
 class NoResultError(TuneError, RuntimeError):
@@ -54,6 +50,8 @@ class ResultGrid(Sequence[Result]):
         What was optimised; a list if there were several goals.
     mode : {"min", "max"}, optional
         Which way it is better; a list, one for each, if `metric` is one.
+    storage : Storage, optional
+        Where its journal is, which figures tell more from than from the results.
 
     Examples
     --------
@@ -72,8 +70,12 @@ class ResultGrid(Sequence[Result]):
         experiment_path: str,
         metric: Metric = None,
         mode: Modes = None,
+        storage: Storage | None = None,
     ) -> None:
         self._results = list(results)
+        self._storage = storage
+        #: What the figures were last made of, and for which goals.
+        self._chronicle: tuple[object, Chronicle] | None = None
         #: As it was optimised; the next two are None if there were several goals.
         self._goals = metric, mode
         self._metric = None if isinstance(metric, list) else metric
@@ -90,6 +92,7 @@ class ResultGrid(Sequence[Result]):
         mode: Modes,
         load_checkpoint: Callable[[CheckpointRecord], Checkpoint],
         retention: Retention | None = None,
+        storage: Storage | None = None,
     ) -> ResultGrid:
         """Read it off the driver's books.
 
@@ -107,13 +110,15 @@ class ResultGrid(Sequence[Result]):
             Opens a record's checkpoint. The results travel with it if it can be pickled.
         retention : Retention, optional
             By what checkpoints were kept.
+        storage : Storage, optional
+            Where its journal is.
         """
         base, kept = experiment_path.rstrip("/"), retention or Retention()
         results = [
             Result.from_trial(trial, f"{base}/trials/{trial.trial_id}", load_checkpoint, kept)
             for trial in trials
         ]
-        return cls(results, experiment_path, metric, mode)
+        return cls(results, experiment_path, metric, mode, storage)
 
     def __len__(self) -> int:
         return len(self._results)
@@ -185,7 +190,7 @@ class ResultGrid(Sequence[Result]):
         if not self:
             raise NoResultError("there is no trial to take the best of")
         metric, mode = self._goal(metric, mode)
-        ranked = _ranked(self._results, metric, mode, scope, finite=filter_nan_and_inf)
+        ranked = ranked_results(self._results, metric, mode, scope, finite=filter_nan_and_inf)
         if not ranked:
             raise NoResultError(self._why_none(metric))
         return ranked[0]
@@ -313,6 +318,82 @@ class ResultGrid(Sequence[Result]):
             rows.append({"trial_id": result.trial_id, **own, **config})
         return require_pandas().DataFrame(rows)
 
+    # Figures
+
+    def plot(
+        self,
+        kind: str = "best_so_far",
+        *,
+        metric: Metric = None,
+        mode: Modes = None,
+        **options: Any,
+    ) -> Any:
+        """Return a figure of Bokeh's, to be shown by ``bokeh.plotting.show``.
+
+        Parameters
+        ----------
+        kind : str, default="best_so_far"
+            ``"best_so_far"``, ``"learning_curves"``, ``"parallel_coordinates"``, ``"importance"``,
+            ``"slice"``, ``"contour"``, ``"timeline"``, ``"rungs"``, ``"lineage"``,
+            ``"objectives"`` or ``"hypervolume"``.
+        metric : str or list of str, optional
+            What to look at; by default what was optimised.
+        mode : {"min", "max"} or list of them, optional
+            Which way it is better; likewise.
+        **options
+            Those of the function of that name in `dasktune.dashboard.figures`.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such kind, or an option breaks its rule.
+
+        Examples
+        --------
+        >>> from dasktune.trial.status import PublicStatus
+        >>> rows = [{"loss": 0.5, "training_iteration": 1}, {"loss": 0.25, "training_iteration": 2}]
+        >>> result = Result(trial_id="a", config={"x": 1}, history=rows, path="",
+        ...                 status=PublicStatus.TERMINATED, load_checkpoint=print)
+        >>> figure = ResultGrid([result], "exp", metric="loss", mode="min").plot("learning_curves")
+        >>> figure.title.text
+        'Learning curves of loss'
+        """
+        # Bokeh takes a while to import.
+        from dasktune.dashboard.figures import plot
+
+        return plot(self._told(metric, mode), kind, **options)
+
+    def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Return a report of the experiment as one HTML page, which needs nothing else.
+
+        Parameters
+        ----------
+        path : str or path, optional
+            A file that it is written to, too.
+        """
+        from dasktune.dashboard.report import to_html
+
+        page = to_html(self._told(None, None))
+        if path is not None:
+            Path(path).expanduser().write_text(page, encoding="utf-8")
+        return page
+
+    def _told(self, metric: Metric, mode: Modes) -> Chronicle:
+        from dasktune.dashboard.sources import chronicle_of_results
+
+        goals = (metric or self._goals[0], mode or self._goals[1])
+        if self._chronicle is None or self._chronicle[0] != goals:
+            name = without_passwords(self.experiment_path).rstrip("/").rpartition("/")[2]
+            told = chronicle_of_results(
+                self, name=name, metric=goals[0], mode=goals[1], storage=self._storage
+            )
+            self._chronicle = goals, told
+        return self._chronicle[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        # It can be made again.
+        return {**self.__dict__, "_chronicle": None}
+
     def _several_goals(
         self, metric: list[str] | None, mode: list[Mode] | None
     ) -> list[tuple[str, Mode]]:
@@ -345,19 +426,10 @@ class ResultGrid(Sequence[Result]):
     # How it shows itself
 
     def __repr__(self) -> str:
-        head, *rows = self._table()
-        widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-        lines = [
-            "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            for row in (head, *rows)
-        ]
-        return "\n".join([self._headline(), *(line.rstrip() for line in lines if rows)])
+        return table_text(self._headline(), self._table())
 
     def _repr_html_(self) -> str:
-        head, *rows = self._table()
-        body = "".join(_html_row(row, "td") for row in rows)
-        table = f"<table><thead>{_html_row(head, 'th')}</thead><tbody>{body}</tbody></table>"
-        return f"<div><p>{escape(self._headline())}</p>{table if rows else ''}</div>"
+        return table_html(self._headline(), self._table())
 
     def _headline(self) -> str:
         counts = [f"{n} {s.value}" for s in PublicStatus if (n := self._count(s))]
@@ -367,31 +439,7 @@ class ResultGrid(Sequence[Result]):
         return f"ResultGrid of {len(self)} {noun}{what}, in {place}"
 
     def _table(self) -> list[list[str]]:
-        """Return cells: a head, and rows of the best trials, of the first ones if none is best."""
-        shown = self._results
-        columns = ["trial_id", "status", "training_iteration"]
-        if self._metric is not None and self._mode is not None:
-            columns.append(self._metric)
-            ranked = _ranked(shown, self._metric, self._mode, "last", finite=True)
-            shown = ranked or shown
-        table = [[*columns, "config"]]
-        for result in shown[:_SHOWN]:
-            metrics = [_cell(lookup(result.metrics, name)) for name in columns[2:]]
-            config = ", ".join(f"{k}={_cell(v)}" for k, v in flatten(result.config).items())
-            table.append([result.trial_id, result.status.value, *metrics, _clip(config)])
-        return table
-
-
-def _ranked(
-    results: Iterable[Result], metric: str, mode: Mode, scope: Scope, *, finite: bool
-) -> list[Result]:
-    """Return the trials that can be compared, best first; equal ones in their order."""
-    condensed = (
-        (condense(result.history, metric, mode, scope, finite=finite), result) for result in results
-    )
-    scored = [(value, result) for value, result in condensed if value is not None]
-    scored.sort(key=lambda pair: rank(pair[0], mode), reverse=True)
-    return [result for _, result in scored]
+        return result_table(self._results, self._metric, self._mode)
 
 
 def _scores(row: Mapping[str, Any], goals: Sequence[tuple[str, Mode]]) -> tuple[float, ...] | None:
@@ -399,18 +447,3 @@ def _scores(row: Mapping[str, Any], goals: Sequence[tuple[str, Mode]]) -> tuple[
     scores = [score(row, name, mode) for name, mode in goals]
     defined = tuple(value for value in scores if value is not None and isfinite(value))
     return defined if len(defined) == len(goals) else None
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return ""
-    real = None if isinstance(value, bool) else number(value)
-    return _brief.repr(value) if real is None else f"{real:.6g}"
-
-
-def _clip(text: str, width: int = 60) -> str:
-    return text if len(text) <= width else f"{text[: width - 3]}..."
-
-
-def _html_row(cells: Iterable[str], tag: str) -> str:
-    return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"

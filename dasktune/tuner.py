@@ -6,12 +6,11 @@ import asyncio
 import logging
 import os
 from collections.abc import Mapping
-from datetime import datetime
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from dasktune.callback import TrialPlaces
 from dasktune.config import RunConfig, TuneConfig
+from dasktune.description import description
 from dasktune.detached import DetachedExperiment, submit
 from dasktune.errors import ConfigError, StorageError, TuneError, check
 from dasktune.experiment import Experiment
@@ -254,7 +253,7 @@ class Tuner:
             launched(self._client, launch, clock) as executor,
             leading(storage, ttl, self._session, self._interrupt),
         ):
-            store = self._open_store(storage, name)
+            store = self._open_store(storage, name, experiment)
             places = TrialPlaces.of(store, trainable_name(self._trainable))
             missed = None if self._session is None else self._session.missed
             runner = TrialRunner(
@@ -409,12 +408,14 @@ class Tuner:
             )
         return storage
 
-    def _open_store(self, storage: Storage, name: str) -> ExperimentStore:
+    def _open_store(self, storage: Storage, name: str, experiment: Experiment) -> ExperimentStore:
         store = ExperimentStore(storage.patient(self._run_config.storage_patience))
         if self._session is not None:
             store.begin(after=self._session.end)
             return store
-        store.create(self._spec(name))
+        of = trainable_name(self._trainable)
+        total = experiment.search.total_samples
+        store.create(description(name, of, self._tune_config, self._param_space, total))
         self._setup.write(storage)
         for what, why in self._setup.lost:
             logger.warning("%s cannot be pickled (%s): Tuner.restore() will ask for it", what, why)
@@ -460,19 +461,6 @@ class Tuner:
         )
         return [ProgressObserver(line)]
 
-    def _spec(self, name: str) -> dict[str, Any]:
-        """Return what ``experiment.json`` says."""
-        return {
-            "format": 1,
-            "dasktune": version("dasktune"),
-            "name": name,
-            "trainable": trainable_name(self._trainable),
-            "metric": self._tune_config.metric,
-            "mode": self._tune_config.mode,
-            "num_samples": self._tune_config.num_samples,
-            "created": datetime.now().astimezone().isoformat(timespec="seconds"),
-        }
-
     def _read_off(
         self, experiment: Experiment, store: ExperimentStore, storage: Storage
     ) -> ResultGrid:
@@ -483,6 +471,7 @@ class Tuner:
             self._tune_config.mode,
             store.checkpoints.load,
             self._run_config.checkpoint_config.retention,
+            storage,
         )
 
 

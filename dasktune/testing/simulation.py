@@ -13,6 +13,7 @@ from dasktune.results import ResultGrid
 from dasktune.runner import ExperimentStore, TrialRunner
 from dasktune.runner.build import build_callbacks, build_experiment
 from dasktune.storage.checkpoint import Checkpoint
+from dasktune.storage.experiment_store import ExperimentStore as StoredExperiment
 from dasktune.testing.clock import ManualClock
 from dasktune.testing.memory_store import MemoryStore
 from dasktune.testing.places import Cluster
@@ -134,6 +135,7 @@ def simulate(
         tune_config.mode,
         _refuse_to_open,
         run_config.checkpoint_config.retention,
+        store.storage if isinstance(store, StoredExperiment) else None,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_restored_experiments import Died, Lab, _driven, lab, once_each, parts_of
+from test_restored_experiments import Died, Lab, driven, lab, once_each, parts_of
 
 from dasktune.callback import Callback
 from dasktune.config import FailureConfig, RunConfig, TuneConfig
@@ -251,7 +251,7 @@ def test_a_state_knows_each_result_and_end_once_however_often_its_driver_dies(
     scheduler: str, lives: list[int]
 ):
     place = with_callbacks("ledger", Ledger(), scheduler=scheduler)
-    experiment = _driven(place, lives)
+    experiment = driven(place, lives)
     once_each(experiment)
     ledger = ledger_of(place)
     assert Counter(ledger.results) == Counter(

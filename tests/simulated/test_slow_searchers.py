@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_replay import Descent, Recorder, configs, curve, followed, state
-from test_restored_experiments import ONE_CPU, Lab, _driven, once_each, parts_of
+from test_restored_experiments import ONE_CPU, Lab, driven, once_each, parts_of
 
 from dasktune.experiment import Experiment
 from dasktune.runner import ThinkingAtOnce, TrialRunner
@@ -197,6 +197,6 @@ class SlowLab(Lab):
 def test_drivers_may_die_while_a_search_thinks(search: str, lives: list[int]):
     storage = Storage("memory://slow/dying")
     storage.remove_tree()
-    experiment = _driven(SlowLab(storage, **parts("fifo", search)), lives)
+    experiment = driven(SlowLab(storage, **parts("fifo", search)), lives)
     assert len(experiment.trials) == 12
     once_each(experiment)

@@ -1,0 +1,1 @@
+"""What an experiment has gone through, as figures and as a report."""

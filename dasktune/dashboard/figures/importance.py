@@ -1,0 +1,112 @@
+"""Importance of parameters."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from bokeh.models import ColumnDataSource, FixedTicker, NumeralTickFormatter, Range1d
+
+from dasktune.dashboard.chronicle import Chronicle
+from dasktune.dashboard.figures.theme import CONTRAST, Figure, empty, goal_name, hover, new_figure
+from dasktune.dashboard.importances import FEWEST, importances
+from dasktune.dashboard.parameters import fair_iteration, parameters_of, values_at
+from dasktune.dashboard.text import shown
+
+__all__ = ["importance", "ranked_parameters"]
+
+_MOST: Final = 20
+
+
+def ranked_parameters(
+    chronicle: Chronicle, iteration: int | None = None
+) -> tuple[list[tuple[str, float]], str, int, int]:
+    """Return the parameters with their importance, the most important one first.
+
+    Parameters
+    ----------
+    chronicle : Chronicle
+        The experiment.
+    iteration : int, optional
+        At which ``training_iteration`` trials are compared; by default the highest that half of
+        them have come to.
+
+    Returns
+    -------
+    list of tuple, str, int, int
+        Names and shares of the variance; the method; the iteration; how many trials were compared.
+        Nothing, if they are too few or alike.
+    """
+    at = fair_iteration(chronicle) if iteration is None else iteration
+    pairs = [(values_at(log, at, chronicle.mode), log) for log in chronicle.trials if log.iteration]
+    pairs = [(value, log) for value, log in pairs if np.isfinite(value)]
+    columns = parameters_of(chronicle, [log for _, log in pairs])
+    if len(pairs) < FEWEST or not columns:
+        return [], "", at, len(pairs)
+    scores = np.array([value for value, _ in pairs])
+    shares, method = importances([one.units for one in columns], scores)
+    order = np.argsort(-shares, kind="stable")
+    return [(columns[i].name, float(shares[i])) for i in order], method, at, len(pairs)
+
+
+def importance(chronicle: Chronicle, *, iteration: int | None = None, height: int = 340) -> Figure:
+    """Show how much of what trials come to is due to each parameter alone.
+
+    Parameters
+    ----------
+    chronicle : Chronicle
+        The experiment.
+    iteration : int, optional
+        At which ``training_iteration`` trials are compared; by default the highest that half of
+        them have come to. The best values of trials that were ended early cannot be compared with
+        those of others.
+    height : int, default=340
+        Pixels.
+
+    Notes
+    -----
+    If scikit-learn is installed: the main effects of Hutter et al., "An Efficient Approach for
+    Assessing Hyperparameter Importance" (fANOVA), ICML 2014, on ranks. Otherwise the share of the
+    variance of the ranks that lies between eight bins of each parameter.
+    """
+    title = f"Importance of parameters for {goal_name(chronicle)}"
+    ranked, method, at, count = ranked_parameters(chronicle, iteration)
+    if not ranked:
+        why = "no results yet"
+        if count:
+            why = f"{count} trials at iteration {at} are too few, or too alike; {FEWEST} are needed"
+        return empty(title, why, height)
+    rows = ranked[:_MOST][::-1]
+    source = ColumnDataSource(
+        {
+            "y": list(range(len(rows))),
+            "share": [share for _, share in rows],
+            "name": [shown(name, 80) for name, _ in rows],
+            "text": [f"{share:.0%}" for _, share in rows],
+        }
+    )
+    made = new_figure(
+        f"{title}: {method}, {count} trials at iteration {at}",
+        "share of the variance of their ranks due to it alone",
+        "",
+        height=height,
+        tools="save",
+        x_range=Range1d(0, 1.12 * max(0.05, *(share for _, share in rows))),
+        y_range=Range1d(-0.6, len(rows) - 0.4),
+    )
+    bars = made.hbar("y", right="share", height=0.66, source=source, color=CONTRAST[0])
+    made.text(
+        "share",
+        "y",
+        "text",
+        source=source,
+        x_offset=4,
+        text_baseline="middle",
+        text_font_size="12px",
+    )
+    made.yaxis.ticker = FixedTicker(ticks=list(range(len(rows))))
+    made.yaxis.major_label_overrides = {i: shown(name, 24) for i, (name, _) in enumerate(rows)}
+    made.xaxis.formatter = NumeralTickFormatter(format="0%")
+    made.ygrid.visible = False
+    made.add_tools(hover([("parameter", "@name"), ("share", "@share{0.0%}")], [bars]))
+    return made

@@ -1,0 +1,129 @@
+"""Who came of whom in population based training."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from bokeh.models import ColumnDataSource, FixedTicker, Range1d
+
+from dasktune.dashboard.chronicle import Chronicle
+from dasktune.dashboard.figures.theme import CONTRAST, INK, Figure, empty, hover, new_figure
+from dasktune.dashboard.text import configuration, elapsed_unit, shown
+from dasktune.dashboard.trial_log import TrialLog
+
+__all__ = ["lineage"]
+
+#: Rows that are drawn: the best, and those that they came of.
+_MOST: Final = 60
+
+
+def lineage(chronicle: Chronicle, *, height: int | None = None) -> Figure:
+    """Show each trial as a line in the colour of its founder; clones hang on their donors.
+
+    Parameters
+    ----------
+    chronicle : Chronicle
+        The experiment.
+    height : int, optional
+        Pixels; by default what the trials need.
+    """
+    title = "Lineage"
+    if not chronicle.exploits:
+        return empty(title, "no trial has gone on as a clone of another one", height or 340)
+    exploits = [one for one in chronicle.exploits if one.clone != one.donor]
+    rows = _rows(chronicle)
+    place = {log.index: row for row, log in enumerate(rows)}
+    unit, seconds = elapsed_unit(chronicle.elapsed)
+    made = new_figure(
+        f"{title}: {len(exploits):,} clones; colours are founders, the best trial is on top",
+        f"time since the beginning ({unit})",
+        "",
+        height=height or min(900, 120 + 20 * len(rows)),
+        y_range=Range1d(len(rows) - 0.4, -0.6),
+    )
+    founders = {log.index: log.index for log in chronicle.trials}
+    begins = {log.index: _begin(log) for log in rows}
+    pieces: list[tuple[TrialLog, float, float, int]] = []
+    for one in exploits:
+        log = chronicle.trials[one.clone]
+        if one.clone in place:
+            pieces.append((log, begins[one.clone], one.time, founders[one.clone]))
+            begins[one.clone] = one.time
+        founders[one.clone] = founders[one.donor]
+    pieces += [(log, begins[log.index], _end(log, chronicle), founders[log.index]) for log in rows]
+    lines = made.segment(
+        "x0",
+        "y",
+        "x1",
+        "y",
+        source=ColumnDataSource(_lines(pieces, place, chronicle, seconds)),
+        line_color="colour",
+        line_width=6,
+        line_cap="round",
+    )
+    arrows = [one for one in exploits if one.clone in place and one.donor in place]
+    links = made.segment(
+        "x",
+        "y0",
+        "x",
+        "y1",
+        source=ColumnDataSource(
+            {
+                "x": [(one.time - chronicle.began) / seconds for one in arrows],
+                "y0": [place[one.donor] for one in arrows],
+                "y1": [place[one.clone] for one in arrows],
+                "reason": [shown(one.reason, 140) for one in arrows],
+                "iterations": [f"{one.reached}, goes on from {one.resumed}" for one in arrows],
+            }
+        ),
+        line_color=INK,
+        line_alpha=0.5,
+        line_width=1.2,
+    )
+    made.add_tools(
+        hover([("trial", "@trial"), ("founder", "@founder"), ("config", "@config")], [lines]),
+        hover([("clone", "@reason"), ("was at iteration", "@iterations")], [links]),
+    )
+    made.ygrid.visible = False
+    made.yaxis.ticker = FixedTicker(ticks=list(range(len(rows))))
+    made.yaxis.major_label_overrides = {i: shown(log.trial_id, 24) for i, log in enumerate(rows)}
+    return made
+
+
+def _rows(chronicle: Chronicle) -> list[TrialLog]:
+    ranked = chronicle.ranked()
+    rest = [log for log in chronicle.trials if log.attempts]
+    return list(dict.fromkeys([*ranked, *rest]))[:_MOST]
+
+
+def _begin(log: TrialLog) -> float:
+    return log.attempts[0].start if log.attempts else log.created
+
+
+def _end(log: TrialLog, chronicle: Chronicle) -> float:
+    end = log.attempts[-1].end if log.attempts else log.created
+    return chronicle.now if end is None else end
+
+
+def _lines(
+    pieces: list[tuple[TrialLog, float, float, int]],
+    place: dict[int, int],
+    chronicle: Chronicle,
+    seconds: float,
+) -> dict[str, list[Any]]:
+    # The founders with most time have the colours that are told apart best.
+    spans: dict[int, float] = {}
+    for _, begin, end, founder in pieces:
+        spans[founder] = spans.get(founder, 0.0) + end - begin
+    order = sorted(spans, key=lambda founder: -spans[founder])
+    colours = {founder: CONTRAST[i % len(CONTRAST)] for i, founder in enumerate(order)}
+    began = chronicle.began
+    return {
+        "x0": [(begin - began) / seconds for _, begin, _, _ in pieces],
+        "x1": [(end - began) / seconds for _, _, end, _ in pieces],
+        "y": [place[log.index] for log, *_ in pieces],
+        "colour": [colours[founder] for *_, founder in pieces],
+        "trial": [shown(log.trial_id) for log, *_ in pieces],
+        "founder": [shown(chronicle.trials[founder].trial_id) for *_, founder in pieces],
+        "config": [configuration(log.config, 120) for log, *_ in pieces],
+    }

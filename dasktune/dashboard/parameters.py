@@ -1,0 +1,190 @@
+"""Parameters of trials as numbers: for axes, colours and importance."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite, isnan, nan
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dasktune.dashboard.chronicle import Chronicle
+from dasktune.dashboard.text import shown, value_text
+from dasktune.dashboard.trial_log import TrialLog
+from dasktune.trial.metrics import Mode, number
+
+__all__ = ["Parameter", "fair_iteration", "finite_text", "marks_of", "parameters_of", "values_at"]
+
+_Floats = NDArray[np.float64]
+
+#: Categories that are told apart; the rarer ones are taken together.
+_MOST_CATEGORIES: Final = 20
+#: Parameters that are looked at.
+_MOST_PARAMETERS: Final = 64
+#: Positive values that span so much are shown on a logarithmic scale if nobody says how they are.
+_WIDE: Final = 100.0
+
+#: So many values of a number are all written at an axis.
+_FEW: Final = 8
+
+_OTHERS: Final = "(others)"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parameter:
+    """The values of a parameter in some trials."""
+
+    name: str
+    #: NaN where there is none; the number of the category if there are categories.
+    values: _Floats
+    #: Their texts; empty if the values are numbers.
+    categories: tuple[str, ...] = ()
+    is_log: bool = False
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether it is the same in all trials."""
+        return not np.ptp(self.values) > 0 and not np.isnan(self.values).any()
+
+    @property
+    def units(self) -> _Floats:
+        """The values from 0 to 1, on their scale; 0.5 if there is but one."""
+        values = np.log10(self.values) if self.is_log else self.values
+        if np.isnan(values).all():
+            return np.full(len(values), 0.5)
+        low, high = np.nanmin(values), np.nanmax(values)
+        return (values - low) / (high - low) if high > low else values * 0 + 0.5
+
+    def at(self, unit: float) -> float:
+        """Return the value at a place from 0 to 1."""
+        values = np.log10(self.values) if self.is_log else self.values
+        low, high = float(np.nanmin(values)), float(np.nanmax(values))
+        value = low + unit * (high - low)
+        return float(10**value) if self.is_log else value
+
+
+def parameters_of(
+    chronicle: Chronicle, logs: Sequence[TrialLog], names: Sequence[str] | None = None
+) -> list[Parameter]:
+    """Return the parameters that differ between trials, in the order of the configurations.
+
+    Parameters
+    ----------
+    chronicle : Chronicle
+        Knows their scales.
+    logs : sequence of TrialLog
+        The trials.
+    names : sequence of str, optional
+        Only these, whether they differ or not.
+    """
+    wanted = dict.fromkeys(name for log in logs for name in log.config) if names is None else names
+    found = [
+        _parameter(name, [log.config.get(name, _MISSING) for log in logs], chronicle)
+        for name in list(wanted)[: 10 * _MOST_PARAMETERS]
+    ]
+    if names is None:
+        found = [one for one in found if not one.is_constant]
+    return found[:_MOST_PARAMETERS]
+
+
+_MISSING: Final = object()
+
+
+def _parameter(name: str, values: list[Any], chronicle: Chronicle) -> Parameter:
+    given = [value for value in values if value is not _MISSING and value is not None]
+    reals = [None if isinstance(value, bool | str) else number(value) for value in given]
+    if not given or any(real is None for real in reals) or any(v is None for v in values):
+        return _categorical(name, values)
+    column = np.array([nan if one is _MISSING else number(one) for one in values], dtype=np.float64)
+    column[~np.isfinite(column)] = nan
+    finite = column[np.isfinite(column)]
+    positive = bool(finite.size) and float(finite.min()) > 0
+    scale = chronicle.scales.get(name)
+    wide = positive and float(finite.max()) / float(finite.min()) >= _WIDE
+    return Parameter(name, column, is_log=positive and (wide if scale is None else scale == "log"))
+
+
+def _categorical(name: str, values: list[Any]) -> Parameter:
+    texts = [None if value is _MISSING else value_text(value) for value in values]
+    counts = Counter(text for text in texts if text is not None)
+    kept = sorted(text for text, _ in counts.most_common(_MOST_CATEGORIES))
+    categories = (*kept, _OTHERS) if len(counts) > len(kept) else tuple(kept)
+    codes = {text: float(code) for code, text in enumerate(kept)}
+    others = float(len(kept))
+    column = [nan if text is None else codes.get(text, others) for text in texts]
+    return Parameter(name, np.array(column, dtype=np.float64), categories=categories)
+
+
+def fair_iteration(chronicle: Chronicle, share: float = 0.5) -> int:
+    """Return the highest iteration that a share of the trials has come to.
+
+    Trials that were ended early differ from the others by more than their parameters, so they are
+    compared at the same iteration.
+
+    Parameters
+    ----------
+    chronicle : Chronicle
+        The experiment.
+    share : float, default=0.5
+        Of those that have a result.
+    """
+    reached = sorted((log.iteration for log in chronicle.trials if log.iteration), reverse=True)
+    return reached[min(len(reached) - 1, int(len(reached) * share))] if reached else 0
+
+
+def values_at(log: TrialLog, iteration: int, mode: Mode | None, goal: int = 0) -> float:
+    """Return the best finite value that a trial had come to by an iteration, NaN if it did not.
+
+    Parameters
+    ----------
+    log : TrialLog
+        The trial.
+    iteration : int
+        ``training_iteration``.
+    mode : {"min", "max"}, optional
+        Which way it is better; without it, the last value counts.
+    goal : int, default=0
+        Of which goal.
+    """
+    best_at, best = log.best[goal]
+    if log.iteration < iteration:
+        return nan
+    if best_at <= iteration and not isnan(best):
+        return best
+    curve = log.curves[goal]
+    values = curve.values[curve.iterations <= iteration]
+    values = values[np.isfinite(values)]
+    if not values.size:
+        return nan
+    return float(values[-1] if mode is None else values.min() if mode == "min" else values.max())
+
+
+def marks_of(parameter: Parameter) -> dict[float, str]:
+    """Return what an axis from 0 to 1 says, and where: all values if they are few.
+
+    Parameters
+    ----------
+    parameter : Parameter
+        Whose axis it is.
+    """
+    values, units = parameter.values, parameter.units
+    there = values[np.isfinite(values)]
+    distinct, rows = np.unique(values, return_index=True)
+    if parameter.categories:
+        return {
+            float(units[row]): shown(parameter.categories[int(code)], 16)
+            for code, row in zip(distinct, rows, strict=True)
+            if isfinite(code)
+        }
+    if len(np.unique(there)) <= _FEW:
+        pairs = zip(distinct, rows, strict=True)
+        return {float(units[row]): finite_text(value) for value, row in pairs if isfinite(value)}
+    return {unit: finite_text(parameter.at(unit)) for unit in (0.0, 0.25, 0.5, 0.75, 1.0)}
+
+
+def finite_text(value: float) -> str:
+    """Return a number as an axis shows it."""
+    return f"{value:.3g}" if isfinite(value) else ""

@@ -1,0 +1,111 @@
+"""What stands above all pages: how far the experiment is, and what is best."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+from math import isnan
+from typing import Any
+
+from bokeh.models import Div
+
+from dasktune.dashboard.chronicle import Chronicle
+from dasktune.dashboard.figures.theme import COLOURS
+from dasktune.dashboard.text import elapsed_unit, shown, value_text
+
+__all__ = ["header", "header_html"]
+
+_CARD = (
+    '<div style="background:#fff;border:1px solid #d0d7de;border-radius:10px;padding:10px 16px;'
+    'min-width:120px"><div style="color:#57606a;font-size:12px">{title}</div>'
+    '<div style="font-size:21px;font-weight:650;line-height:1.35">{value}</div>'
+    '<div style="color:#57606a;font-size:12px">{note}</div></div>'
+)
+_CHIP = (
+    '<span style="display:inline-block;background:{colour};color:{ink};border-radius:999px;'
+    'padding:1px 10px;margin-right:6px;font-size:12px;font-weight:600">{text}</span>'
+)
+
+
+def header(chronicle: Chronicle) -> Any:
+    """Return the header as a model.
+
+    Parameters
+    ----------
+    chronicle : Chronicle
+        The experiment.
+    """
+    # Otherwise what a user calls "$$x$$" would be a formula.
+    return Div(text=header_html(chronicle), disable_math=True, sizing_mode="stretch_width")
+
+
+def header_html(chronicle: Chronicle) -> str:
+    """Return the header as HTML, in which everything that users named is escaped.
+
+    Parameters
+    ----------
+    chronicle : Chronicle
+        The experiment.
+    """
+    name = escape(shown(chronicle.name or "experiment", 80))
+    goals = [
+        f"{shown(metric)} ({mode})" if mode else shown(metric)
+        for metric, mode in zip(chronicle.metrics, chronicle.modes, strict=True)
+    ]
+    goal = escape(", ".join(goals) or "no metric")
+    cards = "".join(
+        _CARD.format(title=escape(title), value=escape(value), note=escape(note))
+        for title, value, note in _cards(chronicle)
+    )
+    return (
+        "<div style=\"font-family:Inter,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif;"
+        f'color:#24292f"><div style="font-size:22px;font-weight:700">{name}</div>'
+        f'<div style="margin:2px 0 10px"><span style="color:#57606a;margin-right:12px">{goal}'
+        f"</span>{_chips(chronicle)}</div>"
+        f'<div style="display:flex;flex-wrap:wrap;gap:12px">{cards}</div></div>'
+    )
+
+
+def _chips(chronicle: Chronicle) -> str:
+    counts = dict(chronicle.counts)
+    counts["STOPPED"] = sum(log.outcome == "STOPPED" for log in chronicle.trials)
+    counts["TERMINATED"] -= counts["STOPPED"]
+    order = ("RUNNING", "PENDING", "PAUSED", "TERMINATED", "STOPPED", "ERROR")
+    words = {"STOPPED": "stopped early", "ERROR": "failed"}
+    light = {"PENDING", "RUNNING", "PAUSED", "STOPPED"}
+    return "".join(
+        _CHIP.format(
+            colour=COLOURS[word],
+            ink="#24292f" if word in light else "#fff",
+            text=f"{counts[word]:,} {words.get(word, word.lower())}",
+        )
+        for word in order
+        if counts[word]
+    )
+
+
+def _cards(chronicle: Chronicle) -> Iterator[tuple[str, str, str]]:
+    best = chronicle.best
+    if best is not None:
+        yield f"best {shown(chronicle.metric)}", value_text(chronicle.best_value), best.trial_id
+    total = chronicle.total or len(chronicle.trials)
+    left = chronicle.remaining
+    note = "" if left is None else f"about {duration(left)} left"
+    yield "trials done", f"{chronicle.num_over:,} of {total:,}", note
+    yield "elapsed", duration(chronicle.elapsed), f"{len(chronicle.workers)} workers"
+    yield "results", f"{chronicle.num_results:,}", ""
+    if chronicle.saved_iterations:
+        note = f"{chronicle.saved_iterations:,} iterations by stopping {chronicle.num_cut:,} early"
+        yield "work saved", f"{chronicle.saved_share:.0%}", note
+
+
+def duration(seconds: float) -> str:
+    """Return a time in the unit in which it is best told.
+
+    Examples
+    --------
+    >>> duration(21.4), duration(7_500.0)
+    ('21.4 s', '2.08 h')
+    """
+    unit, length = elapsed_unit(seconds)
+    return "unknown" if isnan(seconds) else f"{seconds / length:.3g} {unit}"

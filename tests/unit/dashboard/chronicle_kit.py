@@ -1,0 +1,148 @@
+"""Experiments to look at: made by hand, and by the simulation with its real journal."""
+
+from __future__ import annotations
+
+from math import inf, nan
+from typing import Any
+
+from dasktune.config import TuneConfig
+from dasktune.dashboard.chronicle import Chronicle
+from dasktune.schedulers import ASHAScheduler, PopulationBasedTraining
+from dasktune.space import loguniform, uniform
+from dasktune.storage.json_lines import decode
+from dasktune.testing import MemoryStore, simulate
+
+#: Every way into a page that is known, as a name.
+PAYLOADS = (
+    "<img src=x onerror=\"window.__xss='img'\">",
+    "<script>window.__xss='script'</script></script>",
+    "{{ 7 * 7 }}",
+    "@{trial} $index @value{safe}",
+    "$$\\href{javascript:window.__xss=1}{x}$$",
+    "\\[x\\] '\"`",
+    "line\nfeed\u200b\u202eevil\x1b[31m",
+    "x" * 5_000,
+    "</title><b>",
+)
+
+
+def suggested(trial_id: str, time: float = 0.0, **config: Any) -> dict[str, Any]:
+    return {
+        "event": "Suggested",
+        "trial_id": trial_id,
+        "config": config,
+        "time": time,
+        "status": "PENDING",
+    }
+
+
+def started(trial_id: str, time: float, worker: str = "tcp://w1:1") -> dict[str, Any]:
+    return about("TrialStarted", trial_id, time, status="RUNNING", worker=worker)
+
+
+def result(
+    trial_id: str, iteration: int, time: float, status: str = "RUNNING", **more: Any
+) -> dict[str, Any]:
+    own = {key: more.pop(key) for key in ("actions", "awaits", "checkpoint") if key in more}
+    metrics = {**more, "training_iteration": iteration}
+    return about("ResultReported", trial_id, time, status=status, metrics=metrics, **own)
+
+
+def about(event: str, trial_id: str, time: float, **more: Any) -> dict[str, Any]:
+    return {"event": event, "trial_id": trial_id, "time": time, **more}
+
+
+def action(do: str, trial_id: str, **more: Any) -> dict[str, Any]:
+    return {"do": do, "trial_id": trial_id, **more}
+
+
+def chronicle_of(*records: dict[str, Any], **goals: Any) -> Chronicle:
+    chronicle = Chronicle(**{"metric": "loss", "mode": "min", **goals})
+    chronicle.extend(records)
+    assert chronicle.malformed == 0
+    return chronicle
+
+
+def falling(config: dict[str, Any]) -> Any:
+    for epoch in range(1, 28):
+        yield {"loss": config["x"] + 1 / epoch}, 1.0 + config["x"]
+
+
+def asha_journal(store: MemoryStore | None = None, num_samples: int = 30) -> list[dict[str, Any]]:
+    store = store or MemoryStore()
+    simulate(
+        falling,
+        param_space={"x": uniform(0, 1), "lr": loguniform(1e-4, 1)},
+        tune_config=TuneConfig(
+            metric="loss",
+            mode="min",
+            num_samples=num_samples,
+            seed=0,
+            scheduler=ASHAScheduler(max_t=27, reduction_factor=3),
+        ),
+        slots=4,
+        store=store,
+    )
+    return [decode(line) for line in store.journal.splitlines()]
+
+
+def climbing(config: dict[str, Any], checkpoint: Any) -> Any:
+    height, step = checkpoint or (0.0, 0)
+    while step < 20:
+        height, step = height + config["rate"], step + 1
+        yield {"loss": -height}, 10.0, (height, step)
+
+
+def pbt_journal() -> list[dict[str, Any]]:
+    store = MemoryStore()
+    simulate(
+        climbing,
+        param_space={"rate": uniform(0, 1)},
+        tune_config=TuneConfig(
+            metric="loss",
+            mode="min",
+            num_samples=8,
+            seed=0,
+            scheduler=PopulationBasedTraining(
+                time_attr="training_iteration",
+                perturbation_interval=4,
+                hyperparam_mutations={"rate": uniform(0, 1)},
+            ),
+        ),
+        slots=3,
+        store=store,
+    )
+    return [decode(line) for line in store.journal.splitlines()]
+
+
+def hostile_records() -> list[dict[str, Any]]:
+    """Return an experiment of which everything that users name is an attack."""
+    records = []
+    for i, evil in enumerate(PAYLOADS):
+        config = {name: f"{name}{i % 2}" for name in PAYLOADS} | {"lr": 10.0**-i}
+        records.append(suggested(evil, float(i), **config))
+        records.append(started(evil, float(i), worker=evil))
+        metrics = {PAYLOADS[0]: float(i), PAYLOADS[1]: nan if i == 3 else -float(i)}
+        wait = {"awaits": True, "checkpoint": {"path": evil, "iteration": 1}}
+        begin = action("StartTrial", evil, milestones=[[evil, 1], ["training_iteration", 1]])
+        records[-1]["actions"] = [begin]
+        stop = action("StopTrial", evil, reason=f"{evil} cutoff 3 at rung {evil}")
+        records.append(result(evil, 1, i + 1.0, actions=[stop], **wait, **metrics))
+        records.append(result(evil, 2, i + 2.0, **{PAYLOADS[0]: inf, PAYLOADS[1]: 2.0}))
+        error = {"message": evil, "traceback": f"Traceback\n{evil}"}
+        records.append(about("TrialFailed", evil, i + 3.0, status="ERROR", error=error))
+    exploit = action(
+        "ExploitTrial",
+        PAYLOADS[0],
+        donor=PAYLOADS[1],
+        config={PAYLOADS[0]: PAYLOADS[1]},
+        reason=PAYLOADS[1],
+        checkpoint={"iteration": 1},
+    )
+    records.append({"event": "TimePassed", "time": 20.0, "actions": [exploit]})
+    return records
+
+
+def hostile_chronicle(**goals: Any) -> Chronicle:
+    goals = {"metric": list(PAYLOADS[:2]), "mode": ["min", "max"], "name": PAYLOADS[0], **goals}
+    return chronicle_of(*hostile_records(), **goals)

@@ -1,0 +1,329 @@
+from __future__ import annotations
+
+from itertools import pairwise
+from math import inf, nan
+
+import numpy as np
+import pytest
+from bokeh.document import Document
+from bokeh.models import (
+    Axis,
+    ColumnDataSource,
+    DataTable,
+    Div,
+    HoverTool,
+    HTMLTemplateFormatter,
+    ImageRGBA,
+    MultiLine,
+    PreText,
+    TableColumn,
+    Title,
+)
+from chronicle_kit import (
+    PAYLOADS,
+    about,
+    action,
+    asha_journal,
+    chronicle_of,
+    hostile_chronicle,
+    pbt_journal,
+    result,
+    started,
+    suggested,
+)
+
+from dasktune.dashboard.chronicle import Chronicle
+from dasktune.dashboard.figures import KINDS, plot
+from dasktune.dashboard.parameters import fair_iteration, parameters_of, values_at
+from dasktune.dashboard.report import to_html
+from dasktune.dashboard.report.report import _pages
+from dasktune.dashboard.text import shown
+from dasktune.errors import ConfigError
+
+
+@pytest.fixture(scope="module")
+def asha():
+    return chronicle_of(*asha_journal())
+
+
+@pytest.fixture(scope="module")
+def goals():
+    records = []
+    for i in range(6):
+        records += [suggested(f"t{i}", x=float(i)), started(f"t{i}", float(i))]
+        records.append(result(f"t{i}", 1, i + 1.0, loss=float(i), cost=float(5 - i) ** 2))
+    records += [suggested("bad", x=2.5), result("bad", 1, 9.0, loss=5.0, cost=30.0)]
+    return chronicle_of(*records, metric=["loss", "cost"], mode=["min", "min"])
+
+
+def sources(model):
+    return [one.data for one in model.select({"type": ColumnDataSource})]
+
+
+def columns_of(model, name):
+    return [value for data in sources(model) if name in data for value in data[name]]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_figure_is_complete_whatever_there_is(kind, asha, goals):
+    single = chronicle_of(suggested("a", x=1), started("a", 0.0), result("a", 1, 1.0, loss=0.5))
+    undefined = chronicle_of(
+        suggested("a", x=nan),
+        suggested("b", x=inf),
+        result("a", 1, 1.0, loss=nan),
+        result("b", 1, 1.0, loss=inf),
+    )
+    huge = chronicle_of(
+        *(suggested(f"t{i}", x=10.0**i) for i in range(12)),
+        *(result(f"t{i}", 1, 1.0, loss=10.0 ** (25 * i)) for i in range(12)),
+    )
+    empty = Chronicle(metric="loss", mode="min")
+    unknown = Chronicle()
+    many = [single, undefined, huge, empty, unknown, asha, goals, chronicle_of(suggested("a"))]
+    for chronicle in many:
+        document = Document()
+        document.add_root(plot(chronicle, kind))
+        document.validate()
+        document.to_json()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_figure_of_nothing_says_so(kind):
+    figure = plot(Chronicle(metric="loss", mode="min"), kind)
+    [label] = figure.center[-1:]
+    assert label.text
+    assert not figure.renderers
+
+
+def test_an_unknown_kind_is_answered_with_those_that_are_known(asha):
+    with pytest.raises(ConfigError, match=r"kind must be one of 'best_so_far', .*got 'pie'"):
+        plot(asha, "pie")
+    with pytest.raises(TypeError, match="colour"):
+        plot(asha, "rungs", colour="red")
+
+
+def test_best_so_far_steps_where_the_best_changes(asha):
+    [step] = [data for data in sources(plot(asha, "best_so_far")) if "outcome" not in data]
+    assert step["value"] == [*(one[1] for one in asha.improvements), asha.best_value]
+    assert step["x"][-1] == pytest.approx(asha.elapsed)
+    by_trial = plot(asha, "best_so_far", x="trials")
+    assert by_trial.xaxis.axis_label == "trial"
+
+
+def test_best_so_far_needs_to_know_what_is_better():
+    told = chronicle_of(suggested("a"), result("a", 1, 1.0, loss=1.0), metric="loss", mode=None)
+    assert not plot(told, "best_so_far").renderers
+
+
+def test_learning_curves_of_many_trials_are_a_shadow_and_some_lines(asha):
+    figure = plot(asha, "learning_curves", max_lines=10)
+    assert len([one for one in figure.renderers if isinstance(one.glyph, ImageRGBA)]) == 1
+    lines = [one for one in figure.renderers if isinstance(one.glyph, MultiLine)]
+    drawn = [trial for one in lines for trial in one.data_source.data["trial"]]
+    assert len(drawn) == 10
+    assert shown(asha.best.trial_id) in drawn
+    few = plot(asha, "learning_curves", max_lines=100)
+    assert not [one for one in few.renderers if isinstance(one.glyph, ImageRGBA)]
+
+
+def test_learning_curves_can_be_those_of_chosen_trials(asha):
+    figure = plot(asha, "learning_curves", trials=[asha.trials[3].trial_id])
+    assert set(columns_of(figure, "trial")) == {asha.trials[3].trial_id}
+    with pytest.raises(ConfigError, match="trials must be ids of trials, got 'nobody'"):
+        plot(asha, "learning_curves", trials=["nobody"])
+
+
+def test_parallel_coordinates_draw_the_best_last(asha):
+    [data] = [one for one in sources(plot(asha, "parallel_coordinates")) if "quality" in one]
+    assert data["trial"][-1] == asha.best.trial_id
+    assert len(data["ys"][0]) == 3  # lr, x and the metric
+    assert all(0 <= value <= 1 for line in data["ys"] for value in line)
+
+
+def test_importance_tells_its_method_and_compares_at_one_iteration(asha):
+    figure = plot(asha, "importance")
+    at = fair_iteration(asha)
+    assert f"iteration {at}" in figure.title.text
+    assert columns_of(figure, "name")[-1] == "x"
+    assert max(columns_of(figure, "share")) > 0.8
+
+
+def test_trials_are_compared_by_what_they_had_come_to_then(asha):
+    log = max(asha.trials, key=lambda one: one.iteration)
+    assert values_at(log, 1, "min") == log.curves[0].values[0]
+    assert np.isnan(values_at(log, 1_000, "min"))
+
+
+def test_scales_are_logarithmic_where_the_domain_is(asha):
+    scales = {one.name: one.is_log for one in parameters_of(asha, asha.trials)}
+    assert scales == {"x": False, "lr": True}
+    asha.scales["lr"] = "linear"
+    try:
+        assert not any(one.is_log for one in parameters_of(asha, asha.trials))
+    finally:
+        del asha.scales["lr"]
+
+
+def test_parameters_of_all_kinds_become_numbers():
+    values = [{"a": 1, "b": "x"}, {"a": 2.5, "b": None}, {"b": [1, 2]}, {"a": True, "b": "x"}]
+    told = chronicle_of(*(suggested(f"t{i}", **config) for i, config in enumerate(values)))
+    a, b = parameters_of(told, told.trials)
+    assert a.categories == ("1", "2.5", "True")
+    assert np.isnan(a.values[2])
+    assert b.categories == ("None", "[1, 2]", "x")
+
+
+def test_a_slice_for_each_parameter(asha):
+    figures = [child for child, *_ in plot(asha, "slice").children]
+    assert [one.xaxis.axis_label for one in figures] == ["x", "lr (log)"]
+    assert len(columns_of(figures[0], "x")) == len(asha.trials)
+
+
+def test_contour_takes_the_parameters_that_are_asked_for(asha):
+    figure = plot(asha, "contour", x="lr", y="x")
+    assert (figure.xaxis.axis_label, figure.yaxis.axis_label) == ("lr (log)", "x")
+    with pytest.raises(ConfigError, match=r"x must be one of \['x', 'lr'\], got 'z'"):
+        plot(asha, "contour", x="z")
+    with pytest.raises(ConfigError, match="y must be another parameter than x"):
+        plot(asha, "contour", x="x", y="x")
+
+
+def test_the_timeline_has_each_stay_and_none_overlaps_another(asha):
+    bars = [data for data in sources(plot(asha, "timeline")) if "left" in data]
+    stays = sorted(
+        (lane, left, right)
+        for data in bars
+        for lane, left, right in zip(data["top"], data["left"], data["right"], strict=True)
+    )
+    assert len(stays) == sum(log.starts for log in asha.trials)
+    for (lane, _, end), (other, begin, _) in pairwise(stays):
+        assert lane != other or end <= begin + 1e-9
+
+
+def test_rungs_show_everybody_who_came_and_what_was_asked_of_the_last(asha):
+    figure = plot(asha, "rungs")
+    came = [trial for data in sources(figure) if "reason" in data for trial in data["trial"]]
+    assert len(came) == sum(len(log.rungs) for log in asha.trials)
+    assert len(figure.xaxis.ticker.ticks) == 4
+    cutoffs = [
+        visit for log in asha.trials for visit in log.rungs if visit.cutoff and visit.budget == 1
+    ]
+    drawn = [data["y0"] for data in sources(figure) if "y0" in data]
+    assert max(cutoffs, key=lambda visit: visit.time).cutoff in drawn[0]
+
+
+def test_lineage_draws_each_clone_where_its_donor_is():
+    told = chronicle_of(*pbt_journal())
+    figure = plot(told, "lineage")
+    [links] = [data for data in sources(figure) if "reason" in data]
+    assert len(links["x"]) == len(told.exploits)
+    [lines] = [data for data in sources(figure) if "founder" in data]
+    assert len(lines["x0"]) == len(told.exploits) + len(told.trials)
+    assert set(lines["founder"]) <= {log.trial_id for log in told.trials}
+
+
+def test_objectives_show_who_is_dominated_by_nobody(goals):
+    figure = plot(goals, "objectives")
+    assert figure.title.text == "Pareto front: 6 of 7 trials are dominated by nobody"
+    assert "bad" in columns_of(figure, "trial")
+    with pytest.raises(ConfigError, match="y must be one of"):
+        plot(goals, "objectives", y="z")
+
+
+def test_hypervolume_is_that_of_the_results_so_far(goals):
+    figure = plot(goals, "hypervolume", reference_point=[6.0, 26.0])
+    [data] = sources(figure)
+    # Of the points (i, (5 - i)**2), sliced along the first goal.
+    assert data["y"][-1] == sum(26 - (5 - i) ** 2 for i in range(6))
+    assert list(data["y"]) == sorted(data["y"])
+    with pytest.raises(ConfigError, match="reference_point must be a finite number for each"):
+        plot(goals, "hypervolume", reference_point=[1.0])
+
+
+# What users name is never taken for anything but text
+
+
+def hostile_models():
+    chronicle = hostile_chronicle()
+    roots = [plot(chronicle, kind) for kind in KINDS]
+    roots += [part for _, parts in _pages(chronicle) for part in parts]
+    document = Document()
+    for root in roots:
+        document.add_root(root)
+    return document
+
+
+def test_nothing_hostile_gets_to_where_it_would_be_interpreted():
+    document = hostile_models()
+    for tool in document.select({"type": HoverTool}):
+        for label, template in tool.tooltips:
+            assert not any(evil[:8] in label + template for evil in PAYLOADS)
+            assert "safe" not in template
+    assert not list(document.select({"type": HTMLTemplateFormatter}))
+    for one in document.select({"type": TableColumn}):
+        assert "<" not in one.title
+    assert all("<img" not in one.text for one in document.select({"type": Div}))
+    assert list(document.select({"type": DataTable}))
+    for one in document.select({"type": Title}):
+        assert "$$" not in one.text
+    for one in document.select({"type": Axis}):
+        for text in (one.axis_label or "", *one.major_label_overrides.values()):
+            assert "$$" not in text
+    assert all(one.disable_math for one in document.select({"type": PreText}))
+
+
+def test_the_header_escapes_what_users_named():
+    page = to_html(hostile_chronicle())
+    assert "<title>&lt;img" in page
+    for raw in ("<img src=x", "<script>window", "</title><b>"):
+        assert raw not in page.split("application/json")[0].split("</script>")[-1]
+
+
+@pytest.mark.parametrize("evil", PAYLOADS)
+def test_what_is_shown_is_one_short_line(evil):
+    line = shown(evil)
+    assert len(line) <= 42
+    assert line.isprintable() or "\u2060" in line
+    assert "$$" not in line
+
+
+# The report
+
+
+def test_the_report_has_a_page_for_what_there_is(asha, goals):
+    def titles(chronicle):
+        return [title for title, _ in _pages(chronicle)]
+
+    assert titles(asha) == ["Overview", "Trials", "Parameters", "Scheduler", "Workers"]
+    assert "Objectives" in titles(goals)
+    error = {"message": "no", "traceback": "x"}
+    failed = about("TrialFailed", "a", 1.0, status="ERROR", error=error)
+    assert titles(chronicle_of(suggested("a"), failed))[-1] == "Errors (1)"
+    assert "Scheduler" in titles(chronicle_of(*pbt_journal()))
+
+
+def test_the_report_says_what_it_leaves_out():
+    count = 2_500
+    chronicle = chronicle_of(
+        *(suggested(f"t{i}", x=float(i)) for i in range(count)),
+        *(result(f"t{i}", 1, 1.0, loss=float(i)) for i in range(count)),
+    )
+    page = to_html(chronicle)
+    assert "500 of 2,500 trials are left out" in page
+    assert len(page) < 6_000_000
+
+
+def test_a_report_of_nothing_is_a_report():
+    assert "no results yet" in to_html(Chronicle())
+
+
+def test_a_trial_that_was_ended_early_is_told_from_others():
+    stop = action("StopTrial", "a", reason="poor")
+    told = chronicle_of(
+        suggested("a"),
+        suggested("b"),
+        result("b", 9, 1.0, loss=1.0),
+        result("a", 1, 1.0, loss=1.0, actions=[stop]),
+        about("TrialStopped", "a", 2.0, status="TERMINATED"),
+    )
+    assert "1 stopped early" in to_html(told)

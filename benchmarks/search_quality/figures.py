@@ -28,9 +28,8 @@ def p_value(one: Sequence[float], other: Sequence[float]) -> float:
     """
     from scipy.stats import wilcoxon
 
-    difference = np.subtract(one, other)
-    # What both have found is the same, however it was rounded; and never has no distance to never.
-    difference = np.where(np.equal(one, other), 0.0, difference).round(12)
+    # What both have found is the same, however it was rounded.
+    difference = np.subtract(one, other).round(12)
     return float(wilcoxon(difference).pvalue) if difference.any() else 1.0
 
 

@@ -45,12 +45,19 @@ def _driven(name: str) -> Callable[[int], OptunaSearch]:
     return lambda seed: OptunaSearch(sampler=sampler(name, seed))
 
 
+def _bohb(seed: int) -> Any:
+    from dasktune.search.bohb import TuneBOHB
+
+    return TuneBOHB()
+
+
 #: Another one needs no more than a line here.
 CONTENDERS: Mapping[str, Contender] = {
     RANDOM: Contender(lambda seed: None),
     "Sobol": Contender(lambda seed: QuasiRandomSearch(), needs=("scipy",)),
     "TPE": Contender(_driven("TPE"), needs=("optuna",)),
     "CMA-ES": Contender(_driven("CMA-ES"), needs=("optuna", "cmaes")),
+    "BOHB": Contender(_bohb, needs=("dasktune.search.bohb",)),
     "GP": Contender(_driven("GP"), needs=("optuna", "torch", "scipy"), slow=True),
     "TPE, Optuna's loop": Contender(sampler="TPE", needs=("optuna",)),
     "CMA-ES, Optuna's loop": Contender(sampler="CMA-ES", needs=("optuna", "cmaes")),

@@ -123,11 +123,12 @@ def test_a_searcher_is_twice_as_fast_if_it_is_as_good_in_half_the_evaluations():
 
 
 def test_tables_say_who_was_better():
-    random = np.array([[9.0, 8.0, 7.0, 5.0 + seed] for seed in range(8)])
-    found = {"digits": {RANDOM: random, "TPE": random - 4, "Sobol": random}}
-    assert "| TPE | 1 | 0 | 0 | 1.00 |" in summary(found)
-    assert "| Sobol | 0 | 1 | 0 |" in summary(found)
-    assert "| digits | 8.5 | 4.5 + | 8.5 |" in matrix(found)
-    assert "| 4.5 (2.75 to 6.25) | 1.00 | 0.016 | 4 |" in details(found)
+    random = np.array([[9.0, 8.0, 7.0, (1 + seed) / 2] for seed in range(8)])
+    model = np.array([[9.0, *[(1 + seed) / 4] * 3] for seed in range(8)])
+    found = {"digits": {RANDOM: random, "TPE": model, "Sobol": random}}
+    assert "| TPE | 1 | 0 | 0 | 1.00 | 2 |" in summary(found)
+    assert "| Sobol | 0 | 1 | 0 | 2.50 | 1 |" in summary(found)
+    assert "| digits | 2.25 | 1.12 + | 2.25 |" in matrix(found)
+    assert "| 1.12 (0.688 to 1.56) | 1.00 | 0.016 | 2 |" in details(found)
     shares = times_table({"digits": {RANDOM: [0.5, 0.4], "TPE": [0.2, inf]}})
     assert "| digits | TPE | never (20.0% to never) | 1 of 2 | 1 |" in shares

@@ -38,6 +38,7 @@ def run(
     *,
     space: dict[str, Any] | None = None,
     scheduler: TrialScheduler | None = None,
+    search_alg: Any = None,
     scheme: str = "",
     **run_config: Any,
 ) -> Timeline:
@@ -51,7 +52,11 @@ def run(
             trainable,
             param_space={"x": tune.uniform(0, 1), "steps": size.steps, **(space or {})},
             tune_config=tune.TuneConfig(
-                metric=None, num_samples=size.trials, scheduler=scheduler, seed=0
+                metric=None,
+                num_samples=size.trials,
+                scheduler=scheduler,
+                search_alg=search_alg,
+                seed=0,
             ),
             run_config=tune.RunConfig(
                 name="bench", storage_path=scheme + directory, verbose=0, **run_config

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks._measure import Figures, Size, Timeline, now, versions
-from benchmarks.workloads import CHECKPOINT_BYTES, STEP_SECONDS
+from benchmarks.workloads import CHECKPOINT_BYTES, STEP_SECONDS, searched, valley
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
@@ -42,6 +42,10 @@ class Stopwatch(tune.Callback):
 
 def noop(config: dict[str, Any]) -> dict[str, float]:
     return {"_metric": config["x"]}
+
+
+def searches(config: dict[str, Any]) -> dict[str, float]:
+    return {"_metric": valley(config)}
 
 
 def steps(config: dict[str, Any]) -> None:
@@ -97,6 +101,8 @@ TRAINABLES: dict[str, Callable[..., Any]] = {
     "slots": second,
     "slots_reuse": second,
     "recovery": dies_once,
+    "searched": searches,
+    "searched_reuse": searches,
 }
 
 
@@ -109,10 +115,13 @@ def fit(workload: str, size: Size, directory: str) -> Timeline:
             "x": tune.uniform(0, 1),
             "steps": size.steps,
             "marker": f"{directory}/killed-at",
+            **(searched(tune) if workload.startswith("searched") else {}),
         },
         # Left alone, Ray reuses the actors of functions that need it and of no others.
         tune_config=tune.TuneConfig(
-            num_samples=size.trials, reuse_actors=workload.endswith("_reuse") or None
+            num_samples=size.trials,
+            reuse_actors=workload.endswith("_reuse") or None,
+            search_alg=_search_alg(workload),
         ),
         run_config=tune.RunConfig(
             name="bench",
@@ -133,6 +142,16 @@ def fit(workload: str, size: Size, directory: str) -> Timeline:
     if grid.num_errors:
         raise RuntimeError(f"the workload failed: {grid.errors}")
     return timeline
+
+
+def _search_alg(workload: str) -> Any:
+    """Return Optuna's default sampler, where a search is what it is about."""
+    if not workload.startswith("searched"):
+        return None
+    # Only this workload needs it.
+    from ray.tune.search.optuna import OptunaSearch
+
+    return OptunaSearch(metric="_metric", mode="min", seed=0)
 
 
 def measure(workload: str, size: Size) -> Figures:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from benchmarks._measure import Figures, Row, Series, Size, format_table, load, 
 from benchmarks.concurrency import many, slots, threads
 from benchmarks.experiments import EXPERIMENTS, local_cluster, warm_up
 from benchmarks.limits import limits
+from benchmarks.ray_side import measure_ray
 from benchmarks.recovery import recovery
 from benchmarks.restore import restore
 from benchmarks.simulator import simulator
@@ -175,15 +175,7 @@ class Bench:
 
     def _ray(self, name: str) -> Figures:
         size = self._size(RAY, name)
-        command = [str(self._ray_python), "-m", "benchmarks.ray_baseline", name]
-        for option, value in vars(size).items():
-            command += [f"--{option}", str(value)]
-        told = subprocess.run(
-            command, cwd=Path(__file__).parents[1], stdout=subprocess.PIPE, text=True, check=True
-        )
-        answer = json.loads(told.stdout.strip().splitlines()[-1])
-        self.ray_versions = answer["versions"]
-        figures: Figures = answer["figures"]
+        figures, self.ray_versions = measure_ray(str(self._ray_python), name, size)
         return figures
 
     def _size(self, sizes: Mapping[str, Size], name: str) -> Size:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import dasktune as tune
-from benchmarks.workloads import CHECKPOINT_BYTES, STEP_SECONDS
+from benchmarks.workloads import CHECKPOINT_BYTES, STEP_SECONDS, valley
 
 __all__ = [
     "Endless",
@@ -21,6 +21,7 @@ __all__ = [
     "noop",
     "patient",
     "saves",
+    "searched",
     "second",
     "steps",
 ]
@@ -28,6 +29,12 @@ __all__ = [
 
 def noop(config: dict[str, Any]) -> float:
     return float(config["x"])
+
+
+def searched(config: dict[str, Any]) -> float:
+    """Return what `workloads.searched` has a minimum of, after the seconds that it should take."""
+    time.sleep(config["seconds"])
+    return valley(config)
 
 
 def steps(config: dict[str, Any]) -> None:

@@ -6,11 +6,13 @@ experiment being spread over fewer trials, is left out of the `steady` figures.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from benchmarks._measure import Size
 
-__all__ = ["CHECKPOINT_BYTES", "OURS", "RAY", "STEP_SECONDS", "scaled"]
+__all__ = ["CHECKPOINT_BYTES", "OURS", "RAY", "STEP_SECONDS", "scaled", "searched", "valley"]
 
 #: What a checkpoint holds, in one file.
 CHECKPOINT_BYTES = 1_000_000
@@ -40,6 +42,8 @@ RAY = {
     "slots": Size(trials=64, slots=16),
     "slots_reuse": Size(trials=64, slots=16),
     "recovery": Size(trials=1, steps=30),
+    "searched": Size(trials=100),
+    "searched_reuse": Size(trials=100),
 }
 
 #: Rates of these hardly depend on how many there are; the others take the time they take.
@@ -53,3 +57,19 @@ def scaled(name: str, size: Size, factor: float) -> Size:
     if size.steps > 1:
         return replace(size, steps=max(2, round(size.steps * factor)))
     return replace(size, trials=max(2, round(size.trials * factor)))
+
+
+def searched(tune: Any) -> dict[str, Any]:
+    """Return a search space in the words of `tune`, which is dasktune or Ray Tune."""
+    return {
+        "x": tune.uniform(0, 1),
+        "lr": tune.loguniform(1e-4, 1),
+        "layers": tune.randint(1, 9),
+        "kind": tune.choice(["a", "b", "c"]),
+    }
+
+
+def valley(config: Mapping[str, Any]) -> float:
+    """Return something of that space to be minimised."""
+    kind = "abc".index(config["kind"])
+    return float((config["x"] - 0.3) ** 2 + abs(config["lr"] - 0.01) + config["layers"] + kind)

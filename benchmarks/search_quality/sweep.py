@@ -1,0 +1,95 @@
+"""All searches of a benchmark, on a few processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import Any
+
+import numpy as np
+
+from benchmarks.search_quality.contenders import CONTENDERS, RANDOM
+from benchmarks.search_quality.early_stopping import PAIRS, follow, random_path, time_needed
+from benchmarks.search_quality.figures import Found, Times
+from benchmarks.search_quality.problems import CURVES, problem
+from benchmarks.search_quality.searches import losses
+
+__all__ = ["Plan", "sweep"]
+
+#: The problems that slow contenders try, to half of the budget.
+_FEW = ("vehicle", "naval_propulsion", "cifar100")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Who searches what."""
+
+    problems: Sequence[str]
+    contenders: Sequence[str]
+    seeds: int
+    #: Evaluations of each search.
+    budget: int
+    #: "searchers" or "early_stopping" for that part only.
+    only: str | None = None
+
+    def searches(self) -> Iterator[tuple[str, str, int, int]]:
+        """Yield problem, contender, seed and budget."""
+        for name in () if self.only == "early_stopping" else self.problems:
+            for label in self.contenders:
+                slow = CONTENDERS[label].slow
+                if not slow or name in _FEW:
+                    for seed in range(self.seeds):
+                        yield name, label, seed, self.budget // (2 if slow else 1)
+
+    def paths(self) -> Iterator[tuple[str, int]]:
+        """Yield problem and seed of each comparison with early stopping."""
+        for name in () if self.only == "searchers" else self.problems:
+            if name in CURVES:
+                for seed in range(self.seeds):
+                    yield name, seed
+
+
+def _regrets(task: tuple[str, str, int, int]) -> list[float]:
+    """Return the regret of the best after each evaluation of one search."""
+    name, contender, seed, budget = task
+    best = problem(name).best(seed)
+    found = losses(problem(name), CONTENDERS[contender], seed, budget)
+    return (np.minimum.accumulate(found) - best).tolist()  # type: ignore[no-any-return]
+
+
+def _times(task: tuple[str, int]) -> dict[str, float]:
+    """Return when each pair was as good as random search at its end, by the time that one took."""
+    name, seed = task
+    path, seconds = random_path(problem(name), seed)
+    goal = path[-1][1]
+    paths = {
+        label: path if label == RANDOM else follow(problem(name), pair, seed, seconds)
+        for label, pair in PAIRS.items()
+    }
+    return {label: time_needed(one, goal) / seconds for label, one in paths.items()}
+
+
+def sweep(plan: Plan, jobs: int) -> tuple[Found, Times]:
+    """Return the regrets of all searches, and the times that they need with early stopping."""
+    found: dict[str, dict[str, list[Any]]] = {}
+    times: dict[str, dict[str, list[float]]] = {}
+    tasks, pairs = list(plan.searches()), list(plan.paths())
+    # The processes are all the parallelism there is: libraries would start threads of their own.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    # A process forked from one that has threads may hang.
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        regrets = pool.map(_regrets, tasks, chunksize=5)
+        needed = pool.map(_times, pairs)
+        for (name, label, _, _), row in zip(tasks, regrets, strict=True):
+            found.setdefault(name, {}).setdefault(label, []).append(row)
+        for (name, _), row in zip(pairs, needed, strict=True):
+            for label, share in row.items():
+                times.setdefault(name, {}).setdefault(label, []).append(share)
+    arrays = {
+        name: {label: np.array(rows) for label, rows in sides.items()}
+        for name, sides in found.items()
+    }
+    return arrays, times

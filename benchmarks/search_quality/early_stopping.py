@@ -17,8 +17,8 @@ from benchmarks.reproduce.curves import EPOCHS
 from benchmarks.search_quality.contenders import RANDOM
 from benchmarks.search_quality.problems import Problem
 from benchmarks.search_quality.searches import PENDING
-from dasktune.schedulers import ASHAScheduler
-from dasktune.search import OptunaSearch
+from dasktune.schedulers import ASHAScheduler, HyperBandForBOHB
+from dasktune.search import OptunaSearch, TuneBOHB
 from dasktune.testing import simulate
 
 __all__ = ["PAIRS", "Path", "follow", "random_path", "time_needed"]
@@ -42,6 +42,10 @@ def _asha() -> ASHAScheduler:
     return ASHAScheduler(max_t=EPOCHS, reduction_factor=3)
 
 
+def _hyperband() -> HyperBandForBOHB:
+    return HyperBandForBOHB(max_t=EPOCHS, reduction_factor=3)
+
+
 #: Another pair needs no more than a line here.
 PAIRS: Mapping[str, Pair] = {
     RANDOM: Pair(),
@@ -49,6 +53,7 @@ PAIRS: Mapping[str, Pair] = {
     "TPE": Pair(OptunaSearch),
     "TPE + ASHA": Pair(OptunaSearch, _asha),
     "TPE + ASHA, told as complete": Pair(lambda: OptunaSearch(stopped_trials="complete"), _asha),
+    "BOHB": Pair(TuneBOHB, _hyperband),
 }
 
 

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from dasktune.analysis import ExperimentAnalysis
     from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
     from dasktune.detached import DetachedExperiment, attach
     from dasktune.errors import (
@@ -97,6 +98,7 @@ __all__ = [
     "sample_from",
     "uniform",
     # Results
+    "ExperimentAnalysis",
     "Result",
     "ResultGrid",
     # Errors
@@ -114,6 +116,7 @@ __all__ = [
 #: Where each name is defined. It is imported when it is first asked for: the process of an isolated
 #: trial needs few of them, and should not pay for the others.
 _HOMES: Final = {
+    "dasktune.analysis": ("ExperimentAnalysis",),
     "dasktune.config": ("CheckpointConfig", "FailureConfig", "RunConfig", "TuneConfig"),
     "dasktune.errors": (
         "CheckpointNotFound",
@@ -161,7 +164,17 @@ _HOMES: Final = {
 
 #: Modules that are there without an import of their own, as they would be if nothing was lazy.
 _MODULES: Final = frozenset(
-    {"config", "detached", "errors", "registry", "results", "resume", "schedulers", "search"}
+    {
+        "analysis",
+        "config",
+        "detached",
+        "errors",
+        "registry",
+        "results",
+        "resume",
+        "schedulers",
+        "search",
+    }
     | {"space", "stopper"}
     | {"storage", "trainable", "trial", "tuner", "workers"}
 )

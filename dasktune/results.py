@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from html import escape
 from math import isfinite
-from reprlib import Repr
 from typing import TYPE_CHECKING, Any, Final, overload
 
 import numpy as np
 
+from dasktune.cells import cell, clip, html_row
 from dasktune.comparison import Scope, best_row, condense, rank
 from dasktune.errors import ConfigError, TrialError, TuneError, check, without_passwords
 from dasktune.result import AUTO_FILLED, Result, checked_mode, is_auto_filled, require_pandas
 from dasktune.schedulers.fronts import Fronts, hypervolume
 from dasktune.trial.checkpoint import CheckpointRecord
-from dasktune.trial.metrics import Metric, Mode, Modes, check_goals, flatten, lookup, number, score
+from dasktune.trial.metrics import Metric, Mode, Modes, check_goals, flatten, lookup, score
 from dasktune.trial.retention import Retention
 from dasktune.trial.status import PublicStatus
 from dasktune.trial.trial import Trial
@@ -30,11 +30,6 @@ __all__ = ["AUTO_FILLED", "NoResultError", "Result", "ResultGrid", "Scope"]
 
 #: Rows of the table that a `ResultGrid` shows of itself.
 _SHOWN: Final = 5
-
-_brief = Repr()
-_brief.maxstring = _brief.maxother = 40
-_brief.maxdict = _brief.maxlist = _brief.maxtuple = 4
-_brief.maxlevel = 2
 
 
 class NoResultError(TuneError, RuntimeError):
@@ -355,8 +350,8 @@ class ResultGrid(Sequence[Result]):
 
     def _repr_html_(self) -> str:
         head, *rows = self._table()
-        body = "".join(_html_row(row, "td") for row in rows)
-        table = f"<table><thead>{_html_row(head, 'th')}</thead><tbody>{body}</tbody></table>"
+        body = "".join(html_row(row, "td") for row in rows)
+        table = f"<table><thead>{html_row(head, 'th')}</thead><tbody>{body}</tbody></table>"
         return f"<div><p>{escape(self._headline())}</p>{table if rows else ''}</div>"
 
     def _headline(self) -> str:
@@ -376,9 +371,9 @@ class ResultGrid(Sequence[Result]):
             shown = ranked or shown
         table = [[*columns, "config"]]
         for result in shown[:_SHOWN]:
-            metrics = [_cell(lookup(result.metrics, name)) for name in columns[2:]]
-            config = ", ".join(f"{k}={_cell(v)}" for k, v in flatten(result.config).items())
-            table.append([result.trial_id, result.status.value, *metrics, _clip(config)])
+            metrics = [cell(lookup(result.metrics, name)) for name in columns[2:]]
+            config = ", ".join(f"{k}={cell(v)}" for k, v in flatten(result.config).items())
+            table.append([result.trial_id, result.status.value, *metrics, clip(config)])
         return table
 
 
@@ -399,18 +394,3 @@ def _scores(row: Mapping[str, Any], goals: Sequence[tuple[str, Mode]]) -> tuple[
     scores = [score(row, name, mode) for name, mode in goals]
     defined = tuple(value for value in scores if value is not None and isfinite(value))
     return defined if len(defined) == len(goals) else None
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return ""
-    real = None if isinstance(value, bool) else number(value)
-    return _brief.repr(value) if real is None else f"{real:.6g}"
-
-
-def _clip(text: str, width: int = 60) -> str:
-    return text if len(text) <= width else f"{text[: width - 3]}..."
-
-
-def _html_row(cells: Iterable[str], tag: str) -> str:
-    return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from dasktune.analysis import ExperimentAnalysis
+    from dasktune.classic import Experiment, run, run_experiments
     from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
     from dasktune.detached import DetachedExperiment, attach
     from dasktune.errors import (
@@ -70,6 +71,9 @@ __all__ = [
     "Tuner",
     "WorkerInfo",
     "attach",
+    "Experiment",
+    "run",
+    "run_experiments",
     # Trainables
     "Checkpoint",
     "Trainable",
@@ -117,6 +121,7 @@ __all__ = [
 #: trial needs few of them, and should not pay for the others.
 _HOMES: Final = {
     "dasktune.analysis": ("ExperimentAnalysis",),
+    "dasktune.classic": ("Experiment", "run", "run_experiments"),
     "dasktune.config": ("CheckpointConfig", "FailureConfig", "RunConfig", "TuneConfig"),
     "dasktune.errors": (
         "CheckpointNotFound",

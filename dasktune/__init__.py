@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from dasktune.registry import register_env, register_trainable
     from dasktune.results import Result, ResultGrid
     from dasktune.resume_config import ResumeConfig
+    from dasktune.schedulers import create_scheduler
+    from dasktune.search import create_searcher
     from dasktune.space import (
         choice,
         grid_search,
@@ -43,9 +45,11 @@ if TYPE_CHECKING:
         sample_from,
         uniform,
     )
+    from dasktune.stopper import Stopper
     from dasktune.storage.checkpoint import Checkpoint
     from dasktune.trainable import (
         Trainable,
+        TuneContext,
         get_checkpoint,
         get_client,
         get_context,
@@ -77,6 +81,7 @@ __all__ = [
     # Trainables
     "Checkpoint",
     "Trainable",
+    "TuneContext",
     "get_checkpoint",
     "get_client",
     "get_context",
@@ -101,6 +106,10 @@ __all__ = [
     "randn",
     "sample_from",
     "uniform",
+    # Policies
+    "Stopper",
+    "create_scheduler",
+    "create_searcher",
     # Results
     "ExperimentAnalysis",
     "Result",
@@ -137,6 +146,8 @@ _HOMES: Final = {
     "dasktune.registry": ("register_env", "register_trainable"),
     "dasktune.results": ("Result", "ResultGrid"),
     "dasktune.resume_config": ("ResumeConfig",),
+    "dasktune.schedulers": ("create_scheduler",),
+    "dasktune.search": ("create_searcher",),
     "dasktune.space": (
         "choice",
         "grid_search",
@@ -152,9 +163,11 @@ _HOMES: Final = {
         "sample_from",
         "uniform",
     ),
+    "dasktune.stopper": ("Stopper",),
     "dasktune.storage.checkpoint": ("Checkpoint",),
     "dasktune.trainable": (
         "Trainable",
+        "TuneContext",
         "get_checkpoint",
         "get_client",
         "get_context",

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import settings
 from s3_kit import Line, S3Server
 
@@ -27,6 +28,14 @@ def _experiments_validate_each_event() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Experiment, "validate_each_event", True)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _empty_memory_stores() -> Iterator[None]:
+    """Forget what a test leaves in `memory://`: each listing there looks at all files of all."""
+    yield
+    MemoryFileSystem.store.clear()
+    MemoryFileSystem.pseudo_dirs[:] = [""]
 
 
 @pytest.fixture(scope="session")

@@ -43,6 +43,7 @@ def count_loss(trial: Trial, event: TrialLost, limit: int) -> bool:
     if trial.progress > trial.progress_at_loss:
         trial.worker_losses = trial.shared_losses = 0
     trial.progress_at_loss = trial.progress
+    trial.losses += 1
     if event.charged and event.shared:
         trial.shared_losses += 1
     else:

@@ -25,6 +25,7 @@ _AS_IT_IS = (
     "worker",
     "next_checkpoint",
     "failures",
+    "losses",
     "worker_losses",
     "shared_losses",
     "reason",

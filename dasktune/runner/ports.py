@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from dasktune.experiment import Experiment
@@ -161,6 +161,9 @@ class ExperimentStore(Protocol):
 
     def delete_checkpoint(self, record: CheckpointRecord) -> None:
         """Remove a checkpoint's files once all records so far are safe."""
+
+    def settle_checkpoints(self, trial_dir: str, incarnation: int, kept: Collection[str]) -> None:
+        """Remove all checkpoints of a trial that has ended but these, and what comes later."""
 
     def close(self) -> None:
         """Commit, and finish what runs in the background."""

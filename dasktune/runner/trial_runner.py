@@ -139,6 +139,7 @@ class TrialRunner:
             # interrupt came is still unfinished in the journal: a later run goes on.
             at_end.callback(self._store.close)
             at_end.callback(self._tell_the_end)
+            at_end.callback(self._settle_checkpoints)
             at_end.callback(self._settle, force=True)
             at_end.callback(self._executor.close)
             at_end.callback(self._thinker.close)
@@ -383,6 +384,13 @@ class TrialRunner:
         while self._acks and self._acks[0][0] <= safe:
             for event in self._acks.popleft()[1]:
                 self._executor.acknowledge(event.trial_id, event.incarnation, event.seq)
+
+    def _settle_checkpoints(self) -> None:
+        """Remove what was written by starts of trials that came to no good end."""
+        for trial_id, trial in self.experiment.trials.items():
+            if trial.status.is_final and (trial.losses or trial.failures):
+                kept = {record.path for record in trial.kept_checkpoints}
+                self._store.settle_checkpoints(trial_id, trial.incarnation, kept)
 
     def _tell_the_end(self) -> None:
         for observer in tuple(self._observers):

@@ -4,6 +4,10 @@ A checkpoint exists when its manifest does. The files are written first and the 
 writer that dies leaves nothing that anyone would restore, only a directory to be swept. Each start
 of a trial (its incarnation) writes to directories of its own, so a worker that was given up and
 wakes up again cannot touch what its successor wrote.
+
+Nor does it leave anything. Whoever takes a trial over raises its fence, then sweeps; a writer
+writes its manifest, then looks at the fence. So either its checkpoint is there to be swept, or it
+finds the fence and takes its checkpoint back.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ import logging
 import os
 import threading
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, BinaryIO, Final
 from uuid import uuid4
@@ -22,6 +26,7 @@ from uuid import uuid4
 from dasktune.errors import CheckpointNotFound, ConfigError, StorageError, check
 from dasktune.storage import filesystem, local_files
 from dasktune.storage.checkpoint import METADATA_FILE, Checkpoint
+from dasktune.storage.fence import raise_fence, refuse_superseded
 from dasktune.storage.location import Storage
 from dasktune.storage.manifest import FileEntry, Manifest
 from dasktune.storage.masking import mask_errors, reading
@@ -113,7 +118,9 @@ class CheckpointStore:
         metrics : mapping
             That result.
         fence : callable, optional
-            Called when all files are written; if it raises, there is no checkpoint.
+            Called when all files are written; if it raises, there is no checkpoint. Nor is there
+            one if another start of the trial has taken over meanwhile. Without it both are left to
+            the caller.
 
         Raises
         ------
@@ -191,6 +198,8 @@ class CheckpointStore:
             if fence is not None:
                 fence()
             target.claim(MANIFEST_FILE, manifest.encode(), durable=self.durable)
+            if fence is not None:
+                refuse_superseded(self.storage, path.split("/")[1], incarnation)
         except BaseException:
             self._clean_up(path)
             raise
@@ -254,7 +263,9 @@ class CheckpointStore:
 
     @mask_errors
     def sweep(self, trial_dir: str, keep: int, begin: int) -> list[str]:
-        """Delete what dead writers of a trial left: half written, or whole but never told.
+        """Take a trial over: delete what its earlier starts left, half written or never told.
+
+        Whatever they still write is taken back by themselves.
 
         Parameters
         ----------
@@ -277,20 +288,58 @@ class CheckpointStore:
             If it cannot be listed or deleted, or a link stands where a checkpoint should.
         """
         with reading(f"the checkpoints of {trial_dir!r}", self.storage):
-            names = self.storage.names("trials", trial_dir)
-            paths = [f"trials/{trial_dir}/{name}" for name in names]
-            places = [(path, at) for path in paths if (at := checkpoint_place(path)) is not None]
-            untold = [path for path, at in places if at[2] < keep and at[1] >= begin]
-            older = [path for path, at in places if at[2] < keep and at[1] < begin]
+            places = self._fenced(trial_dir, keep)
+            untold = [path for path, index in places if index >= begin]
+            older = [path for path, index in places if index < begin]
             # One question each, and there may be hundreds.
             whole = filesystem.run_each(
                 self.storage.fs, lambda path: self.storage.exists(path, MANIFEST_FILE), older
             )
             half = [path for path, is_whole in zip(older, whole, strict=True) if not is_whole]
-            for path in half + untold:
-                logger.info("Removing the checkpoint %s, which a lost worker has left", path)
-                self._remove(self.storage, path)
+            self._remove_strays(half + untold)
         return half + untold
+
+    @mask_errors
+    def settle(self, trial_dir: str, incarnation: int, kept: Collection[str]) -> list[str]:
+        """End the writing of a trial: delete all its checkpoints but those that are kept.
+
+        Parameters
+        ----------
+        trial_dir : str
+            Name of the trial's directory.
+        incarnation : int
+            Its last one. What it and those before it still write is taken back by themselves.
+        kept : collection of str
+            Paths of the checkpoints that are known and kept.
+
+        Returns
+        -------
+        list of str
+            What was deleted, relative to the experiment.
+
+        Raises
+        ------
+        StorageError
+            As for :meth:`sweep`.
+        """
+        with reading(f"the checkpoints of {trial_dir!r}", self.storage):
+            places = self._fenced(trial_dir, incarnation + 1)
+            strays = [path for path, _ in places if path not in kept]
+            self._remove_strays(strays)
+        return strays
+
+    def _fenced(self, trial_dir: str, incarnation: int) -> list[tuple[str, int]]:
+        """Let none before `incarnation` commit any more; return their checkpoints and numbers."""
+        raise_fence(self.storage, trial_dir, incarnation)
+        # Only now: what comes into being after this look finds the fence.
+        paths = [f"trials/{trial_dir}/{name}" for name in self.storage.names("trials", trial_dir)]
+        places = [(path, at) for path in paths if (at := checkpoint_place(path)) is not None]
+        return [(path, at[1]) for path, at in places if at[2] < incarnation]
+
+    def _remove_strays(self, paths: list[str]) -> None:
+        for path in paths:
+            logger.info("Removing the checkpoint %s, which a lost worker has left", path)
+            self._remove(self.storage, path)
 
     def _place_of(self, record: CheckpointRecord) -> Storage:
         """Return a checkpoint's directory; what is read from a journal may say anything."""

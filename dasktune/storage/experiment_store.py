@@ -6,7 +6,7 @@ import json
 import logging
 import re
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime, timezone
 from time import perf_counter
@@ -344,6 +344,27 @@ class ExperimentStore:
             What retention gave up.
         """
         self._held.append((self._appended, record))
+
+    def settle_checkpoints(self, trial_dir: str, incarnation: int, kept: Collection[str]) -> None:
+        """Delete all checkpoints of a trial that has ended but these, in the background.
+
+        Parameters
+        ----------
+        trial_dir, incarnation, kept
+            As for :meth:`CheckpointStore.settle`. A failure is logged.
+        """
+        self._in_background(self._settle_checkpoints, trial_dir, incarnation, kept)
+
+    def _settle_checkpoints(self, trial_dir: str, incarnation: int, kept: Collection[str]) -> None:
+        try:
+            self._deleter.settle(trial_dir, incarnation, kept)
+        except Exception as error:  # whatever the store's client raises
+            logger.warning(
+                "Could not remove what lost workers left of trial %s in %s: %s",
+                trial_dir,
+                self.storage,
+                self.storage.explain(error),
+            )
 
     def _delete(self, record: CheckpointRecord) -> None:
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from dasktune.storage.json_lines import encode
@@ -27,6 +27,8 @@ class MemoryStore:
         self._lines: list[bytes] = []
         #: Deleted checkpoints, oldest first.
         self.deleted: list[CheckpointRecord] = []
+        #: Paths of what was kept of trials that may have left more, by trial.
+        self.settled: dict[str, frozenset[str]] = {}
         #: Text of the failures of each trial.
         self.errors: dict[str, list[str]] = {}
         #: Configurations that JSON cannot tell, by trial.
@@ -81,6 +83,10 @@ class MemoryStore:
     def delete_checkpoint(self, record: CheckpointRecord) -> None:
         """Note that a checkpoint was deleted."""
         self.deleted.append(record)
+
+    def settle_checkpoints(self, trial_dir: str, incarnation: int, kept: Collection[str]) -> None:
+        """Note which checkpoints were kept."""
+        self.settled[trial_dir] = frozenset(kept)
 
     def close(self) -> None:
         """Do nothing."""

@@ -149,7 +149,8 @@ class TrialRun(TrialThread):
     def _perform(self) -> None:
         trainable, config = self._interrupter.call(self._opener)
         # Only now: the user's modules may be what teaches fsspec to reach the storage.
-        self._sweep()
+        if self.spec.incarnation > 1:
+            self._recorder.sweep()
         make_session = ClassSession if isinstance(trainable, type) else Session
         session = make_session(self.spec, self._recorder, self._interrupter, self._timer)
         session.enter()
@@ -161,13 +162,6 @@ class TrialRun(TrialThread):
                 self._interrupter.call(run_function, trainable, dict(config), session.report)
         finally:
             session.close()
-            if not isinstance(self._gate.order, PauseNow):
-                # Once more: a worker that was cut off may have written on until it noticed.
-                self._sweep()
-
-    def _sweep(self) -> None:
-        if self.spec.incarnation > 1:
-            self._recorder.sweep()
 
 
 def _terminal_type(ending: Ending) -> type[Ended] | type[Paused] | type[Stopped]:

@@ -84,6 +84,8 @@ class Trial:
     next_checkpoint: int = 0
     #: Failures of user code over the trial's life.
     failures: int = 0
+    #: Workers that it has lost over its life, whoever was to blame.
+    losses: int = 0
     #: Charged worker losses since the trial last made progress.
     worker_losses: int = 0
     #: Losses since then that it shared with other trials, any of which may be to blame.
@@ -127,6 +129,12 @@ class Trial:
     def checkpoint(self) -> CheckpointRecord | None:
         """The newest one in the storage."""
         return self.checkpoints[-1] if self.checkpoints else None
+
+    @property
+    def kept_checkpoints(self) -> tuple[CheckpointRecord, ...]:
+        """All of its own that somebody may still want."""
+        others = [record for record in (self.memory, self.held) if record is not None]
+        return (*self.checkpoints, *self.lent, *others)
 
     @property
     def restore_point(self) -> CheckpointRecord | None:

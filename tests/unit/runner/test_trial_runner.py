@@ -254,6 +254,20 @@ def test_a_lost_worker_is_warned_of(caplog):
     assert [call[0] for call in bench.executor.calls].count("start") == 2
 
 
+def test_of_a_trial_that_has_lost_a_worker_only_what_is_known_is_left_at_the_end():
+    kept = RunConfig(checkpoint_config=CheckpointConfig(num_to_keep=1))
+    bench = Bench(num_samples=2, script=(SAVE, SAVE), run_config=kept)
+    bench.runner.step()
+    first, *_ = bench.experiment.trials.values()
+    bench.executor.events.clear()
+    lost = TrialLost(trial_id=first.trial_id, incarnation=1, time=1.0, reason="it left")
+    bench.executor.events.append(lost)
+    bench.executor.runs.clear()
+    bench.run()
+    assert first.losses == 1
+    assert bench.store.settled == {first.trial_id: {first.checkpoints[-1].path}}
+
+
 def test_a_search_that_waits_is_not_asked_at_every_turn():
     bench = Bench(num_samples=2, places=2, max_concurrent_trials=1).run()
     assert bench.events.count("Suggested") == 4

@@ -269,7 +269,7 @@ def test_the_sweep_takes_only_what_dead_incarnations_left_half_written(
         storage.write_bytes(f"trials/a_00000/{name}/weights", b"half")
     assert store.sweep("a_00000", keep=2, begin=2) == ["trials/a_00000/checkpoint_000001_i01"]
     names = storage.names("trials", "a_00000")
-    assert names == ["checkpoint_000000_i01", "checkpoint_000001_i02", "notes"]
+    assert names == [".incarnation", "checkpoint_000000_i01", "checkpoint_000001_i02", "notes"]
     assert content(store.load(done)) == FILES
     assert store.sweep("unknown", keep=9, begin=9) == []
 
@@ -285,6 +285,54 @@ def test_the_sweep_takes_whole_checkpoints_of_which_the_driver_never_heard(
         store.load(untold)
     for record in (told, own):
         assert content(store.load(record)) == FILES
+
+
+def test_who_was_superseded_while_he_wrote_takes_his_checkpoint_back(
+    store: CheckpointStore, storage: Storage
+) -> None:
+    def is_overtaken() -> None:
+        # After the check of the fence the worker sleeps, and its successor looks and finds nothing.
+        store.sweep("a_00000", keep=2, begin=0)
+
+    with pytest.raises(StorageError, match="start 2 has taken over"):
+        commit(store, index=0, incarnation=1, fence=is_overtaken)
+    assert storage.names("trials", "a_00000") == [".incarnation"]
+    commit(store, index=0, incarnation=2, fence=lambda: None)
+
+
+def test_what_the_driver_has_written_is_not_fenced(store: CheckpointStore) -> None:
+    store.sweep("a_00000", keep=2, begin=0)
+    assert content(store.load(commit(store, incarnation=1))) == FILES
+
+
+def test_of_a_trial_that_has_ended_only_what_is_known_is_kept(
+    store: CheckpointStore, storage: Storage
+) -> None:
+    known = [commit(store, index=at, incarnation=at) for at in (1, 2)]
+    untold = commit(store, index=1, incarnation=2)
+    storage.write_bytes("trials/a_00000/checkpoint_000009_i01/weights", b"half")
+    removed = store.settle("a_00000", 2, {record.path for record in known})
+    assert sorted(removed) == [untold.path, "trials/a_00000/checkpoint_000009_i01"]
+    for record in known:
+        assert content(store.load(record)) == FILES
+    with pytest.raises(StorageError, match="start 3 has taken over"):
+        commit(store, index=3, incarnation=2, fence=lambda: None)
+
+
+def test_an_older_start_does_not_lower_the_fence(store: CheckpointStore) -> None:
+    store.sweep("a_00000", keep=3, begin=0)
+    store.sweep("a_00000", keep=2, begin=0)
+    with pytest.raises(StorageError, match="start 3 has taken over"):
+        commit(store, incarnation=2, fence=lambda: None)
+
+
+@pytest.mark.parametrize("fence", [b"", b"x\n", b"-1\n", b"2", b"1" * 19 + b"\n"])
+def test_a_fence_that_is_no_number_is_refused(
+    store: CheckpointStore, storage: Storage, fence: bytes
+) -> None:
+    storage.write_bytes("trials/a_00000/.incarnation", fence)
+    with pytest.raises(StorageError, match=r"\.incarnation of trial a_00000 must be a number"):
+        store.sweep("a_00000", keep=2, begin=0)
 
 
 def test_links_to_directories_and_pipes_are_refused(

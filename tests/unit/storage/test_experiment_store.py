@@ -100,6 +100,28 @@ def test_a_checkpoint_is_deleted_only_when_the_journal_is_durable(
     assert storage.find("trials") == []
 
 
+def test_what_lost_workers_left_of_an_ended_trial_is_removed(
+    store: ExperimentStore, storage: Storage
+) -> None:
+    kept, _ = checkpoint(store, 0), checkpoint(store, 1)
+    store.settle_checkpoints("a", 1, {kept.path})
+    store.close()
+    store.checkpoints.load(kept)
+    assert sorted(storage.names("trials", "a")) == [".incarnation", kept.path.rpartition("/")[2]]
+
+
+def test_what_cannot_be_removed_is_told_and_costs_nothing(
+    remote: Storage, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = ExperimentStore(remote)
+    checkpoint(store, 0)
+    FakeObjectStore.failures = [OSError("reset")]
+    with caplog.at_level(logging.WARNING):
+        store.settle_checkpoints("a", 1, ())
+        store.close()
+    assert "Could not remove what lost workers left of trial a" in caplog.text
+
+
 def test_without_a_journal_closing_deletes_too(store: ExperimentStore, storage: Storage) -> None:
     store.delete_checkpoint(checkpoint(store))
     store.close()

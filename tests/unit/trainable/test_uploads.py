@@ -573,7 +573,8 @@ def test_a_restart_sweeps_what_the_starts_before_it_left_half_written(kind, tmp_
         next_checkpoint=0,
     )
     assert isinstance(driver.end(), Ended)
-    assert storage.names("trials", "t1_dir") == ["checkpoint_000000_i02", theirs]
+    names = storage.names("trials", "t1_dir")
+    assert names == [".incarnation", "checkpoint_000000_i02", theirs]
 
 
 def test_the_first_start_has_nothing_to_sweep():

@@ -6,6 +6,7 @@ journal. So a directory can be read that one does not trust, or whose code is go
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -29,6 +30,8 @@ from dasktune.trial.status import TRANSITIONS
 from dasktune.trial.trial import Trial
 
 __all__ = ["follow", "recalled", "retention_of"]
+
+logger = logging.getLogger(__name__)
 
 Told = Mapping[str, Any]
 
@@ -55,15 +58,22 @@ def recalled(storage: Storage) -> list[Trial]:
     StorageError
         If the journal is damaged.
     """
-    trials: dict[str, Trial] = {}
-    start = 0
-    for snapshot in Snapshots(storage).newest_first():
-        with _sense(f"a snapshot of {storage}"):
-            trials = {trial.trial_id: trial for trial in map(trial_of, snapshot.state["trials"])}
-        start = snapshot.position
-        break
+    trials, start = _newest(storage)
     follow(trials, JournalReader(storage, start=start))
     return list(trials.values())
+
+
+def _newest(storage: Storage) -> tuple[dict[str, Trial], int]:
+    """Return the trials of the newest snapshot that can be read, and its place in the journal."""
+    for snapshot in Snapshots(storage).newest_first():
+        try:
+            trials = [trial_of(state) for state in snapshot.state["trials"]]
+        except (StorageError, *_NONSENSE) as error:
+            # It is a shortcut only.
+            logger.warning("a snapshot of %s makes no sense: %r", storage, error)
+        else:
+            return {trial.trial_id: trial for trial in trials}, snapshot.position
+    return {}, 0
 
 
 def retention_of(storage: Storage) -> Retention:
@@ -100,23 +110,10 @@ def follow(trials: dict[str, Trial], records: Iterable[Told]) -> None:
         If a record makes no sense.
     """
     for told in records:
-        with _sense(str(told)[:200]):
+        try:
             _take(trials, told)
-
-
-class _sense:
-    """Says what it is that makes no sense, where the code would only stumble over it."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-
-    def __enter__(self) -> None:
-        """Begin."""
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        """Translate."""
-        if isinstance(error, _NONSENSE):
-            raise StorageError(f"{self._what} makes no sense: {error!r}") from error
+        except _NONSENSE as error:
+            raise StorageError(f"{str(told)[:200]} makes no sense: {error!r}") from error
 
 
 def _take(trials: dict[str, Trial], told: Told) -> None:

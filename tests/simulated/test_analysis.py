@@ -223,3 +223,14 @@ def test_a_grid_of_what_was_read_is_like_any_other(analysis):
     grid = ResultGrid(analysis.trials, analysis.experiment_path, "eval/loss", "min")
     assert grid.get_best_result().config["x"] == 1
     assert grid.num_errors == 1
+
+
+def test_a_snapshot_that_makes_no_sense_is_passed_over(analysis, home, tmp_path, caplog):
+    moved = tmp_path / "moved"
+    shutil.copytree(home, moved)
+    for snapshot in (moved / "snapshots").iterdir():
+        lines = snapshot.read_text().splitlines()
+        broken = ['{"trial_id": "a"}'] * (len(lines) - 1)
+        snapshot.write_text("\n".join([lines[0], *broken]))
+    assert ExperimentAnalysis(moved).results == analysis.results
+    assert "makes no sense: KeyError" in caplog.text

@@ -79,7 +79,7 @@ test-oldest: $(OLDEST_VENV)/.installed
 $(OLDEST_VENV)/.installed: .ci/oldest.txt pyproject.toml setup.cfg
 	$(call make_venv,$(OLDEST_VENV))
 	PYTHONWARNINGS=ignore $(OLDEST_VENV)/bin/python -m pip install --quiet \
-		--constraint .ci/oldest.txt --editable . hypothesis psutil pytest pytest-timeout
+		--constraint .ci/oldest.txt --editable . hypothesis pytest pytest-timeout
 	touch $@
 
 # Each seed takes about a minute.

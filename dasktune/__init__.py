@@ -11,7 +11,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from dasktune.analysis import ExperimentAnalysis
     from dasktune.callback import Callback
+    from dasktune.classic import Experiment, run, run_experiments
     from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
     from dasktune.detached import DetachedExperiment, attach
     from dasktune.errors import (
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from dasktune.registry import register_env, register_trainable
     from dasktune.results import Result, ResultGrid
     from dasktune.resume_config import ResumeConfig
+    from dasktune.schedulers import create_scheduler
+    from dasktune.search import create_searcher
     from dasktune.space import (
         choice,
         grid_search,
@@ -42,9 +46,11 @@ if TYPE_CHECKING:
         sample_from,
         uniform,
     )
+    from dasktune.stopper import Stopper
     from dasktune.storage.checkpoint import Checkpoint
     from dasktune.trainable import (
         Trainable,
+        TuneContext,
         get_checkpoint,
         get_client,
         get_context,
@@ -71,9 +77,13 @@ __all__ = [
     "Tuner",
     "WorkerInfo",
     "attach",
+    "Experiment",
+    "run",
+    "run_experiments",
     # Trainables
     "Checkpoint",
     "Trainable",
+    "TuneContext",
     "get_checkpoint",
     "get_client",
     "get_context",
@@ -98,7 +108,12 @@ __all__ = [
     "randn",
     "sample_from",
     "uniform",
+    # Policies
+    "Stopper",
+    "create_scheduler",
+    "create_searcher",
     # Results
+    "ExperimentAnalysis",
     "Result",
     "ResultGrid",
     # Errors
@@ -116,7 +131,9 @@ __all__ = [
 #: Where each name is defined. It is imported when it is first asked for: the process of an isolated
 #: trial needs few of them, and should not pay for the others.
 _HOMES: Final = {
+    "dasktune.analysis": ("ExperimentAnalysis",),
     "dasktune.callback": ("Callback",),
+    "dasktune.classic": ("Experiment", "run", "run_experiments"),
     "dasktune.config": ("CheckpointConfig", "FailureConfig", "RunConfig", "TuneConfig"),
     "dasktune.errors": (
         "CheckpointNotFound",
@@ -132,6 +149,8 @@ _HOMES: Final = {
     "dasktune.registry": ("register_env", "register_trainable"),
     "dasktune.results": ("Result", "ResultGrid"),
     "dasktune.resume_config": ("ResumeConfig",),
+    "dasktune.schedulers": ("create_scheduler",),
+    "dasktune.search": ("create_searcher",),
     "dasktune.space": (
         "choice",
         "grid_search",
@@ -147,9 +166,11 @@ _HOMES: Final = {
         "sample_from",
         "uniform",
     ),
+    "dasktune.stopper": ("Stopper",),
     "dasktune.storage.checkpoint": ("Checkpoint",),
     "dasktune.trainable": (
         "Trainable",
+        "TuneContext",
         "get_checkpoint",
         "get_client",
         "get_context",
@@ -164,8 +185,8 @@ _HOMES: Final = {
 
 #: Modules that are there without an import of their own, as they would be if nothing was lazy.
 _MODULES: Final = frozenset(
-    {"callback", "config", "detached", "errors", "logger", "registry", "results", "resume"}
-    | {"schedulers", "search", "space", "stopper"}
+    {"analysis", "callback", "config", "detached", "errors", "logger", "registry", "results"}
+    | {"resume", "schedulers", "search", "space", "stopper"}
     | {"storage", "trainable", "trial", "tuner", "workers"}
 )
 

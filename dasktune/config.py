@@ -70,6 +70,9 @@ class TuneConfig:
     reuse_actors : bool, default=True
         Run the next trial in the place of the last one, on the same object if it is of a class
         whose ``reset_config`` returns True. False gives every trial a new place and object.
+    strict_metrics : bool, default=True
+        Whether a result that lacks `metric`, or what the scheduler decides by, fails its trial. If
+        not, such a result has the worst value there is.
     seed : int or SeedSequence, optional
         The source of all randomness. The same seed gives the same configurations and decisions.
 
@@ -96,6 +99,7 @@ class TuneConfig:
     max_concurrent_trials: int | None = None
     time_budget_s: float | timedelta | None = None
     reuse_actors: bool = True
+    strict_metrics: bool = True
     seed: int | SeedSequence | None = None
 
     def __post_init__(self) -> None:
@@ -119,6 +123,7 @@ class TuneConfig:
         if self.time_budget is not None:
             check_seconds("time_budget_s", self.time_budget)
         check_bool("reuse_actors", self.reuse_actors)
+        check_bool("strict_metrics", self.strict_metrics)
         check(
             self.seed is None or isinstance(self.seed, SeedSequence) or is_int(self.seed, least=0),
             "seed",

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
-from dasktune.errors import ConfigError, TrialError, without_passwords
+from dasktune.cells import cell, clip, html_row
+from dasktune.errors import ConfigError, StorageError, TrialError, without_passwords
+from dasktune.recall import recalled, retention_of
+from dasktune.storage.experiment_store import ExperimentStore
+from dasktune.storage.location import Storage
 from dasktune.trial.checkpoint import CheckpointRecord
 from dasktune.trial.metrics import Mode, flatten, score
 from dasktune.trial.retention import Retention
@@ -113,10 +119,63 @@ class Result:
             load_checkpoint=load_checkpoint,
         )
 
+    @classmethod
+    def from_path(
+        cls, path: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
+    ) -> Result:
+        """Read what came of a trial from its directory, below that of its experiment.
+
+        The experiment may still be running. Nothing in it is executed or unpickled; what JSON
+        cannot tell of the configuration is there as ``{"$repr": text}``.
+
+        Parameters
+        ----------
+        path : str or path
+            The trial's directory or its URL: what :attr:`path` says.
+        storage_options : mapping, optional
+            What fsspec needs for the URL.
+
+        Returns
+        -------
+        Result
+            As it stands now.
+
+        Raises
+        ------
+        StorageError
+            If it is no trial of an experiment, or the experiment's journal is damaged.
+
+        Examples
+        --------
+        >>> Result.from_path("~/dasktune_results/train/trials/a1b2c_00000")  # doctest: +SKIP
+        """
+        home, folder, trial_id = _parted(os.fspath(path))
+        storage = Storage(home, storage_options or {})
+        trials = recalled(storage) if folder == "trials" else []
+        for trial in trials:
+            if trial.trial_id == trial_id:
+                store = ExperimentStore(storage)
+                place = f"{storage.url.rstrip('/')}/trials/{trial_id}"
+                return cls.from_trial(trial, place, store.checkpoints.load, retention_of(storage))
+        raise StorageError(
+            f"no trial of an experiment is stored at {without_passwords(os.fspath(path))}. Give "
+            "its directory below <experiment>/trials."
+        )
+
     @property
     def metrics(self) -> dict[str, Any]:
         """The last result, empty if there is none."""
         return self.history[-1] if self.history else {}
+
+    @property
+    def last_result(self) -> dict[str, Any]:
+        """As `metrics`; Ray Tune calls it so where it gives trials."""
+        return self.metrics
+
+    @property
+    def logdir(self) -> str:
+        """As `path`; Ray Tune calls it so where it gives trials."""
+        return self.path
 
     @property
     def metrics_dataframe(self) -> pd.DataFrame:
@@ -157,8 +216,27 @@ class Result:
             return None
         return self.load_checkpoint(best[0])
 
+    def _own_metrics(self) -> dict[str, Any]:
+        return {key: value for key, value in self.metrics.items() if not is_auto_filled(key)}
+
+    def _repr_html_(self) -> str:
+        error = "" if self.error is None else f": {self.error.message}"
+        told = clip(f"{self.reason}{'' if error[2:] == self.reason else error}", 200)
+        why = f" ({told})" if told else ""
+        place = without_passwords(self.path)
+        head = f"Trial {self.trial_id}: {self.status.value}{why}, in {place}"
+        iteration = {"training_iteration": self.metrics.get("training_iteration")}
+        tables = (
+            _html_table(caption, values)
+            for caption, values in (
+                ("config", flatten(self.config)),
+                ("metrics", {**self._own_metrics(), **iteration}),
+            )
+        )
+        return f"<div><p>{escape(head)}</p>{''.join(tables)}</div>"
+
     def __repr__(self) -> str:
-        own = {key: value for key, value in self.metrics.items() if not is_auto_filled(key)}
+        own = self._own_metrics()
         parts = [
             f"trial_id={self.trial_id!r}",
             f"status={self.status.value}",
@@ -177,6 +255,18 @@ def _reason_of(trial: Trial) -> str:
     if trial.public_status is PublicStatus.PAUSED:
         return trial.pause_reason
     return trial.reason
+
+
+def _html_table(caption: str, values: Mapping[str, Any]) -> str:
+    rows = "".join(html_row([str(name), cell(value)]) for name, value in values.items())
+    return f"<table><caption>{escape(caption)}</caption><tbody>{rows}</tbody></table>"
+
+
+def _parted(path: str) -> tuple[str, str, str]:
+    """Return the experiment's directory, and the last two names."""
+    rest, _, trial_id = path.rstrip("/").rpartition("/")
+    home, _, folder = rest.rpartition("/")
+    return home, folder, trial_id
 
 
 def _error_of(trial: Trial) -> TrialError | None:

@@ -93,3 +93,8 @@ class ResumeConfig:
         is_cut_off = bool(cut_off) and trial.reason == cut_off
         is_finished = trial.status.is_final and not is_cut_off
         return ResumeType(self.finished if is_finished else self.unfinished)
+
+
+# Ray Tune's users write ResumeConfig.ResumeType.RESUME. In the class it would hide the name from
+# the annotations of its fields.
+setattr(ResumeConfig, "ResumeType", ResumeType)  # noqa: B010

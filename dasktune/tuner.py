@@ -32,7 +32,6 @@ from dasktune.trainable.interface import (
     trainable_name,
     validate_trainable,
 )
-from dasktune.trial.metrics import Metric
 from dasktune.trial.resources import PlacementGroupFactory
 
 if TYPE_CHECKING:
@@ -301,7 +300,7 @@ class Tuner:
             run_config=self._run_config,
             reuse_actors=self._tune_config.reuse_actors,
             resources=self._first_resources(experiment),
-            metrics=_metrics(experiment, self._tune_config.metric),
+            metrics=_metrics(experiment, self._tune_config),
         )
 
     def _interrupt(self) -> None:
@@ -480,7 +479,10 @@ def _of_type(value: Any, kind: type[Any], name: str) -> Any:
     return kind() if value is None else value
 
 
-def _metrics(experiment: Experiment, metric: Metric) -> tuple[str, ...]:
-    """Return what every result must hold for the policies to work."""
+def _metrics(experiment: Experiment, config: TuneConfig) -> tuple[str, ...]:
+    """Return what every result must hold."""
+    if not config.strict_metrics:
+        return ()
+    metric = config.metric
     wanted = (*(metric if isinstance(metric, list) else [metric]), experiment.scheduler.metric)
     return tuple(dict.fromkeys(name for name in wanted if name is not None))

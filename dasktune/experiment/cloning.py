@@ -17,7 +17,7 @@ from dasktune.space.tree import is_plain
 from dasktune.trial.actions import DeleteCheckpoint, ExploitTrial
 from dasktune.trial.trial import Trial
 
-__all__ = ["Cloning"]
+__all__ = ["Cloning", "cut_back"]
 
 logger = logging.getLogger(__name__)
 
@@ -144,7 +144,7 @@ class Cloning:
         trial.config, trial.pickled = order.config, order.pickled
         if order.checkpoint is None:
             return []
-        _cut(trial, order.checkpoint.iteration)
+        cut_back(trial, order.checkpoint.iteration)
         return self._custody.lend(trial, order.checkpoint)
 
     def _note(self, trial: Trial, donor: Trial, order: ExploitTrial) -> None:
@@ -155,8 +155,16 @@ class Cloning:
         self.rows.append([*names, order.iteration, reached, order.old_config, order.config])
 
 
-def _cut(trial: Trial, iteration: int) -> None:
-    """Forget what a trial has reported after an iteration."""
+def cut_back(trial: Trial, iteration: int) -> None:
+    """Forget what a trial has reported after an iteration.
+
+    Parameters
+    ----------
+    trial : Trial
+        It goes on from a checkpoint of that time.
+    iteration : int
+        The last ``training_iteration`` that stays.
+    """
     while trial.last_iteration > iteration:
         del trial.rows[trial.last_iteration]
         trial.history.pop()

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping
 from math import isnan
 from typing import Any
 
 from dasktune.errors import check
+from dasktune.stopper.absence import AbsenceWarning
 from dasktune.stopper.stopper import Stopper
 from dasktune.trial.metrics import lookup, number
 from dasktune.trial.milestone import Milestone
 
 __all__ = ["CriteriaStopper"]
-
-logger = logging.getLogger(__name__)
 
 
 class CriteriaStopper(Stopper):
@@ -56,7 +54,7 @@ class CriteriaStopper(Stopper):
         self._milestones = tuple(
             Milestone(name, bound, required=False) for name, bound in self.criteria.items()
         )
-        self._warned: set[str] = set()
+        self._absence = AbsenceWarning("the stop criterion on it cannot be met")
 
     def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
         """Return whether a criterion is met; every one is looked at."""
@@ -74,16 +72,6 @@ class CriteriaStopper(Stopper):
         for name, bound in self.criteria.items():
             value = number(lookup(result, name))
             if value is None:
-                self._warn(trial_id, name)
+                self._absence.warn(trial_id, name)
             elif value >= bound:
                 yield name, bound
-
-    def _warn(self, trial_id: str, name: str) -> None:
-        if name not in self._warned:
-            self._warned.add(name)
-            logger.warning(
-                "trial %s reports no number %r, so the stop criterion on it cannot be met; "
-                "check its spelling",
-                trial_id,
-                name,
-            )

@@ -2,12 +2,12 @@
 
 from dasktune.trainable.interface import with_parameters, with_resources
 from dasktune.trainable.nested import get_client
-from dasktune.trainable.session import TrialContext, get_checkpoint, get_context, report
+from dasktune.trainable.session import TuneContext, get_checkpoint, get_context, report
 from dasktune.trainable.trainable import Trainable
 
 __all__ = [
     "Trainable",
-    "TrialContext",
+    "TuneContext",
     "get_checkpoint",
     "get_client",
     "get_context",

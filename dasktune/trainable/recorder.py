@@ -31,6 +31,7 @@ from dasktune.trainable.outbox import Outbox
 from dasktune.trainable.relay import RelayedStore
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trainable.uploader import Uploader
+from dasktune.trainable.usage import UsageMeter
 from dasktune.trial.checkpoint import CheckpointKind, CheckpointRecord
 from dasktune.trial.metrics import lookup
 
@@ -99,6 +100,8 @@ class Recorder:
         self._store = store
         self._port = port
         self._uploader = Uploader(f"dasktune-{spec.trial_id}-upload", outbox.withdraw)
+        #: What measures the machine for each result, if it is to be measured.
+        self._meter: UsageMeter | None = None
         self._next_index = spec.next_checkpoint
         #: The checkpoint that was saved last, at first the one that the trial goes on from.
         self.newest: CheckpointRecord | None = spec.checkpoint
@@ -106,6 +109,10 @@ class Recorder:
         self._packed = port.packed
         #: Set once, with the last result.
         self.ending: Ending | None = None
+
+    def measure_usage(self) -> None:
+        """Let each result from now on say how busy the machine is."""
+        self._meter = UsageMeter()
 
     def check(self, result: Mapping[str, Any]) -> None:
         """Refuse a result that lacks what somebody decides by.
@@ -210,6 +217,8 @@ class Recorder:
             The answer, if the driver wants a checkpoint of this moment before user code goes on.
         """
         metrics = dict(result)
+        if self._meter is not None:
+            metrics["perf"] = self._meter()
         record = None if saved is None else saved.record
         if record is not None:
             metrics["checkpoint_dir_name"] = record.path.rpartition("/")[2]

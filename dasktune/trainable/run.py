@@ -154,6 +154,8 @@ class TrialRun(TrialThread):
         make_session = ClassSession if isinstance(trainable, type) else Session
         session = make_session(self.spec, self._recorder, self._interrupter, self._timer)
         session.enter()
+        if config.get("log_sys_usage"):
+            self._recorder.measure_usage()
         try:
             if isinstance(trainable, type):
                 run = ClassRun(self.spec, self._recorder, self._interrupter, self._keeper)

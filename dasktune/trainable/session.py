@@ -23,7 +23,7 @@ from dasktune.trial.resources import PlacementGroupFactory
 
 __all__ = [
     "Session",
-    "TrialContext",
+    "TuneContext",
     "current_context",
     "get_checkpoint",
     "get_context",
@@ -42,7 +42,7 @@ _OUTSIDE = (
 _current: ContextVar[Session | None] = ContextVar("dasktune_session", default=None)
 
 
-class TrialContext:
+class TuneContext:
     """What a trial may know about itself.
 
     Parameters
@@ -138,7 +138,7 @@ class Session:
         interrupter: Interrupter,
         timer: Callable[[], float],
     ) -> None:
-        self.context = TrialContext(spec)
+        self.context = TuneContext(spec)
         self._recorder = recorder
         self._interrupter = interrupter
         self._stopwatch = Stopwatch(timer)
@@ -239,7 +239,7 @@ def restored_metrics(spec: TrialSpec) -> dict[str, Any]:
     return {**spec.checkpoint.metrics, "training_iteration": spec.checkpoint.iteration}
 
 
-def current_context() -> TrialContext | None:
+def current_context() -> TuneContext | None:
     """Return the context of the trial whose code runs here, or None outside of one."""
     session = _current.get()
     return None if session is None else session.context
@@ -294,7 +294,7 @@ def get_checkpoint() -> Checkpoint | None:
     return None if session is None else session.get_checkpoint()
 
 
-def get_context() -> TrialContext:
+def get_context() -> TuneContext:
     """Return names, resources and directory of the trial that calls this.
 
     Raises

@@ -201,6 +201,15 @@ def raises_on_two(config: dict[str, Any]) -> dict[str, Any]:
     return {"loss": config["x"]}
 
 
+def test_a_metric_may_be_missing_where_that_is_wanted(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    strict = {"strict_metrics": False, "scheduler": ASHAScheduler(max_t=2)}
+    results = tuner(cluster, tmp_path, only_some_report_the_metric, **strict).fit()
+    assert results.num_terminated == 3
+    assert results.get_best_result().config["x"] == 1
+
+
 @pytest.mark.parametrize(
     ("trainable", "errors", "message"),
     [

@@ -27,7 +27,7 @@ from dasktune.trainable.messages import (
     StopNow,
     Stopped,
 )
-from dasktune.trainable.session import TrialContext, get_checkpoint, get_context, report
+from dasktune.trainable.session import TuneContext, get_checkpoint, get_context, report
 from dasktune.trial.checkpoint import CheckpointRecord
 from dasktune.trial.milestone import EVERY_RESULT, Milestone
 
@@ -624,12 +624,12 @@ def test_a_trial_knows_itself(tmp_path):
 
 
 def test_a_trial_knows_its_gpus_and_the_workers_of_its_bundles():
-    asked = TrialContext(
+    asked = TuneContext(
         make_spec(devices=("2", "GPU-a"), bundle_workers=("tcp://a:1", "tcp://b:1"))
     )
     assert asked.get_gpu_ids() == ["2", "GPU-a"]
     assert asked.get_bundle_workers() == ["tcp://a:1", "tcp://b:1"]
-    assert TrialContext(make_spec()).get_gpu_ids() == []
+    assert TuneContext(make_spec()).get_gpu_ids() == []
 
 
 def test_the_directory_of_a_remote_trial_is_its_url():

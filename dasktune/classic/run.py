@@ -1,0 +1,229 @@
+"""``tune.run`` and ``tune.run_experiments``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Any, Final
+
+from dasktune.analysis import ExperimentAnalysis
+from dasktune.classic.experiment import Experiment
+from dasktune.errors import ConfigError, TuneError, check
+from dasktune.result import Result
+from dasktune.results import ResultGrid
+from dasktune.resume_config import ResumeConfig
+from dasktune.trial.status import PublicStatus
+from dasktune.tuner import Tuner
+
+__all__ = ["run", "run_experiments"]
+
+#: What may follow "AUTO" in `resume`.
+_RESUME: Final = {
+    "ERRORED": ResumeConfig(errored="resume"),
+    "RESTART_ERRORED": ResumeConfig(errored="restart"),
+    "ERRORED_ONLY": ResumeConfig(errored="resume", unfinished="skip"),
+    "RESTART_ERRORED_ONLY": ResumeConfig(errored="restart", unfinished="skip"),
+}
+
+
+def run(
+    run_or_experiment: Any,
+    *,
+    name: str | None = None,
+    resume: bool | str | None = None,
+    resume_config: ResumeConfig | None = None,
+    raise_on_failed_trial: bool = True,
+    client: Any = None,
+    **options: Any,
+) -> ExperimentAnalysis:
+    """Run an experiment to its end, and look back on it.
+
+    It does what ``Tuner(...).fit()`` does, by other names; new code had better use that.
+
+    Parameters
+    ----------
+    run_or_experiment : callable, type, str or Experiment
+        What is to be tuned.
+    name : str, optional
+        Of the experiment; by default made of the trainable's and the date.
+    resume : bool or str, optional
+        Go on with the experiment of this name, or begin it if there is none: True or ``"AUTO"``;
+        ``"AUTO+ERRORED"`` lets the trials that failed go on, too, ``"AUTO+RESTART_ERRORED"`` begin
+        anew; with ``_ONLY`` after either, unfinished trials are left out.
+    resume_config : ResumeConfig, optional
+        The same and more, instead of `resume`.
+    raise_on_failed_trial : bool, default=True
+        Raise if a trial has failed for good when all have ended.
+    client : optional
+        The Dask cluster, as for `Tuner`.
+    **options
+        ``config`` is the search space, ``resources_per_trial`` what a trial needs. All others are
+        the fields of `TuneConfig`, `RunConfig`, `CheckpointConfig` and `FailureConfig`, and Ray
+        Tune's older names for them: ``local_dir``, ``keep_checkpoints_num``, ``checkpoint_freq``,
+        ``checkpoint_score_attr`` (``"min-loss"`` if lower is better). None is the default.
+
+    Returns
+    -------
+    ExperimentAnalysis
+        Of all trials.
+
+    Raises
+    ------
+    ConfigError
+        If an argument breaks its rule or makes no sense on Dask. Nothing has been started then.
+    TuneError
+        If a trial has failed for good, unless `raise_on_failed_trial` is False.
+
+    Examples
+    --------
+    >>> import dasktune as tune
+    >>> analysis = tune.run(  # doctest: +SKIP
+    ...     lambda config: {"loss": config["x"] ** 2},
+    ...     config={"x": tune.uniform(-1, 1)}, num_samples=10, metric="loss", mode="min",
+    ... )
+    >>> analysis.best_config  # doctest: +SKIP
+    {'x': 0.03}
+    """
+    experiment = _experiment(run_or_experiment, name).with_options(options)
+    tuner = experiment.tuner(client, _resume_config(resume, resume_config))
+    results = tuner.fit()
+    interrupted = tuner.runner is not None and tuner.runner.interrupted
+    if raise_on_failed_trial and not interrupted:
+        _check_none_failed(results)
+    return _analysis(results, experiment)
+
+
+def run_experiments(
+    experiments: Any,
+    *,
+    resume: bool | str | None = None,
+    resume_config: ResumeConfig | None = None,
+    raise_on_failed_trial: bool = True,
+    concurrent: bool = True,
+    client: Any = None,
+    **options: Any,
+) -> list[Result]:
+    """Run several experiments, and return what came of all their trials.
+
+    Parameters
+    ----------
+    experiments : Experiment, mapping, or a list of these
+        A mapping is ``{name: {"run": train, "config": ..., ...}}``.
+    resume, resume_config
+        As for :func:`run`, for each of them.
+    raise_on_failed_trial : bool, default=True
+        Raise if a trial has failed for good when all have ended.
+    concurrent : bool, default=True
+        Run all at a time, on one cluster; else one after the other. Ctrl-C ends all of them.
+    client : optional
+        The Dask cluster, as for `Tuner`.
+    **options
+        As for :func:`run`, for what the experiments leave open. Each of them copies a `scheduler`.
+
+    Returns
+    -------
+    list of Result
+        In the order of the experiments.
+
+    Raises
+    ------
+    ConfigError
+        If an argument breaks its rule, or two experiments have one name.
+    TuneError
+        If a trial has failed for good, unless `raise_on_failed_trial` is False.
+
+    Examples
+    --------
+    >>> run_experiments({"first": {"run": train}, "second": {"run": train}})  # doctest: +SKIP
+    """
+    from dasktune.cluster.connect import connect
+
+    given = [one.with_options(options) for one in _experiments(experiments)]
+    names = [one.name for one in given if one.name is not None]
+    check(len(names) == len(set(names)), "names of experiments", "different", names)
+    wish = _resume_config(resume, resume_config)
+    with closing(connect(client)) as connection:
+        tuners = [one.tuner(connection.client, wish) for one in given]
+        grids = _together(tuners) if concurrent else [tuner.fit() for tuner in tuners]
+    if raise_on_failed_trial:
+        _check_none_failed(*grids)
+    return [result for grid in grids for result in grid]
+
+
+def _together(tuners: Sequence[Tuner]) -> list[ResultGrid]:
+    async def fit_all() -> list[ResultGrid]:
+        return await asyncio.gather(*(tuner.fit_async() for tuner in tuners))
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(fit_all())
+    # A notebook has a loop in this thread already.
+    with ThreadPoolExecutor(1, "dasktune-experiments") as pool:
+        return pool.submit(asyncio.run, fit_all()).result()
+
+
+def _analysis(results: ResultGrid, experiment: Experiment) -> ExperimentAnalysis:
+    return ExperimentAnalysis(
+        results.experiment_path,
+        storage_options=experiment.options.get("storage_options"),
+        trials=list(results),
+        default_metric=experiment.options.get("metric"),
+        default_mode=experiment.options.get("mode"),
+    )
+
+
+def _experiment(given: Any, name: str | None) -> Experiment:
+    if not isinstance(given, Experiment):
+        return Experiment(name, given)
+    check(name is None or name == given.name, "name", f"{given.name!r} as in the Experiment", name)
+    return given
+
+
+def _experiments(given: Any) -> list[Experiment]:
+    if isinstance(given, Experiment):
+        return [given]
+    if isinstance(given, Mapping):
+        return [_of_spec(str(name), spec) for name, spec in given.items()]
+    if isinstance(given, list | tuple):
+        return [one for each in given for one in _experiments(each)]
+    hint = "Write {'name': {'run': train}}."
+    raise ConfigError(f"experiments must be Experiments or dicts of them, got {given!r}. {hint}")
+
+
+def _of_spec(name: str, spec: Any) -> Experiment:
+    if isinstance(spec, Experiment):
+        return spec
+    hint = "Write {'name': {'run': train}}."
+    check(isinstance(spec, Mapping), f"experiments[{name!r}]", "a dict", spec, hint)
+    return Experiment.from_json(name, spec)
+
+
+def _resume_config(resume: bool | str | None, config: ResumeConfig | None) -> ResumeConfig | None:
+    check(config is None or resume is None, "resume", "left out with resume_config", resume)
+    given: object = config
+    check(
+        given is None or isinstance(given, ResumeConfig), "resume_config", "a ResumeConfig", given
+    )
+    if resume is True or resume == "AUTO":
+        return ResumeConfig()
+    if resume is None or resume is False:
+        return config
+    first, _, wish = str(resume).partition("+")
+    known = first == "AUTO" and wish in _RESUME
+    all_known = ", ".join(repr(f"AUTO+{name}") for name in _RESUME)
+    check(known, "resume", f"True, False, 'AUTO', {all_known}", resume)
+    return _RESUME[wish]
+
+
+def _check_none_failed(*grids: ResultGrid) -> None:
+    failed = [one for grid in grids for one in grid if one.status is PublicStatus.ERROR]
+    if failed:
+        told = "\n".join(f"  {one.path}: {one.reason}" for one in failed)
+        places = ", ".join(repr(grid.experiment_path) for grid in grids)
+        raise TuneError(
+            f"{len(failed)} trials have failed:\n{told}\nTheir tracebacks stand in error.txt. "
+            f"What came of the others: ExperimentAnalysis({places}), or raise_on_failed_trial=False"
+        )

@@ -1,0 +1,87 @@
+"""What ``tune.run`` takes, and where it belongs."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from dasktune.classic.options import _HOMES, _INSTEAD, _OLDER, checked, configs_of
+from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
+from dasktune.errors import ConfigError
+
+
+def test_each_field_of_each_configuration_is_an_argument_and_no_two_are_alike():
+    kinds = TuneConfig, RunConfig, CheckpointConfig, FailureConfig
+    names = [one.name for kind in kinds for one in fields(kind)]
+    assert len(names) == len(set(names))
+    assert set(names) - {"failure_config"} == set(_HOMES)
+    assert set(_OLDER.values()) <= set(_HOMES)
+    assert not set(_INSTEAD) & (set(_HOMES) | set(_OLDER))
+
+
+def test_arguments_come_to_the_configurations_that_they_are_fields_of():
+    options = {
+        "metric": "loss",
+        "mode": "min",
+        "num_samples": 3,
+        "max_concurrent_trials": 0,
+        "name": "first",
+        "local_dir": "/data",
+        "stop": {"training_iteration": 3},
+        "keep_checkpoints_num": 2,
+        "checkpoint_score_attr": "min-eval/loss",
+        "checkpoint_freq": 5,
+        "checkpoint_at_end": True,
+        "max_failures": 4,
+        "verbose": None,
+        "config": {"x": 1},
+    }
+    tune, run = configs_of(checked(options))
+    assert tune == TuneConfig(metric="loss", mode="min", num_samples=3)
+    assert (run.name, run.storage_path) == ("first", "/data")
+    assert run.failure_config.max_failures == 4
+    assert run.checkpoint_config == CheckpointConfig(
+        num_to_keep=2,
+        checkpoint_score_attribute="eval/loss",
+        checkpoint_score_order="min",
+        checkpoint_frequency=5,
+        checkpoint_at_end=True,
+    )
+
+
+def test_checkpoints_may_be_told_of_as_a_whole():
+    for whole in (CheckpointConfig(num_to_keep=1), {"num_to_keep": 1}):
+        _, run = configs_of(checked({"checkpoint_config": whole}))
+        assert run.checkpoint_config.num_to_keep == 1
+    with pytest.raises(ConfigError, match="checkpoint_config must be left out with num_to_keep"):
+        configs_of(checked({"checkpoint_config": {}, "keep_checkpoints_num": 2}))
+
+
+@pytest.mark.parametrize("name", _INSTEAD)
+def test_what_makes_no_sense_on_dask_is_refused_with_what_to_use(name):
+    assert checked({name: None}) == {}
+    with pytest.raises(ConfigError) as caught:
+        checked({name: "something"})
+    assert str(caught.value).startswith(f"{name} must be left out, got 'something'. ")
+    assert _INSTEAD[name] in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"num_sample": 3}, "Did you mean 'num_samples'"),
+        ({"zzz": 3}, "got 'zzz'. See TuneConfig"),
+        ({"failure_config": FailureConfig()}, "got 'failure_config'"),
+        ({"storage_path": "a", "local_dir": "b"}, "storage_path must be given once"),
+        ({"checkpoint_score_attr": 3}, "checkpoint_score_attr must be the name of a metric"),
+        ({"checkpoint_score_attr": ""}, "checkpoint_score_attr must be"),
+        (
+            {"checkpoint_score_attr": "min-x", "checkpoint_score_order": "max"},
+            "checkpoint_score_order must be given once",
+        ),
+    ],
+)
+def test_what_cannot_be_meant_is_told_of(options, told):
+    with pytest.raises(ConfigError, match=told):
+        checked(options)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any, Literal
 
 from dasktune.experiment import Experiment
@@ -134,6 +134,18 @@ class TrialRunner:
 
         The executor is closed and the journal safe afterwards, whatever happens.
         """
+        with self.running():
+            while not (self.experiment.finished or self._interrupted):
+                self.step()
+            if self._interrupted:
+                self._withdraw()
+                # Whoever goes on is in a hurry. After an exception there is none: the state may be
+                # ahead of the journal then.
+                self._take_snapshot()
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Begin, for those who call :meth:`step` themselves; what :meth:`run` does at its end."""
         with ExitStack() as at_end:
             # Called from the last to the first, each even if another one raises. What ran when an
             # interrupt came is still unfinished in the journal: a later run goes on.
@@ -143,14 +155,12 @@ class TrialRunner:
             at_end.callback(self._executor.close)
             at_end.callback(self._thinker.close)
             # Time budgets count from here.
-            self._handle(TimePassed(time=self._clock.now()))
-            while not (self.experiment.finished or self._interrupted):
-                self.step()
-            if self._interrupted:
-                self._withdraw()
-                # Whoever goes on is in a hurry. After an exception there is none: the state may be
-                # ahead of the journal then.
-                self._take_snapshot()
+            self.tick()
+            yield
+
+    def tick(self) -> None:
+        """Tell the experiment the time; a search that had nothing to offer is asked again."""
+        self._handle(TimePassed(time=self._clock.now()))
 
     def resume(
         self,
@@ -243,7 +253,7 @@ class TrialRunner:
             if not isinstance(event, ClusterChanged) or self.experiment.scheduler.follows_cluster:
                 self._handle(event)
         if not events:
-            self._handle(TimePassed(time=self._clock.now()))
+            self.tick()
         if self._snapshot_pace.is_due(self._clock.now(), self._store.snapshot_seconds):
             self._take_snapshot()
         self._settle()

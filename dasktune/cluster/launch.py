@@ -54,6 +54,8 @@ class Launch:
         What every result must hold.
     complete : callable, default=dict
         Returns a trial's configuration with what only its own run needs, as it goes to a worker.
+    saves : bool, default=True
+        Whether trials save checkpoints.
     """
 
     trainable: Any
@@ -65,6 +67,7 @@ class Launch:
     resources: PlacementGroupFactory | None
     metrics: tuple[str, ...]
     complete: Callable[[dict[str, Any]], dict[str, Any]] = dict
+    saves: bool = True
 
     def prepare(self, action: StartTrial | RestoreTrial) -> tuple[TrialSpec, bytes]:
         """Return a trial's specification and its pickled configuration."""
@@ -137,6 +140,7 @@ def launched(client: Any, launch: Launch, clock: Clock) -> Iterator[DaskTrialExe
             code=config.code,
             # A worker that is silent for longer would be given up anyway.
             timeout_s=min(60.0, max(10.0, 2 * config.heartbeat_timeout)),
+            saves=launch.saves,
         )
         try:
             with traceless(launch.storage):

@@ -160,7 +160,7 @@ class ClusterSearchCV(BaseSearchCV):  # type: ignore[misc]
 
     def __sklearn_clone__(self) -> Any:
         bare = object.__new__(type(self))
-        vars(bare).update(vars(self), client=None)
+        bare.__dict__.update(vars(self), client=None)
         twin = super(ClusterSearchCV, bare).__sklearn_clone__()
         twin.client = self.client
         return twin
@@ -230,9 +230,7 @@ class _Evaluation:
         fits = self._fits(candidates, callback_ctx if self._listening else None)
         if not fits:
             raise ValueError(
-                "No fits were performed. "
-                "Was the CV iterator empty? "
-                "Were there no candidates?"
+                "No fits were performed. Was the CV iterator empty? Were there no candidates?"
             )
         outcomes = self._engine.run(fits, splits)
         warn_or_raise_about_fit_failures(outcomes, search.error_score)

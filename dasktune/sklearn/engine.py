@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -169,7 +169,7 @@ class Engine:
         clock = ManualClock()
         yield SimulatedTrialExecutor(self._steps, clock=clock), clock
 
-    def _steps(self, config: dict[str, Any]) -> Iterator[tuple[dict[str, Any], float]]:
+    def _steps(self, config: dict[str, Any]) -> Generator[tuple[Any, ...], None, None]:
         fit = self._queue[config["fit"]]
         started = perf_counter()
         try:
@@ -203,6 +203,7 @@ class Engine:
             resources=_ONE_CPU,
             metrics=(),
             complete=self._complete,
+            saves=False,
         )
         clock = SystemClock()
         with leaving_the_pool(), launched(self._site.client, launch, clock) as executor:
@@ -212,7 +213,7 @@ class Engine:
         fit = self._queue[config["fit"]]
         split = self._present[fit.split]
         placed = _same(split, self._splits[fit.split])
-        return {"fit": fit, "split": None if placed else split}
+        return {"fit": fit.fields(), "samples": None if placed else split}
 
 
 def _same(one: Split, other: Split) -> bool:

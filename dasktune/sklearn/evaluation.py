@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeAlias
 
 from sklearn.base import clone
@@ -88,6 +88,10 @@ class Fit:
     #: Of callbacks; None without.
     context: Any = None
 
+    def fields(self) -> dict[str, Any]:
+        """Return what makes it up: mostly plain data, which is pickled without a look for code."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
 
 def evaluate(fit: Fit, split: Split, job: Job, data: Data) -> Outcome:
     """Fit and score.
@@ -152,7 +156,7 @@ def run_fit(
     Parameters
     ----------
     config : mapping
-        The fit, and its split where that is none of `splits`.
+        The fields of a fit, and its samples where those are none of `splits`.
     job : Job
         What all fits have in common.
     X, y : object
@@ -162,8 +166,8 @@ def run_fit(
     splits : sequence of tuple
         Indices of samples.
     """
-    fit, split = config["fit"], config["split"]
-    split = splits[fit.split] if split is None else split
+    fit, samples = Fit(**config["fit"]), config["samples"]
+    split = splits[fit.split] if samples is None else samples
     return told(evaluate(fit, split, job, Data(X=X, y=y, metadata=metadata)))
 
 

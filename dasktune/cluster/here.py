@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from distributed import default_client, get_worker, rejoin, secede
 
-__all__ = ["has_cluster", "is_asynchronous", "leaving_the_pool"]
+__all__ = ["has_cluster", "leaving_the_pool"]
 
 
 def has_cluster() -> bool:
@@ -25,23 +24,6 @@ def has_cluster() -> bool:
         return bool(default_client().status != "closed")
     except ValueError:
         return False
-
-
-def is_asynchronous(client: Any) -> bool:
-    """Whether a client, or the current one for None, lives on the event loop that runs here.
-
-    Parameters
-    ----------
-    client : object
-        What names a cluster.
-    """
-    if client is None:
-        try:
-            client = default_client()
-        except ValueError:
-            return False
-    # Asked of the loop, too: Dask's own answer is that of the caller's thread.
-    return bool(getattr(client, "asynchronous", False))
 
 
 @contextmanager

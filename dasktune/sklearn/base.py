@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -105,6 +106,25 @@ class ClusterSearchCV(BaseSearchCV):  # type: ignore[misc]
         self.cv_results_ = results
         task.callbacks.call_on_fit_task_end(estimator=self, **told)
         return self
+
+    async def fit_async(self, X: Any, y: Any = None, **params: Any) -> Any:
+        """Run :meth:`fit` in a thread, for callers that live on an event loop.
+
+        Parameters
+        ----------
+        X, y : object
+            As for :meth:`fit`.
+        **params
+            Likewise.
+
+        Returns
+        -------
+        self : object
+            Fitted. Who cancels this no longer waits for the fits, but does not end them.
+        """
+        # scikit-learn's configuration is each thread's own.
+        surroundings = Surroundings.current()
+        return await asyncio.to_thread(surroundings.call, self.fit, X, y, **params)
 
     def _search(self, task: _Task) -> tuple[dict[str, Any], Any]:
         """Return the results, and the name of the metric that decides."""

@@ -7,8 +7,11 @@ For scikit-learn's own tests, in a process of their own::
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from sklearn import model_selection
@@ -17,18 +20,20 @@ from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 import dasktune.sklearn
 from dasktune.sklearn.engine import Engine
 
-for _name in dasktune.sklearn.__all__:
+for _name in ("GridSearchCV", "HalvingGridSearchCV", "HalvingRandomSearchCV", "RandomizedSearchCV"):
     setattr(model_selection, _name, getattr(dasktune.sklearn, _name))
 
 #: How many fits have run where: what is swapped in must be what was tested.
-ran: Counter[str] = Counter()
+_fits: Counter[str] = Counter()
+
+#: Outcome of each test; of its set-up, where it did not come further.
+_outcomes: dict[str, str] = {}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let it be said where the fits run."""
-    parser.addoption(
-        "--searches-on", choices=["process", "threads", "processes"], default="process"
-    )
+    kinds = ["process", "threads", "processes"]
+    parser.addoption("--searches-on", choices=kinds, default="process", help="where fits run")
+    parser.addoption("--tell", metavar="PATH", help="a file for what has come of it, as JSON")
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -40,10 +45,11 @@ def _cluster(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     from distributed import Client, LocalCluster
 
+    processes = kind == "processes"
     cluster = LocalCluster(
-        n_workers=2 if kind == "processes" else 1,
-        threads_per_worker=1 if kind == "processes" else 2,
-        processes=kind == "processes",
+        n_workers=2 if processes else 1,
+        threads_per_worker=1 if processes else 2,
+        processes=processes,
         dashboard_address=None,
     )
     with cluster, Client(cluster):
@@ -54,8 +60,8 @@ def _cluster(request: pytest.FixtureRequest) -> Iterator[None]:
 def _counted() -> Iterator[None]:
     run = Engine.run
 
-    def counted(self, fits, splits):
-        ran["here" if self._site.in_process else "cluster"] += len(fits)
+    def counted(self: Any, fits: Any, splits: Any) -> Any:
+        _fits["here" if self._site.in_process else "cluster"] += len(fits)
         return run(self, fits, splits)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -63,6 +69,13 @@ def _counted() -> Iterator[None]:
         yield
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say where fits ran."""
-    terminalreporter.write_line(f"fits: {ran['here']} here, {ran['cluster']} on the cluster")
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    name = report.nodeid.rpartition("::")[2]
+    if report.when == "call" or report.outcome != "passed":
+        _outcomes[name] = report.outcome
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    path = session.config.getoption("--tell")
+    if path:
+        Path(path).write_text(json.dumps({"fits": _fits, "outcomes": _outcomes}))

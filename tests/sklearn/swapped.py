@@ -20,8 +20,7 @@ from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 import dasktune.sklearn
 from dasktune.sklearn.engine import Engine
 
-for _name in ("GridSearchCV", "HalvingGridSearchCV", "HalvingRandomSearchCV", "RandomizedSearchCV"):
-    setattr(model_selection, _name, getattr(dasktune.sklearn, _name))
+NAMES = ("GridSearchCV", "HalvingGridSearchCV", "HalvingRandomSearchCV", "RandomizedSearchCV")
 
 #: How many fits have run where: what is swapped in must be what was tested.
 _fits: Counter[str] = Counter()
@@ -31,6 +30,9 @@ _outcomes: dict[str, str] = {}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    # The first that a plugin hears: before any of their modules takes the names.
+    for name in NAMES:
+        setattr(model_selection, name, getattr(dasktune.sklearn, name))
     kinds = ["process", "threads", "processes"]
     parser.addoption("--searches-on", choices=kinds, default="process", help="where fits run")
     parser.addoption("--tell", metavar="PATH", help="a file for what has come of it, as JSON")

@@ -44,7 +44,7 @@ class HalvingGridSearchCV(compat.HalvingGridSearchCV, ClusterSearchCV):  # type:
     refit : bool or callable, default=True
         Fit the best candidate of the last iteration on all data, in this process.
     error_score : "raise" or float, default=np.nan
-        Score of a fit that fails, or whose worker dies three times; else its exception is raised.
+        Score of a fit that fails, or whose worker dies four times; "raise" raises what it raised.
     return_train_score : bool, default=True
         Score the samples that each candidate was fitted on, too.
     random_state : int or RandomState, optional
@@ -147,7 +147,7 @@ class HalvingRandomSearchCV(compat.HalvingRandomSearchCV, ClusterSearchCV):  # t
     refit : bool or callable, default=True
         Fit the best candidate of the last iteration on all data, in this process.
     error_score : "raise" or float, default=np.nan
-        Score of a fit that fails, or whose worker dies three times; else its exception is raised.
+        Score of a fit that fails, or whose worker dies four times; "raise" raises what it raised.
     return_train_score : bool, default=True
         Score the samples that each candidate was fitted on, too.
     random_state : int or RandomState, optional

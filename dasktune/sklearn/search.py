@@ -41,7 +41,7 @@ class GridSearchCV(model_selection.GridSearchCV, ClusterSearchCV):  # type: igno
     pre_dispatch : int or str, default="2*n_jobs"
         Taken for compatibility; it has no effect.
     error_score : "raise" or float, default=np.nan
-        Score of a fit that fails, or whose worker dies three times; else its exception is raised.
+        Score of a fit that fails, or whose worker dies four times; "raise" raises what it raised.
     return_train_score : bool, default=False
         Score the samples that each candidate was fitted on, too.
     client : optional
@@ -125,7 +125,7 @@ class RandomizedSearchCV(model_selection.RandomizedSearchCV, ClusterSearchCV):  
     random_state : int or RandomState, optional
         Where randomness comes from.
     error_score : "raise" or float, default=np.nan
-        Score of a fit that fails, or whose worker dies three times; else its exception is raised.
+        Score of a fit that fails, or whose worker dies four times; "raise" raises what it raised.
     return_train_score : bool, default=False
         Score the samples that each candidate was fitted on, too.
     client : optional

@@ -218,7 +218,7 @@ def heard(result: Mapping[str, Any]) -> Outcome:
     Examples
     --------
     >>> heard({"trial_id": "t1", "fit_time": 1.5, "test_scores": [["a/b", 0.5]]})
-    {'fit_time': 1.5, 'test_scores': {'a/b': 0.5}}
+    {'test_scores': {'a/b': 0.5}, 'fit_time': 1.5}
     """
     names = ("fit_error", *_SCORES, "n_test_samples", "fit_time", "score_time")
     outcome = {name: result[name] for name in names if name in result}

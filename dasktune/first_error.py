@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pickle
+from typing import NoReturn
 
 from dasktune.errors import TrialError
 from dasktune.experiment import Experiment
+from dasktune.trial.trial import Trial
 
-__all__ = ["raise_first_error"]
+__all__ = ["raise_error_of", "raise_first_error"]
 
 
 def raise_first_error(experiment: Experiment) -> None:
@@ -24,8 +26,23 @@ def raise_first_error(experiment: Experiment) -> None:
         If the trial's own exception cannot be raised here.
     """
     trial = experiment.first_error
-    if trial is None or experiment.settings.fail_fast != "raise":
-        return
+    if trial is not None and experiment.settings.fail_fast == "raise":
+        raise_error_of(trial)
+
+
+def raise_error_of(trial: Trial) -> NoReturn:
+    """Raise what a trial that failed had raised.
+
+    Parameters
+    ----------
+    trial : Trial
+        One that has failed for good.
+
+    Raises
+    ------
+    TrialError
+        If its own exception cannot be raised here, or there is none because its workers were lost.
+    """
     error = trial.error
     told = TrialError(
         trial.trial_id,

@@ -178,7 +178,7 @@ class Admission:
 
     def _warn_unshared(self) -> None:
         """Tell once that checkpoints take a detour, and where."""
-        if self._has_warned or not self._unshared:
+        if self._has_warned or not (self._unshared and self._checks.saves):
             return
         self._has_warned = True
         hosts = sorted(set(self._unshared.values()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -52,6 +52,10 @@ class Launch:
         What every trial asks for; None if that depends on its configuration.
     metrics : tuple of str
         What every result must hold.
+    complete : callable, default=dict
+        Returns a trial's configuration with what only its own run needs, as it goes to a worker.
+    saves : bool, default=True
+        Whether trials save checkpoints.
     """
 
     trainable: Any
@@ -62,6 +66,8 @@ class Launch:
     reuse_actors: bool
     resources: PlacementGroupFactory | None
     metrics: tuple[str, ...]
+    complete: Callable[[dict[str, Any]], dict[str, Any]] = dict
+    saves: bool = True
 
     def prepare(self, action: StartTrial | RestoreTrial) -> tuple[TrialSpec, bytes]:
         """Return a trial's specification and its pickled configuration."""
@@ -83,7 +89,8 @@ class Launch:
             required_metrics=self.metrics,
             isolation=self.run_config.isolation,
         )
-        return spec, pack({"config": action.config}, code=self.run_config.code)
+        config = self.complete(action.config)
+        return spec, pack({"config": config}, code=self.run_config.code)
 
     def service_settings(self) -> ServiceSettings:
         """Return the limits under a name that no other experiment on the cluster has."""
@@ -133,6 +140,7 @@ def launched(client: Any, launch: Launch, clock: Clock) -> Iterator[DaskTrialExe
             code=config.code,
             # A worker that is silent for longer would be given up anyway.
             timeout_s=min(60.0, max(10.0, 2 * config.heartbeat_timeout)),
+            saves=launch.saves,
         )
         try:
             with traceless(launch.storage):

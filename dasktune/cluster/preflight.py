@@ -74,12 +74,15 @@ class Checks:
         How code is shipped, for the advice in errors.
     timeout_s : float, default=60.0
         Seconds for each call to a worker or to the storage.
+    saves : bool, default=True
+        Whether trials save checkpoints there.
     """
 
     blob: bytes = field(repr=False)
     storage: Storage
     code: str = "auto"
     timeout_s: float = 60.0
+    saves: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

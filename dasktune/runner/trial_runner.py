@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any, Literal
 
 from dasktune.callback import CallbackList
@@ -150,6 +150,14 @@ class TrialRunner:
 
         The executor is closed and the journal safe afterwards, whatever happens.
         """
+        with self.running():
+            while not (self.experiment.finished or self._interrupted):
+                self.step()
+            self._end()
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Begin, for those who call :meth:`step` themselves; what :meth:`run` does at its end."""
         with ExitStack() as at_end:
             # Called from the last to the first, each even if another one raises. What ran when an
             # interrupt came is still unfinished in the journal: a later run goes on.
@@ -161,19 +169,25 @@ class TrialRunner:
             at_end.callback(self._thinker.close)
             at_end.callback(self._asker.close)
             # Time budgets count from here.
-            self._handle(TimePassed(time=self._clock.now()))
-            while not (self.experiment.finished or self._interrupted):
-                self.step()
-            if not self._interrupted:
-                self._await_search()
-            else:
-                self._withdraw()
-                self._hear_search()
-                # Whoever goes on is in a hurry. After an exception there is none: the state may be
-                # ahead of the journal then. Nor is there one of a search that thinks.
-                if not self.experiment.inquiry.is_open:
-                    self._take_snapshot()
-            logger.info("%s", self.experiment.scheduler.debug_string())
+            self.tick()
+            yield
+
+    def _end(self) -> None:
+        """Let everybody have the last word, and keep what was not finished."""
+        if not self._interrupted:
+            self._await_search()
+        else:
+            self._withdraw()
+            self._hear_search()
+            # Whoever goes on is in a hurry. After an exception there is none: the state may be
+            # ahead of the journal then. Nor is there one of a search that thinks.
+            if not self.experiment.inquiry.is_open:
+                self._take_snapshot()
+        logger.info("%s", self.experiment.scheduler.debug_string())
+
+    def tick(self) -> None:
+        """Tell the experiment the time; a search that had nothing to offer is asked again."""
+        self._handle(TimePassed(time=self._clock.now()))
 
     def resume(
         self,
@@ -286,7 +300,7 @@ class TrialRunner:
             if not isinstance(event, ClusterChanged) or self.experiment.scheduler.follows_cluster:
                 self._handle(event)
         if not events:
-            self._handle(TimePassed(time=self._clock.now()))
+            self.tick()
         self._settle()
 
     def _take_snapshot(self) -> None:

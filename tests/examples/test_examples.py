@@ -74,3 +74,11 @@ def test_a_killed_driver_is_followed_by_another_and_a_submitted_one_is_found_aga
     assert "4 of 4 trials have each" in done.stdout
     assert "Submitted: DetachedExperiment('submitted', running)" in done.stdout
     assert "Found again, and finished: 4 trials." in done.stdout
+
+
+def test_searches_of_scikit_learn_run_on_a_cluster():
+    done = run_example("06_scikit_learn.py", "--num-candidates=9")
+    accuracies = re.findall(r"accuracy on unseen pictures: ([\d.]+)%", done.stdout)
+    assert len(accuracies) == 2
+    assert all(float(accuracy) > 90 for accuracy in accuracies)
+    assert "Halving:   9 candidates" in done.stdout

@@ -1,0 +1,50 @@
+"""Where this code runs: beside a cluster, in a task of one, or on its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from distributed import default_client, get_worker, rejoin, secede
+
+__all__ = ["has_cluster", "leaving_the_pool"]
+
+
+def has_cluster() -> bool:
+    """Whether there is a cluster that `client=None` names: a current client's, or a task's own.
+
+    Examples
+    --------
+    >>> has_cluster()
+    False
+    """
+    if _in_task():
+        return True
+    try:
+        return bool(default_client().status != "closed")
+    except ValueError:
+        return False
+
+
+@contextmanager
+def leaving_the_pool() -> Iterator[None]:
+    """Let other tasks have the thread's place meanwhile, if this is a Dask task.
+
+    Those that it waits for may need it.
+    """
+    if not _in_task():
+        yield
+        return
+    secede()
+    try:
+        yield
+    finally:
+        rejoin()
+
+
+def _in_task() -> bool:
+    try:
+        get_worker()
+    except ValueError:
+        return False
+    return True

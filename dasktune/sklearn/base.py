@@ -1,0 +1,286 @@
+"""The search that all others derive from: scikit-learn's own, with another way to run its fits."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from sklearn.base import clone, is_classifier
+from sklearn.model_selection import check_cv
+
+from dasktune.sklearn.compat import (
+    BaseSearchCV,
+    MultimetricScorer,
+    Surroundings,
+    begin_callbacks,
+    check_method_params,
+    fit_context,
+    has_callbacks,
+    indexable,
+    insert_error_scores,
+    run_search,
+    warn_or_raise_about_fit_failures,
+)
+from dasktune.sklearn.engine import Engine
+from dasktune.sklearn.evaluation import Data, Fit, Job, Outcome
+from dasktune.sklearn.site import in_memory, portable, site_of
+
+__all__ = ["ClusterSearchCV"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Task:
+    """What `fit` was called for."""
+
+    X: Any
+    y: Any
+    #: What goes along with the data, by who gets it.
+    routed: Any
+    estimator: Any
+    scorer: Any
+    #: Name of the metric that decides.
+    refit_metric: Any
+    #: Of callbacks: what the whole search is told of, and its context.
+    told: Mapping[str, Any]
+    callbacks: Any
+
+
+class ClusterSearchCV(BaseSearchCV):  # type: ignore[misc]
+    """Runs the fits of a scikit-learn search as trials, on a cluster or in this process.
+
+    Everything but :meth:`fit` is scikit-learn's. Where a class of scikit-learn's has a `fit` of its
+    own that ends in its parent's, this one comes in between by Python's order of base classes.
+    """
+
+    #: What names the cluster; set by the constructors.
+    client: Any
+
+    @fit_context(prefer_skip_nested_validation=False)  # type: ignore[untyped-decorator]
+    def fit(self, X: Any, y: Any = None, **params: Any) -> Any:
+        """Run fit with all sets of parameters.
+
+        Parameters
+        ----------
+        X : array-like or Dask collection of shape (n_samples, n_features)
+            Training vectors; for precomputed kernels of shape (n_samples, n_samples).
+        y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_output), optional
+            Target; None for unsupervised learning.
+        **params
+            For the estimator's ``fit``, the scorer and the splitter. What has one value for each
+            sample is split as `X` is, but `groups` goes to the splitter.
+
+        Returns
+        -------
+        self : object
+            Fitted.
+        """
+        X, y, params = in_memory(self.client, X, y, params)
+        scorer, refit_metric = self._get_scorers()
+        X, y = indexable(X, y)
+        params = check_method_params(X, params=params)
+        routed = self._get_routed_params_for_fit(params)
+        told = {"X": X, "y": y, "metadata": _metadata(params)}
+        task = _Task(
+            X=X,
+            y=y,
+            routed=routed,
+            estimator=clone(self.estimator),
+            scorer=scorer,
+            refit_metric=refit_metric,
+            told=told,
+            callbacks=begin_callbacks(self, **told),
+        )
+        self._checked_cv_orig = check_cv(self.cv, y, classifier=is_classifier(self.estimator))
+        self._check_input_parameters(X=X, y=y, split_params=routed.splitter.split)
+        self.n_splits_ = self._checked_cv_orig.get_n_splits(X, y, **routed.splitter.split)
+        results, refit_metric = self._search(task)
+        self._choose(results, refit_metric)
+        if self.refit:
+            self._refit(task)
+        self.scorer_ = scorer._scorers if isinstance(scorer, MultimetricScorer) else scorer
+        self.cv_results_ = results
+        task.callbacks.call_on_fit_task_end(estimator=self, **told)
+        return self
+
+    async def fit_async(self, X: Any, y: Any = None, **params: Any) -> Any:
+        """Run :meth:`fit` in a thread, for callers that live on an event loop.
+
+        Parameters
+        ----------
+        X, y : object
+            As for :meth:`fit`.
+        **params
+            Likewise.
+
+        Returns
+        -------
+        self : object
+            Fitted. Who cancels this no longer waits for the fits, but does not end them.
+        """
+        # scikit-learn's configuration is each thread's own.
+        surroundings = Surroundings.current()
+        return await asyncio.to_thread(surroundings.call, self.fit, X, y, **params)
+
+    def _search(self, task: _Task) -> tuple[dict[str, Any], Any]:
+        """Return the results, and the name of the metric that decides."""
+        site = site_of(self.client, self.n_jobs)
+        listening = site.in_process or has_callbacks(self)
+        job = Job(
+            estimator=task.estimator,
+            scorer=task.scorer,
+            return_train_score=self.return_train_score,
+            error_score=self.error_score,
+            verbose=self.verbose,
+            n_splits=self.n_splits_,
+            surroundings=None if site.in_process else Surroundings.current(),
+            # It would take the whole search along, which nobody but callbacks asks for.
+            caller=self if listening else None,
+        )
+        metadata = (task.routed.estimator.fit, task.routed.scorer.score)
+        with Engine(job, Data(X=task.X, y=task.y, metadata=metadata), site) as engine:
+            evaluation = _Evaluation(self, task, engine, listening=listening)
+            run_search(self, evaluation, task.callbacks)
+        # Of a function that scores it is known only now whether it gives several metrics.
+        first = evaluation.first_scores
+        self.multimetric_ = isinstance(first, dict)
+        if callable(self.scoring) and self.multimetric_:
+            self._check_refit_for_multimetric(first)
+            return evaluation.results, self.refit
+        return evaluation.results, task.refit_metric
+
+    def _choose(self, results: Mapping[str, Any], metric: Any) -> None:
+        if not self.refit and self.multimetric_:
+            return
+        self.best_index_ = self._select_best_index(self.refit, metric, results)
+        if not callable(self.refit):
+            self.best_score_ = results[f"mean_test_{metric}"][self.best_index_]
+        self.best_params_ = results["params"][self.best_index_]
+
+    def _refit(self, task: _Task) -> None:
+        # Parameters may be estimators themselves, so they are cloned, too.
+        parameters = clone(self.best_params_, safe=False)
+        best = self.best_estimator_ = clone(task.estimator).set_params(**parameters)
+        context = task.callbacks.subcontext(task_name="refit-with-best-params")
+        with context.propagate_callback_context(best):
+            context.call_on_fit_task_begin(estimator=self, **task.told)
+            started = time.time()
+            targets = () if task.y is None else (task.y,)
+            best.fit(task.X, *targets, **task.routed.estimator.fit)
+            self.refit_time_ = time.time() - started
+        if hasattr(best, "feature_names_in_"):
+            self.feature_names_in_ = best.feature_names_in_
+        context.call_on_fit_task_end(estimator=self, **task.told)
+
+    # A search is cloned, copied and pickled; a client can be none of these.
+
+    def __sklearn_clone__(self) -> Any:
+        bare = object.__new__(type(self))
+        bare.__dict__.update(vars(self), client=None)
+        twin = super(ClusterSearchCV, bare).__sklearn_clone__()
+        twin.client = self.client
+        return twin
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = super().__getstate__()
+        return {**state, "client": portable(state.get("client"))}
+
+
+class _Evaluation:
+    """What a search calls with its candidates, once or several times.
+
+    Parameters
+    ----------
+    search : ClusterSearchCV
+        The search.
+    task : _Task
+        What it was called for.
+    engine : Engine
+        Runs the fits.
+    listening : bool
+        Whether callbacks are to hear of each fit.
+    """
+
+    def __init__(
+        self, search: ClusterSearchCV, task: _Task, engine: Engine, *, listening: bool
+    ) -> None:
+        self._search = search
+        self._task = task
+        self._engine = engine
+        self._listening = listening
+        self._candidates: list[Any] = []
+        self._outcomes: list[Outcome] = []
+        self._more: defaultdict[str, list[Any]] = defaultdict(list)
+        #: As `cv_results_`, of all candidates so far.
+        self.results: dict[str, Any] = {}
+
+    @property
+    def first_scores(self) -> Any:
+        """The scores of the first fit: a number, or a dict of several metrics."""
+        return self._outcomes[0]["test_scores"]
+
+    def __call__(
+        self,
+        candidate_params: Iterable[Any],
+        cv: Any = None,
+        more_results: Mapping[str, Iterable[Any]] | None = None,
+        callback_ctx: Any = None,
+    ) -> dict[str, Any]:
+        """Evaluate candidates, and return the results of all so far."""
+        search, task = self._search, self._task
+        candidates = list(candidate_params)
+        cv = cv or search._checked_cv_orig
+        # Once: a splitter that shuffles would give others the next time.
+        splits = list(cv.split(task.X, task.y, **task.routed.splitter.split))
+        n_splits = search.n_splits_
+        if len(splits) != n_splits:
+            raise ValueError(
+                "cv.split and cv.get_n_splits return inconsistent results. "
+                f"Expected {n_splits} splits, got {len(splits)}"
+            )
+        if search.verbose > 0:
+            print(  # noqa: T201 - what verbose asks for
+                f"Fitting {n_splits} folds for each of {len(candidates)} candidates,"
+                f" totalling {len(candidates) * n_splits} fits"
+            )
+        fits = self._fits(candidates, callback_ctx if self._listening else None)
+        if not fits:
+            raise ValueError(
+                "No fits were performed. Was the CV iterator empty? Were there no candidates?"
+            )
+        outcomes = self._engine.run(fits, splits)
+        warn_or_raise_about_fit_failures(outcomes, search.error_score)
+        if callable(search.scoring):
+            insert_error_scores(outcomes, search.error_score)
+        self._candidates += candidates
+        self._outcomes += outcomes
+        for key, value in (more_results or {}).items():
+            self._more[key].extend(value)
+        self.results = search._format_results(
+            self._candidates, n_splits, self._outcomes, self._more
+        )
+        return self.results
+
+    def _fits(self, candidates: list[Any], callbacks: Any) -> list[Fit]:
+        pairs = product(enumerate(candidates), range(self._search.n_splits_))
+        return [
+            Fit(
+                params=params,
+                candidate=number,
+                n_candidates=len(candidates),
+                split=split,
+                context=callbacks
+                and callbacks.subcontext(task_name="candidate-split-evaluation", task_id=task_id),
+            )
+            for task_id, ((number, params), split) in enumerate(pairs)
+        ]
+
+
+def _metadata(params: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what callbacks are told of the parameters of `fit`."""
+    weights = params.get("sample_weight")
+    return None if weights is None else {"sample_weight": weights}

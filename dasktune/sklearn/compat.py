@@ -1,0 +1,189 @@
+"""All that is not public of scikit-learn and yet needed, and what differs between its versions."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from inspect import signature
+from typing import Any, Final
+
+import sklearn
+from sklearn.base import BaseEstimator, _fit_context
+from sklearn.metrics._scorer import _MultimetricScorer
+from sklearn.model_selection._search import BaseSearchCV
+from sklearn.model_selection._search_successive_halving import (
+    HalvingGridSearchCV,
+    HalvingRandomSearchCV,
+)
+from sklearn.model_selection._validation import (
+    _fit_and_score,
+    _insert_error_scores,
+    _warn_or_raise_about_fit_failures,
+)
+from sklearn.utils.parallel import _FuncWrapper
+from sklearn.utils.validation import _check_method_params, indexable
+
+__all__ = [
+    "BaseSearchCV",
+    "HalvingGridSearchCV",
+    "HalvingRandomSearchCV",
+    "MultimetricScorer",
+    "Surroundings",
+    "begin_callbacks",
+    "check_method_params",
+    "fit_and_score",
+    "fit_context",
+    "has_callbacks",
+    "indexable",
+    "insert_error_scores",
+    "run_search",
+    "warn_or_raise_about_fit_failures",
+]
+
+MultimetricScorer = _MultimetricScorer
+check_method_params = _check_method_params
+fit_context = _fit_context
+insert_error_scores = _insert_error_scores
+warn_or_raise_about_fit_failures = _warn_or_raise_about_fit_failures
+
+#: Whether this scikit-learn has callbacks (1.9).
+_HAS_CALLBACKS: Final = "callback_ctx" in signature(_fit_and_score).parameters
+
+
+def fit_and_score(
+    *data: Any, caller: Any = None, callback_ctx: Any = None, **options: Any
+) -> dict[str, Any]:
+    """Fit an estimator on one part of the data and score it on another.
+
+    Parameters
+    ----------
+    *data
+        The estimator, X and y.
+    caller : object, optional
+        The search, where it has callbacks.
+    callback_ctx : object, optional
+        Their context.
+    **options
+        As scikit-learn has them.
+    """
+    if _HAS_CALLBACKS:
+        options.update(caller=caller, callback_ctx=callback_ctx)
+    result: dict[str, Any] = _fit_and_score(*data, **options)
+    return result
+
+
+class Surroundings:
+    """The configuration of scikit-learn and the warning filters where a search was called.
+
+    Both belong to a thread or a process, so they must be taken along to where its fits run.
+
+    Parameters
+    ----------
+    config : mapping
+        Of scikit-learn.
+    filters : sequence of tuple
+        Of the warnings.
+    """
+
+    def __init__(self, config: Mapping[str, Any], filters: Sequence[tuple[Any, ...]]) -> None:
+        self._config = dict(config)
+        self._filters = list(filters)
+
+    @classmethod
+    def current(cls) -> Surroundings:
+        """Return those of the calling thread."""
+        return cls(sklearn.get_config(), _filters())
+
+    def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a function in them.
+
+        Parameters
+        ----------
+        function : callable
+            What to call.
+        *args, **kwargs
+            With what.
+        """
+        if not self._filters or self._filters == list(_filters()):
+            # To set filters that are set already would be a race between the threads of a process.
+            with sklearn.config_context(**self._config):
+                return function(*args, **kwargs)
+        wrapped = _FuncWrapper(function)
+        if hasattr(wrapped, "with_config_and_warning_filters"):
+            wrapped.with_config_and_warning_filters(self._config, self._filters)
+        else:
+            wrapped.with_config(self._config)
+        return wrapped(*args, **kwargs)
+
+
+def _filters() -> Sequence[tuple[Any, ...]]:
+    # Free-threaded Python keeps them in a context variable.
+    getter = getattr(warnings, "_get_filters", None)
+    return getter() if getter is not None else warnings.filters
+
+
+class _NoCallbacks:
+    """Stands for a callback context where scikit-learn knows none."""
+
+    def subcontext(self, **about: Any) -> _NoCallbacks:
+        return self
+
+    def call_on_fit_task_begin(self, **about: Any) -> _NoCallbacks:
+        return self
+
+    def call_on_fit_task_end(self, **about: Any) -> _NoCallbacks:
+        return self
+
+    @contextmanager
+    def propagate_callback_context(self, estimator: Any) -> Iterator[None]:
+        yield
+
+
+def begin_callbacks(search: Any, **about: Any) -> Any:
+    """Tell the callbacks of a search that it begins, and return their context.
+
+    Parameters
+    ----------
+    search : BaseSearchCV
+        The search.
+    **about
+        What they are told.
+    """
+    if not _HAS_CALLBACKS:
+        return _NoCallbacks()
+    # The search, and the last fit unless there is none; `refit` may be a string or a function.
+    context = search._init_callback_context(max_subtasks=1 + (search.refit is not False))
+    return context.call_on_fit_task_begin(estimator=search, **about)
+
+
+def run_search(search: Any, evaluate: Callable[..., Any], context: Any) -> None:
+    """Let a search name its candidates.
+
+    Parameters
+    ----------
+    search : BaseSearchCV
+        The search; also one that a user has derived.
+    evaluate : callable
+        Evaluates candidates.
+    context : object
+        Of the callbacks.
+    """
+    if "callback_ctx" in signature(search._run_search).parameters:
+        search._run_search(evaluate, callback_ctx=context)
+    else:
+        search._run_search(evaluate)
+
+
+def has_callbacks(search: BaseEstimator) -> bool:
+    """Whether anybody listens to the fits of a search.
+
+    Parameters
+    ----------
+    search : BaseSearchCV
+        The search.
+    """
+    parts = [search, search.estimator]
+    if hasattr(search.estimator, "get_params"):
+        parts += search.estimator.get_params().values()
+    return any(getattr(part, "_skl_callbacks", None) for part in parts)

@@ -1,0 +1,37 @@
+"""scikit-learn's checks of what an estimator is."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("sklearn")
+
+from sklearn import model_selection
+from sklearn.experimental import enable_halving_search_cv  # noqa: F401
+from sklearn.utils import estimator_checks
+
+import dasktune.sklearn
+
+generator = pytest.importorskip("sklearn.utils._test_common.instance_generator")
+
+NAMES = ("GridSearchCV", "HalvingGridSearchCV", "HalvingRandomSearchCV", "RandomizedSearchCV")
+
+
+def instances():
+    """Return our searches, set up as scikit-learn sets up its own for these checks."""
+    for name in NAMES:
+        for arguments in generator.INIT_PARAMS[getattr(model_selection, name)]:
+            yield getattr(dasktune.sklearn, name)(**arguments)
+
+
+def known_failures(search):
+    """Return what scikit-learn expects its own class to fail."""
+    theirs = getattr(model_selection, type(search).__name__)
+    return generator.PER_ESTIMATOR_XFAIL_CHECKS.get(theirs, {})
+
+
+# They warn of what their data is meant to provoke.
+@pytest.mark.filterwarnings("ignore")
+@estimator_checks.parametrize_with_checks(list(instances()), expected_failed_checks=known_failures)
+def test_the_searches_are_estimators(estimator, check):
+    check(estimator)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from dasktune.trial.checkpoint import CheckpointRecord
@@ -54,6 +54,9 @@ class NoStore:
 
     def write_error(self, trial_dir: str, text: str) -> None:
         """Forget the text of a failure."""
+
+    def settle_checkpoints(self, trial_dir: str, incarnation: int, kept: Collection[str]) -> None:
+        """Remove nothing."""
 
     def delete_checkpoint(self, record: CheckpointRecord) -> None:
         """Do nothing: nobody saves."""

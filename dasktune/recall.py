@@ -192,11 +192,15 @@ def _take_action(trial: Trial | None, action: Told, told: Told) -> None:
             trial.checkpoints = []
     elif kind is actions.ExploitTrial:
         trial.config, trial.pickled = action["config"], action["pickled"]
+        trial.pause_reason = action["reason"]
         if action["checkpoint"] is not None:
             cut_back(trial, action["checkpoint"]["iteration"])
             trial.cloned_in = trial.incarnation
+    elif kind in (actions.PauseTrial, actions.ResizeTrial):
+        trial.pause_reason = action["reason"]
     elif kind in _TELLING_WHY:
         trial.reason = action["reason"]
+        trial.stopped_early = action.get("early", False)
         if kind is actions.FailTrial:
             error = ErrorInfo(message=action["reason"], traceback=action["traceback"])
             trial.errors.append(error)

@@ -307,7 +307,7 @@ class Experiment(Agenda):
             case Exploit():
                 self._exploit(self.cloning.order(trial, decision))
             case Stop():  # pragma: no branch - these are all
-                self._stop(trial, decision.reason, now)
+                self._stop(trial, decision.reason, now, early=decision.early)
 
     def _obey_commands(self, now: float) -> None:
         if not self._commands and self._judge.precedent is None:
@@ -318,8 +318,7 @@ class Experiment(Agenda):
             if isinstance(order, ExploitTrial):
                 self._exploit(order)
             elif isinstance(order, StopTrial | FinishTrial):
-                trials[order.trial_id].stopped_early = True
-                self._stop(trials[order.trial_id], order.reason, now)
+                self._stop(trials[order.trial_id], order.reason, now, early=order.early)
             else:
                 self._emit(order)
         # What an old story did not come to.
@@ -373,11 +372,11 @@ class Experiment(Agenda):
         trial.reason = reason
         self._emit(GiveUp(trial_id=trial.trial_id, incarnation=trial.incarnation, reason=reason))
 
-    def _stop(self, trial: Trial, reason: str, now: float) -> None:
+    def _stop(self, trial: Trial, reason: str, now: float, *, early: bool = False) -> None:
         if orders.ends_anyway(trial):
             return
-        trial.reason = reason
-        self._emit(orders.to_stop(trial, reason))
+        trial.reason, trial.stopped_early = reason, early
+        self._emit(orders.to_stop(trial, reason, early=early))
         if trial.status.is_final:
             self._conclude(trial, now, was_active=False)
 

@@ -187,7 +187,7 @@ class Judge:
         """
         key = trial.trial_id
         told = None if self.precedent is None else self.precedent.verdict(key)
-        stop = Stop(self.criteria.reason(key, result)) if self.criteria(key, result) else None
+        stop = _enough_of(self.criteria.reason(key, result)) if self.criteria(key, result) else None
         if not is_new:
             return self._standing(key, stop or _CONTINUE, told)
         self.stopper.on_time(now)
@@ -201,9 +201,6 @@ class Judge:
         if own is not decision:
             own = replace(own, commands=decision.commands)
         verdict = self._standing(key, own, told)
-        cut = stop is None and isinstance(decision, Stop) and decision.early
-        if cut and isinstance(verdict, Stop):
-            trial.stopped_early = True
         goes_on = not isinstance(decision if isinstance(verdict, Fail) else verdict, Stop)
         if goes_on and not trial.ancestry:
             self._inquiry.on_trial_result(key, self._told(trial, result))
@@ -243,7 +240,7 @@ class Judge:
         """Return whether the user's stopper ends the trial, or raises."""
         try:
             if self.stopper(trial_id, result):
-                return Stop(self.stopper.reason(trial_id, result))
+                return _enough_of(self.stopper.reason(trial_id, result))
         except Exception as error:
             message = f"the stopper raised {type(error).__name__}: {error}"
             return Fail(ErrorInfo(message=message, traceback=traceback.format_exc()))
@@ -373,3 +370,8 @@ def _whom(order: Order | None) -> tuple[type[Order], str, str] | None:
     if order is None:
         return None
     return type(order), order.trial_id, order.donor if isinstance(order, ExploitTrial) else ""
+
+
+def _enough_of(reason: str) -> Stop:
+    """Return the end of a trial that has come as far as the user wants it to."""
+    return Stop(reason, early=False)

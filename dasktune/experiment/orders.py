@@ -131,10 +131,10 @@ def to_fail(trial: Trial, error: ErrorInfo) -> FailTrial:
     )
 
 
-def to_stop(trial: Trial, reason: str) -> StopTrial | FinishTrial:
+def to_stop(trial: Trial, reason: str, *, early: bool) -> StopTrial | FinishTrial:
     """Return the order to end; one that is on no worker only needs to be finished."""
     order = StopTrial if trial.status.is_active else FinishTrial
-    return order(trial_id=trial.trial_id, incarnation=trial.incarnation, reason=reason)
+    return order(trial_id=trial.trial_id, incarnation=trial.incarnation, reason=reason, early=early)
 
 
 def ends_anyway(trial: Trial) -> bool:
@@ -182,5 +182,5 @@ def next_order(
                     return order
             case StopOther():  # pragma: no branch - these are all
                 if not ends_anyway(trial):
-                    return to_stop(trial, command.reason)
+                    return to_stop(trial, command.reason, early=True)
     return None

@@ -93,7 +93,7 @@ class Precedent:
             return _CONTINUE
         match action:
             case StopTrial():
-                return Stop(action.reason)
+                return Stop(action.reason, early=action.early)
             case PauseTrial():
                 return Pause(action.reason, save=action.save, kind=action.kind, hold=action.hold)
             case ResizeTrial():

@@ -167,6 +167,8 @@ class StopTrial(TrialAction):
     """End the trial on its worker; the result it waits at, or its next one, is its last."""
 
     reason: str
+    #: Whether a scheduler ends it though it had further to go.
+    early: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +185,8 @@ class FinishTrial(TrialAction):
     """End a trial that is on no worker."""
 
     reason: str
+    #: As for :class:`StopTrial`.
+    early: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

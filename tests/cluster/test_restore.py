@@ -194,7 +194,8 @@ def test_a_driver_that_is_told_to_end_has_its_trials_save_first(
 def test_a_driver_may_die_before_its_first_trial(tmp_path: Path, pair: LocalCluster):
     config = {"place": str(tmp_path), "steps": 2}
     tuner = Tuner(steps, param_space=config, run_config=run_config(tmp_path, "run"), client=pair)
-    tuner._open_store(tuner._new_storage("run"), "run").close()
+    storage = tuner._new_storage("run")
+    tuner._open_store(storage, "run", tuner._take_experiment()).close()
     results = Tuner.restore(tmp_path / "run", steps, client=pair).fit()
     assert histories(results) == [[1, 2]]
 

@@ -30,8 +30,11 @@ def known_failures(search):
     return generator.PER_ESTIMATOR_XFAIL_CHECKS.get(theirs, {})
 
 
-# They warn of what their data is meant to provoke.
+# They warn of what their data is meant to provoke. Some of what scikit-learn expects to fail passes
+# for its own searches, too.
 @pytest.mark.filterwarnings("ignore")
-@estimator_checks.parametrize_with_checks(list(instances()), expected_failed_checks=known_failures)
+@estimator_checks.parametrize_with_checks(
+    list(instances()), expected_failed_checks=known_failures, xfail_strict=False
+)
 def test_the_searches_are_estimators(estimator, check):
     check(estimator)

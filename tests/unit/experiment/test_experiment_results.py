@@ -117,7 +117,7 @@ def test_a_scheduler_may_stop_a_trial_at_its_result():
     trial = lab.running()
     lab.scheduler.decide = lambda *_: Stop("too bad")
     assert lab.result(trial, 1) == [
-        StopTrial(trial_id=trial.trial_id, incarnation=1, reason="too bad")
+        StopTrial(trial_id=trial.trial_id, incarnation=1, reason="too bad", early=True)
     ]
     assert lab.search.results == []
     lab.tell(trial, TrialStopped)

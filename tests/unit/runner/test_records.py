@@ -48,7 +48,13 @@ def test_a_result_is_recorded_with_its_checkpoint_what_was_decided_and_the_statu
         "awaits": True,
         "status": "PENDING",
         "actions": [
-            {"do": "StopTrial", "trial_id": "t", "incarnation": 1, "reason": "bad"},
+            {
+                "do": "StopTrial",
+                "trial_id": "t",
+                "incarnation": 1,
+                "reason": "bad",
+                "early": False,
+            },
             {"do": "DeleteCheckpoint", "trial_id": "t", "checkpoint": CHECKPOINT.to_json()},
         ],
     }

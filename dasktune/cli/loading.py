@@ -189,7 +189,9 @@ def _content(path: str) -> str:
     try:
         return Path(path).expanduser().read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--space must be a file that can be read, got {path!r}: {error}") from error
+        raise ConfigError(
+            f"--space must be a file that can be read, got {path!r}: {error}"
+        ) from error
 
 
 def _parsed(parse: Callable[[str], Any], text: str, what: str) -> Any:

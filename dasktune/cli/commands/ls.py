@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             found.append(read_experiment(storage))
         except TuneError as error:
-            broken.append(error)
+            broken.append(str(error))
     if arguments.format == "json":
         write_json([_facts(one, place) for one in found])
     elif arguments.format == "csv":
@@ -53,8 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
         write(table_text(_HEAD, [_row(one, place) for one in found], terminal_width()))
     elif not broken:
         write(f"no experiments in {one_line(place)}")
-    for error in broken:
-        sys.stderr.write(f"dasktune: {one_line(error)}\n")
+    for message in broken:
+        sys.stderr.write(f"dasktune: {one_line(message)}\n")
     return 1 if broken else 0
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from dasktune.cli.arguments import add_experiment, add_format, storage_of
 from dasktune.cli.experiments import Overview, read_experiment
 from dasktune.cli.output import cell, fields_text, one_line, write, write_json
+from dasktune.config import RunConfig, TuneConfig
 from dasktune.dashboard.text import duration, value_text
 from dasktune.errors import StorageError, without_passwords
 from dasktune.storage.setup_file import SetupFile
@@ -17,6 +19,8 @@ __all__ = ["add_arguments", "run"]
 
 #: Failures that are told of.
 _MOST_ERRORS: Final = 5
+
+_SHOWN_ELSEWHERE: Final = frozenset({"param_space", "tune_config.metric", "tune_config.mode"})
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,6 +76,8 @@ def _header(overview: Overview) -> dict[str, object]:
         "ended because": told.stop_reason or None,
         "trainable": spec.get("trainable"),
         "goal": ", ".join(goals) or None,
+        "parameters": ", ".join(dict.fromkeys(n for log in told.trials for n in log.config))
+        or None,
         "trials": f"{len(told.trials)}{total}: {counts}" if counts else f"0{total}",
         "stopped early": told.num_cut or None,
         "results": told.num_results,
@@ -85,22 +91,27 @@ def _header(overview: Overview) -> dict[str, object]:
 
 
 def _settings(overview: Overview) -> dict[str, Any]:
-    """Return what was set to something, objects as the names of their classes."""
+    """Return what was set to something unusual, objects as the names of their classes."""
     try:
         entries = SetupFile.read(overview.storage).entries
     except StorageError:  # of an experiment that died young, or is not ours to read
         return {"num_samples": overview.spec.get("num_samples")}
-    shown = {
-        name.partition(".")[2] or name: _setting(entry)
+    return {
+        name.partition(".")[2]: _setting(entry)
         for name, entry in entries.items()
-        if not _is_unset(entry)
+        if name not in _SHOWN_ELSEWHERE and not _is_usual(name, entry)
     }
-    # They stand above.
-    return {name: value for name, value in shown.items() if name not in ("metric", "mode")}
 
 
-def _is_unset(entry: Mapping[str, Any]) -> bool:
-    return "value" in entry and entry["value"] in (None, {}, [])
+def _is_usual(name: str, entry: Mapping[str, Any]) -> bool:
+    """Whether it is as it is if nobody sets it; the number of callbacks stands for a list."""
+    if "value" not in entry or name == "tune_config.num_samples":
+        return False
+    root, *path = name.split(".")
+    usual: Any = {"tune_config": TuneConfig(), "run_config": RunConfig()}.get(root)
+    for part in path:
+        usual = getattr(usual, part, None)
+    return bool(entry["value"] == usual or (usual is None and entry["value"] == 0))
 
 
 def _setting(entry: Mapping[str, Any]) -> Any:
@@ -112,19 +123,19 @@ def _setting(entry: Mapping[str, Any]) -> Any:
 
 
 def _what_next(overview: Overview) -> str:
-    path = one_line(overview.storage)
     trainable = one_line(overview.spec.get("trainable") or "trainable")
+    path, code = one_line(overview.storage), f"SCRIPT_OR_MODULE:{trainable}"
     if overview.state == "live":
         return "It runs. Ctrl-C in its process ends it and keeps what was recorded."
-    lines = (
-        f"Resume   dasktune resume {path} SCRIPT_OR_MODULE:{trainable}",
-        f"or       Tuner.restore({str(overview.storage)!r}, {trainable}).fit()",
-    )
     failed = overview.chronicle.counts["ERROR"]
-    again = ["         (--errored restart tries what failed again)"] if failed else []
     if overview.state == "finished" and not failed:
         return "It has come to its end."
-    return "\n".join([*map(one_line, lines[:1]), lines[1], *again])
+    again = " --errored restart" if overview.state == "finished" else ""
+    flag = ", restart_errored=True" if again else ""
+    return (
+        f"Resume  dasktune resume {shlex.quote(path)} {shlex.quote(code)}{again}\n"
+        f"or      Tuner.restore({path!r}, {trainable}{flag}).fit()"
+    )
 
 
 def _indented(text: str) -> str:
@@ -149,7 +160,7 @@ def _facts(overview: Overview) -> dict[str, Any]:
         "started": None if started is None else started.isoformat(timespec="seconds"),
         "duration_s": round(told.elapsed, 3),
         "stop_reason": told.stop_reason or None,
-        "settings": {name: value for name, value in _settings(overview).items()},
+        "settings": _settings(overview),
         "best": None
         if best is None
         else {

@@ -94,9 +94,8 @@ class TrialTable:
         for full in (name, f"{_CONFIG}{name}"):
             if full in self._known:
                 return full
-        close = get_close_matches(
-            name, [*self.names, *(n[len(_CONFIG) :] for n in self.parameters)]
-        )
+        short = [one.removeprefix(_CONFIG) for one in self.parameters]
+        close = get_close_matches(name, [*self.names, *short])
         hint = f" Did you mean {close[0]!r}?" if close else " Texts stand in quotes."
         listed = ", ".join(map(one_line, self.names[:_LISTED]))
         more = f" and {len(self.names) - _LISTED} more" if len(self.names) > _LISTED else ""

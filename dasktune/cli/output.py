@@ -103,10 +103,9 @@ def table_text(
         hidden = texts[0][fitting:]
         texts = [[_clipped(text, width) for text in row[:fitting]] for row in texts]
     widths = [max(map(_columns, column)) for column in zip(*texts, strict=True)]
+    sides = list(zip(widths, is_right[: len(widths)], strict=True))
     lines = [
-        _GAP.join(
-            _padded(text, *how) for text, how in zip(row, zip(widths, is_right), strict=False)
-        ).rstrip()
+        _GAP.join(_padded(text, *side) for text, side in zip(row, sides, strict=True)).rstrip()
         for row in texts
     ]
     if hidden:

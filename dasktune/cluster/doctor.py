@@ -33,6 +33,8 @@ _PACKAGES: Final = ("dask", "distributed", "cloudpickle", "numpy")
 #: Seconds by which clocks may differ before times in results become confusing.
 _DRIFT: Final = 2.0
 
+_SCHEDULER: Final = "the scheduler"
+
 #: Workers that are asked side by side, and that a sentence names.
 _AT_ONCE: Final = 32
 _NAMED: Final = 3
@@ -258,7 +260,7 @@ async def _answers(
     def of(worker: WorkerCapacity) -> Callable[[], Any]:
         return lambda: ask(client, worker, timeout_s, _probe())
 
-    await hear("the scheduler", lambda: client.run_on_scheduler(_probe()))
+    await hear(_SCHEDULER, lambda: client.run_on_scheduler(_probe()))
     await asyncio.gather(*(hear(one.address, of(one)) for one in workers))
     return told, drifts
 
@@ -280,8 +282,9 @@ def _of_python(
 
 
 def _of_package(name: str, ours: str, theirs: Mapping[str, str | None]) -> Diagnosis:
-    # The scheduler is only ever sent functions by value.
-    needed = {w: v for w, v in theirs.items() if name != "dasktune" or w != "the scheduler"}
+    # The scheduler is only ever sent functions by value, which use what Dask has.
+    spared = (_SCHEDULER,) if name in ("dasktune", "numpy") else ()
+    needed = {where: one for where, one in theirs.items() if where not in spared}
     missing = [where for where, one in needed.items() if one is None]
     others = {where: one for where, one in needed.items() if one not in (None, ours)}
     if not missing and not others:
@@ -294,7 +297,7 @@ def _of_package(name: str, ours: str, theirs: Mapping[str, str | None]) -> Diagn
         where, one = next(iter(others.items()))
         finding = f"{ours} here, other versions on {len(others)}: {one} on {where} for one"
     return Diagnosis(
-        level="fail" if is_vital or (missing and name != "numpy") else "warn",
+        level="fail" if is_vital else "warn",
         subject=name,
         finding=finding,
         advice=f"Install the same there: {cure}"

@@ -16,8 +16,8 @@ from dasktune.tuner import Tuner
 __all__ = ["add_arguments", "run"]
 
 _EPILOG: Final = """\
-Resuming unpickles objects that the experiment stored, and so runs code that stands there: do it only
-with directories that you trust. The other subcommands that read experiments unpickle nothing.
+Resuming unpickles objects that the experiment stored, and so runs code that stands there: do it
+only with directories that you trust. The subcommands that show experiments unpickle nothing.
 """
 
 

@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_search(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--space", metavar="SPACE", help="JSON, a .json or .yaml file, or like TRAINABLE"
+        "--space", metavar="SPACE", help="JSON, a .json or .yaml file, or as TRAINABLE"
     )
     parser.add_argument("--metric", help="what is optimised, as the trainable reports it")
     parser.add_argument("--mode", choices=("min", "max"), help="which way it is better")

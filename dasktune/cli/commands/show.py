@@ -65,6 +65,7 @@ def _header(overview: Overview) -> dict[str, object]:
         for metric, mode in zip(told.metrics, told.modes, strict=True)
     ]
     counts = ", ".join(f"{count} {word}" for word, count in told.counts.items() if count)
+    parameters = dict.fromkeys(name for log in told.trials for name in log.config)
     total = "" if told.total is None else f" of {told.total}"
     left = told.remaining if overview.leader is not None else None
     leader = overview.leader
@@ -76,8 +77,7 @@ def _header(overview: Overview) -> dict[str, object]:
         "ended because": told.stop_reason or None,
         "trainable": spec.get("trainable"),
         "goal": ", ".join(goals) or None,
-        "parameters": ", ".join(dict.fromkeys(n for log in told.trials for n in log.config))
-        or None,
+        "parameters": ", ".join(parameters) or None,
         "trials": f"{len(told.trials)}{total}: {counts}" if counts else f"0{total}",
         "stopped early": told.num_cut or None,
         "results": told.num_results,

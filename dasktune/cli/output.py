@@ -109,7 +109,7 @@ def table_text(
         for row in texts
     ]
     if hidden:
-        lines.append(f"({len(hidden)} more columns: {_clipped(', '.join(hidden), 60)})")
+        lines.append(_clipped(f"(not shown: {', '.join(hidden)})", max(width or 0, 20)))
     return "\n".join(lines)
 
 

@@ -18,8 +18,8 @@ __all__ = ["add_arguments", "run"]
 
 _EPILOG: Final = """\
 A condition compares columns (fields, metrics of the last result, parameters), numbers and 'texts'
-by < <= > >= == != ~ (contains) and in [...], joined by and, or, not and parentheses. A trial without
-a loss is found by: loss == null. Names with odd characters stand in `backticks`.
+by < <= > >= == != ~ (contains) and in [...], joined by and, or, not and parentheses. A trial
+without a loss is found by: loss == null. Names with odd characters stand in `backticks`.
 
   dasktune trials ~/dasktune_results/exp --filter "loss < 0.1 and lr > 1e-4" --sort loss
   dasktune trials s3://bucket/exp --filter "status == 'ERROR'" --columns trial_id,error

@@ -28,9 +28,11 @@ def fails(config):
     raise ValueError("no such luck")
 
 def waits(config):
-    tune.report({"loss": config["x"]})
-    while not os.path.exists(config["gate"]):
-        time.sleep(0.02)
+    while True:
+        tune.report({"loss": config["x"]})
+        if os.path.exists(config["gate"]):
+            return
+        time.sleep(0.05)
 """
 
 
@@ -38,6 +40,15 @@ def waits(config):
     tune.report({"loss": 1.0})
     while True:
         tune.report({"loss": 1.0})
+
+
+def reports(place):
+    return journal(place, event="ResultReported")
+
+
+def says_that_it_is_over(capsys, flags):
+    assert main(["stop", "cli-stopped", *flags]) == 0
+    return capsys.readouterr().out == "cli-stopped has finished already\n"
 
 
 @pytest.fixture
@@ -88,7 +99,7 @@ def test_what_ctrl_c_has_ended_is_resumed(pair, script, tmp_path):
     begun = [*command, "run", f"{script}:waits", "--storage-path", str(tmp_path), *flags]
     with subprocess.Popen(begun, stdout=subprocess.PIPE, text=True) as process:
         until(lambda: (tmp_path / "run" / "journal").exists())
-        until(lambda: len(journal(tmp_path, event="ResultReported")) == 2)
+        until(lambda: len({one["trial_id"] for one in reports(tmp_path)}) == 2)
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
@@ -117,8 +128,8 @@ def test_stop_ends_what_was_submitted(pair, tmp_path, capsys):
         assert main(["stop", "cli-stopped", *flags]) == 0
         assert capsys.readouterr().out == "cli-stopped is being stopped\n"
         experiment.result(timeout=PATIENCE)
-        assert main(["stop", "cli-stopped", *flags]) == 0
-        assert capsys.readouterr().out == "cli-stopped has finished already\n"
+        # A client that has just attached hears a moment later that it is over.
+        until(lambda: says_that_it_is_over(capsys, flags))
         assert main(["stop", "another", *flags]) == 2
         assert "['cli-stopped']" in capsys.readouterr().err
         experiment.forget()

@@ -93,17 +93,14 @@ def examine(
         return
     with connection:
         yield _connected(connection)
-        parts: list[Callable[[], Iterable[Diagnosis]]] = []
         workers, silent = _sync(connection, _attendance(connection.client, timeout_s))
         answering = [one for one in workers if one.address not in silent and not one.is_foreign]
-        parts.append(lambda: _of_workers(workers, silent))
-        parts.append(lambda: _of_versions(connection, workers, answering, timeout_s))
+        yield from _of_workers(workers, silent)
+        yield from _of_versions(connection, workers, answering, timeout_s)
         if workers:
-            parts.append(lambda: _of_resources(workers))
+            yield from _of_resources(workers)
         if storage is not None:
-            parts.append(lambda: _of_storage(connection, storage, answering, timeout_s))
-        for part in parts:
-            yield from part()
+            yield from _of_storage(connection, storage, answering, timeout_s)
 
 
 def _sync(connection: Connection, work: Any) -> Any:
@@ -211,7 +208,7 @@ def _of_versions(
     timeout_s: float,
 ) -> Iterator[Diagnosis]:
     told, drifts = _sync(connection, _answers(connection.client, answering, timeout_s))
-    foreign = {one.address: f"{one.python}" for one in workers if one.is_foreign}
+    foreign = {one.address: one.python for one in workers if one.is_foreign}
     ours = {"python": platform.python_version(), "dasktune": version("dasktune")}
     ours |= {name: version(name) for name in _PACKAGES}
     yield _of_python(ours["python"], foreign, told)

@@ -40,6 +40,7 @@ __all__ = [
     "check_request",
     "check_storage",
     "check_worker",
+    "one_per_host",
     "preflight",
 ]
 
@@ -192,7 +193,7 @@ async def preflight(
     """
     _check_python(worker for worker in workers.values() if worker.status != NOT_ALLOWED)
     silent = await _silent(client, workers.values(), checks)
-    chosen = _one_per_host(one for one in workers.values() if one.address not in silent)
+    chosen = one_per_host(one for one in workers.values() if one.address not in silent)
     gate = asyncio.Semaphore(_AT_ONCE)
 
     async def outcome(worker: WorkerCapacity) -> str | None:
@@ -275,8 +276,14 @@ async def _silent(client: Any, workers: Iterable[WorkerCapacity], checks: Checks
     return dict.fromkeys((a for a in asked if a not in there), "no answer in time")
 
 
-def _one_per_host(workers: Iterable[WorkerCapacity]) -> list[WorkerCapacity]:
-    """Return for each host the worker that was heard of last, of those that are at work."""
+def one_per_host(workers: Iterable[WorkerCapacity]) -> list[WorkerCapacity]:
+    """Return for each host the worker that was heard of last, of those that are at work.
+
+    Parameters
+    ----------
+    workers : iterable of WorkerCapacity
+        As just read from the scheduler.
+    """
     chosen: dict[str, WorkerCapacity] = {}
     for worker in workers:
         best = chosen.get(worker.host)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from dasktune.trial.metrics import number
 
-__all__ = ["configuration", "elapsed_unit", "printable", "shown", "value_text"]
+__all__ = ["configuration", "duration", "elapsed_unit", "printable", "shown", "value_text"]
 
 #: What Bokeh takes for the beginning of a formula; an invisible character inside of it undoes that.
 _FORMULAS: Final = ("$$", r"\[", r"\(")
@@ -104,3 +104,15 @@ def elapsed_unit(seconds: float) -> tuple[str, float]:
         if seconds >= least:
             return name, length
     return "s", 1.0
+
+
+def duration(seconds: float) -> str:
+    """Return a time in the unit in which it is best told.
+
+    Examples
+    --------
+    >>> duration(21.4), duration(7_500.0)
+    ('21.4 s', '2.08 h')
+    """
+    unit, length = elapsed_unit(seconds)
+    return "unknown" if isnan(seconds) else f"{seconds / length:.3g} {unit}"

@@ -42,7 +42,7 @@ from dasktune.storage.lease import (
 from dasktune.storage.location import Storage
 from dasktune.storage.masking import reading
 
-__all__ = ["DriverLock"]
+__all__ = ["DriverLock", "who_leads"]
 
 logger = logging.getLogger(__name__)
 
@@ -350,7 +350,7 @@ class _Watch:
             return True
         now = self._clock()
         if lease is not None and lease.machine and lease.machine == machine_id():
-            if self._is_unlocked(epoch, lease):
+            if _is_unlocked(self._storage, epoch, lease):
                 return True
             # One clock, so that nothing has to be waited for.
             age = now - lease.renewed
@@ -365,22 +365,6 @@ class _Watch:
             self._refuse(lease)
         return now - self._since >= (self._lock.ttl_s if lease is None else lease.ttl_s)
 
-    def _is_unlocked(self, epoch: int, lease: Lease) -> bool:
-        """Whether the driver's lock is free: it died. Locks of other machines may not be seen."""
-        if not (lease.flock and self._storage.is_local):
-            return False
-        try:
-            descriptor = os.open(self._storage.inside(lock_name(epoch)), os.O_RDWR | os.O_NOFOLLOW)
-        except OSError:
-            return False
-        with contextlib.closing(os.fdopen(descriptor, "rb")) as file:
-            try:
-                # Shared, so that many may look at the same time.
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except OSError:
-                return False
-            return True
-
     def _refuse(self, lease: Lease | None) -> NoReturn:
         who = "" if lease is None else f" (pid {lease.pid} on host {lease.host})"
         ttl_s = self._lock.ttl_s if lease is None else lease.ttl_s
@@ -388,3 +372,65 @@ class _Watch:
             f"another driver{who} leads the experiment at {self._storage}: stop it, or wait until "
             f"it has given no sign of life for {ttl_s:g} s"
         )
+
+
+def who_leads(storage: Storage, *, clock: Callable[[], float] = time.monotonic) -> Lease | None:
+    """Return what the driver that leads says of itself, None if nobody does; for people.
+
+    It does not wait, so of a driver on another machine it believes the clocks: one that has died
+    there counts until its lease expires, and longer if the clocks differ.
+
+    Parameters
+    ----------
+    storage : Storage
+        The experiment's directory. Nothing is written.
+    clock : callable, default=time.monotonic
+        Gives seconds; the same for all processes of this machine.
+
+    Raises
+    ------
+    StorageError
+        If it cannot be read.
+
+    Examples
+    --------
+    >>> storage = Storage("memory://doctest-leader")
+    >>> with DriverLock(storage):
+    ...     who_leads(storage).pid == os.getpid()
+    True
+    >>> print(who_leads(storage))
+    None
+    """
+    with reading(DIRECTORY, storage):
+        epoch = newest_epoch(storage)
+        try:
+            lease = Lease.decode(storage.read_bytes(lease_name(epoch))) if epoch else None
+        except FileNotFoundError:
+            lease = None  # a successor is about to write another one
+    if lease is None or lease.released:
+        return None
+    if lease.machine == machine_id():
+        is_late = not 0 <= clock() - lease.renewed < lease.ttl_s
+        return None if is_late or _is_unlocked(storage, epoch, lease) else lease
+    try:
+        expires = datetime.fromisoformat(lease.expires)
+        return lease if datetime.now(timezone.utc) < expires else None
+    except (ValueError, TypeError):  # nobody knows
+        return None
+
+
+def _is_unlocked(storage: Storage, epoch: int, lease: Lease) -> bool:
+    """Whether the driver's lock is free: it died. Locks of other machines may not be seen."""
+    if not (lease.flock and storage.is_local):
+        return False
+    try:
+        descriptor = os.open(storage.inside(lock_name(epoch)), os.O_RDWR | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    with contextlib.closing(os.fdopen(descriptor, "rb")) as file:
+        try:
+            # Shared, so that many may look at the same time.
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from html import escape
-from math import isnan
 from typing import Any
 
 from bokeh.models import Div
 
 from dasktune.dashboard.chronicle import Chronicle
 from dasktune.dashboard.figures.theme import COLOURS
-from dasktune.dashboard.text import elapsed_unit, shown, value_text
+from dasktune.dashboard.text import duration, shown, value_text
 
 __all__ = ["header", "header_html"]
 
@@ -97,15 +96,3 @@ def _cards(chronicle: Chronicle) -> Iterator[tuple[str, str, str]]:
     if chronicle.saved_iterations:
         note = f"{chronicle.saved_iterations:,} iterations by stopping {chronicle.num_cut:,} early"
         yield "work saved", f"{chronicle.saved_share:.0%}", note
-
-
-def duration(seconds: float) -> str:
-    """Return a time in the unit in which it is best told.
-
-    Examples
-    --------
-    >>> duration(21.4), duration(7_500.0)
-    ('21.4 s', '2.08 h')
-    """
-    unit, length = elapsed_unit(seconds)
-    return "unknown" if isnan(seconds) else f"{seconds / length:.3g} {unit}"

@@ -1,0 +1,1 @@
+"""One module for each subcommand, with ``add_arguments(parser)`` and ``run(arguments)``."""

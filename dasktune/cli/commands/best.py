@@ -1,0 +1,93 @@
+"""``dasktune best``: the trial that `ResultGrid.get_best_result` would return."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, Final
+
+from dasktune.cli.arguments import add_experiment, add_format, storage_of
+from dasktune.cli.experiments import Overview, read_experiment
+from dasktune.cli.history import MetricHistory
+from dasktune.cli.output import fields_text, write, write_json
+from dasktune.comparison import condense, rank
+from dasktune.dashboard.trial_log import TrialLog
+from dasktune.errors import ConfigError, StorageError, check
+from dasktune.storage.experiment_store import ExperimentStore
+from dasktune.trial.metrics import Mode
+
+__all__ = ["add_arguments", "run"]
+
+_SCOPES: Final = ("last", "all", "avg", "last-5-avg", "last-10-avg")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Say what the subcommand takes."""
+    add_experiment(parser)
+    parser.add_argument("--metric", help="what to compare; by default what was optimised")
+    parser.add_argument("--mode", choices=("min", "max"), help="which way it is better")
+    parser.add_argument(
+        "--scope",
+        choices=_SCOPES,
+        default="last",
+        help="what of a trial counts: its last value (default), its best one, or a mean",
+    )
+    add_format(parser, "text", "json")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Show the best trial; 1 if no trial can be compared."""
+    storage = storage_of(arguments)
+    metric, mode = _goal(ExperimentStore(storage).spec(), arguments)
+    history = MetricHistory(metric)
+    overview = read_experiment(storage, metric=metric, mode=mode, watch=history.take)
+    best, value = _best(overview, history, metric, mode, arguments.scope)
+    path = f"{overview.storage}/trials/{best.trial_id}"
+    checkpoint = f"{overview.storage}/{best.checkpoint}" if best.checkpoint else None
+    about: dict[str, Any] = {
+        "trial_id": best.trial_id,
+        "metric": metric,
+        "mode": mode,
+        "scope": arguments.scope,
+        "value": value,
+        "status": best.status,
+        "training_iteration": best.iteration,
+        "path": path,
+        "checkpoint": checkpoint,
+    }
+    if arguments.format == "json":
+        write_json({**about, "config": history.config(best.trial_id), "metrics": best.metrics})
+    else:
+        config = {f"config/{name}": value for name, value in best.config.items()}
+        write(fields_text({**about, **config}))
+    return 0
+
+
+def _goal(spec: Any, arguments: argparse.Namespace) -> tuple[str, Mode]:
+    metric, mode = arguments.metric or spec.get("metric"), arguments.mode or spec.get("mode")
+    if isinstance(metric, list):
+        raise ConfigError(f"--metric must be one of the goals {metric}, got None")
+    if isinstance(mode, list):
+        goals = dict(zip(spec["metric"], mode, strict=False))
+        mode = goals.get(metric)
+    check(isinstance(metric, str), "--metric", "given, as the experiment has none", metric)
+    check(mode in ("min", "max"), "--mode", "given, as the experiment has none", mode)
+    return metric, mode
+
+
+def _best(
+    overview: Overview, history: MetricHistory, metric: str, mode: Mode, scope: Any
+) -> tuple[TrialLog, float]:
+    compared = [
+        (value, log)
+        for log in overview.chronicle.trials
+        if (value := condense(history.rows(log.trial_id), metric, mode, scope, finite=True))
+        is not None
+    ]
+    if not compared:
+        reported = sorted({name for log in overview.chronicle.trials for name in log.metrics})
+        raise StorageError(
+            f"no trial of {overview.storage} has a finite {metric!r}; reported: "
+            f"{', '.join(reported[:20]) or 'nothing'}"
+        )
+    value, log = max(compared, key=lambda pair: rank(pair[0], mode))
+    return log, value

@@ -1,0 +1,90 @@
+"""``dasktune ls``: the experiments of a directory."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any, Final
+
+from dasktune.cli.arguments import add_format, add_storage_options, storage_options
+from dasktune.cli.experiments import Overview, experiments_below, read_experiment
+from dasktune.cli.output import one_line, table_text, terminal_width, write, write_csv, write_json
+from dasktune.config import DEFAULT_STORAGE_PATH
+from dasktune.dashboard.text import duration, value_text
+from dasktune.errors import TuneError, check
+from dasktune.storage.location import Storage
+
+__all__ = ["add_arguments", "run"]
+
+_HEAD: Final = ("name", "state", "trials", "best", "started", "duration")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Say what the subcommand takes."""
+    parser.add_argument(
+        "path",
+        nargs="?",
+        default=DEFAULT_STORAGE_PATH,
+        metavar="PATH",
+        help=f"a directory or a URL; {DEFAULT_STORAGE_PATH} by default",
+    )
+    parser.add_argument("--depth", type=int, default=2, metavar="N", help="levels to look below")
+    add_format(parser, "table", "csv", "json")
+    add_storage_options(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """List the experiments; one that cannot be read is told of, and costs only itself."""
+    check(arguments.depth >= 0, "--depth", "at least 0", arguments.depth)
+    place = Storage(arguments.path, storage_options(arguments))
+    found: list[Overview] = []
+    broken = []
+    for storage in experiments_below(place, arguments.depth):
+        try:
+            found.append(read_experiment(storage))
+        except TuneError as error:
+            broken.append(str(error))
+    if arguments.format == "json":
+        write_json([_facts(one, place) for one in found])
+    elif arguments.format == "csv":
+        rows = [[*_facts(one, place).values()] for one in found]
+        write_csv(list(_facts(found[0], place)) if found else _HEAD, rows)
+    elif found:
+        write(table_text(_HEAD, [_row(one, place) for one in found], terminal_width()))
+    elif not broken:
+        write(f"no experiments in {one_line(place)}")
+    for message in broken:
+        sys.stderr.write(f"dasktune: {one_line(message)}\n")
+    return 1 if broken else 0
+
+
+def _name(one: Overview, place: Storage) -> str:
+    """Return the path below the place, by which the other subcommands find it."""
+    return one.storage.url.removeprefix(place.url).strip("/") or one.name
+
+
+def _row(one: Overview, place: Storage) -> list[Any]:
+    told = one.chronicle
+    counts = ", ".join(f"{count} {word}" for word, count in told.counts.items() if count)
+    best = f"{told.metric} {value_text(told.best_value)}" if told.best is not None else None
+    started = one.started
+    when = None if started is None else f"{started:%Y-%m-%d %H:%M}"
+    return [_name(one, place), one.state, counts, best, when, duration(told.elapsed)]
+
+
+def _facts(one: Overview, place: Storage) -> dict[str, Any]:
+    told, started = one.chronicle, one.started
+    return {
+        "name": _name(one, place),
+        "path": str(one.storage),
+        "state": one.state,
+        "trials": len(told.trials),
+        "total_trials": told.total,
+        **told.counts,
+        "metric": told.metric,
+        "mode": told.mode,
+        "best": told.best_value if told.best is not None else None,
+        "best_trial_id": told.best.trial_id if told.best is not None else None,
+        "started": None if started is None else started.isoformat(timespec="seconds"),
+        "duration_s": round(told.elapsed, 3),
+    }

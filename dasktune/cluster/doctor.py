@@ -1,0 +1,406 @@
+"""What a cluster is good for, found out by looking and not by failing.
+
+The preflight stops at the first thing that an experiment cannot do without. Here everything is
+looked at, each by itself, and what is merely worse than it could be is told, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any, Final, Literal
+
+from dasktune.cluster.ask import ask
+from dasktune.cluster.connect import Connection, connect
+from dasktune.cluster.preflight import Checks, check_storage, check_worker, one_per_host
+from dasktune.cluster.roll_call import call_roll
+from dasktune.cluster.workers import read_workers
+from dasktune.errors import ClusterError, PreflightError, TuneError
+from dasktune.placement import WorkerCapacity
+from dasktune.storage.location import Storage
+from dasktune.storage.probe import traceless
+
+__all__ = ["Diagnosis", "examine"]
+
+#: Packages that exchange pickles between driver and workers, which must fit together.
+_PACKAGES: Final = ("dask", "distributed", "cloudpickle", "numpy")
+
+#: Seconds by which clocks may differ before times in results become confusing.
+_DRIFT: Final = 2.0
+
+_SCHEDULER: Final = "the scheduler"
+
+#: Workers that are asked side by side, and that a sentence names.
+_AT_ONCE: Final = 32
+_NAMED: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """What came of looking at one thing.
+
+    Parameters
+    ----------
+    level : {"ok", "warn", "fail"}
+        Whether it is as it should be, could be better, or must be mended.
+    subject : str
+        What was looked at.
+    finding : str
+        How it is.
+    advice : str, default=""
+        What to do about it.
+
+    Examples
+    --------
+    >>> Diagnosis(level="ok", subject="python", finding="3.11 everywhere").level
+    'ok'
+    """
+
+    level: Literal["ok", "warn", "fail"]
+    subject: str
+    finding: str
+    advice: str = ""
+
+
+def examine(
+    client: Any = None, *, storage: Storage | None = None, timeout_s: float = 10.0
+) -> Iterator[Diagnosis]:
+    """Look at a cluster, and yield what is found as soon as it is.
+
+    Parameters
+    ----------
+    client : object, optional
+        What names the cluster; see :func:`~dasktune.cluster.connect.connect`.
+    storage : Storage, optional
+        Where experiments are to be kept; it is tried from here and from each host.
+    timeout_s : float, default=10.0
+        Seconds for each answer.
+
+    Raises
+    ------
+    ConfigError
+        If `client` names no cluster.
+    """
+    try:
+        connection = connect(client, timeout_s=timeout_s)
+    except (ClusterError, PreflightError) as error:
+        yield Diagnosis(level="fail", subject="connection", finding=str(error))
+        return
+    with connection:
+        yield _connected(connection)
+        workers, silent = _sync(connection, _attendance(connection.client, timeout_s))
+        answering = [one for one in workers if one.address not in silent and not one.is_foreign]
+        yield from _of_workers(workers, silent)
+        yield from _of_versions(connection, workers, answering, timeout_s)
+        if workers:
+            yield from _of_resources(workers)
+        if storage is not None:
+            yield from _of_storage(connection, storage, answering, timeout_s)
+
+
+def _sync(connection: Connection, work: Any) -> Any:
+    """Await something on the client's loop."""
+
+    async def awaited() -> Any:
+        return await work
+
+    try:
+        return connection.client.sync(awaited)
+    except (OSError, asyncio.TimeoutError) as error:
+        raise ClusterError(f"the scheduler at {connection.address} was lost: {error!r}") from error
+
+
+def _connected(connection: Connection) -> Diagnosis:
+    where = f"scheduler at {connection.address}"
+    if connection.embedded:
+        where += ", started here for this check"
+    if connection.direct:
+        return Diagnosis(
+            level="ok", subject="connection", finding=f"{where}; workers are reached directly"
+        )
+    return Diagnosis(
+        level="warn",
+        subject="connection",
+        finding=f"{where}; no worker was reached directly",
+        advice="All goes through the scheduler, which is slower. Run the driver inside the "
+        "cluster's network, or submit() it.",
+    )
+
+
+async def _attendance(client: Any, timeout_s: float) -> tuple[list[WorkerCapacity], set[str]]:
+    """Return the workers, and the addresses of those that do not answer."""
+    workers = list((await read_workers(client)).values())
+    running = [one.address for one in workers if one.status == "running"]
+    there = await call_roll(client, running, first_s=timeout_s, rest_s=timeout_s / 2)
+    return workers, set(running) - there
+
+
+def _of_workers(workers: Sequence[WorkerCapacity], silent: set[str]) -> Iterator[Diagnosis]:
+    if not workers:
+        yield Diagnosis(
+            level="warn",
+            subject="workers",
+            finding="there are none",
+            advice="An experiment waits for them: start some, or let the cluster scale up.",
+        )
+        return
+    hosts = Counter(one.host for one in workers)
+    if silent:
+        yield Diagnosis(
+            level="fail",
+            subject="workers",
+            finding=f"{len(silent)} of {len(workers)} do not answer: {_named(silent)}",
+            advice="They hang, or are cut off from their scheduler: restart them.",
+        )
+    else:
+        finding = f"{len(workers)} on {len(hosts)} {'host' if len(hosts) == 1 else 'hosts'}"
+        yield Diagnosis(level="ok", subject="workers", finding=finding)
+    paused = [one.address for one in workers if one.status == "paused"]
+    if paused:
+        yield Diagnosis(
+            level="warn",
+            subject="workers",
+            finding=f"paused for lack of memory: {_named(paused)}",
+            advice="Give them more, or run fewer tasks there.",
+        )
+    alone = [one.address for one in workers if not one.nanny]
+    if alone:
+        yield Diagnosis(
+            level="warn",
+            subject="workers",
+            finding=f"{len(alone)} without a nanny: {_named(alone)}",
+            advice="A trial that kills its worker leaves one fewer: start them with --nanny.",
+        )
+
+
+# Versions and clocks
+
+
+def _probe() -> Callable[[], dict[str, Any]]:
+    """Return what a worker runs; nested, so that it travels by value: it may lack dasktune."""
+    packages = ("dasktune", *_PACKAGES)
+
+    def look(dask_scheduler: Any = None) -> dict[str, Any]:
+        import platform
+        import time
+        from importlib.metadata import PackageNotFoundError, version
+
+        found: dict[str, Any] = {"python": platform.python_version(), "time": time.time()}
+        for name in packages:
+            try:
+                found[name] = version(name)
+            except PackageNotFoundError:
+                found[name] = None
+        return found
+
+    return look
+
+
+def _of_versions(
+    connection: Connection,
+    workers: Sequence[WorkerCapacity],
+    answering: Sequence[WorkerCapacity],
+    timeout_s: float,
+) -> Iterator[Diagnosis]:
+    told, drifts = _sync(connection, _answers(connection.client, answering, timeout_s))
+    foreign = {one.address: one.python for one in workers if one.is_foreign}
+    ours = {"python": platform.python_version(), "dasktune": version("dasktune")}
+    ours |= {name: version(name) for name in _PACKAGES}
+    yield _of_python(ours["python"], foreign, told)
+    for name in ("dasktune", *_PACKAGES):
+        yield _of_package(name, ours[name], {where: one[name] for where, one in told.items()})
+    unheard = [one.address for one in answering if one.address not in told]
+    if unheard:
+        yield Diagnosis(
+            level="fail",
+            subject="workers",
+            finding=f"no function runs on {_named(unheard)}",
+            advice="Their log tells why.",
+        )
+    late = {where: drift for where, drift in drifts.items() if abs(drift) > _DRIFT}
+    if late:
+        worst = max(late, key=lambda where: abs(late[where]))
+        yield Diagnosis(
+            level="warn",
+            subject="clock",
+            finding=f"{len(late)} differ from ours, {worst} by {late[worst]:.1f} s",
+            advice="Nothing relies on them, but times in results will confuse you: run NTP there.",
+        )
+    elif drifts:
+        yield Diagnosis(level="ok", subject="clock", finding=f"within {_DRIFT:g} s of ours")
+
+
+async def _answers(
+    client: Any, workers: Sequence[WorkerCapacity], timeout_s: float
+) -> tuple[dict[str, dict[str, Any]], dict[str, float]]:
+    """Return what each process of the cluster says, and by how much its clock is ahead."""
+    told: dict[str, dict[str, Any]] = {}
+    drifts: dict[str, float] = {}
+    gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def hear(where: str, work: Callable[[], Any]) -> None:
+        async with gate:
+            sent = time.time()
+            answer = await work()
+            if isinstance(answer, dict):
+                # What the way took says nothing about the clock.
+                middle, way = (sent + time.time()) / 2, (time.time() - sent) / 2
+                ahead = answer["time"] - middle
+                told[where] = answer
+                drifts[where] = max(0.0, abs(ahead) - way) * (1 if ahead > 0 else -1)
+
+    def of(worker: WorkerCapacity) -> Callable[[], Any]:
+        return lambda: ask(client, worker, timeout_s, _probe())
+
+    await hear(_SCHEDULER, lambda: client.run_on_scheduler(_probe()))
+    await asyncio.gather(*(hear(one.address, of(one)) for one in workers))
+    return told, drifts
+
+
+def _of_python(
+    ours: str, foreign: Mapping[str, str], told: Mapping[str, Mapping[str, Any]]
+) -> Diagnosis:
+    if foreign:
+        address, theirs = next(iter(foreign.items()))
+        return Diagnosis(
+            level="fail",
+            subject="python",
+            finding=f"{ours} here, but {theirs} on {len(foreign)} workers, {address} for one",
+            advice="Functions do not cross minor versions: start them with the same Python.",
+        )
+    others = sorted({one["python"] for one in told.values()} - {ours})
+    also = f" (and {', '.join(others)}, which fits)" if others else ""
+    return Diagnosis(level="ok", subject="python", finding=f"{ours}{also}")
+
+
+def _of_package(name: str, ours: str, theirs: Mapping[str, str | None]) -> Diagnosis:
+    # The scheduler is only ever sent functions by value, which use what Dask has.
+    spared = (_SCHEDULER,) if name in ("dasktune", "numpy") else ()
+    needed = {where: one for where, one in theirs.items() if where not in spared}
+    missing = [where for where, one in needed.items() if one is None]
+    others = {where: one for where, one in needed.items() if one not in (None, ours)}
+    if not missing and not others:
+        return Diagnosis(level="ok", subject=name, finding=f"{ours} everywhere")
+    is_vital = name == "dasktune"
+    cure = f"pip install {name}=={ours}"
+    if missing:
+        finding = f"{ours} here, missing on {len(missing)}: {_named(missing)}"
+    else:
+        where, one = next(iter(others.items()))
+        finding = f"{ours} here, other versions on {len(others)}: {one} on {where} for one"
+    return Diagnosis(
+        level="fail" if is_vital else "warn",
+        subject=name,
+        finding=finding,
+        advice=f"Install the same there: {cure}"
+        if is_vital
+        else f"Objects may not unpickle across versions: {cure}",
+    )
+
+
+# Resources and storage
+
+
+def _of_resources(workers: Sequence[WorkerCapacity]) -> Iterator[Diagnosis]:
+    kinds = dict.fromkeys(kind for one in workers for kind in one.kinds)
+    totals = ", ".join(
+        f"{kind} {_amount(kind, sum(one.total(kind) for one in workers))}" for kind in kinds
+    )
+    yield Diagnosis(level="ok", subject="resources", finding=totals)
+    undeclared = [one.address for one in workers if "CPU" not in one.resources]
+    if undeclared:
+        yield Diagnosis(
+            level="ok",
+            subject="resources",
+            finding=f"{len(undeclared)} of {len(workers)} workers declare no CPU; "
+            "an experiment makes them declare one for each thread",
+        )
+    crowded = [o.address for o in workers if o.memory_limit and o.memory > 0.7 * o.memory_limit]
+    if crowded:
+        yield Diagnosis(
+            level="warn",
+            subject="resources",
+            finding=f"more than 70 % of the memory is in use on {_named(crowded)}",
+            advice="Trials there may be killed: free it, or restart the workers.",
+        )
+
+
+def _of_storage(
+    connection: Connection,
+    storage: Storage,
+    answering: Sequence[WorkerCapacity],
+    timeout_s: float,
+) -> Iterator[Diagnosis]:
+    try:
+        check_storage(storage, timeout_s=timeout_s)
+    except TuneError as error:
+        yield Diagnosis(level="fail", subject="storage", finding=str(error))
+        return
+    yield Diagnosis(level="ok", subject="storage", finding=f"{storage} can be used from here")
+    if storage.is_process_private:
+        yield Diagnosis(
+            level="warn",
+            subject="storage",
+            finding="it is the memory of this process, and ends with it",
+            advice="Checkpoints go through the driver: use a shared disk or an object store.",
+        )
+        return
+    checks = Checks(blob=b"", storage=storage, timeout_s=timeout_s)
+    chosen = one_per_host(answering)
+    with traceless(storage):
+        found = _sync(connection, _seen(connection.client, chosen, checks))
+    yield from _judged(storage, found)
+
+
+async def _seen(
+    client: Any, workers: Sequence[WorkerCapacity], checks: Checks
+) -> dict[str, str | bool]:
+    """Return for each host whether it sees the storage, or why that is not known."""
+    gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def look(worker: WorkerCapacity) -> str | bool:
+        async with gate:
+            try:
+                finding = await check_worker(client, worker, checks)
+            except PreflightError as error:
+                return str(error)
+        return finding.reason or finding.shares
+
+    answers = await asyncio.gather(*(look(one) for one in workers))
+    return {one.host: answer for one, answer in zip(workers, answers, strict=True)}
+
+
+def _judged(storage: Storage, found: Mapping[str, str | bool]) -> Iterator[Diagnosis]:
+    for host, answer in found.items():
+        if isinstance(answer, str):
+            yield Diagnosis(level="fail", subject="storage", finding=f"{host}: {answer}")
+    blind = [host for host, answer in found.items() if answer is False]
+    if blind:
+        yield Diagnosis(
+            level="warn",
+            subject="storage",
+            finding=f"{storage} is another directory on {_named(blind)}",
+            advice="Checkpoints go through the driver, and submit() needs it shared: use a disk "
+            "that all hosts mount at this path, or an object store such as s3://.",
+        )
+    seeing = [host for host, answer in found.items() if answer is True]
+    if seeing:
+        word = "host reads and writes" if len(seeing) == 1 else "hosts read and write"
+        yield Diagnosis(level="ok", subject="storage", finding=f"{len(seeing)} {word} the same")
+
+
+def _named(addresses: Iterable[str]) -> str:
+    several = sorted(addresses)
+    more = f" and {len(several) - _NAMED} more" if len(several) > _NAMED else ""
+    return f"{', '.join(several[:_NAMED])}{more}"
+
+
+def _amount(kind: str, amount: float) -> str:
+    if kind != "memory":
+        return f"{amount:g}"
+    return "unlimited" if amount == float("inf") else f"{amount / 2**30:.1f} GiB"

@@ -1,0 +1,349 @@
+"""What ls, show, trials, best, errors and report tell of experiments."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import json
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+from dasktune.cli.experiments import read_experiment
+from dasktune.storage.driver_lock import DriverLock
+from dasktune.storage.location import Storage
+
+
+def suggested(trial_id, **config):
+    about = {"event": "Suggested", "trial_id": trial_id, "config": config, "status": "PENDING"}
+    return {**about, "time": 100.0, "finished": False}
+
+
+def reported(trial_id, iteration, time=101.0, **metrics):
+    metrics["training_iteration"] = iteration
+    about = {"event": "ResultReported", "trial_id": trial_id, "status": "RUNNING"}
+    return {**about, "time": time, "metrics": metrics}
+
+
+def ended(trial_id):
+    return {"event": "TrialEnded", "trial_id": trial_id, "status": "TERMINATED", "time": 102.0}
+
+
+def test_ls_tells_of_all_experiments_below(path, tmp_path, written, dasktune):
+    written(tmp_path / "deep" / "other", suggested("t1", x=1), total_trials=2)
+    written(tmp_path / "too" / "deep" / "third")
+    code, out, err = dasktune("ls", str(tmp_path))
+    head, *rows = out.splitlines()
+    assert (code, err) == (0, "")
+    assert head.split() == ["name", "state", "trials", "best", "started", "duration"]
+    assert [row.split()[:2] for row in rows] == [["deep/other", "interrupted"], ["exp", "finished"]]
+    assert "TERMINATED" in rows[1]
+    assert "ERROR" in rows[1]
+    assert "third" in dasktune("ls", str(tmp_path), "--depth", "3")[1]
+
+
+def test_ls_of_an_experiment_is_that_experiment_alone(path, results, dasktune):
+    code, out, _ = dasktune("ls", path, "--format", "json")
+    [facts] = json.loads(out)
+    best = results.get_best_result(scope="all")
+    assert code == 0
+    assert (facts["name"], facts["state"], facts["trials"]) == ("exp", "finished", 12)
+    assert facts["ERROR"] == results.num_errors > 0
+    assert facts["best"] == min(row["loss"] for row in best.history)
+    assert facts["best_trial_id"] == best.trial_id
+
+
+def test_ls_tells_of_what_is_damaged_and_goes_on(path, tmp_path, dasktune):
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "experiment.json").write_text("no json \x1b[31m")
+    code, out, err = dasktune("ls", str(tmp_path))
+    assert code == 1
+    assert "exp " in out
+    assert err.count("\n") == 1
+    assert "experiment.json" in err
+    assert "\x1b" not in err
+
+
+def test_ls_of_nothing_says_so(tmp_path, dasktune):
+    assert dasktune("ls", str(tmp_path / "no")) == (0, f"no experiments in {tmp_path}/no\n", "")
+
+
+def test_urls_are_read_as_directories_are(written, dasktune):
+    written("memory://cli-test/exp", suggested("t1", x=1), reported("t1", 1, loss=0.5), ended("t1"))
+    code, out, _ = dasktune("ls", "memory://cli-test")
+    assert code == 0
+    assert out.splitlines()[1].startswith("exp   interrupted  1 TERMINATED  loss 0.5")
+    assert "t1" in dasktune("trials", "memory://cli-test/exp")[1]
+
+
+def test_a_driver_that_runs_makes_an_experiment_live_and_a_dead_one_does_not(path, dasktune):
+    with DriverLock(Storage(path)) as lock:
+        code, out, _ = dasktune("show", path)
+        assert code == 0
+        assert "live (pid " in out
+        assert "It runs." in out
+        lease = Storage(path).read_bytes("driver/000001.json")
+    assert lock.epoch == 1
+    assert read_experiment(Storage(path)).state == "finished"
+    # It died without a word: its lease says that it leads, and its lock is free.
+    Storage(path).write_bytes("driver/000001.json", lease)
+    assert read_experiment(Storage(path)).state == "finished"
+
+
+@pytest.mark.parametrize(("expires", "state"), [("2999", "live"), ("2001", "finished")])
+def test_of_a_driver_on_another_machine_its_lease_tells(path, expires, state):
+    with DriverLock(Storage(path)):
+        lease = json.loads(Storage(path).read_bytes("driver/000001.json"))
+    lease.update(released=False, machine="another", expires=f"{expires}-01-01T00:00:00+00:00")
+    Storage(path).write_bytes("driver/000001.json", json.dumps(lease).encode())
+    assert read_experiment(Storage(path)).state == state
+
+
+def test_an_experiment_is_finished_when_nothing_is_left_to_do(tmp_path, written):
+    def state(name, *records, **spec):
+        return read_experiment(Storage(written(tmp_path / name, *records, **spec))).state
+
+    one = [suggested("a", x=1), ended("a")]
+    dry = {"event": "Suggested", "trial_id": "b", "config": None, "finished": True, "time": 103.0}
+    stop = {"event": "StopRequested", "reason": "enough", "time": 103.0}
+    assert state("all", *one, total_trials=1) == "finished"
+    assert state("some", *one, total_trials=2) == "interrupted"
+    assert state("dry", *one, dry, total_trials=2) == "finished"
+    assert state("stopped", *one, stop, total_trials=None) == "finished"
+    assert state("endless", *one, total_trials=None) == "interrupted"
+    assert state("waiting", suggested("a", x=1), total_trials=1) == "interrupted"
+
+
+def test_show_tells_settings_the_best_trial_failures_and_how_to_go_on(path, results, dasktune):
+    code, out, err = dasktune("show", path)
+    best = results.get_best_result(scope="all")
+    assert (code, err) == (0, "")
+    assert "loss (min)" in out
+    assert "state          finished" in out
+    assert f"trial       {best.trial_id}" in out
+    assert "ValueError: lr" in out
+    assert f"dasktune resume {path} SCRIPT_OR_MODULE:train --errored restart" in out
+
+
+def test_show_as_json_has_the_same(path, results, dasktune):
+    facts = json.loads(dasktune("show", path, "--format", "json")[1])
+    assert facts["counts"]["ERROR"] == len(facts["errors"]) == results.num_errors
+    assert facts["best"]["config"].keys() == {"lr", "opt"}
+    assert facts["settings"] == {"num_samples": 12}
+
+
+def test_trials_can_be_filtered_sorted_and_cut_to_columns(path, results, dasktune):
+    wanted = "loss < 0.05 and lr > 1e-4"
+    columns = ["--columns", "trial_id,loss,lr", "--format", "json"]
+    code, out, _ = dasktune("trials", path, "--filter", wanted, "--sort", "loss", *columns)
+    rows = json.loads(out)
+    expected = [
+        (one.trial_id, one.metrics["loss"], one.config["lr"])
+        for one in results
+        if one.metrics.get("loss", 1) < 0.05 and one.config["lr"] > 1e-4
+    ]
+    assert code == 0
+    assert 0 < len(rows) < 12
+    assert [tuple(row.values()) for row in rows] == sorted(expected, key=lambda row: row[1])
+    assert list(rows[0]) == ["trial_id", "loss", "config/lr"]
+
+
+def test_trials_without_a_value_come_last_in_both_directions(path, dasktune):
+    for flags in ([], ["--desc"]):
+        out = dasktune("trials", path, "--sort", "loss", *flags, "--format", "json")[1]
+        missing = [row["loss"] is None for row in json.loads(out)]
+        assert any(missing)
+        assert missing == sorted(missing)
+
+
+def test_a_table_of_trials_says_how_many_there_are_besides(path, dasktune):
+    out = dasktune("trials", path, "--filter", "status == 'TERMINATED'", "--limit", "2")[1]
+    assert out.splitlines()[0].split()[:3] == ["trial_id", "status", "iteration"]
+    assert len(out.splitlines()) == 4
+    assert out.splitlines()[-1].startswith("2 shown; ")
+    assert out.splitlines()[-1].endswith(" of 12 trials")
+
+
+def test_trials_as_csv_have_all_columns(path, dasktune):
+    rows = list(csv.DictReader(dasktune("trials", path, "--format", "csv")[1].splitlines()))
+    assert len(rows) == 12
+    assert {"trial_id", "loss", "nested/step", "config/lr", "config/opt", "error"} <= set(rows[0])
+    assert {row["config/opt"] for row in rows} == {"sgd", "adam"}
+
+
+def test_an_unknown_column_is_answered_with_those_that_there_are(path, dasktune):
+    for flags in (["--filter", "los < 1"], ["--sort", "los"], ["--columns", "los"]):
+        code, out, err = dasktune("trials", path, *flags)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert "column must be one of trial_id, status" in err
+        assert "config/lr" in err
+        assert "Did you mean 'loss'?" in err
+
+
+@pytest.mark.parametrize("scope", ["last", "all", "avg", "last-5-avg", "last-10-avg"])
+def test_the_best_trial_is_that_of_the_results_by_every_scope(path, results, scope, dasktune):
+    code, out, _ = dasktune("best", path, "--scope", scope, "--format", "json")
+    best, told = results.get_best_result(scope=scope), json.loads(out)
+    assert code == 0
+    assert (told["trial_id"], told["config"]) == (best.trial_id, best.config)
+    losses = [row["loss"] for row in best.history]
+    mean = sum(losses) / len(losses)
+    assert told["value"] == pytest.approx(
+        {"last": losses[-1], "all": min(losses), "avg": mean}.get(scope, told["value"])
+    )
+
+
+def test_the_best_trial_can_be_that_of_another_metric(path, results, dasktune):
+    flags = ["--metric", "nested/step", "--mode", "max"]
+    told = json.loads(dasktune("best", path, *flags, "--format", "json")[1])
+    assert told["trial_id"] == results.get_best_result("nested/step", "max").trial_id
+    assert dasktune("best", path, *flags)[1].startswith(f"trial_id            {told['trial_id']}")
+
+
+def test_nan_and_what_was_taken_back_is_nobodys_best(tmp_path, written, dasktune):
+    reopened = {"do": "ReopenTrial", "trial_id": "c", "fresh": True}
+    where = written(
+        tmp_path / "exp",
+        *[suggested(name, x={"deep": name}) for name in "abcd"],
+        *[reported("a", 1, loss=0.1), reported("a", 2, loss=float("nan"))],
+        *[reported("b", 1, loss=0.5), reported("b", 2, other=1)],
+        reported("c", 1, loss=0.01),
+        {"event": "TrialReopenRequested", "trial_id": "c", "time": 103.0, "actions": [reopened]},
+        {"event": "nonsense"},
+    )
+    told = json.loads(dasktune("best", where, "--format", "json")[1])
+    assert (told["trial_id"], told["value"], told["config"]) == ("b", 0.5, {"x": {"deep": "b"}})
+
+
+def test_best_says_what_is_missing(tmp_path, path, written, dasktune):
+    code, _, err = dasktune("best", path, "--metric", "los")
+    assert code == 2
+    assert "no trial" in err
+    assert "reported: " in err
+    goalless = written(tmp_path / "goalless", metric=None, mode=None)
+    assert "--metric must be given" in dasktune("best", goalless)[2]
+    several = written(tmp_path / "several", metric=["a", "b"], mode=["min", "max"])
+    assert "--metric must be one of the goals ['a', 'b']" in dasktune("best", several)[2]
+
+
+def test_errors_shows_tracebacks_of_all_or_all_of_one(path, results, dasktune):
+    failed = [one.trial_id for one in results if one.error is not None]
+    code, out, _ = dasktune("errors", path)
+    assert code == 0
+    assert [f"{name} (ERROR): ValueError: lr" in out for name in failed] == [True] * len(failed)
+    assert "Traceback (most recent call last)" in out
+    # The file has all failures of a trial, the journal the last one.
+    Storage(path).write_bytes(f"trials/{failed[0]}/error.txt", b"Failure # 1 \x1b[31m\nof two\n")
+    assert dasktune("errors", path, failed[0])[1] == "Failure # 1 ?[31m\nof two\n"
+    fine = next(one.trial_id for one in results if one.error is None)
+    assert dasktune("errors", path, fine)[1] == f"trial {fine} has not failed\n"
+    code, _, err = dasktune("errors", path, "nobody")
+    assert (code, "TRIAL must be one of" in err) == (2, True)
+
+
+def test_a_report_is_written_once_unless_forced(path, tmp_path, dasktune):
+    page = tmp_path / "page.html"
+    assert dasktune("report", path, "-o", str(page)) == (0, f"{page}\n", "")
+    assert page.read_text().startswith("<!DOCTYPE html>")
+    code, _, err = dasktune("report", path, "-o", str(page))
+    assert (code, "--force overwrites it" in err) == (2, True)
+    assert dasktune("report", path, "-o", str(page), "--force")[0] == 0
+
+
+class Bomb:
+    def __reduce__(self):
+        return (exit, ("unpickled",))
+
+
+def test_hostile_names_do_nothing_and_nothing_is_unpickled(tmp_path, written, dasktune):
+    evil = "x\x1b]0;owned\x07\u202e\x9b2J"
+    failed = {"event": "TrialFailed", "trial_id": "t", "status": "ERROR", "time": 102.0}
+    where = written(
+        tmp_path / "exp",
+        suggested("t", **{evil: evil}),
+        reported("t", 1, **{"loss": 1.0, evil: 2.0}),
+        {**failed, "error": {"message": evil, "traceback": f"trace\n{evil}"}},
+        trainable=evil,
+        metric="loss",
+        dasktune=evil,
+    )
+    bomb = base64.b64encode(pickle.dumps(Bomb())).decode()
+    entries = {"tune_config.scheduler": {"type": evil, "pickle": bomb}, evil: {"value": evil}}
+    setup = json.dumps({"format": 1, "entries": entries})
+    (tmp_path / "exp" / "tuner.json").write_text(setup)
+    for command in (
+        ["ls"],
+        ["show"],
+        ["trials"],
+        ["trials", "--columns", "all"],
+        ["best"],
+        ["errors"],
+    ):
+        code, out, err = dasktune(command[0], where, *command[1:])
+        assert (code, err) == (0, "")
+        assert all(char.isprintable() or char in "\n\t" for char in out)
+    code, _, err = dasktune("trials", where, "--sort", "nothing")
+    assert code == 2
+    assert all(char.isprintable() or char == "\n" for char in err)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        [],
+        ["bogus"],
+        ["ls", "--depth", "-1"],
+        ["ls", "--depth", "x"],
+        ["show"],
+        ["show", "/nowhere/at/all"],
+        ["show", "nonsense://x"],
+        ["trials", "/nowhere/at/all", "--desc"],
+        ["ls", ".", "--storage-option", "nonsense"],
+        ["stop", "exp"],
+        ["doctor", "--address", "nonsense"],
+        ["doctor", "--timeout", "0"],
+    ],
+)
+def test_a_users_mistake_costs_one_line_and_exit_code_2(argv, dasktune):
+    code, out, err = dasktune(*argv)
+    assert (code, out) == (2, "")
+    assert err.startswith("dasktune: ")
+    assert err.count("\n") == 1
+
+
+def test_a_table_of_thousands_of_trials_is_right(tmp_path, written, dasktune):
+    trials = [f"t{number:05d}" for number in range(2_000)]
+    records = (
+        record
+        for number, name in enumerate(trials)
+        for record in (
+            suggested(name, lr=number / 2e3, layers=number % 7),
+            *(reported(name, step, loss=number / step) for step in range(1, 6)),
+            ended(name),
+        )
+    )
+    where = written(tmp_path / "exp", *records, total_trials=2_000)
+    flags = ["--filter", "loss < 100 and lr > 1e-4", "--sort", "loss", "--desc", "--format", "csv"]
+    code, out, _ = dasktune("trials", where, *flags)
+    assert code == 0
+    names = [line.partition(",")[0] for line in out.splitlines()]
+    assert names == ["trial_id", *reversed(trials[1:500])]
+
+
+def test_help_and_version_are_there_and_nothing_heavy_is_imported_for_ls():
+    probe = """
+import sys
+from dasktune.cli import main
+assert main(["--help"]) == 0
+assert main(["--version"]) == 0
+assert main(["ls", "/nowhere/at/all"]) == 0
+heavy = {"distributed", "dask", "bokeh", "pandas"} & set(sys.modules)
+assert not heavy, heavy
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", probe], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert "doctor" in done.stdout

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
-from bokeh.models import ColumnDataSource
+from bokeh.models import ColumnDataSource, Range1d
 
 from dasktune.dashboard.chronicle import Chronicle
 from dasktune.dashboard.density import robust_range
@@ -51,7 +51,7 @@ def best_so_far(
     label = f"time since the beginning ({unit})" if x == "time" else "trial"
     made = new_figure(title, label, name, height=height)
     dots, steps = _dots(chronicle, seconds, x), _steps(chronicle, seconds, x)
-    made.y_range.start, made.y_range.end = robust_range(np.append(dots["value"], steps["value"]))
+    made.y_range = Range1d(*robust_range(np.append(dots["value"], steps["value"])))
     drawn = []
     for outcome in dict.fromkeys(dots["outcome"]):
         rows = [row for row, one in enumerate(dots["outcome"]) if one == outcome]

@@ -17,7 +17,7 @@ from dasktune.storage.location import Storage
 from dasktune.trial.metrics import Metric, Modes, number
 from dasktune.trial.status import PublicStatus
 
-__all__ = ["chronicle_of_results", "read_chronicle", "records_of_results"]
+__all__ = ["chronicle_of_results", "described", "read_chronicle", "records_of_results"]
 
 logger = logging.getLogger(__name__)
 
@@ -56,13 +56,28 @@ def read_chronicle(
     """
     if not isinstance(path, Storage):
         path = Storage(path, storage_options or {})  # type: ignore[arg-type]
-    chronicle = _described(ExperimentStore(path).spec(), metric, mode)
+    chronicle = described(ExperimentStore(path).spec(), metric, mode)
     chronicle.extend(read_journal(path))
     return chronicle
 
 
-def _described(spec: Mapping[str, Any], metric: Metric, mode: Modes) -> Chronicle:
-    """Return the empty chronicle of an experiment whose ``experiment.json`` says this."""
+def described(
+    spec: Mapping[str, Any], metric: Metric = None, mode: Modes = None
+) -> Chronicle:
+    """Return the empty chronicle of an experiment.
+
+    Parameters
+    ----------
+    spec : mapping
+        What its ``experiment.json`` says.
+    metric, mode
+        What to look at instead, and which way it is better.
+
+    Raises
+    ------
+    StorageError
+        If what `spec` says makes no sense.
+    """
     scales, total = spec.get("scales"), spec.get("total_trials")
     scales = scales if isinstance(scales, Mapping) else {}
     try:

@@ -25,6 +25,8 @@ class Feed(Protocol):
 
     #: How it is with the driver, in a few words.
     state: str
+    #: Whether what nobody takes takes memory.
+    piles_up: bool
 
     def take(self) -> tuple[bool, Iterator[Mapping[str, Any]]]:
         """Return whether the history is another one than before, and what is new, or all of it."""
@@ -42,6 +44,8 @@ class DriverFeed:
     before : callable, optional
         Gives the records of the sessions before this one; called in the dashboard's thread.
     """
+
+    piles_up = True
 
     def __init__(self, before: Callable[[], Iterable[Mapping[str, Any]]] | None = None) -> None:
         self._before = before
@@ -97,6 +101,8 @@ class JournalFeed:
     clock : callable, default=time.monotonic
         Gives seconds.
     """
+
+    piles_up = False
 
     def __init__(
         self, follower: JournalFollower, clock: Callable[[], float] = time.monotonic

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from threading import Lock
 from typing import Any, Final
@@ -18,6 +19,8 @@ __all__ = ["Live"]
 _TURN: Final = 0.2
 #: Of the time, the share for which the drafts of one figure are made.
 _SHARE: Final = 0.05
+#: Drafts that are kept; each trial that somebody looks at has one.
+_MOST_DRAFTS: Final = 64
 
 
 class Live:
@@ -52,7 +55,9 @@ class Live:
         self.lock = Lock()
         self._records: Iterator[Mapping[str, Any]] | None = None
         #: By the figure's name: the last draft, of which state it is, and when to make the next.
-        self._drafts: dict[str, tuple[Draft, object, float]] = {}
+        self._drafts: OrderedDict[str, tuple[Draft, object, float]] = OrderedDict()
+        #: How many look at it.
+        self.viewers = 0
 
     @property
     def state(self) -> str:
@@ -61,6 +66,11 @@ class Live:
             return "experiment has ended"
         total, over = self.chronicle.total, self.chronicle.num_over
         return "experiment has ended" if total and over >= total else self._feed.state
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether somebody looks at it, or it would pile up somewhere else."""
+        return self.viewers > 0 or self._feed.piles_up
 
     @property
     def stage(self) -> object:
@@ -105,4 +115,7 @@ class Live:
         draft = Draft(make())
         now = self._clock()
         self._drafts[name] = draft, self.stage, now + (now - began) / _SHARE
+        self._drafts.move_to_end(name)
+        if len(self._drafts) > _MOST_DRAFTS:
+            self._drafts.popitem(last=False)
         return draft

@@ -61,9 +61,7 @@ def read_chronicle(
     return chronicle
 
 
-def described(
-    spec: Mapping[str, Any], metric: Metric = None, mode: Modes = None
-) -> Chronicle:
+def described(spec: Mapping[str, Any], metric: Metric = None, mode: Modes = None) -> Chronicle:
     """Return the empty chronicle of an experiment.
 
     Parameters

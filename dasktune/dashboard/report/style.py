@@ -10,7 +10,7 @@ _FONT: Final = "Inter, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
 #: Of the page.
 BODY: Final = f"""
- body {{ background: #f6f8fa; margin: 0 auto; padding: 20px 28px; max-width: 1500px;
+ html body {{ background: #f6f8fa; margin: 0 auto; padding: 20px 28px; max-width: 1500px;
   font-family: {_FONT}; }}
 """
 

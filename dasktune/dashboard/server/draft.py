@@ -98,12 +98,15 @@ class _Columns:
     all: bool
 
 
+_Step: TypeAlias = _Set | _Stream | _Patch | _Columns
+
+
 @dataclass(slots=True)
 class Changes:
     """What makes one draft's models show what another draft shows."""
 
     of: Draft
-    steps: list[Any] = field(default_factory=list)
+    steps: list[_Step] = field(default_factory=list)
 
     def carry_out(self, live: Sequence[AnyModel]) -> None:
         """Change a viewer's models, which are in the order of :func:`models_of`.
@@ -128,7 +131,7 @@ class Changes:
                     model.patch({name: list(cells) for name, cells in step.cells.items()})
                 case _Columns(all=True):
                     model.data = _copied(step.columns)
-                case _Columns():  # pragma: no branch - these are all
+                case _Columns():
                     for name, column in _copied(step.columns).items():
                         model.data[name] = column
 
@@ -197,7 +200,7 @@ class Draft:
         return changes
 
 
-def _data_steps(place: int, before: dict[str, Any], after: dict[str, Any]) -> list[Any]:
+def _data_steps(place: int, before: dict[str, Any], after: dict[str, Any]) -> list[_Step]:
     """Return the least that turns some columns into others."""
     lengths = {len(column) for column in before.values()}
     length = lengths.pop() if len(lengths) == 1 else 0
@@ -208,7 +211,7 @@ def _data_steps(place: int, before: dict[str, Any], after: dict[str, Any]) -> li
     if now == {length}:
         few = {n: rows for n, rows in cells.items() if rows and len(rows) <= _PATCHED * length}
         many = {n: after[n] for n, rows in cells.items() if rows and n not in few}
-        steps: list[Any] = [_Columns(place, many, all=False)] if many else []
+        steps: list[_Step] = [_Columns(place, many, all=False)] if many else []
         patches = {name: [(row, after[name][row]) for row in rows] for name, rows in few.items()}
         return [*steps, _Patch(place, patches)] if patches else steps
     if any(cells.values()) or len(now) != 1 or now.pop() < length:

@@ -69,9 +69,9 @@ class DriverFeed:
         """Tell the runner's time; for the driver's thread."""
         self._now = now
 
-    def end(self, *, interrupted: bool = False) -> None:
+    def end(self) -> None:
         """Tell that the driver has come to its end; for the driver's thread."""
-        self.state = "driver was interrupted" if interrupted else "driver has ended"
+        self.state = "driver has ended"
 
     @property
     def now(self) -> float | None:

@@ -9,7 +9,7 @@ from typing import Any
 from dasktune.dashboard.server.shelf import Directory
 from dasktune.dashboard.server.web import WebServer
 from dasktune.errors import check
-from dasktune.rules import is_int
+from dasktune.rules import is_port
 from dasktune.storage.location import Storage
 
 __all__ = ["serve"]
@@ -61,6 +61,6 @@ def serve(
     >>> server.url  # doctest: +SKIP
     'http://localhost:8788/'
     """
-    check(is_int(port, least=0) and port <= 65_535, "port", "an int from 0 to 65535", port)
+    check(port == 0 or is_port(port), "port", "an int from 0 to 65535", port)
     storage = Storage(path, storage_options or {})  # type: ignore[arg-type]
     return WebServer(Directory(storage), port=port, address=address, origins=origins)

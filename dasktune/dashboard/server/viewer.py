@@ -71,7 +71,7 @@ class Viewer:
     """
 
     def __init__(self, live: Live, document: Document) -> None:
-        self._live, self._document = live, document
+        self.live, self.document = live, document
         self._header = Div(text="", disable_math=True, sizing_mode="stretch_width")
         self._pages: list[Page] = []
         self._panels: list[list[_Panel]] = []
@@ -86,31 +86,31 @@ class Viewer:
 
     def update(self) -> None:
         """Bring the header and the page that is seen up to date."""
-        if not self._live.lock.acquire(blocking=False):
+        if not self.live.lock.acquire(blocking=False):
             return  # records are being taken in; the next time is soon
         try:
-            self._document.hold("collect")
+            self.document.hold("collect")
             self._update()
         except Exception:
             # A viewer is not to end for it, and the next moment may be better.
             logger.exception("a page of the dashboard could not be brought up to date")
         finally:
-            self._document.unhold()
-            self._live.lock.release()
+            self.document.unhold()
+            self.live.lock.release()
 
     def _update(self) -> None:
-        self._header.text = header_html(self._live.chronicle, self._live.state)
+        self._header.text = header_html(self.live.chronicle, self.live.state)
         if self._tabs is None:
-            if not self._live.chronicle.trials:
+            if not self.live.chronicle.trials:
                 return
             self._begin()
         for panel in self._panels[self._tabs.active]:
-            if panel.update(self._live) and panel.part.name == "trials":
+            if panel.update(self.live) and panel.part.name == "trials":
                 self._listen(panel)
 
     def _begin(self) -> None:
         """Add the pages, which are empty until they are seen."""
-        self._pages = pages_of(self._live)
+        self._pages = pages_of(self.live)
         self._panels = [[_Panel(part) for part in page.parts] for page in self._pages]
         self._tabs = Tabs(
             tabs=[
@@ -137,7 +137,7 @@ class Viewer:
         table.source.selected.on_change("indices", select)
 
     def _select(self, place: int) -> None:
-        part = trial_part(self._live, place)
+        part = trial_part(self.live, place)
         if self._detail is None:
             number = next(n for n, page in enumerate(self._pages) if page.title == "Trials")
             self._detail = _Panel(part)

@@ -44,11 +44,11 @@ _TEMPLATE: Final = f"""
 _PERIOD: Final = 0.5
 #: Seconds for the thread to begin and to end.
 _DEADLINE: Final = 30.0
-#: The largest number of a port.
-_LAST_PORT: Final = 65_535
+#: Seconds for the last news to get to those who look, before the server ends.
+_LAST_WORD: Final = 0.3
 
 
-class _Headers(OutputTransform):  # type: ignore[misc]
+class _Headers(OutputTransform):
     """Adds to each answer what keeps browsers from doing more than is needed."""
 
     def transform_first_chunk(
@@ -97,6 +97,7 @@ class WebServer:
     ) -> None:
         self._shelf, self._address, self._origins = shelf, address, tuple(origins)
         self.port = port
+        self._viewers: set[Viewer] = set()
         self._loop: Any = None
         self._closing: asyncio.Event | None = None
         self._error: BaseException | None = None
@@ -158,10 +159,11 @@ class WebServer:
             await self._closing.wait()
         finally:
             polling.cancel()
+            await self._tell_the_last()
             server.stop()
 
     def _is_free(self, port: int) -> bool:
-        if not 0 < port <= _LAST_PORT:
+        if not port:
             return False
         try:
             with socket.create_server((self._address, port)):
@@ -189,6 +191,17 @@ class WebServer:
                     logger.exception("the dashboard could not take in what has happened")
             await asyncio.sleep(0.01 if more else _PERIOD)
 
+    async def _tell_the_last(self) -> None:
+        """Let those who look see how it ended."""
+        viewers = tuple(self._viewers)
+        for live in {viewer.live for viewer in viewers}:
+            while await asyncio.get_running_loop().run_in_executor(None, live.poll):
+                pass
+        for viewer in viewers:
+            viewer.document.add_next_tick_callback(viewer.update)
+        if viewers:
+            await asyncio.sleep(_LAST_WORD)
+
     def _open(self, document: Document) -> None:
         """Fill the document of a new session."""
         document.template = _TEMPLATE
@@ -201,9 +214,11 @@ class WebServer:
             document.add_root(Div(text=text, disable_math=True, sizing_mode="stretch_width"))
             return
         live.viewers += 1
+        viewer = Viewer(live, document)
+        self._viewers.add(viewer)
 
         def leave(_: Any) -> None:
             live.viewers -= 1
+            self._viewers.discard(viewer)
 
         document.on_session_destroyed(leave)
-        Viewer(live, document)

@@ -16,6 +16,7 @@ from dasktune.dashboard.figures.theme import (
     empty,
     goal_name,
     hover,
+    in_order,
     new_figure,
 )
 from dasktune.dashboard.text import elapsed_unit, shown
@@ -53,7 +54,7 @@ def best_so_far(
     dots, steps = _dots(chronicle, seconds, x), _steps(chronicle, seconds, x)
     made.y_range = Range1d(*robust_range(np.append(dots["value"], steps["value"])))
     drawn = []
-    for outcome in dict.fromkeys(dots["outcome"]):
+    for outcome in in_order(dots["outcome"]):
         rows = [row for row, one in enumerate(dots["outcome"]) if one == outcome]
         part = ColumnDataSource(
             {key: [column[row] for row in rows] for key, column in dots.items()}

@@ -47,6 +47,11 @@ def _values(model: AnyModel) -> dict[str, Any]:
     return values
 
 
+def _value(model: AnyModel, name: str) -> Any:
+    """Return a property's value as :func:`_values` has it: that of a glyph may be a spec."""
+    return model.lookup(name).get_value(model)
+
+
 def _below(value: Any) -> Iterator[AnyModel]:
     """Yield the models that a property's value holds."""
     if isinstance(value, Model):
@@ -123,7 +128,7 @@ class Changes:
             match step:
                 case _Set():
                     before = self.of.translated(step.before, live)
-                    if _same(getattr(model, step.name), before):
+                    if _same(_value(model, step.name), before):
                         setattr(model, step.name, self.of.translated(step.after, live))
                 case _Stream():
                     model.stream(_copied(step.rows))
@@ -188,8 +193,8 @@ class Draft:
         for place, (old, new) in enumerate(zip(earlier.models, self.models, strict=True)):
             before, after = earlier._values[place], self._values[place]
             for name in sorted(before.keys() | after.keys()):
-                one = before.get(name, getattr(old, name))
-                other = after.get(name, getattr(new, name))
+                one = before.get(name, _value(old, name))
+                other = after.get(name, _value(new, name))
                 if isinstance(new, ColumnDataSource) and name == "data":
                     changes.steps += _data_steps(place, one, other)
                 else:
@@ -251,4 +256,7 @@ def _same(one: Any, other: Any) -> bool:
 
 def _copied(columns: dict[str, Any]) -> dict[str, Any]:
     """Return columns that may be patched without changing those of the draft."""
-    return {name: column.copy() for name, column in columns.items()}
+    return {
+        name: column.copy() if isinstance(column, np.ndarray) else list(column)
+        for name, column in columns.items()
+    }

@@ -18,7 +18,7 @@ __all__ = ["Live"]
 #: Seconds for which records are taken in at a time, lest nobody is served meanwhile.
 _TURN: Final = 0.2
 #: Of the time, the share for which the drafts of one figure are made.
-_SHARE: Final = 0.05
+_SHARE: Final = 0.1
 #: Drafts that are kept; each trial that somebody looks at has one.
 _MOST_DRAFTS: Final = 64
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
+from pathlib import Path
 
 import pytest
-from distributed import Client, Event, LocalCluster
+from distributed import LocalCluster
 from test_report_in_browser import MODELS, complaints, hostile_chronicle, wait_until_idle
 
 import dasktune as tune
@@ -54,7 +56,10 @@ def wait_for_header(browser, text):
 def train_in_steps(config):
     """Report once, and go on when the test says so."""
     tune.report({"loss": config["x"]})
-    assert Event("dashboard-go-on").wait(PATIENCE)
+    deadline = time.monotonic() + PATIENCE
+    while not Path(config["gate"]).exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
     tune.report({"loss": config["x"] / 2})
     if config["x"] > 3.5:
         raise ValueError("<img src=x onerror=\"window.__xss='error'\">")
@@ -70,13 +75,13 @@ def test_a_run_is_seen_while_it_goes_on_and_at_its_end(browser, tmp_path, capsys
             urls.extend(word for word in capsys.readouterr().err.split() if "http://" in word)
             found.set()
 
-    with (
-        LocalCluster(n_workers=1, threads_per_worker=4, dashboard_address=":0") as cluster,
-        Client(cluster) as client,
-    ):
+    with LocalCluster(n_workers=1, threads_per_worker=4, dashboard_address=":0") as cluster:
         tuner = tune.Tuner(
             train_in_steps,
-            param_space={"x": tune.grid_search([1.0, 2.0, 3.0, 4.0])},
+            param_space={
+                "x": tune.grid_search([1.0, 2.0, 3.0, 4.0]),
+                "gate": str(tmp_path / "gate"),
+            },
             tune_config=tune.TuneConfig(metric="loss", mode="min"),
             run_config=tune.RunConfig(
                 name="seen", storage_path=tmp_path, dashboard=True, callbacks=[Listener()]
@@ -101,7 +106,7 @@ def test_a_run_is_seen_while_it_goes_on_and_at_its_end(browser, tmp_path, capsys
             )
         browser.execute_script(f"{MODELS} found[0].active = 1", "Tabs")
         wait(browser, f"{MODELS} return found[0].source.data.iteration.length === 4", "DataTable")
-        Event("dashboard-go-on", client=client).set()
+        (tmp_path / "gate").touch()
         # What comes then changes the rows that are there.
         wait(
             browser,

@@ -18,6 +18,7 @@ from dasktune.rules import (
     check_seconds,
     is_int,
     is_policy,
+    is_port,
     is_safe_name,
     is_text,
 )
@@ -366,6 +367,9 @@ class RunConfig:
     priority : float, default=0
         Dask's priority of the experiment's tasks among everybody's: those of the highest come
         first. It matters while a trial waits for a worker that is busy with other tasks.
+    dashboard : bool or int, default=False
+        Show the experiment in a browser while it runs: at port 8788 or another free one (True), or
+        at this port. Only this machine reaches it, and nothing can be changed there.
     declare_resources : bool, default=True
         Make Dask keep account of what trials use: workers that declare no ``CPU`` are made to
         declare one for each thread, and those that own GPUs and declare no ``GPU`` as many as they
@@ -402,6 +406,7 @@ class RunConfig:
     workers: WorkerFilter = None
     priority: float = 0
     declare_resources: bool = True
+    dashboard: bool | int = False
 
     def __post_init__(self) -> None:
         self._check_place()
@@ -424,6 +429,8 @@ class RunConfig:
         finite = priority is not None and isfinite(priority)
         check(finite, "priority", "a finite number", self.priority)
         check_bool("declare_resources", self.declare_resources)
+        fits = isinstance(self.dashboard, bool) or is_port(self.dashboard)
+        check(fits, "dashboard", "True, False or a port from 1 to 65535", self.dashboard)
 
     def _check_place(self) -> None:
         check(

@@ -32,6 +32,11 @@ def is_int(value: object, *, least: int) -> bool:
     return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= least
 
 
+def is_port(value: object) -> bool:
+    """Whether `value` is a port at which a server can listen."""
+    return is_int(value, least=1) and int(value) <= 65_535  # type: ignore[call-overload]
+
+
 def is_text(value: object) -> bool:
     """Whether it is a text that says something."""
     return isinstance(value, str) and value != ""

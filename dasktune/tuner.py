@@ -6,6 +6,8 @@ import asyncio
 import logging
 import os
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dasktune.callback import TrialPlaces
@@ -23,6 +25,7 @@ from dasktune.resume import Session, check_trainable, leading, restored, seeded,
 from dasktune.resume_config import ResumeConfig
 from dasktune.runner import SystemClock, ThinkingThread, TrialRunner
 from dasktune.runner.build import build_callbacks, build_experiment, first_config
+from dasktune.showing import shown
 from dasktune.storage.experiment_store import SPEC_FILE, ExperimentStore
 from dasktune.storage.location import Storage
 from dasktune.storage.setup_file import SETUP_FILE
@@ -251,6 +254,7 @@ class Tuner:
         with (
             launched(self._client, launch, clock) as executor,
             leading(storage, ttl, self._session, self._interrupt),
+            self._shown(experiment, name) as watching,
         ):
             store = self._open_store(storage, name, experiment)
             places = TrialPlaces.of(store, trainable_name(self._trainable))
@@ -261,7 +265,7 @@ class Tuner:
                 store=store,
                 clock=clock,
                 resources_for=self._resources_for,
-                observers=self._observers(experiment),
+                observers=[*self._observers(experiment), *watching],
                 checkpoint_period=self._run_config.checkpoint_period,
                 thinker=ThinkingThread,
                 callbacks=build_callbacks(
@@ -412,13 +416,21 @@ class Tuner:
         if self._session is not None:
             store.begin(after=self._session.end)
             return store
-        of = trainable_name(self._trainable)
-        total = experiment.search.total_samples
-        store.create(description(name, of, self._tune_config, self._param_space, total))
+        store.create(self._description(experiment, name))
         self._setup.write(storage)
         for what, why in self._setup.lost:
             logger.warning("%s cannot be pickled (%s): Tuner.restore() will ask for it", what, why)
         return store
+
+    def _description(self, experiment: Experiment, name: str) -> dict[str, Any]:
+        of, total = trainable_name(self._trainable), experiment.search.total_samples
+        return description(name, of, self._tune_config, self._param_space, total)
+
+    def _shown(self, experiment: Experiment, name: str) -> AbstractContextManager[list[Any]]:
+        config, session = self._run_config, self._session
+        history = None if session is None else (session.storage, session.end.position)
+        describe = partial(self._description, experiment, name)
+        return shown(config.dashboard, describe, history=history, loud=config.verbose > 0)
 
     def _run(self, runner: TrialRunner) -> None:
         self._runner = runner

@@ -126,22 +126,27 @@ class JournalReader:
         for name, number, line in lines:
             if limit is not None and self._records == limit.records:
                 break
-            before = self._position
-            rows = self._whole(name, number, line, count_rows)
-            self._records += rows
-            self._size += len(line)
-            self._position += rows
-            if self._position > self.start:
-                records = self._whole(name, number, line, read_rows)
-                for record in islice(records, max(0, self.start - before), None):
-                    if not self._is_harmless(record):
-                        self._whole(name, number, record, self._check)
-                    yield record
+            yield from self._records_of(name, number, line)
         if limit is not None and self.end != limit:
             raise StorageError(
                 f"epoch {header.epoch} of the journal of {self.storage} has changed since its "
                 f"successor read it: {limit} then, {self.end} now"
             )
+
+    def _records_of(self, name: str, number: int, line: bytes) -> Iterator[dict[str, Any]]:
+        """Count the next line, and yield those of its records that are wanted."""
+        before = self._position
+        rows = self._whole(name, number, line, count_rows)
+        self._records += rows
+        self._size += len(line)
+        self._position += rows
+        if self._position <= self.start:
+            return
+        records = self._whole(name, number, line, read_rows)
+        for record in islice(records, max(0, self.start - before), None):
+            if not self._is_harmless(record):
+                self._whole(name, number, record, self._check)
+            yield record
 
     def _is_harmless(self, record: dict[str, Any]) -> bool:
         """Whether a record, as nearly all do, names nothing but a trial that was named before."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
-from bokeh.models import ColumnDataSource
+from bokeh.models import ColumnDataSource, Range1d
 
 from dasktune.dashboard.chronicle import Chronicle
 from dasktune.dashboard.density import robust_range
@@ -16,6 +16,7 @@ from dasktune.dashboard.figures.theme import (
     empty,
     goal_name,
     hover,
+    in_order,
     new_figure,
 )
 from dasktune.dashboard.text import elapsed_unit, shown
@@ -51,9 +52,9 @@ def best_so_far(
     label = f"time since the beginning ({unit})" if x == "time" else "trial"
     made = new_figure(title, label, name, height=height)
     dots, steps = _dots(chronicle, seconds, x), _steps(chronicle, seconds, x)
-    made.y_range.start, made.y_range.end = robust_range(np.append(dots["value"], steps["value"]))
+    made.y_range = Range1d(*robust_range(np.append(dots["value"], steps["value"])))
     drawn = []
-    for outcome in dict.fromkeys(dots["outcome"]):
+    for outcome in in_order(dots["outcome"]):
         rows = [row for row, one in enumerate(dots["outcome"]) if one == outcome]
         part = ColumnDataSource(
             {key: [column[row] for row in rows] for key, column in dots.items()}

@@ -18,6 +18,7 @@ from dasktune.dashboard.figures.theme import (
     empty,
     goal_name,
     hover,
+    in_order,
     new_figure,
 )
 from dasktune.dashboard.text import configuration, shown
@@ -118,7 +119,7 @@ def _named(chronicle: Chronicle, trials: Sequence[str]) -> list[TrialLog]:
 
 def _draw_lines(made: Figure, chronicle: Chronicle, lines: Sequence[TrialLog]) -> None:
     best = chronicle.best
-    for outcome in dict.fromkeys(log.outcome for log in lines if log is not best):
+    for outcome in in_order(log.outcome for log in lines if log is not best):
         part = [log for log in lines if log.outcome == outcome and log is not best]
         _draw(made, part, COLOURS[outcome], 1.3, outcome.lower())
     if best is not None and best in lines and len(best.curves[0]):
@@ -140,8 +141,8 @@ def _draw(made: Figure, logs: Sequence[TrialLog], colour: str, width: float, leg
     line = made.multi_line("xs", "ys", source=source, legend_label=legend, **style)
     # A curve of a single point is no line.
     single = [(xs[0], ys[0]) for xs, ys in points if len(xs) == 1]
-    if single:
-        made.scatter(*zip(*single, strict=True), color=colour, size=5, legend_label=legend)
+    dots = ColumnDataSource({"x": [x for x, _ in single], "y": [y for _, y in single]})
+    made.scatter("x", "y", source=dots, color=colour, size=5, legend_label=legend)
     tips = [("trial", "@trial"), ("best", "@best"), ("config", "@config")]
     made.add_tools(hover(tips, [line], line_policy="nearest"))
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-from bokeh.models import ColumnDataSource
+from bokeh.models import ColumnDataSource, Range1d
 from numpy.typing import NDArray
 
 from dasktune.dashboard.chronicle import Chronicle
@@ -68,8 +68,8 @@ def objectives(
         f"{goal_name(chronicle, up)} ({chronicle.modes[up]})",
         height=height,
     )
-    made.x_range.start, made.x_range.end = robust_range(points[:, across])
-    made.y_range.start, made.y_range.end = robust_range(points[:, up])
+    made.x_range = Range1d(*robust_range(points[:, across]))
+    made.y_range = Range1d(*robust_range(points[:, up]))
     order = np.lexsort((points[:, up], points[:, across]))
     front = [row for row in order if best[row]]
     others = [row for row in order if not best[row]]

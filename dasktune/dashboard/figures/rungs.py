@@ -60,7 +60,7 @@ def rungs(chronicle: Chronicle, *, height: int = 380) -> Figure:
         x_range=Range1d(-0.6, len(columns) - 0.4),
     )
     values = np.array([visit.value for visit, _ in visits])
-    made.y_range.start, made.y_range.end = robust_range(values, margin=0.12)
+    made.y_range = Range1d(*robust_range(values, margin=0.12))
     spread = np.random.default_rng(0).uniform(-0.28, 0.28, len(visits))
     for outcome in (*_OUTCOMES, "ended"):
         rows = [

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 from bokeh.layouts import gridplot
-from bokeh.models import ColumnDataSource, FixedTicker
+from bokeh.models import ColumnDataSource, FixedTicker, Range1d
 from bokeh.transform import linear_cmap
 
 from dasktune.dashboard.chronicle import Chronicle
@@ -101,6 +101,6 @@ def _slice(
         alpha=0.75,
         color=linear_cmap("index", SCALE, 0, max(1, count - 1)),
     )
-    made.y_range.start, made.y_range.end = robust_range(values)
+    made.y_range = Range1d(*robust_range(values))
     made.add_tools(hover([("trial", "@trial"), ("value", "@y")], [dots]))
     return made

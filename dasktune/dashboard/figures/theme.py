@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final, TypeAlias
 
 from bokeh.models import HoverTool, Label, Range1d, Title
@@ -21,6 +22,7 @@ __all__ = [
     "empty",
     "goal_name",
     "hover",
+    "in_order",
     "new_figure",
 ]
 
@@ -122,6 +124,18 @@ def above(made: Figure) -> None:
     legend.orientation, legend.location = "horizontal", "top_right"
     legend.padding, legend.margin, legend.spacing = 0, 0, 12
     made.add_layout(legend, "above")
+
+
+def in_order(words: Iterable[str]) -> list[str]:
+    """Return each word once, in the order of :data:`COLOURS`: the same whoever comes first.
+
+    Parameters
+    ----------
+    words : iterable of str
+        Statuses and the like.
+    """
+    there = set(words)
+    return [word for word in COLOURS if word in there]
 
 
 def hover(tips: list[tuple[str, str]], renderers: list[Any], **changes: Any) -> HoverTool:

@@ -7,7 +7,15 @@ from typing import Any, Final
 from bokeh.models import ColumnDataSource, FixedTicker, Range1d
 
 from dasktune.dashboard.chronicle import Chronicle
-from dasktune.dashboard.figures.theme import COLOURS, Figure, above, empty, hover, new_figure
+from dasktune.dashboard.figures.theme import (
+    COLOURS,
+    Figure,
+    above,
+    empty,
+    hover,
+    in_order,
+    new_figure,
+)
 from dasktune.dashboard.text import elapsed_unit, shown
 from dasktune.dashboard.trial_log import Attempt, TrialLog
 
@@ -46,7 +54,7 @@ def timeline(chronicle: Chronicle, *, height: int | None = None) -> Figure:
         tools="xpan,xwheel_zoom,xbox_zoom,reset,save",
         y_range=Range1d(len(lanes) - 0.4, -0.6),
     )
-    for outcome in dict.fromkeys(_outcome(one, log, chronicle) for one, log in stays):
+    for outcome in in_order(_outcome(one, log, chronicle) for one, log in stays):
         part = [
             (one, log, number)
             for (one, log), number in zip(stays, numbers, strict=True)

@@ -38,13 +38,15 @@ def header(chronicle: Chronicle) -> Any:
     return Div(text=header_html(chronicle), disable_math=True, sizing_mode="stretch_width")
 
 
-def header_html(chronicle: Chronicle) -> str:
+def header_html(chronicle: Chronicle, state: str = "") -> str:
     """Return the header as HTML, in which everything that users named is escaped.
 
     Parameters
     ----------
     chronicle : Chronicle
         The experiment.
+    state : str, default=""
+        How it is with its driver, if that is known.
     """
     name = escape(shown(chronicle.name or "experiment", 80))
     goals = [
@@ -56,11 +58,12 @@ def header_html(chronicle: Chronicle) -> str:
         _CARD.format(title=escape(title), value=escape(value), note=escape(note))
         for title, value, note in _cards(chronicle)
     )
+    told = f'<span style="color:#57606a">{escape(shown(state, 120))}</span>' if state else ""
     return (
         "<div style=\"font-family:Inter,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif;"
         f'color:#24292f"><div style="font-size:22px;font-weight:700">{name}</div>'
         f'<div style="margin:2px 0 10px"><span style="color:#57606a;margin-right:12px">{goal}'
-        f"</span>{_chips(chronicle)}</div>"
+        f"</span>{_chips(chronicle)}{told}</div>"
         f'<div style="display:flex;flex-wrap:wrap;gap:12px">{cards}</div></div>'
     )
 

@@ -24,10 +24,11 @@ from dasktune.dashboard.figures import (
     timeline,
 )
 from dasktune.dashboard.report.header import header
+from dasktune.dashboard.report.style import BODY, CARD, TABS
 from dasktune.dashboard.report.trial_table import trial_table
 from dasktune.dashboard.text import printable, shown
 
-__all__ = ["to_html"]
+__all__ = ["decisions", "failures", "to_html"]
 
 #: Failures whose tracebacks are shown in full.
 _MOST_ERRORS: Final = 50
@@ -35,34 +36,15 @@ _MOST_ERRORS: Final = 50
 _MOST_TRACEBACK: Final = 4_000
 
 #: Nothing is fetched from anywhere, whatever the page holds. Bokeh's callbacks need `unsafe-eval`.
-_PAGE: Final = """
-{% block preamble %}
+_PAGE: Final = f"""
+{{% block preamble %}}
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline';
  script-src 'unsafe-inline' 'unsafe-eval'; img-src data: blob:; font-src data:;
  form-action 'none'; base-uri 'none'">
-<style>
- body { background: #f6f8fa; margin: 0 auto; padding: 20px 28px; max-width: 1500px;
-  font-family: Inter, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif; }
-</style>
-{% endblock %}
+<style>{BODY}</style>
+{{% endblock %}}
 """
-
-_TABS: Final = """
-:host { font-family: Inter, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif; }
-.bk-header { border-bottom: 1px solid #d0d7de; margin-top: 14px; font-size: 14px; }
-.bk-tab { padding: 8px 14px; color: #57606a; border: none; }
-.bk-tab.bk-active { color: #24292f; font-weight: 650; background: transparent; border: none;
- border-bottom: 3px solid #0072b2; }
-"""
-
-_CARD: Final = {
-    "background": "#fff",
-    "border": "1px solid #d0d7de",
-    "border-radius": "10px",
-    "padding": "12px",
-    "margin": "10px 0 0 0",
-}
 
 
 def to_html(chronicle: Chronicle) -> str:
@@ -87,7 +69,7 @@ def to_html(chronicle: Chronicle) -> str:
         Tabs(
             tabs=tabs,
             sizing_mode="stretch_width",
-            stylesheets=[InlineStyleSheet(css=_TABS)],
+            stylesheets=[InlineStyleSheet(css=TABS)],
         ),
         sizing_mode="stretch_width",
     )
@@ -97,7 +79,7 @@ def to_html(chronicle: Chronicle) -> str:
 
 
 def _card(part: Any) -> Any:
-    return column(part, sizing_mode="stretch_width", styles=_CARD)
+    return column(part, sizing_mode="stretch_width", styles=CARD)
 
 
 def _pages(chronicle: Chronicle) -> list[tuple[str, list[Any]]]:
@@ -116,20 +98,37 @@ def _pages(chronicle: Chronicle) -> list[tuple[str, list[Any]]]:
     ]
     if len(chronicle.metrics) > 1:
         pages.append(("Objectives", [objectives(chronicle), hypervolume_over_time(chronicle)]))
-    visits = (visit for log in chronicle.trials for visit in log.rungs)
-    judged = [rungs(chronicle)] if any(one.outcome != "went on" for one in visits) else []
-    if chronicle.exploits:
-        judged.append(lineage(chronicle))
+    judged = decisions(chronicle)
     if judged:
         pages.append(("Scheduler", judged))
     pages.append(("Workers", [timeline(chronicle)]))
     failed = [log for log in chronicle.trials if log.error]
     if failed:
-        pages.append((f"Errors ({len(failed):,})", _errors(chronicle)))
+        pages.append((f"Errors ({len(failed):,})", failures(chronicle)))
     return pages
 
 
-def _errors(chronicle: Chronicle) -> list[Any]:
+def decisions(chronicle: Chronicle) -> list[Any]:
+    """Return the figures that show what a scheduler has decided; none if it has not.
+
+    Parameters
+    ----------
+    chronicle : Chronicle
+        The experiment.
+    """
+    visits = (visit for log in chronicle.trials for visit in log.rungs)
+    judged = [rungs(chronicle)] if any(one.outcome != "went on" for one in visits) else []
+    return [*judged, lineage(chronicle)] if chronicle.exploits else judged
+
+
+def failures(chronicle: Chronicle) -> list[Any]:
+    """Return the last failures as texts, one for each trial.
+
+    Parameters
+    ----------
+    chronicle : Chronicle
+        The experiment.
+    """
     failed = [log for log in chronicle.trials if log.error]
     texts = [
         f"{log.trial_id} ({log.outcome}, {log.failures} failures)\n"

@@ -30,7 +30,7 @@ from dasktune.dashboard.trial_log import TrialLog
 from dasktune.result import is_auto_filled
 from dasktune.trial.metrics import flatten
 
-__all__ = ["MOST_ROWS", "trial_table"]
+__all__ = ["DETAIL", "MOST_ROWS", "trial_table", "trial_text"]
 
 #: Trials in the table: the failed ones, the best, and the newest of the others.
 MOST_ROWS: Final = 2_000
@@ -38,6 +38,9 @@ _MOST_ERRORS: Final = 300
 _MOST_PARAMETERS: Final = 8
 _POINTS: Final = 50
 _MOST_DETAIL: Final = 4_000
+
+#: How the details look.
+DETAIL: Final = {"white-space": "pre-wrap", "overflow-wrap": "anywhere", "font-size": "12px"}
 
 #: Shows the rows that meet all conditions. Nothing of a user's is ever run.
 _FILTER: Final = """
@@ -86,17 +89,27 @@ figure.title.text = source.data.trial[i]
 """
 
 
-def trial_table(chronicle: Chronicle) -> Any:
+def trial_table(chronicle: Chronicle, *, live: bool = False) -> Any:
     """Return the table, its filter and the details of the trial that is selected.
 
     Parameters
     ----------
     chronicle : Chronicle
         The experiment.
+    live : bool, default=False
+        Whether there is a server, which changes the rows, and shows the details itself: then only
+        the filter is there, and a column ``place`` says which trial a row is.
     """
     logs = _chosen(chronicle)
-    parameters = parameters_of(chronicle, logs)[:_MOST_PARAMETERS]
-    source = ColumnDataSource(_data(chronicle, logs, parameters))
+    # Columns must not come and go while somebody looks.
+    wanted = list(dict.fromkeys(n for log in logs[:50] for n in log.config)) if live else None
+    parameters = parameters_of(chronicle, logs, wanted)[:_MOST_PARAMETERS]
+    data = _data(chronicle, logs, parameters)
+    if live:
+        data["place"] = [log.index for log in logs]
+    else:
+        data["detail"] = [trial_text(chronicle, log) for log in logs]
+    source = ColumnDataSource(data)
     view = CDSView(filter=AllIndices())
     table = DataTable(
         source=source,
@@ -104,7 +117,7 @@ def trial_table(chronicle: Chronicle) -> Any:
         columns=_columns(chronicle, parameters),
         index_position=None,
         reorderable=False,
-        height=min(420, 60 + 26 * max(3, len(logs))),
+        height=420 if live else min(420, 60 + 26 * max(3, len(logs))),
         sizing_mode="stretch_width",
     )
     left_out = len(chronicle.trials) - len(logs)
@@ -120,7 +133,12 @@ def trial_table(chronicle: Chronicle) -> Any:
     told = {"source": source, "view": view, "box": box, "note": note, "names": names}
     box.js_on_change("value", CustomJS(args=told, code=_FILTER))
     box.js_on_change("value_input", CustomJS(args=told, code=_LIVE + _FILTER))
-    parts = [row(box, note, sizing_mode="stretch_width"), table, _details(chronicle, logs, source)]
+    parts = [row(box, note, sizing_mode="stretch_width"), table]
+    if live:
+        for change in ("change:data", "patching", "streaming"):
+            source.js_on_change(change, CustomJS(args=told, code=_FILTER))
+    else:
+        parts.append(_details(chronicle, logs, source))
     if left_out:
         text = (
             f"{left_out:,} of {len(chronicle.trials):,} trials are left out, to keep this small: "
@@ -155,7 +173,6 @@ def _data(
         "seconds": [log.runtime(chronicle.now) for log in logs],
         "worker": [shown(log.worker.rpartition("//")[2], 60) for log in logs],
         "why": [shown(log.error or log.reason, 160) for log in logs],
-        "detail": [_detail(chronicle, log) for log in logs],
     }
     for i, one in enumerate(parameters):
         values = [log.config.get(one.name, "") for log in logs]
@@ -200,8 +217,16 @@ def _columns(chronicle: Chronicle, parameters: Sequence[Parameter]) -> list[Any]
 _SCIENTIFIC: Final = object()
 
 
-def _detail(chronicle: Chronicle, log: TrialLog) -> str:
-    """Return all that there is to say of a trial, as text."""
+def trial_text(chronicle: Chronicle, log: TrialLog) -> str:
+    """Return all that there is to say of a trial, as text.
+
+    Parameters
+    ----------
+    chronicle : Chronicle
+        The experiment.
+    log : TrialLog
+        The trial.
+    """
     lines = [
         f"{log.trial_id}: {log.outcome}, iteration {log.iteration}",
         *([f"why: {log.reason}"] if log.reason else []),
@@ -240,7 +265,7 @@ def _details(chronicle: Chronicle, logs: Sequence[TrialLog], source: ColumnDataS
         text="Select a trial to see its configuration, its curve, and why it ended.",
         disable_math=True,
         sizing_mode="stretch_width",
-        styles={"white-space": "pre-wrap", "overflow-wrap": "anywhere", "font-size": "12px"},
+        styles=DETAIL,
         name="detail",
     )
     told = {"source": source, "text": text, "curve": curve, "figure": figure}

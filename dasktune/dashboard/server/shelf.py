@@ -1,0 +1,143 @@
+"""Which experiments a server shows."""
+
+from __future__ import annotations
+
+from functools import partial
+from html import escape
+from typing import Any, Final
+from urllib.parse import quote
+
+from dasktune.dashboard.report.style import CARD
+from dasktune.dashboard.server.feed import JournalFeed
+from dasktune.dashboard.server.live import Live
+from dasktune.dashboard.sources import described
+from dasktune.dashboard.text import shown
+from dasktune.errors import StorageError
+from dasktune.storage.experiment_store import SPEC_FILE, ExperimentStore
+from dasktune.storage.journal_follower import JournalFollower
+from dasktune.storage.location import Storage
+
+__all__ = ["Directory", "Shelf", "Single"]
+
+#: Experiments that are listed, the last by their names.
+_MOST: Final = 500
+
+
+class Shelf:
+    """Experiments by name; a single one has the name ""."""
+
+    def find(self, name: str) -> Live | None:
+        """Return an experiment, None if there is none of this name."""
+        raise NotImplementedError
+
+    def listing(self) -> str:
+        """Return a list of the experiments as HTML."""
+        raise NotImplementedError
+
+    def opened(self) -> list[Live]:
+        """Return the experiments that somebody has asked for."""
+        raise NotImplementedError
+
+
+class Single(Shelf):
+    """One experiment.
+
+    Parameters
+    ----------
+    live : Live
+        The experiment.
+    """
+
+    def __init__(self, live: Live) -> None:
+        self._live = live
+
+    def find(self, name: str) -> Live | None:
+        """Return it, whatever it is called."""
+        return self._live
+
+    def listing(self) -> str:
+        """Return nothing: it is always found."""
+        return ""
+
+    def opened(self) -> list[Live]:
+        """Return it."""
+        return [self._live]
+
+
+class Directory(Shelf):
+    """A directory that is an experiment's, or has some.
+
+    Parameters
+    ----------
+    storage : Storage
+        The directory.
+
+    Raises
+    ------
+    StorageError
+        If it holds no experiment.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._lives: dict[str, Live] = {}
+        self._is_one = storage.exists(SPEC_FILE)
+        if self._is_one:
+            self._lives[""] = _live(storage)
+        elif not self._names():
+            raise StorageError(f"no experiment is stored at {storage}, nor directly below it")
+
+    def find(self, name: str) -> Live | None:
+        """Return an experiment, None if there is none of this name."""
+        name = "" if self._is_one else name
+        if name not in self._lives and name in self._names():
+            self._lives[name] = _live(self._storage.child(name))
+        return self._lives.get(name)
+
+    def listing(self) -> str:
+        """Return links to the experiments, in which everything that users named is escaped."""
+        rows = "".join(self._row(name) for name in self._names())
+        style = "".join(f"{key}:{value};" for key, value in CARD.items())
+        return (
+            '<div style="font-size:22px;font-weight:700">Experiments</div>'
+            f'<div style="color:#57606a">{escape(shown(str(self._storage), 120))}</div>'
+            f'<table style="{style}border-spacing:24px 6px;text-align:left">'
+            "<tr><th>name</th><th>goal</th><th>trials</th><th>created</th></tr>"
+            f"{rows}</table>"
+        )
+
+    def opened(self) -> list[Live]:
+        """Return the experiments that somebody has asked for."""
+        return list(self._lives.values())
+
+    def _names(self) -> list[str]:
+        names = [
+            name for name in self._storage.names() if self._storage.child(name).exists(SPEC_FILE)
+        ]
+        return names[-_MOST:][::-1]
+
+    def _row(self, name: str) -> str:
+        try:
+            spec = ExperimentStore(self._storage.child(name)).spec()
+        except StorageError as error:
+            spec = {"metric": f"cannot be read: {error}"}
+        goal = [spec.get("metric") or "no metric", spec.get("mode") or ""]
+        total = spec.get("total_trials")
+        cells = [_words(goal), "any" if total is None else total, spec.get("created", "")]
+        link = f'<a href="?experiment={quote(name, safe="")}">{escape(shown(name, 80))}</a>'
+        return f"<tr><td>{link}</td>{''.join(map(_cell, cells))}</tr>"
+
+
+def _words(values: list[Any]) -> str:
+    listed = (", ".join(map(str, one)) if isinstance(one, list) else str(one) for one in values)
+    return " ".join(listed)
+
+
+def _cell(value: object) -> str:
+    return f"<td>{escape(shown(value, 80))}</td>"
+
+
+def _live(storage: Storage) -> Live:
+    spec = ExperimentStore(storage).spec()
+    described(spec)  # for what it raises
+    return Live(partial(described, spec), JournalFeed(JournalFollower(storage)))

@@ -1,0 +1,102 @@
+"""The dashboard of a driver: what it needs, and that it can hurt nobody."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from dasktune.runner.ports import Observer
+from dasktune.runner.recording import RecordingObserver
+from dasktune.storage.journal_reader import read_journal
+from dasktune.storage.location import Storage
+
+if TYPE_CHECKING:
+    from dasktune.dashboard.server import WebServer
+    from dasktune.dashboard.server.feed import DriverFeed
+
+__all__ = ["shown"]
+
+logger = logging.getLogger(__name__)
+
+#: Where the dashboard listens if nobody says.
+_PORT: Final = 8788
+
+
+@contextmanager
+def shown(
+    wanted: bool | int,
+    describe: Callable[[], Mapping[str, Any]],
+    *,
+    history: tuple[Storage, int] | None = None,
+    loud: bool = True,
+) -> Iterator[list[Observer]]:
+    """Show an experiment in browsers for as long as the context lasts.
+
+    What goes wrong with it is logged and changes nothing else.
+
+    Parameters
+    ----------
+    wanted : bool or int
+        Whether to show it, or at which port.
+    describe : callable
+        Gives what ``experiment.json`` says of it.
+    history : tuple, optional
+        If it was begun before: where its journal is, and how many records of it count.
+    loud : bool, default=True
+        Whether to tell on ``sys.stderr`` where it is, besides the log.
+
+    Yields
+    ------
+    list of Observer
+        Who has to watch the experiment for it.
+    """
+    feed, server = (None, None) if wanted is False else _begun(wanted, describe, history, loud)
+    try:
+        yield [] if feed is None else [RecordingObserver(feed.put, feed.pass_time)]
+    finally:
+        if feed is not None and server is not None:
+            feed.end()
+            _quietly(server.close)
+
+
+def _begun(
+    wanted: bool | int,
+    describe: Callable[[], Mapping[str, Any]],
+    history: tuple[Storage, int] | None,
+    loud: bool,
+) -> tuple[DriverFeed, WebServer] | tuple[None, None]:
+    try:
+        # Bokeh takes half a second to import.
+        from dasktune.dashboard.server import WebServer
+        from dasktune.dashboard.server.feed import DriverFeed
+        from dasktune.dashboard.server.live import Live
+        from dasktune.dashboard.server.shelf import Single
+        from dasktune.dashboard.sources import described
+
+        spec = describe()
+        feed = DriverFeed(None if history is None else partial(_records, *history))
+        live = Live(partial(described, spec), feed)
+        server = WebServer(Single(live), port=_PORT if wanted is True else wanted)
+    except Exception:  # whatever it is, the experiment goes on without
+        logger.warning("there is no dashboard, as it could not be started", exc_info=True)
+        return None, None
+    logger.info("dashboard: %s", server.url)
+    if loud:
+        _quietly(lambda: sys.stderr.write(f"Dashboard: {server.url}\n"))
+    return feed, server
+
+
+def _records(storage: Storage, count: int) -> Iterator[Mapping[str, Any]]:
+    return islice(read_journal(storage), count)
+
+
+def _quietly(call: Callable[[], object]) -> None:
+    try:
+        call()
+    except Exception:
+        logger.debug("the dashboard could not do this", exc_info=True)

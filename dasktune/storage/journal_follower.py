@@ -1,0 +1,79 @@
+"""Reading a journal while it grows, each byte once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from dasktune.storage.journal_format import segment_name, segments
+from dasktune.storage.journal_reader import JournalReader
+from dasktune.storage.location import Storage
+from dasktune.storage.masking import reading
+
+__all__ = ["JournalFollower"]
+
+
+class JournalFollower(JournalReader):
+    """Tells what has come to a journal since it was asked last.
+
+    Of the last epoch it reads on where it stopped. A new driver begins a new epoch; if that does
+    not continue what was read, since the old driver had been given up, all is read anew.
+
+    Parameters
+    ----------
+    storage : Storage
+        The experiment's directory.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        super().__init__(storage)
+        #: The last segment that was read, and bytes of it that were.
+        self._segment, self._offset = "", 0
+
+    def poll(self) -> tuple[bool, Iterator[dict[str, Any]]]:
+        """Return whether the history is another one than before, and what is new, or all of it.
+
+        The records are read while they are asked for, and all of them must be before the next call.
+
+        Raises
+        ------
+        StorageError
+            As :class:`JournalReader` does, also while the records are read. What was told before
+            stays told.
+        """
+        found = segments(self.storage)
+        newest, before = max(found, default=0), self.end
+        if newest == before.epoch:
+            return False, self._read_on(found.get(newest, []))
+        continues = before.epoch > 0 and self._header(newest).after == before
+        self.start = before.position if continues else 0
+        return not continues, iter(self)
+
+    def _lines(self, epoch: int, sequences: list[int]) -> Iterator[tuple[str, int, bytes]]:
+        for name, number, line in super()._lines(epoch, sequences):
+            self._advance(name, line)
+            yield name, number, line
+
+    def _advance(self, name: str, line: bytes) -> None:
+        if name != self._segment:
+            self._segment, self._offset = name, 0
+        self._offset += len(line)
+
+    def _read_on(self, sequences: list[int]) -> Iterator[dict[str, Any]]:
+        names = [segment_name(self._epoch_number, sequence) for sequence in sequences]
+        first = names.index(self._segment) if self._segment in names else 0
+        for name in names[first:]:
+            begin = self._offset if name == self._segment else 0
+            for number, line in enumerate(self._rest(name, begin), 1):
+                self._advance(name, line)
+                yield from self._records_of(f"what follows byte {begin} of {name}", number, line)
+
+    def _rest(self, name: str, begin: int) -> list[bytes]:
+        """Return the whole lines of a segment that begin there or later."""
+        if begin and not self.storage.is_local:
+            return []  # objects do not grow
+        with reading(name, self.storage), self.storage.open_read(name) as stream:
+            if begin:
+                stream.seek(begin)
+            content = stream.read()
+        return [line for line in content.splitlines(keepends=True) if line.endswith(b"\n")]

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import logging
+import urllib.request
+
+import pytest
+
+import dasktune as tune
+from dasktune.callback import Callback
+
+pytestmark = pytest.mark.cluster
+
+
+def train(config):
+    return {"loss": config["x"]}
+
+
+def fit(cluster, tmp_path, name, **more):
+    tuner = tune.Tuner(
+        train,
+        param_space={"x": tune.grid_search([1.0, 2.0, 3.0])},
+        tune_config=tune.TuneConfig(metric="loss", mode="min"),
+        run_config=tune.RunConfig(name=name, storage_path=tmp_path, **more),
+        client=cluster,
+    )
+    return tuner.fit()
+
+
+class Caller(Callback):
+    """Looks at the dashboard while the experiment runs."""
+
+    def __init__(self, log):
+        self.log = log
+        self.pages = []
+
+    def on_trial_result(self, *args, **kwargs):
+        [url] = [one.args[0] for one in self.log.records if one.msg == "dashboard: %s"]
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            self.pages.append((url, answer.status))
+
+    def __deepcopy__(self, memo):
+        return self
+
+
+def test_a_run_has_a_dashboard_for_as_long_as_it_lasts(pair, tmp_path, caplog):
+    caplog.set_level(logging.INFO, logger="dasktune.showing")
+    caller = Caller(caplog)
+    grid = fit(pair, tmp_path, "shown", dashboard=True, callbacks=[caller], verbose=0)
+    assert len(grid) == 3
+    assert grid.num_errors == 0
+    assert [status for _, status in caller.pages] == [200] * 3
+    with pytest.raises(OSError, match=r".+"):
+        urllib.request.urlopen(caller.pages[0][0], timeout=60)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "dasktune.dashboard.server.web.WebServer._serve",
+        "dasktune.dashboard.server.feed.DriverFeed.put",
+        "dasktune.dashboard.server.live.Live.poll",
+        "dasktune.dashboard.server.web.WebServer.close",
+    ],
+)
+def test_a_dashboard_that_crashes_costs_nothing(pair, tmp_path, monkeypatch, broken):
+    def crash(*args, **kwargs):
+        raise RuntimeError("the dashboard is broken")
+
+    monkeypatch.setattr(broken, crash)
+    grid = fit(pair, tmp_path, "broken", dashboard=True, verbose=0)
+    assert len(grid) == 3
+    assert grid.num_errors == 0

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+from math import nan
+
+import numpy as np
+import pytest
+from bokeh.models import ColumnDataSource, Div, Range1d
+from bokeh.plotting import figure
+from chronicle_kit import asha_journal, chronicle_of, hostile_records, pbt_journal
+
+from dasktune.dashboard.figures import KINDS
+from dasktune.dashboard.report.trial_table import trial_table
+from dasktune.dashboard.server.draft import Draft, models_of
+
+MAKERS = {**KINDS, "trials": lambda chronicle: trial_table(chronicle, live=True)}
+
+
+def shown_values(models):
+    """Return what the models say, without their names."""
+    places = {id(model): place for place, model in enumerate(models)}
+
+    def plain(value):
+        if id(value) in places:
+            return f"model {places[id(value)]}"
+        if isinstance(value, np.ndarray):
+            return plain(value.tolist())
+        if isinstance(value, list | tuple):
+            return [plain(item) for item in value]
+        if isinstance(value, dict):
+            return {key: plain(item) for key, item in value.items()}
+        if hasattr(value, "transform") and hasattr(value, "__dict__"):
+            return plain(vars(value))
+        return "nan" if value != value else value
+
+    return [plain(dict(one.properties_with_values(include_defaults=False))) for one in models]
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_what_a_viewer_is_sent_makes_of_each_figure_the_one_that_it_ought_to_be(kind):
+    records = pbt_journal() if kind == "lineage" else asha_journal()
+    chronicle = chronicle_of(*records[: len(records) // 3])
+    make = MAKERS[kind]
+    earlier, live = Draft(make(chronicle)), models_of(make(chronicle))
+    replaced = 0
+    for share in (0.5, 0.6, 1.0):
+        for record in records[chronicle.version : int(share * len(records))]:
+            chronicle.add(record)
+        draft = Draft(make(chronicle))
+        changes = draft.changes_from(earlier)
+        if changes is None:
+            replaced += 1
+            live = models_of(make(chronicle))
+        else:
+            changes.carry_out(live)
+        assert shown_values(live) == shown_values(draft.models)
+        earlier = draft
+    # A figure that is replaced flickers, and forgets how far it was zoomed.
+    assert replaced < 3
+
+
+def test_what_is_the_same_needs_no_change():
+    chronicle = chronicle_of(*hostile_records(), metric=None, mode=None)
+    for make in MAKERS.values():
+        changes = Draft(make(chronicle)).changes_from(Draft(make(chronicle)))
+        assert changes is not None
+        assert changes.steps == []
+
+
+def drawn(**columns):
+    made = figure()
+    made.x_range = Range1d(0, max(columns["x"]))
+    made.scatter("x", "y", source=ColumnDataSource(columns))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "step"),
+    [
+        ({"x": [1], "y": [nan]}, {"x": [1, 2], "y": [nan, 3.0]}, "_Stream"),
+        ({"x": [1] * 9, "y": [0] * 9}, {"x": [1] * 9, "y": [0] * 8 + [1]}, "_Patch"),
+        ({"x": [1] * 9, "y": [0] * 9}, {"x": [1] * 9, "y": [2] * 9}, "_Columns"),
+        ({"x": [1, 1], "y": [0, 0]}, {"x": [1], "y": [0]}, "_Columns"),
+    ],
+)
+def test_as_little_is_sent_as_will_do(before, after, step):
+    source, other = ColumnDataSource(before), ColumnDataSource(after)
+    changes = Draft(other).changes_from(Draft(source))
+    assert [type(one).__name__ for one in changes.steps] == [step]
+    live = ColumnDataSource({name: list(column) for name, column in before.items()})
+    changes.carry_out([live])
+    assert repr(dict(live.data)) == repr(after)
+
+
+def test_patches_of_a_viewer_change_nothing_for_others():
+    columns = {"x": np.zeros(9)}
+    changed = {"x": np.array([*np.zeros(8), 1.0])}
+    last = {"x": np.array([*np.zeros(8), 2.0])}
+    first, second, third = (Draft(ColumnDataSource(one)) for one in (columns, changed, last))
+    viewers = [ColumnDataSource({"x": np.zeros(9)}) for _ in range(2)]
+    for viewer in viewers:
+        second.changes_from(first).carry_out([viewer])
+        third.changes_from(second).carry_out([viewer])
+    assert [viewer.data["x"].tolist() for viewer in viewers] == [[0.0] * 8 + [2.0]] * 2
+    assert second.models[0].data["x"][-1] == 1.0
+
+
+def test_how_far_a_viewer_has_zoomed_stays():
+    earlier, later = Draft(drawn(x=[1], y=[1])), Draft(drawn(x=[5], y=[1]))
+    live, zoomed = models_of(drawn(x=[1], y=[1])), models_of(drawn(x=[1], y=[1]))
+    [mine] = [one for one in zoomed if isinstance(one, Range1d)]
+    mine.end = 0.5
+    for models in (live, zoomed):
+        later.changes_from(earlier).carry_out(models)
+    assert mine.end == 0.5
+    assert [one.end for one in live if isinstance(one, Range1d)] == [5]
+
+
+def test_others_than_before_are_not_changed_but_replaced():
+    assert Draft(Div(text="a")).changes_from(Draft(drawn(x=[1], y=[1]))) is None
+
+
+def test_the_comparison_is_made_once_for_all_viewers():
+    earlier, later = Draft(Div(text="a")), Draft(Div(text="b"))
+    assert later.changes_from(earlier) is later.changes_from(earlier)

@@ -367,13 +367,13 @@ class RunConfig:
     priority : float, default=0
         Dask's priority of the experiment's tasks among everybody's: those of the highest come
         first. It matters while a trial waits for a worker that is busy with other tasks.
-    dashboard : bool or int, default=False
-        Show the experiment in a browser while it runs: at port 8788 or another free one (True), or
-        at this port. Only this machine reaches it, and nothing can be changed there.
     declare_resources : bool, default=True
         Make Dask keep account of what trials use: workers that declare no ``CPU`` are made to
         declare one for each thread, and those that own GPUs and declare no ``GPU`` as many as they
         own. It outlasts the experiment. What a worker declares itself is never changed.
+    dashboard : bool or int, default=False
+        Show the experiment in a browser while it runs: at port 8788 or another free one (True), or
+        at this port. Only this machine reaches it, and nothing can be changed there.
 
     Raises
     ------

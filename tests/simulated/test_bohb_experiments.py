@@ -28,7 +28,7 @@ def slope(config, checkpoint):
     """Show early how good it will be; a few fail on their way."""
     floor = floor_of(config)
     for step in range(checkpoint or 0, 9):
-        if step == 1 and 0.2 < config["x"] < 0.25:
+        if step == 1 and int(abs(config["x"]) * 1000) % 6 == 0:
             raise ValueError("diverged")
         yield {"loss": floor + 0.5 / (step + 1)}, 1.0 + floor, step + 1
 
@@ -68,9 +68,7 @@ class Watched(TuneBOHB):
     @property
     def learnt(self):
         """How many results there are at each budget, failures aside."""
-        return {
-            budget: len(losses) for budget, losses in self.state_dict()["evidence"]["losses"]
-        }
+        return {budget: len(losses) for budget, losses in self.state_dict()["evidence"]["losses"]}
 
 
 @pytest.mark.parametrize(
@@ -101,12 +99,14 @@ def test_with_asha_all_ends_and_it_learns_at_powers_of_two():
     assert not search.state_dict()["open"]
 
 
+def late(make_search, make_scheduler, seeds):
+    """Return how good the last half of the configurations was, of all these experiments."""
+    grids = [tuned(make_search(), make_scheduler(max_t=9), seed=seed) for seed in seeds]
+    return [floor_of(one.config) for grid in grids for one in list(grid)[30:]]
+
+
 @pytest.mark.parametrize("make", [HyperBandForBOHB, ASHAScheduler])
 def test_what_it_suggests_later_is_better_than_what_random_search_does(make):
     # RATE
-    for seed in range(3):
-        learnt, drawn = (
-            [floor_of(one.config) for one in tuned(search, make(max_t=9), seed=seed)][30:]
-            for search in (TuneBOHB(), "random")
-        )
-        assert median(learnt) < median(drawn)
+    learnt, drawn = (late(search, make, range(4)) for search in (TuneBOHB, lambda: "random"))
+    assert median(learnt) < median(drawn)

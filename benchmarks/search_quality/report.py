@@ -7,7 +7,7 @@ from statistics import fmean, median
 
 import numpy as np
 
-from benchmarks.reproduce._report import spread, table
+from benchmarks._report import spread, table
 from benchmarks.search_quality.contenders import RANDOM
 from benchmarks.search_quality.figures import (
     Found,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
+import optuna
 import pytest
 from numpy.random import default_rng
 
@@ -9,6 +12,7 @@ from dasktune.search import (
     FINISHED,
     AskTell,
     AskTellSearch,
+    AxSearch,
     BasicVariantGenerator,
     BayesOptSearch,
     ConcurrencyLimiter,
@@ -127,6 +131,17 @@ class TestOptunaWithSeveralGoals(SearcherContract):
         return OptunaSearch()
 
 
+@pytest.mark.skipif(find_spec("torch") is None, reason="GPSampler needs torch, which is large")
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+class TestOptunaWithAGaussianProcess(SearcherContract):
+    # The last ones have a model, which takes some tenths of a second each.
+    num_samples = 7
+    has_equal_states = False
+
+    def make_searcher(self):
+        return OptunaSearch(sampler=optuna.samplers.GPSampler(seed=1, n_startup_trials=3))
+
+
 class TestBOHB(SearcherContract):
     points_to_evaluate = PRESETS
 
@@ -162,6 +177,17 @@ class TestBayesOpt(SearcherContract):
     def make_searcher(self):
         inner = {"lr": loguniform(1e-4, 1), "layers": randint(1, 5)}
         return BayesOptSearch({"x": (-2, 2), "model": inner}, random_search_steps=5)
+
+
+@pytest.mark.skipif(find_spec("ax") is None, reason="Ax needs torch, which is large")
+# It and torch call what is deprecated of their own.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+class TestAx(SearcherContract):
+    # The last ones have a model, which takes seconds each.
+    num_samples = 6
+
+    def make_searcher(self):
+        return AxSearch(initialization_budget=4)
 
 
 class TestLimiter(SearcherContract):

@@ -9,12 +9,16 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import isfinite
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Final
 
 from dasktune.errors import ConfigError
 from dasktune.trial.metrics import Mode
 
 __all__ = ["AskTell", "new_tpe", "require_optuna", "require_picklable"]
+
+#: What Optuna takes of a fitted Gaussian process when it fits the next one.
+_STARTS: Final = ("inverse_squared_lengthscales", "kernel_scale", "noise_var")
 
 
 def require_optuna() -> Any:
@@ -184,7 +188,7 @@ class AskTell:
 
     def state_dict(self) -> dict[str, Any]:
         """Return all of it: some samplers keep their state in the study, others in themselves."""
-        _drop_caches(self.study.sampler)
+        _slim(self.study.sampler)
         blob = pickle.dumps((self.study, self.open, self._steps, self.waiting))
         return {"study": base64.b64encode(blob).decode("ascii"), "exhausted": self.exhausted}
 
@@ -195,15 +199,18 @@ class AskTell:
         self.exhausted = state["exhausted"]
 
 
-def _drop_caches(sampler: Any) -> None:
-    """Let a sampler forget what it can compute anew, and what grows with the square of the trials.
+def _slim(sampler: Any) -> None:
+    """Keep of fitted Gaussian processes only what the next fit starts from.
 
-    The one that goes on does without it, too, lest it answer otherwise than one that is restored.
+    All else is computed anew, and grows with the square of the trials.
     """
-    if isinstance(sampler, require_optuna().samplers.GPSampler):
-        for name in ("_gprs_cache_list", "_constraints_gprs_cache_list"):
-            if name in vars(sampler):
-                setattr(sampler, name, None)
+    if not isinstance(sampler, require_optuna().samplers.GPSampler):
+        return
+    for name in ("_gprs_cache_list", "_constraints_gprs_cache_list"):
+        fitted = vars(sampler).get(name)
+        if fitted is not None:
+            starts = [{key: getattr(one, key) for key in _STARTS} for one in fitted]
+            setattr(sampler, name, [SimpleNamespace(**start) for start in starts])
 
 
 @contextmanager

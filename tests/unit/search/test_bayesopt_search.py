@@ -26,10 +26,15 @@ def made(space=SPACE, **arguments):
 
 @pytest.mark.parametrize("kind", ["ucb", "ei", "poi"])
 def test_it_finds_where_it_is_good(kind):
-    searcher = made(random_search_steps=4, utility_kwargs={"kind": kind, "kappa": 0.5})
+    # Without an xi, "poi" would look only beside the best one so far.
+    utility = {"kind": kind, "kappa": 0.5, "xi": 0.1}
+    searcher = made(random_search_steps=4, utility_kwargs=utility)
     found = []
-    for number in range(8):
-        found.append(searcher.suggest(f"t{number}")["x"])
+    for number in range(12):
+        config = searcher.suggest(f"t{number}")
+        if config is FINISHED:
+            break
+        found.append(config["x"])
         searcher.on_trial_complete(f"t{number}", {"loss": (found[-1] - 0.5) ** 2})
     assert min(abs(x - 0.5) for x in found) < 0.1
 
@@ -49,7 +54,8 @@ def test_duplicates_may_be_wanted():
 
 
 def test_it_learns_from_what_was_evaluated_elsewhere():
-    earlier = SimpleNamespace(config={"x": 0.5}, history=[{"loss": 0.1}], error=None, reason="")
+    told = {"history": [{"loss": 0.1}], "error": None, "stopped_early": False}
+    earlier = SimpleNamespace(config={"x": 0.5}, **told)
     searcher = made(analysis=[earlier])
     searcher.add_evaluated_point({"x": 5.0}, 0.2)  # outside of the space
     assert searcher.state_dict()["optimizer"]["known"] == [[[0.75], -0.1]]

@@ -52,7 +52,9 @@ def test_expressions_of_its_own_are_searched():
     from hyperopt import hp
 
     space = {"deep": [hp.uniform("x", 0, 1)], "kind": hp.choice("kind", [1, 2])}
-    searcher = made({}, space=space, points_to_evaluate=[{"x": 0.25, "kind": 1}])
+    presets = [{"x": 0.25, "kind": 1}]
+    searcher = HyperOptSearch(space, metric="loss", mode="min", points_to_evaluate=presets)
+    searcher.set_search_properties(None, None, {}, seed=SeedSequence(0))
     first = searcher.suggest("a")
     assert first == {"deep": (0.25,), "kind": 2}
     searcher.on_trial_complete("a", {"loss": 1.0})

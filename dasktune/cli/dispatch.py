@@ -30,6 +30,7 @@ COMMANDS: Final = {
     "best": "show the best trial of an experiment",
     "errors": "show why trials failed, with tracebacks",
     "report": "write an experiment as one HTML page",
+    "dashboard": "show experiments in the browser, live, until Ctrl-C",
     "run": "tune a function or a Trainable of a script or a module",
     "resume": "go on with an experiment that was interrupted (unpickles what it stored)",
     "stop": "end an experiment that was submitted to a cluster",

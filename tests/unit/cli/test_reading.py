@@ -8,10 +8,12 @@ import json
 import pickle
 import subprocess
 import sys
+import urllib.request
 
 import pytest
 
 from dasktune.cli.experiments import read_experiment
+from dasktune.dashboard.server.web import WebServer
 from dasktune.storage.driver_lock import DriverLock
 from dasktune.storage.location import Storage
 
@@ -252,6 +254,23 @@ def test_a_report_is_written_once_unless_forced(path, tmp_path, dasktune):
     assert dasktune("report", path, "-o", str(page), "--force")[0] == 0
 
 
+def test_a_dashboard_is_served_until_somebody_has_seen_enough(path, dasktune, monkeypatch):
+    def looks(server):
+        with urllib.request.urlopen(server.url, timeout=60) as page:
+            assert page.status == 200
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(WebServer, "wait", looks)
+    code, out, err = dasktune("dashboard", path, "--port", "0")
+    assert (code, err) == (0, "")
+    assert out.startswith("http://localhost:")
+
+
+def test_a_dashboard_of_nothing_is_refused(tmp_path, dasktune):
+    code, _, err = dasktune("dashboard", str(tmp_path))
+    assert (code, "no experiment is stored at" in err) == (2, True)
+
+
 class Bomb:
     def __reduce__(self):
         return (exit, ("unpickled",))
@@ -335,6 +354,7 @@ def test_a_table_of_thousands_of_trials_is_right(tmp_path, written, dasktune):
 def test_help_and_version_are_there_and_nothing_heavy_is_imported_for_ls():
     probe = """
 import sys
+import urllib.request
 from dasktune.cli import main
 assert main(["--help"]) == 0
 assert main(["--version"]) == 0

@@ -64,6 +64,7 @@ def _print(found: Found, times: Times) -> None:
         for name, sides in found.items()
         if slow & sides.keys()
     }
+    fast, few = _common(fast), _common(few)
     if fast:
         parts = summary(fast), matrix(fast), details(fast)
         print("\n## Searchers", *parts, sep="\n\n")
@@ -71,6 +72,18 @@ def _print(found: Found, times: Times) -> None:
         print("\n## The slow ones", summary(few), details(few), sep="\n\n")
     if times:
         print("\n## With early stopping", times_table(times), sep="\n\n")
+
+
+def _common(found: Found) -> Found:
+    """Return those that were tried on every problem, and say who was not."""
+    every = set.intersection(*(set(sides) for sides in found.values())) if found else set()
+    for label in dict.fromkeys(label for sides in found.values() for label in sides):
+        if label not in every:
+            print(f"left out: {label}, which was not tried on all of these problems")
+    return {
+        name: {label: rows for label, rows in sides.items() if label in every}
+        for name, sides in found.items()
+    }
 
 
 def _least(sides: dict[str, Regrets]) -> int:

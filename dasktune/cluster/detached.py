@@ -11,7 +11,7 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Final
 
@@ -31,6 +31,9 @@ _PREFIX: Final = "dasktune/"
 
 #: Bytes of the task, which the scheduler holds.
 _LARGEST: Final = 32 << 20
+
+#: How a client calls the states in which the scheduler has a task that has ended.
+_ENDS: Final = {"memory": "finished", "erred": "error"}
 
 #: Seconds in which a driver that has ended stops to listen.
 _EAR_INTERVAL: Final = 1.0
@@ -57,7 +60,13 @@ class Hosted:
     @property
     def status(self) -> str:
         """Dask's word for the task: pending, finished, error, cancelled or lost."""
-        return str(self._future.status)
+        status = str(self._future.status)
+        if status == "pending":
+            # A client that has only just come has not been told what the scheduler knows.
+            with suppress(OSError):
+                state = self._connection.client.run_on_scheduler(_state(), self._future.key)
+                status = _ENDS.get(state, status)
+        return status
 
     def result(self, timeout: float | None) -> Any:
         """Return what the driver returned; TimeoutError if it has not within `timeout` seconds."""
@@ -166,6 +175,16 @@ def find_hosted(client: Any, name: str, *, timeout_s: float) -> Hosted:
     except BaseException:
         connection.close()
         raise
+
+
+def _state() -> Callable[..., str | None]:
+    """Return what tells a task's state; pickled by value, as the scheduler may lack dasktune."""
+
+    def state(key: str, dask_scheduler: Any) -> str | None:
+        task = dask_scheduler.tasks.get(key)
+        return None if task is None else str(task.state)
+
+    return state
 
 
 @contextmanager

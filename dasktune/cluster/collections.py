@@ -29,6 +29,8 @@ def computed(client: Any, value: Any) -> Any:
     {'numbers': [1, 2]}
     """
     if client is None and not has_cluster():
-        return dask.compute(value)[0]
+        # Clients that were closed in another order than they were opened leave their name there.
+        is_gone = dask.config.get("scheduler", None) in ("dask.distributed", "distributed")
+        return dask.compute(value, scheduler="threads" if is_gone else None)[0]
     with leaving_the_pool(), connect(client) as connection:
         return dask.compute(value, scheduler=connection.client)[0]

@@ -214,6 +214,16 @@ def test_dask_collections_are_computed():
     np.testing.assert_equal(without_times(ours.cv_results_), without_times(theirs.cv_results_))
 
 
+def test_dask_collections_are_computed_after_the_last_client_has_left_its_name():
+    array = pytest.importorskip("dask.array")
+    import dask
+
+    data = array.from_array(X, chunks=(50, 4))
+    with dask.config.set(scheduler="dask.distributed"):
+        ours = GridSearchCV(SVC(), {"C": [0.01, 1.0]}, cv=3).fit(data, y)
+    assert ours.best_score_ > 0
+
+
 def test_a_bad_argument_is_found_when_it_is_fitted_and_not_before():
     search = GridSearchCV(SVC(), {"C": [1.0]}, verbose="loud")
     with pytest.raises(sklearn.utils._param_validation.InvalidParameterError, match="verbose"):

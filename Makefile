@@ -1,14 +1,16 @@
 # Everything a contributor runs, and all that CI runs. Needs Python >= 3.10 with pip, and make.
 #
 #   make demo         tune a classifier on a local Dask cluster (examples/01_digits_asha.py)
-#   make test         the tests, with the coverage that the project promises
+#   make test         the tests, with the coverage that the project promises; JOBS=<n> parts at a time
 #   make test-oldest  the core of the tests with the oldest supported Dask
 #   make chaos        twenty clusters in a storm: nothing may be lost
 #   make lint         style, types, layers, docstrings, spelling
 #   make format       let ruff mend what it can
 #   make docs         the documentation, into docs/_build/html
 #   make bench        the benchmarks
-#   make wheel-test   build the wheel and run the unit tests against it in a fresh environment
+#   make screenshots  the pictures of the dashboard in the documentation; needs Chromium
+#   make wheel-test   build the wheel and test it in a fresh environment
+#   make install      install what all of these need
 #   make clean        remove what the above left, virtual environments included
 #
 # VENV=<dir> puts the virtual environment elsewhere; PYTHON=<interpreter> chooses the Python for it.
@@ -29,7 +31,16 @@ PYTHON ?= $(shell for name in python3.11 python3; do \
 OLDEST_VENV := build/oldest-venv
 
 WHEEL_DIR := build/wheel
+WHEEL_SOURCE := build/wheel-source
 WHEEL_VENV := build/wheel-venv
+WHEEL_TESTS := cli dashboard isolation trainable test_tuner.py
+
+# How many parts of the tests run at a time.
+JOBS ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
+
+# The tests in parts, each with a pytest of its own. What is in no other part is in the last one.
+TEST_PARTS := test-clusters test-sklearn test-simulated test-rest
+CLUSTERS := tests/cluster tests/faults tests/chaos tests/browser tests/examples tests/compat
 
 # Layers 0 to 2 are pure, so nothing excuses a line of them that no test runs.
 PURE := dasktune/errors.py,dasktune/plugins.py,dasktune/space/*,dasktune/trial/*,dasktune/placement/*,dasktune/schedulers/*,dasktune/search/*,dasktune/stopper/*,dasktune/experiment/*
@@ -63,12 +74,29 @@ DOCS := $(VENV)/.installed-docs
 demo: $(DEV)
 	$(BIN)/python examples/01_digits_asha.py
 
+# pip cannot work on an environment twice at a time, so this comes before anything with --jobs.
+.PHONY: install
+install: $(DEV)
+	$(MAKE) $(DOCS)
+	$(MAKE) $(OLDEST_VENV)/.installed
+
 .PHONY: test
 test: $(DEV)
 	$(BIN)/python -m coverage erase
-	$(BIN)/python -m coverage run -m pytest
+	+$(MAKE) --no-print-directory \
+		$(if $(findstring --jobserver,$(MAKEFLAGS)),,--jobs=$(JOBS) --output-sync) $(TEST_PARTS)
+	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report --fail-under=90
 	$(BIN)/python -m coverage report --include='$(PURE)' --fail-under=100
+
+.PHONY: $(TEST_PARTS)
+$(TEST_PARTS): $(DEV)
+test-clusters: paths := $(CLUSTERS)
+test-sklearn: paths := tests/sklearn
+test-simulated: paths := tests/simulated
+test-rest: paths := $(patsubst %,--ignore=%,$(CLUSTERS) tests/sklearn tests/simulated)
+$(TEST_PARTS):
+	$(BIN)/python -m coverage run -m pytest $(paths)
 
 # Of the test extra only what these tests need, to be quick. Warnings that are fixed by now may come.
 .PHONY: test-oldest
@@ -109,18 +137,30 @@ docs: $(DOCS)
 bench: $(DEV)
 	$(BIN)/python -m benchmarks
 
-# The tests run from an empty directory, or they would import the checkout and prove nothing.
+.PHONY: screenshots
+screenshots: $(DEV)
+	$(BIN)/python -m docs.screenshots
+
+# A copy is built, because a build writes into the tree, where other tests may be reading. The tests
+# run from an empty directory, or they would import the checkout and prove nothing. That the wheel
+# has every file is seen by comparing; the tests are there to see that it works without the checkout,
+# so they need not be all: every module with its examples, and what users meet first.
 .PHONY: wheel-test
 wheel-test: $(DEV)
-	rm -rf build
-	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $(WHEEL_DIR) .
+	rm -rf $(WHEEL_DIR) $(WHEEL_SOURCE)
+	mkdir -p $(WHEEL_SOURCE)
+	cp -R dasktune pyproject.toml setup.cfg README.md LICENSE $(WHEEL_SOURCE)
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $(WHEEL_DIR) ./$(WHEEL_SOURCE)
 	$(call make_venv,$(WHEEL_VENV))
 	wheel=$$(echo $(WHEEL_DIR)/dasktune-*.whl); \
 		$(WHEEL_VENV)/bin/python -m pip install --quiet "$$wheel[test]"
 	elsewhere=$$(mktemp -d); trap 'rm -rf "$$elsewhere"' EXIT; cd "$$elsewhere"; \
 		python='$(CURDIR)/$(WHEEL_VENV)/bin/python'; \
-		"$$python" -c 'import dasktune; assert "site-packages" in dasktune.__file__, dasktune.__file__'; \
-		"$$python" -m pytest -c '$(CURDIR)/pyproject.toml' -p no:cacheprovider '$(CURDIR)/tests/unit'
+		there=$$("$$python" -c 'import dasktune; print(*dasktune.__path__)'); \
+		[[ "$$there" == */site-packages/dasktune ]]; \
+		diff --recursive --exclude=__pycache__ '$(CURDIR)/dasktune' "$$there"; \
+		"$$python" -m pytest -c '$(CURDIR)/pyproject.toml' -p no:cacheprovider --pyargs dasktune \
+			$(patsubst %,'$(CURDIR)/tests/unit/%',$(WHEEL_TESTS))
 
 .PHONY: clean
 clean:

@@ -17,7 +17,8 @@ from typing import Any
 
 import dasktune as tune
 from benchmarks._measure import Figures
-from dasktune.resume import ResumeConfig, Session, restored, setup_of
+from dasktune.first_setup import setup_of
+from dasktune.resume import ResumeConfig, Session, restored
 from dasktune.runner import TrialRunner
 from dasktune.runner.build import build_experiment
 from dasktune.storage.experiment_store import ExperimentStore

@@ -15,17 +15,20 @@ if TYPE_CHECKING:
     from dasktune.callback import Callback
     from dasktune.classic import Experiment, run, run_experiments
     from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
+    from dasktune.control import TuneClient
     from dasktune.detached import DetachedExperiment, attach
     from dasktune.errors import (
         CheckpointNotFound,
         ClusterError,
         ClusterLost,
         ConfigError,
+        ControlError,
         PreflightError,
         StorageError,
         TrialError,
         TuneError,
     )
+    from dasktune.progress.reporter import CLIReporter, JupyterNotebookReporter, ProgressReporter
     from dasktune.registry import register_env, register_trainable
     from dasktune.results import Result, ResultGrid
     from dasktune.resume_config import ResumeConfig
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
     from dasktune.storage.checkpoint import Checkpoint
     from dasktune.trainable import (
         Trainable,
+        TrialInfo,
         TuneContext,
         get_checkpoint,
         get_client,
@@ -58,6 +62,7 @@ if TYPE_CHECKING:
         with_parameters,
         with_resources,
     )
+    from dasktune.trial.location import Location
     from dasktune.trial.resources import PlacementGroupFactory, Resources
     from dasktune.tuner import Tuner
     from dasktune.workers import WorkerInfo
@@ -67,12 +72,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     # Running
+    "CLIReporter",
     "Callback",
     "CheckpointConfig",
     "DetachedExperiment",
     "FailureConfig",
+    "JupyterNotebookReporter",
+    "ProgressReporter",
     "ResumeConfig",
     "RunConfig",
+    "TuneClient",
     "TuneConfig",
     "Tuner",
     "WorkerInfo",
@@ -83,6 +92,7 @@ __all__ = [
     # Trainables
     "Checkpoint",
     "Trainable",
+    "TrialInfo",
     "TuneContext",
     "get_checkpoint",
     "get_client",
@@ -114,6 +124,7 @@ __all__ = [
     "create_searcher",
     # Results
     "ExperimentAnalysis",
+    "Location",
     "Result",
     "ResultGrid",
     # Errors
@@ -121,6 +132,7 @@ __all__ = [
     "ClusterError",
     "ClusterLost",
     "ConfigError",
+    "ControlError",
     "PreflightError",
     "StorageError",
     "TrialError",
@@ -135,17 +147,24 @@ _HOMES: Final = {
     "dasktune.callback": ("Callback",),
     "dasktune.classic": ("Experiment", "run", "run_experiments"),
     "dasktune.config": ("CheckpointConfig", "FailureConfig", "RunConfig", "TuneConfig"),
+    "dasktune.control": ("TuneClient",),
     "dasktune.errors": (
         "CheckpointNotFound",
         "ClusterError",
         "ClusterLost",
         "ConfigError",
+        "ControlError",
         "PreflightError",
         "StorageError",
         "TrialError",
         "TuneError",
     ),
     "dasktune.detached": ("DetachedExperiment", "attach"),
+    "dasktune.progress.reporter": (
+        "CLIReporter",
+        "JupyterNotebookReporter",
+        "ProgressReporter",
+    ),
     "dasktune.registry": ("register_env", "register_trainable"),
     "dasktune.results": ("Result", "ResultGrid"),
     "dasktune.resume_config": ("ResumeConfig",),
@@ -170,6 +189,7 @@ _HOMES: Final = {
     "dasktune.storage.checkpoint": ("Checkpoint",),
     "dasktune.trainable": (
         "Trainable",
+        "TrialInfo",
         "TuneContext",
         "get_checkpoint",
         "get_client",
@@ -178,6 +198,7 @@ _HOMES: Final = {
         "with_parameters",
         "with_resources",
     ),
+    "dasktune.trial.location": ("Location",),
     "dasktune.trial.resources": ("PlacementGroupFactory", "Resources"),
     "dasktune.tuner": ("Tuner",),
     "dasktune.workers": ("WorkerInfo",),

@@ -382,9 +382,8 @@ class ExperimentAnalysis:
 
 def _read(storage: Storage, metric: Metric, mode: Modes) -> ResultGrid:
     store = ExperimentStore(storage)
-    return ResultGrid.from_trials(
-        recalled(storage), storage.url, metric, mode, store.checkpoints.load, retention_of(storage)
-    )
+    kept, load = retention_of(storage), store.checkpoints.load
+    return ResultGrid.from_trials(recalled(storage), storage.url, metric, mode, load, kept, storage)
 
 
 def _table(trials: Sequence[Result]) -> pd.DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from html import escape
+from numbers import Integral
 from reprlib import Repr
 
 from dasktune.trial.metrics import number
@@ -17,15 +18,17 @@ _brief.maxlevel = 2
 
 
 def cell(value: object) -> str:
-    """Return a value in brief; numbers have six digits.
+    """Return a value in brief; numbers have six digits, integers all of theirs.
 
     Examples
     --------
-    >>> cell(0.1234567), cell(None), cell("a")
-    ('0.123457', '', "'a'")
+    >>> cell(0.1234567), cell(12345678), cell(None), cell("a")
+    ('0.123457', '12345678', '', "'a'")
     """
     if value is None:
         return ""
+    if not isinstance(value, bool) and isinstance(value, Integral):
+        return str(int(value))
     real = None if isinstance(value, bool) else number(value)
     return _brief.repr(value) if real is None else f"{real:.6g}"
 

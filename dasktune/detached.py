@@ -5,16 +5,19 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from dasktune.errors import StorageError
+from dasktune.errors import ControlError, StorageError, check
 from dasktune.first_error import raise_first_error
 from dasktune.results import ResultGrid
 from dasktune.resume import Session, restored
 from dasktune.resume_config import ResumeConfig
+from dasktune.runner.commands import Outcome
+from dasktune.showing import linked
 from dasktune.storage.experiment_store import SPEC_FILE
 from dasktune.storage.location import Storage
 from dasktune.storage.probe import remove_if_empty
@@ -26,11 +29,19 @@ if TYPE_CHECKING:
 
 __all__ = ["DetachedExperiment", "attach", "submit"]
 
+#: Nobody looks at a driver that is a task of the cluster.
+_SILENT: Final[dict[str, Any]] = {"verbose": 0, "progress_reporter": None}
+
 #: Dask's words and ours.
 _STATUS = {"pending": "running", "finished": "finished"}
 
 #: Seconds for which a client that only looks waits for a lost scheduler.
 _PATIENCE = 300.0
+
+#: What a driver does when it is asked to.
+_COMMANDS = frozenset(
+    {"add_trial", "hold", "pause_trial", "release", "stop_trial", "unpause_trial"}
+)
 
 #: Seconds between two looks for the runner that is to hear something.
 _LOOK = 0.05
@@ -89,6 +100,86 @@ class DetachedExperiment:
         """End all trials; :meth:`result` then gives what they came to."""
         self._hosted.tell("stop")
 
+    def stop_trial(self, trial_id: str) -> Outcome:
+        """End one trial.
+
+        Parameters
+        ----------
+        trial_id : str
+            Which.
+
+        Returns
+        -------
+        Outcome
+            What came of it.
+
+        Raises
+        ------
+        ControlError
+            If there is no such trial, it is over, or the driver does not answer within 30 s.
+        """
+        return self._command("stop_trial", trial_id)
+
+    def pause_trial(self, trial_id: str) -> Outcome:
+        """Let one trial rest until :meth:`unpause_trial`; as :meth:`stop_trial` otherwise.
+
+        Parameters
+        ----------
+        trial_id : str
+            Which.
+        """
+        return self._command("pause_trial", trial_id)
+
+    def unpause_trial(self, trial_id: str) -> Outcome:
+        """End the rest of a trial; as :meth:`stop_trial` otherwise.
+
+        Parameters
+        ----------
+        trial_id : str
+            Which.
+        """
+        return self._command("unpause_trial", trial_id)
+
+    def add_trial(self, config: Mapping[str, Any]) -> Outcome:
+        """Add a trial, which goes before the suggestions of the search.
+
+        Parameters
+        ----------
+        config : mapping
+            Its whole configuration.
+
+        Returns
+        -------
+        Outcome
+            With its id.
+
+        Raises
+        ------
+        ControlError
+            If it does not fit into the search space, or the driver does not answer within 30 s.
+        """
+        return self._command("add_trial", config)
+
+    def hold(self) -> Outcome:
+        """Let no trial start until :meth:`release`; those that run go on.
+
+        Raises
+        ------
+        ControlError
+            If it is over, or the driver does not answer within 30 s.
+        """
+        return self._command("hold")
+
+    def release(self) -> Outcome:
+        """Let trials start again; as :meth:`hold` otherwise."""
+        return self._command("release")
+
+    def _command(self, name: str, *arguments: Any) -> Outcome:
+        if self.status != "running":
+            raise ControlError(f"experiment {self.name} is {self.status}", "over")
+        outcome: Outcome = self._hosted.call(name, *arguments)
+        return outcome
+
     def interrupt(self) -> None:
         """End it as Ctrl-C would: trials stay unfinished, and `Tuner.restore` goes on with them."""
         self._hosted.tell("interrupt")
@@ -115,8 +206,19 @@ class DetachedExperiment:
     ) -> None:
         self.close()
 
+    @property
+    def dashboard_link(self) -> str | None:
+        """Where Dask's dashboard shows the experiment; None if it does not, or not yet."""
+        return self._hosted.dashboard_link or None
+
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name!r}, {self.status})"
+        link = self.dashboard_link
+        shown = f", dashboard {link}" if link else ""
+        return f"{type(self).__name__}({self.name!r}, {self.status}{shown})"
+
+    def _repr_html_(self) -> str:
+        text = f"{type(self).__name__}({self.name!r}, {self.status})"
+        return linked(text, self.dashboard_link)
 
 
 def attach(name: str, client: Any = None) -> DetachedExperiment:
@@ -177,13 +279,17 @@ def submit(
     from dasktune.cluster.detached import host
 
     run_config, origin = parts["run_config"], None
+    for served in ("server_port", "dashboard_controls"):
+        given = getattr(run_config, served)
+        hint = "It would listen on a worker. What submit() returns has the same commands."
+        check(given is None or given is False, served, "left out for submit()", given, hint)
     timeout_s = run_config.scheduler_wait
     if session is None:
-        parts = {**parts, "run_config": replace(run_config, name=name, verbose=0)}
+        parts = {**parts, "run_config": replace(run_config, name=name, **_SILENT)}
         options = run_config.storage_options or {}
         storage = partial(_storage, run_config.storage_url, options, name)
     else:
-        parts = {**parts, "run_config": replace(run_config, verbose=0)}
+        parts = {**parts, "run_config": replace(run_config, **_SILENT)}
         origin = _Origin(session.storage, session.resume, session.end.position)
         storage = partial(_same, session.storage)
     work = partial(_drive, pack({**parts, "origin": origin}, code=run_config.code))
@@ -214,6 +320,7 @@ def _drive(blob: bytes, mark: str) -> ResultGrid:
         tuner = _tuner(parts, session)
         if session is not None and session.experiment.finished and not _is_first(session, origin):
             # The last driver had done all, and died before it could say so.
+            session.tell_the_end(parts["trainable"])
             raise_first_error(session.experiment)
             return tuner.get_results()
         return _fit(tuner)
@@ -231,7 +338,14 @@ def _fit(tuner: Tuner) -> ResultGrid:
         "stop": lambda: _runner(tuner).stop_soon("stopped by the user"),
         "interrupt": lambda: _runner(tuner).interrupt(),
     }
-    with hosted_here(ears):
+
+    def do(name: str, *arguments: Any) -> Future[Any]:
+        if name not in _COMMANDS:
+            raise ControlError(f"there is no command {name!r:.100}", "invalid")
+        future: Future[Any] = getattr(_runner(tuner).commands, name)(*arguments)
+        return future
+
+    with hosted_here(ears, do):
         return tuner.fit()
 
 
@@ -258,7 +372,8 @@ def _session(
         param_space=parts["param_space"],
         resume=ResumeConfig(),
     )
-    if origin is not None and _is_first(session, origin):
+    session.releases = _is_first(session, origin)
+    if origin is not None and session.releases:
         session.resume = origin.resume
     return session
 

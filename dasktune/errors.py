@@ -9,6 +9,7 @@
     ├── TrialError                user code failed; carries the trial and its traceback
     ├── ClusterError              the Dask cluster cannot be used
     │   └── ClusterLost           it was there, and is gone for good
+    ├── ControlError              a command to a running experiment was not carried out
     ├── StorageError              the experiment's storage failed or holds something unusable
     │   └── CheckpointNotFound    no committed checkpoint stands at that place
     └── InvalidTransition         a bug in dasktune; carries the trial's story
@@ -26,6 +27,7 @@ __all__ = [
     "ClusterError",
     "ClusterLost",
     "ConfigError",
+    "ControlError",
     "InvalidTransition",
     "PreflightError",
     "RecursiveDependencyError",
@@ -45,22 +47,51 @@ _USER: Final = re.compile(
 
 
 class TuneError(Exception):
-    """Base of everything that dasktune raises on purpose."""
+    """Base of everything that dasktune raises on purpose.
+
+    Examples
+    --------
+    >>> issubclass(ConfigError, TuneError), issubclass(TrialError, TuneError)
+    (True, True)
+    """
 
 
 class ConfigError(TuneError, ValueError):
     """An argument breaks its rule.
 
     The message reads ``<name> must be <rule>, got <value!r>`` and says what to do.
+
+    Examples
+    --------
+    >>> check(0.5 < 0.1, "lower", "less than upper=0.1", 0.5)
+    Traceback (most recent call last):
+        ...
+    dasktune.errors.ConfigError: lower must be less than upper=0.1, got 0.5
     """
 
 
 class RecursiveDependencyError(ConfigError):
-    """Values of a search space wait for each other, so that none can be resolved."""
+    """Values of a search space wait for each other, so that none can be resolved.
+
+    Examples
+    --------
+    >>> from dasktune.space import resolve, sample_from
+    >>> try:
+    ...     resolve({"a": sample_from(lambda c: c["b"]), "b": sample_from(lambda c: c["a"])})
+    ... except RecursiveDependencyError:
+    ...     print("a waits for b, and b for a")
+    a waits for b, and b for a
+    """
 
 
 class PreflightError(ConfigError):
-    """The cluster or the storage cannot run this experiment; no trial was started."""
+    """The cluster or the storage cannot run this experiment; no trial was started.
+
+    Examples
+    --------
+    >>> issubclass(PreflightError, ConfigError)
+    True
+    """
 
 
 class TrialError(TuneError):
@@ -74,6 +105,14 @@ class TrialError(TuneError):
         The last line of the traceback: exception type and text.
     traceback : str, default=""
         The traceback as the worker printed it.
+
+    Examples
+    --------
+    >>> error = TrialError("a_00001", "ValueError: lr too large")
+    >>> error
+    TrialError('a_00001', 'ValueError: lr too large')
+    >>> print(error)
+    trial a_00001 failed: ValueError: lr too large
     """
 
     def __init__(self, trial_id: str, message: str, traceback: str = "") -> None:
@@ -82,25 +121,85 @@ class TrialError(TuneError):
         self.message = message
         self.traceback = traceback
 
+    def __repr__(self) -> str:
+        # A list of failures would be a wall of tracebacks.
+        return f"TrialError({self.trial_id!r}, {self.message!r})"
+
     def __str__(self) -> str:
         text = f"trial {self.trial_id} failed: {self.message}"
         return f"{text}\n\n{self.traceback}" if self.traceback else text
 
 
 class ClusterError(TuneError):
-    """The Dask cluster cannot be used."""
+    """The Dask cluster cannot be used.
+
+    Examples
+    --------
+    >>> issubclass(ClusterLost, ClusterError)
+    True
+    """
 
 
 class ClusterLost(ClusterError):
-    """The Dask cluster was there and is gone for good."""
+    """The Dask cluster was there and is gone for good.
+
+    Examples
+    --------
+    >>> str(ClusterLost("the scheduler at tcp://10.0.0.5:8786 is gone"))
+    'the scheduler at tcp://10.0.0.5:8786 is gone'
+    """
+
+
+class ControlError(TuneError):
+    """A command to a running experiment was not carried out, and has changed nothing.
+
+    Parameters
+    ----------
+    message : str
+        Why not.
+    kind : str
+        ``"unknown"`` (there is no such trial), ``"over"`` (the trial or the experiment has ended),
+        ``"conflict"`` (not in this state), ``"invalid"`` (it makes no sense), ``"busy"`` (too much
+        waits), ``"refused"`` (a server did not take it), ``"unreachable"`` (there is no answer: it
+        may have been carried out nevertheless).
+
+    Examples
+    --------
+    >>> ControlError("there is no trial 'x'", "unknown").kind
+    'unknown'
+    """
+
+    def __init__(self, message: str, kind: str) -> None:
+        super().__init__(message, kind)
+        self.message = message
+        self.kind = kind
+
+    def __str__(self) -> str:
+        return self.message
 
 
 class StorageError(TuneError):
-    """The experiment's storage failed, or holds something that cannot be used."""
+    """The experiment's storage failed, or holds something that cannot be used.
+
+    Examples
+    --------
+    >>> from dasktune import Tuner
+    >>> try:
+    ...     Tuner.restore("/nothing/is/here", print)
+    ... except StorageError:
+    ...     print("no experiment")
+    no experiment
+    """
 
 
 class CheckpointNotFound(StorageError):
-    """No committed checkpoint stands at that place."""
+    """No committed checkpoint stands at that place.
+
+    Examples
+    --------
+    >>> issubclass(CheckpointNotFound, StorageError)
+    True
+    """
 
 
 class InvalidTransition(TuneError):
@@ -112,6 +211,12 @@ class InvalidTransition(TuneError):
         What happened to which trial.
     story : tuple of str, default=()
         What the trial went through before, oldest first.
+
+    Examples
+    --------
+    >>> print(InvalidTransition("a_00001 was told nonsense", ("started",)))
+    a_00001 was told nonsense. This is a bug in dasktune; the trial's story:
+      started
     """
 
     def __init__(self, message: str, story: tuple[str, ...] = ()) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
@@ -77,7 +78,10 @@ def _check_arguments(
 def _foreign(what: str, ours: Mapping[str, Callable[..., _T]], name: str) -> Callable[..., _T]:
     # Looked for only when it is asked for: it takes milliseconds.
     found = {entry.name: entry for entry in entry_points(group=f"dasktune.{what}s")}
-    check(name in found, what, f"one of {', '.join([*ours, *sorted(found)])}", name)
+    known = [*ours, *sorted(found)]
+    close = get_close_matches(str(name), known, n=1)
+    hint = f"Did you mean {close[0]!r}?" if close else ""
+    check(name in found, what, f"one of {', '.join(known)}", name, hint)
     try:
         make: Callable[..., _T] = found[name].load()
     except Exception as error:

@@ -118,7 +118,7 @@ def follow(trials: dict[str, Trial], records: Iterable[Told]) -> None:
 
 def _take(trials: dict[str, Trial], told: Told) -> None:
     event = told["event"]
-    if event == "Suggested" and told["config"] is not None:
+    if event in _BRINGING and told["config"] is not None:
         trials[told["trial_id"]] = _new_trial(told)
     kind = _EVENTS[event]
     trial = trials.get(told.get("trial_id", ""))
@@ -139,11 +139,15 @@ def _take(trials: dict[str, Trial], told: Told) -> None:
 
 
 def _new_trial(told: Told) -> Trial:
+    added = told["event"] == "TrialAddRequested"
     return Trial(
         trial_id=told["trial_id"],
         config=told["config"],
         resources=PlacementGroupFactory.from_json(told["resources"]),
-        tag=told.get("tag", ""),
+        tag=told.get("tag", "added" if added else ""),
+        name=told.get("name", ""),
+        dirname=told.get("dirname", ""),
+        added=added,
         pickled=told.get("pickled", False),
     )
 
@@ -196,8 +200,8 @@ def _take_action(trial: Trial | None, action: Told, told: Told) -> None:
         if action["checkpoint"] is not None:
             cut_back(trial, action["checkpoint"]["iteration"])
             trial.cloned_in = trial.incarnation
-    elif kind in (actions.PauseTrial, actions.ResizeTrial):
-        trial.pause_reason = action["reason"]
+    elif kind in _PAUSING:
+        trial.pause_reason = action.get("reason", "")
     elif kind in _TELLING_WHY:
         trial.reason = action["reason"]
         trial.stopped_early = action.get("early", False)
@@ -219,6 +223,18 @@ def _of_module(module: Any) -> Iterator[tuple[str, type[Any]]]:
 
 _EVENTS: Final = dict(_of_module(events))
 _ACTIONS: Final = dict(_of_module(actions))
+
+#: Events with which trials come.
+_BRINGING: Final = ("Suggested", "TrialAddRequested")
+
+#: Actions that say why a trial is off its worker, or no longer has to be.
+_PAUSING: Final = (
+    actions.PauseTrial,
+    actions.ResizeTrial,
+    actions.RecallTrial,
+    actions.SuspendTrial,
+    actions.ResumeTrial,
+)
 
 #: Actions whose reason is that of the trial's end.
 _TELLING_WHY: Final = (

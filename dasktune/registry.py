@@ -64,6 +64,10 @@ def register_env(name: str, creator: Callable[..., Any]) -> None:
     ------
     RegistrationError
         If `name` is no string, or `creator` cannot be called. It is a TypeError, too.
+
+    Examples
+    --------
+    >>> register_env("pendulum", lambda config: ("a pendulum", config["length"]))
     """
     _register(_envs, name, creator, kind="env", warn=True)
 

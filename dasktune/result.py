@@ -13,8 +13,10 @@ from dasktune.cells import cell, clip, html_row
 from dasktune.errors import ConfigError, StorageError, TrialError, without_passwords
 from dasktune.recall import recalled, retention_of
 from dasktune.storage.experiment_store import ExperimentStore
+from dasktune.storage.exports import read_exports
 from dasktune.storage.location import Storage
 from dasktune.trial.checkpoint import CheckpointRecord
+from dasktune.trial.location import Location
 from dasktune.trial.metrics import Mode, flatten, score
 from dasktune.trial.retention import Retention
 from dasktune.trial.status import PublicStatus
@@ -82,6 +84,18 @@ class Result:
         By what they were kept.
     load_checkpoint : callable
         Opens a record's checkpoint.
+    worker : str, default=""
+        Address of the Dask worker that it ran on last; empty if it never ran.
+    storage : Storage, optional
+        The experiment's directory.
+
+    Examples
+    --------
+    >>> from dasktune.trial.status import PublicStatus
+    >>> result = Result(trial_id="a", config={"lr": 0.1}, history=[{"loss": 0.5}, {"loss": 0.25}],
+    ...                 status=PublicStatus.TERMINATED, path="", load_checkpoint=print)
+    >>> result.metrics
+    {'loss': 0.25}
     """
 
     trial_id: str
@@ -95,6 +109,8 @@ class Result:
     records: Sequence[CheckpointRecord] = ()
     retention: Retention = field(default_factory=Retention)
     load_checkpoint: Callable[[CheckpointRecord], Checkpoint] = field(repr=False)
+    worker: str = ""
+    storage: Storage | None = None
 
     @classmethod
     def from_trial(
@@ -103,6 +119,7 @@ class Result:
         path: str,
         load_checkpoint: Callable[[CheckpointRecord], Checkpoint],
         retention: Retention,
+        storage: Storage | None = None,
     ) -> Result:
         """Read it off the driver's books; the arguments are those of the class."""
         return cls(
@@ -117,6 +134,8 @@ class Result:
             records=tuple(trial.checkpoints),
             retention=retention,
             load_checkpoint=load_checkpoint,
+            worker=trial.worker,
+            storage=storage,
         )
 
     @classmethod
@@ -149,14 +168,15 @@ class Result:
         --------
         >>> Result.from_path("~/dasktune_results/train/trials/a1b2c_00000")  # doctest: +SKIP
         """
-        home, folder, trial_id = _parted(os.fspath(path))
+        home, folder, trial_dir = _parted(os.fspath(path))
         storage = Storage(home, storage_options or {})
         trials = recalled(storage) if folder == "trials" else []
         for trial in trials:
-            if trial.trial_id == trial_id:
+            if trial.folder == trial_dir:
                 store = ExperimentStore(storage)
-                place = f"{storage.url.rstrip('/')}/trials/{trial_id}"
-                return cls.from_trial(trial, place, store.checkpoints.load, retention_of(storage))
+                place = f"{storage.url.rstrip('/')}/trials/{trial_dir}"
+                kept = retention_of(storage)
+                return cls.from_trial(trial, place, store.checkpoints.load, kept, storage)
         raise StorageError(
             f"no trial of an experiment is stored at {without_passwords(os.fspath(path))}. Give "
             "its directory below <experiment>/trials."
@@ -176,6 +196,21 @@ class Result:
     def logdir(self) -> str:
         """As `path`; Ray Tune calls it so where it gives trials."""
         return self.path
+
+    @property
+    def location(self) -> Location | None:
+        """Where it reported its last result; None if there is none, and in a simulation."""
+        return Location.of(self.metrics, self.worker)
+
+    @property
+    def exported(self) -> dict[str, str]:
+        """What its class has exported: ``{format: path or URL}``, empty if nothing.
+
+        Of a trial that came to a good end, with ``export_formats``. It is read when asked for.
+        """
+        if self.storage is None:
+            return {}
+        return read_exports(self.storage, self.path.rstrip("/").rpartition("/")[2])
 
     @property
     def metrics_dataframe(self) -> pd.DataFrame:

@@ -115,7 +115,9 @@ class ResultGrid(Sequence[Result]):
         """
         base, kept = experiment_path.rstrip("/"), retention or Retention()
         results = [
-            Result.from_trial(trial, f"{base}/trials/{trial.trial_id}", load_checkpoint, kept)
+            Result.from_trial(
+                trial, f"{base}/trials/{trial.folder}", load_checkpoint, kept, storage
+            )
             for trial in trials
         ]
         return cls(results, experiment_path, metric, mode, storage)
@@ -416,12 +418,27 @@ class ResultGrid(Sequence[Result]):
     def _why_none(self, metric: str) -> str:
         names = {name for r in self for row in r.history for name in flatten(row)}
         if metric in names:
-            return f"{metric!r} is in no trial a number that counts (filter_nan_and_inf leaves out)"
+            values = (flatten(row).get(metric) for r in self for row in r.history)
+            example = next((value for value in values if value is not None), None)
+            return (
+                f"{metric!r} is in no trial a number that counts, but {example!r}, for example "
+                "(filter_nan_and_inf=True leaves out NaN and infinity)"
+            )
         own = sorted(name for name in names if not is_auto_filled(name))
         close = get_close_matches(metric, own, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
-        reported = ", ".join(own) or "nothing"
-        return f"none of the {len(self)} trials reported {metric!r}; reported: {reported}{hint}"
+        missing = f"none of the {len(self)} trials reported {metric!r}"
+        if own:
+            return f"{missing}; reported: {', '.join(own)}{hint}"
+        if self.errors:
+            first = self.errors[0]
+            return (
+                f"{missing}: {len(self.errors)} failed before that, the first one "
+                f"({first.trial_id}) with {first.message}"
+            )
+        return (
+            f"{missing}; reported: nothing. Call tune.report({{{metric!r}: ...}}) in the trainable"
+        )
 
     # How it shows itself
 

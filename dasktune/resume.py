@@ -5,34 +5,43 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.random import SeedSequence
 
-from dasktune.callback import Missed
-from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
+from dasktune.callback import Missed, TrialPlaces
+from dasktune.config import RunConfig, TuneConfig
 from dasktune.errors import StorageError, check
 from dasktune.experiment import Experiment
+from dasktune.first_setup import FirstSetup, setup_of
 from dasktune.registry import get_trainable
 from dasktune.resume_config import ResumeConfig, ResumeType
 from dasktune.runner import TrialRunner
-from dasktune.runner.build import build_experiment
+from dasktune.runner.build import build_callbacks, build_experiment
 from dasktune.runner.replay import replay
 from dasktune.search import BasicVariantGenerator, create_searcher
+from dasktune.storage.beginning import check_beginning, has_beginning
+from dasktune.storage.checkpoint import Checkpoint
 from dasktune.storage.driver_lock import DriverLock
 from dasktune.storage.experiment_store import ExperimentStore
 from dasktune.storage.journal_format import JournalEnd
 from dasktune.storage.journal_reader import JournalReader
 from dasktune.storage.lease import LONGEST_TTL
 from dasktune.storage.location import Storage
-from dasktune.storage.setup_file import SetupFile, packed
+from dasktune.storage.setup_file import SetupFile
 from dasktune.storage.snapshots import Snapshot, Snapshots
 from dasktune.trainable.interface import trainable_name
 from dasktune.trial.checkpoint import CheckpointRecord
-from dasktune.trial.events import OtherEvent, TrialReopenRequested, TrialStopRequested
+from dasktune.trial.events import (
+    OtherEvent,
+    ReleaseRequested,
+    TrialReopenRequested,
+    TrialStopRequested,
+    TrialUnpauseRequested,
+)
 from dasktune.trial.trial import Trial
 
 __all__ = [
@@ -41,15 +50,10 @@ __all__ = [
     "leading",
     "restored",
     "seeded",
-    "setup_of",
+    "beginning_of",
 ]
 
 logger = logging.getLogger(__name__)
-
-#: Where an experiment is kept may change, and is not written into it.
-_PLACE: Final = frozenset({"name", "storage_path", "storage_options"})
-
-_PARTS: Final = {"checkpoint_config": CheckpointConfig, "failure_config": FailureConfig}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -76,6 +80,9 @@ class Session:
         Checkpoints that its last driver may not have deleted any more.
     missed : Missed
         What its callbacks do not know yet.
+    releases : bool, default=True
+        Whether what its user has paused or held goes on. It does not where a driver only takes over
+        by itself from one that has died.
     """
 
     storage: Storage
@@ -89,6 +96,7 @@ class Session:
     broken: dict[str, str]
     given_up: Sequence[CheckpointRecord]
     missed: Missed
+    releases: bool = True
 
     @property
     def name(self) -> str:
@@ -109,7 +117,7 @@ class Session:
         failed = self.experiment.first_error
         if failed is not None:
             logger.warning(
-                "trial %s had failed, and everything was ended for it (fail_fast). Restore with "
+                "trial %s had failed, and everything was ended for it. Restore with "
                 "resume_errored=True or restart_errored=True to try it again, or with another "
                 "FailureConfig to go on without it",
                 failed.trial_id,
@@ -121,7 +129,7 @@ class Session:
         if failed is None:
             return ""
         stays = self.resume.wish(failed) is ResumeType.SKIP
-        return "" if stays and self.experiment.settings.fail_fast else self.experiment.stop_reason
+        return "" if stays and self.experiment.is_cut_off else self.experiment.stop_reason
 
     def requests(self, now: float, cut_off: str = "") -> Iterator[OtherEvent]:
         """Yield what the user wants of the trials.
@@ -143,6 +151,35 @@ class Session:
             elif wish is ResumeType.RESTART or (wish is ResumeType.RESUME and _is_over(trial)):
                 fresh = wish is ResumeType.RESTART
                 yield TrialReopenRequested(trial_id=key, fresh=fresh, time=now)
+            elif self.releases and trial.status.is_resting:
+                yield TrialUnpauseRequested(trial_id=key, time=now)
+        if self.releases and self.experiment.on_hold:
+            yield ReleaseRequested(time=now)
+
+    def tell_the_end(self, trainable: Any) -> None:
+        """Tell callbacks of an end that was the last thing its driver could write down.
+
+        Parameters
+        ----------
+        trainable : callable or type
+            What the trials ran.
+
+        Raises
+        ------
+        StorageError
+            If another driver leads.
+        """
+        if not self.missed.owes_end:
+            return
+        with leading(self.storage, self.run_config.driver_ttl, self, lambda: None):
+            places = TrialPlaces.of(ExperimentStore(self.storage), trainable_name(trainable))
+            callbacks = build_callbacks(
+                self.tune_config, self.run_config, self.experiment, places, self.missed
+            )
+            assert callbacks is not None  # there are some, or nothing would be owed
+            callbacks.on_end(self.experiment)
+            state = {**self.experiment.state_dict(), **callbacks.state_dict()}
+            Snapshots(self.storage).write(Snapshot(self.end.epoch, self.end.position, state))
 
     def check_nobody_went_on(self) -> None:
         """Refuse to go on from a state that is no longer the last.
@@ -206,6 +243,26 @@ def seeded(config: TuneConfig) -> TuneConfig:
     return replace(config, seed=seed)
 
 
+def beginning_of(config: RunConfig, session: Session | None) -> Checkpoint | None:
+    """Return what trials begin from, if it is still to be copied into the experiment.
+
+    Parameters
+    ----------
+    config : RunConfig
+        Which says what it is.
+    session : Session or None
+        The experiment that is gone on with.
+
+    Raises
+    ------
+    ConfigError
+        If it is not there.
+    """
+    if config.restore is None or (session is not None and has_beginning(session.storage)):
+        return None
+    return check_beginning(config.restore, config.storage_url, config.storage_options or {})
+
+
 def check_trainable(storage: Storage, trainable: Any) -> None:
     """Refuse another trainable than the experiment's.
 
@@ -220,39 +277,6 @@ def check_trainable(storage: Storage, trainable: Any) -> None:
     name = trainable_name(get_trainable(trainable) if isinstance(trainable, str) else trainable)
     hint = "An experiment goes on with the code that it was begun with."
     check(name == then, "trainable", f"{then!r} as at the start", name, hint)
-
-
-def setup_of(
-    tune_config: TuneConfig, run_config: RunConfig, param_space: Mapping[str, Any]
-) -> SetupFile:
-    """Return what a later driver needs to go on, but for the trainable.
-
-    To be called before anything was asked of the user's objects, as they are written as they are.
-
-    Parameters
-    ----------
-    tune_config, run_config : TuneConfig, RunConfig
-        The configuration.
-    param_space : mapping
-        The search space.
-    """
-    values: dict[str, Any] = {"param_space": dict(param_space)}
-    for prefix, config in (("tune_config", tune_config), ("run_config", run_config)):
-        values.update(_flat(prefix, config))
-    return SetupFile(packed(values))
-
-
-def _flat(prefix: str, config: Any) -> Iterator[tuple[str, Any]]:
-    for one in fields(config):
-        value = getattr(config, one.name)
-        if is_dataclass(value):
-            yield from _flat(f"{prefix}.{one.name}", value)
-        elif one.name == "callbacks":
-            yield f"{prefix}.callbacks", len(value or ())
-            # One that no longer loads must not take the others along.
-            yield from ((f"{prefix}.callbacks.{n}", x) for n, x in enumerate(value or ()))
-        elif one.name not in _PLACE:
-            yield f"{prefix}.{one.name}", value
 
 
 def restored(
@@ -285,7 +309,7 @@ def restored(
     StorageError
         If there is no experiment, or it is damaged, or an object that is needed no longer loads.
     """
-    then = _Then(SetupFile.read(storage), tune_config, run_config, param_space)
+    then = FirstSetup(SetupFile.read(storage), tune_config, run_config, param_space)
     broken: dict[str, str] = {}
     tune, run, space = then.configs()
     missed = Missed((run_config or run).callbacks)
@@ -310,68 +334,6 @@ def restored(
         given_up=given_up,
         missed=missed,
     )
-
-
-class _Then:
-    """What an experiment was set up with, the user's new objects in the place of lost ones."""
-
-    def __init__(
-        self,
-        file: SetupFile,
-        tune_config: TuneConfig | None,
-        run_config: RunConfig | None,
-        param_space: Mapping[str, Any] | None,
-    ) -> None:
-        self._file = file
-        self._given = {"tune_config": tune_config, "run_config": run_config}
-        self._param_space = param_space
-
-    def configs(self) -> tuple[TuneConfig, RunConfig, Mapping[str, Any]]:
-        """Return the configuration, of objects that nobody has used yet."""
-        tune = TuneConfig(**self._fields(TuneConfig, "tune_config"))
-        run = RunConfig(**self._fields(RunConfig, "run_config"))
-        space = self._param_space
-        if space is None:
-            space = self._load("param_space", None, "param_space=")
-        return tune, run, space
-
-    def build(self) -> Experiment:
-        """Return the experiment as it was at its beginning."""
-        return build_experiment(*self.configs())
-
-    def _fields(self, kind: Any, prefix: str) -> dict[str, Any]:
-        given = self._given[prefix.partition(".")[0]]
-        values = {}
-        for one in fields(kind):
-            if one.name in _PLACE:
-                continue
-            name = f"{prefix}.{one.name}"
-            if one.name in _PARTS:
-                values[one.name] = _PARTS[one.name](**self._fields(_PARTS[one.name], name))
-            elif one.name == "callbacks":
-                values[one.name] = [] if given is not None else list(self._callbacks(name))
-            else:
-                values[one.name] = self._load(name, given, f"{prefix.partition('.')[0]}=")
-        return values
-
-    def _callbacks(self, name: str) -> Iterator[Any]:
-        """Yield those that still load: an experiment can go on without any of them."""
-        for number in range(self._load(name, None, "run_config=")):
-            try:
-                yield self._file.load(f"{name}.{number}")
-            except StorageError as error:
-                logger.warning("%s; give run_config= to go on with it", error)
-
-    def _load(self, name: str, given: Any, argument: str) -> Any:
-        try:
-            return self._file.load(name)
-        except StorageError as error:
-            if given is None:
-                raise StorageError(f"{error}. Give {argument} to Tuner.restore().") from error
-            logger.warning("%s; that of %s is taken instead", error, argument)
-        for part in name.split(".")[1:]:
-            given = getattr(given, part)
-        return given
 
 
 def _checked(now: TuneConfig, then: TuneConfig) -> TuneConfig:
@@ -428,7 +390,10 @@ def _with_configs(
     for trial in state["trials"]:
         if trial["pickled"]:
             try:
-                trial = {**trial, "config": store.load_params(trial["trial_id"])}
+                trial = {
+                    **trial,
+                    "config": store.load_params(trial["dirname"] or trial["trial_id"]),
+                }
             except StorageError as error:
                 logger.warning("%s; the trial cannot go on", error)
                 broken[trial["trial_id"]] = str(error)

@@ -7,9 +7,11 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from html import escape
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+from dasktune.runner.commands import Commands
 from dasktune.runner.ports import Observer
 from dasktune.runner.recording import RecordingObserver
 from dasktune.storage.journal_reader import read_journal
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from dasktune.dashboard.server import WebServer
     from dasktune.dashboard.server.feed import DriverFeed
 
-__all__ = ["shown"]
+__all__ = ["linked", "shown"]
 
 logger = logging.getLogger(__name__)
 
@@ -29,11 +31,12 @@ _PORT: Final = 8788
 
 @contextmanager
 def shown(
-    wanted: bool | int,
+    wanted: bool | int | None,
     describe: Callable[[], Mapping[str, Any]],
     *,
     history: tuple[Storage, int] | None = None,
     loud: bool = True,
+    commander: Callable[[], Commands | None] | None = None,
 ) -> Iterator[list[Observer]]:
     """Show an experiment in browsers for as long as the context lasts.
 
@@ -41,21 +44,27 @@ def shown(
 
     Parameters
     ----------
-    wanted : bool or int
-        Whether to show it, or at which port.
+    wanted : bool or int, optional
+        Whether to show it, or at which port; not by default.
     describe : callable
         Gives what ``experiment.json`` says of it.
     history : tuple, optional
         If it was begun before: where its journal is, and how many records of it count.
     loud : bool, default=True
         Whether to tell on ``sys.stderr`` where it is, besides the log.
+    commander : callable, optional
+        Returns who takes commands; without it the pages can only be looked at. The link with the
+        token that they need is told on ``sys.stderr`` in any case.
 
     Yields
     ------
     list of Observer
         Who has to watch the experiment for it.
     """
-    feed, server = (None, None) if wanted is False else _begun(wanted, describe, history, loud)
+    feed, server = (None, None) if not wanted else _begun(wanted, describe, history, commander)
+    if server is not None and (loud or commander is not None):
+        link = server.link
+        _quietly(lambda: sys.stderr.write(f"Dashboard: {link}\n"))
     try:
         yield [] if feed is None else [RecordingObserver(feed.put, feed.pass_time)]
     finally:
@@ -68,7 +77,7 @@ def _begun(
     wanted: bool | int,
     describe: Callable[[], Mapping[str, Any]],
     history: tuple[Storage, int] | None,
-    loud: bool,
+    commander: Callable[[], Commands | None] | None,
 ) -> tuple[DriverFeed, WebServer] | tuple[None, None]:
     try:
         # Bokeh takes half a second to import.
@@ -81,13 +90,13 @@ def _begun(
         spec = describe()
         feed = DriverFeed(None if history is None else partial(_records, *history))
         live = Live(partial(described, spec), feed)
-        server = WebServer(Single(live), port=_PORT if wanted is True else wanted)
+        server = WebServer(
+            Single(live), port=_PORT if wanted is True else wanted, commander=commander
+        )
     except Exception:  # whatever it is, the experiment goes on without
         logger.warning("there is no dashboard, as it could not be started", exc_info=True)
         return None, None
     logger.info("dashboard: %s", server.url)
-    if loud:
-        _quietly(lambda: sys.stderr.write(f"Dashboard: {server.url}\n"))
     return feed, server
 
 
@@ -100,3 +109,22 @@ def _quietly(call: Callable[[], object]) -> None:
         call()
     except Exception:
         logger.debug("the dashboard could not do this", exc_info=True)
+
+
+def linked(text: str, link: str | None) -> str:
+    """Return a text and the address of its dashboard as HTML.
+
+    Parameters
+    ----------
+    text : str
+        Any.
+    link : str, optional
+        The address, if there is one.
+
+    Examples
+    --------
+    >>> linked("Tuner(<lambda>)", "http://localhost:8787/dasktune#5f")
+    'Tuner(&lt;lambda&gt;), <a href="http://localhost:8787/dasktune#5f">dashboard</a>'
+    """
+    told = f', <a href="{escape(link)}">dashboard</a>' if link else ""
+    return f"{escape(text)}{told}"

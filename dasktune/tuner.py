@@ -5,40 +5,44 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dasktune.callback import TrialPlaces
 from dasktune.config import RunConfig, TuneConfig
+from dasktune.control.lazily import controlled
 from dasktune.description import description
 from dasktune.detached import DetachedExperiment, submit
-from dasktune.errors import ConfigError, StorageError, TuneError, check
+from dasktune.errors import ConfigError, StorageError, check
 from dasktune.experiment import Experiment
 from dasktune.first_error import raise_first_error
+from dasktune.first_setup import setup_of
 from dasktune.interrupts import Interrupts, interruptible, interrupts_remembered
-from dasktune.progress import ProgressLine, ProgressObserver
+from dasktune.plain_errors import plain_errors
+from dasktune.progress import watched
 from dasktune.registry import get_trainable
 from dasktune.results import ResultGrid
-from dasktune.resume import Session, check_trainable, leading, restored, seeded, setup_of
+from dasktune.resume import Session, beginning_of, check_trainable, leading, restored, seeded
 from dasktune.resume_config import ResumeConfig
-from dasktune.runner import SystemClock, ThinkingThread, TrialRunner
-from dasktune.runner.build import build_callbacks, build_experiment, first_config
-from dasktune.showing import shown
+from dasktune.runner import Stage, SystemClock, ThinkingThread, TrialRunner
+from dasktune.runner.build import (
+    build_callbacks,
+    build_experiment,
+    check_saving,
+    first_resources,
+    required_metrics,
+    resources_for,
+)
+from dasktune.runner.naming import Naming
+from dasktune.showing import linked, shown
+from dasktune.space.fits import check_fits
+from dasktune.storage.beginning import copy_beginning
 from dasktune.storage.experiment_store import SPEC_FILE, ExperimentStore
 from dasktune.storage.location import Storage
 from dasktune.storage.setup_file import SETUP_FILE
-from dasktune.trainable.interface import (
-    default_resources,
-    experiment_name,
-    trainable_name,
-    validate_trainable,
-)
-from dasktune.trial.resources import PlacementGroupFactory
-
-if TYPE_CHECKING:
-    from dasktune.cluster.launch import Launch
+from dasktune.trainable.interface import experiment_name, trainable_name, validate_trainable
 
 __all__ = ["Tuner"]
 
@@ -82,6 +86,7 @@ class Tuner:
     {'x': 0.03}
     """
 
+    @plain_errors
     def __init__(
         self,
         trainable: Any,
@@ -106,11 +111,13 @@ class Tuner:
         self._param_space = dict(param_space or {})
         self._tune_config = seeded(_of_type(tune_config, TuneConfig, "tune_config"))
         self._run_config = _of_type(run_config, RunConfig, "run_config")
-        self._check_checkpoints()
+        check_saving(self._trainable, self._run_config)
+        self._beginning = beginning_of(self._run_config, _session)
         self._client = client
         self._results: ResultGrid | None = None
         self._runner: TrialRunner | None = None
         self._cancelled = False
+        self._dashboard_link: str | None = None
         self._session = _session
         self._experiment: Experiment | None
         if _session is not None:
@@ -125,6 +132,7 @@ class Tuner:
         self._experiment = build_experiment(*parts)
 
     @classmethod
+    @plain_errors
     def restore(
         cls,
         path: str | os.PathLike[str],
@@ -217,6 +225,7 @@ class Tuner:
         """
         return Storage(path, storage_options or {}).exists(SETUP_FILE)  # type: ignore[arg-type]
 
+    @plain_errors
     def fit(self) -> ResultGrid:
         """Run the experiment to its end, and return what came of it.
 
@@ -243,31 +252,31 @@ class Tuner:
             return self._fit(interrupts)
 
     def _fit(self, interrupts: Interrupts) -> ResultGrid:
-        # Dask takes a while to import; who only configures need not wait for it.
-        from dasktune.cluster.launch import launched
-
         experiment = self._take_experiment()
         name, storage = self._place()
-        launch = self._launch(experiment, name, storage)
-        clock = SystemClock()
         ttl = self._run_config.driver_ttl
         with (
-            launched(self._client, launch, clock) as executor,
+            self._on_stage(experiment, name, storage) as stage,
             leading(storage, ttl, self._session, self._interrupt),
             self._shown(experiment, name) as watching,
+            ExitStack() as showing,
         ):
             store = self._open_store(storage, name, experiment)
+            if self._beginning is not None:
+                copy_beginning(self._beginning, store.storage)
             places = TrialPlaces.of(store, trainable_name(self._trainable))
+            progress = watched(self._run_config, experiment, places, self._param_space)
             missed = None if self._session is None else self._session.missed
             runner = TrialRunner(
                 experiment,
-                executor,
+                stage.executor,
                 store=store,
-                clock=clock,
-                resources_for=self._resources_for,
-                observers=[*self._observers(experiment), *watching],
+                clock=stage.clock,
+                resources_for=partial(resources_for, self._trainable),
+                observers=[*showing.enter_context(progress), *watching],
                 checkpoint_period=self._run_config.checkpoint_period,
-                thinker=ThinkingThread,
+                thinker=stage.thinker,
+                naming=Naming(self._tune_config, places, experiment.trials),
                 callbacks=build_callbacks(
                     self._tune_config, self._run_config, experiment, places, missed
                 ),
@@ -277,14 +286,17 @@ class Tuner:
                 self._session.begin(runner)
             self._run(runner)
         if runner.interrupted:
-            logger.warning(
-                "interrupted; what was recorded is kept. Go on by Tuner.restore(%r, %s).fit()",
-                str(storage),
-                trainable_name(self._trainable),
-            )
+            self._tell_how_to_go_on(storage)
         self._results = self._read_off(experiment, store, storage)
         raise_first_error(experiment)
         return self._results
+
+    def _tell_how_to_go_on(self, storage: Storage) -> None:
+        logger.warning(
+            "interrupted; what was recorded is kept. Go on by Tuner.restore(%r, %s).fit()",
+            str(storage),
+            trainable_name(self._trainable),
+        )
 
     def _place(self) -> tuple[str, Storage]:
         """Return the experiment's name and directory."""
@@ -293,19 +305,30 @@ class Tuner:
         name = self._run_config.name or experiment_name(self._trainable)
         return name, self._new_storage(name)
 
-    def _launch(self, experiment: Experiment, name: str, storage: Storage) -> Launch:
-        from dasktune.cluster.launch import Launch
+    @contextmanager
+    def _on_stage(self, experiment: Experiment, name: str, storage: Storage) -> Iterator[Stage]:
+        """Yield where trials run: on a cluster."""
+        # Dask takes a while to import; who only configures need not wait for it.
+        from dasktune.cluster.launch import Launch, launched
 
-        return Launch(
+        launch = Launch(
             trainable=self._trainable,
             param_space=self._param_space,
             name=name,
             storage=storage,
             run_config=self._run_config,
             reuse_actors=self._tune_config.reuse_actors,
-            resources=self._first_resources(experiment),
-            metrics=_metrics(experiment, self._tune_config),
+            resources=first_resources(self._trainable, experiment),
+            metrics=required_metrics(experiment, self._tune_config),
+            trials=experiment.trials,
+            on_link=self._take_link,
         )
+        clock = SystemClock()
+        with launched(self._client, launch, clock) as executor:
+            yield Stage(executor=executor, clock=clock, thinker=ThinkingThread)
+
+    def _take_link(self, link: str) -> None:
+        self._dashboard_link = link
 
     def _interrupt(self) -> None:
         """End a run as Ctrl-C would; safe in any thread."""
@@ -330,6 +353,7 @@ class Tuner:
             await asyncio.wait({fitting})
             raise
 
+    @plain_errors
     def submit(self) -> DetachedExperiment:
         """Let the cluster run the experiment by itself, so that this process may end.
 
@@ -366,6 +390,18 @@ class Tuner:
         """What runs the experiment, while :meth:`fit` does."""
         return self._runner
 
+    @property
+    def dashboard_link(self) -> str | None:
+        """Where Dask's dashboard shows the experiment, once :meth:`fit` has begun, else None."""
+        return self._dashboard_link
+
+    def __repr__(self) -> str:
+        shown = f", dashboard {self._dashboard_link}" if self._dashboard_link else ""
+        return f"Tuner({trainable_name(self._trainable)}{shown})"
+
+    def _repr_html_(self) -> str:
+        return linked(f"Tuner({trainable_name(self._trainable)})", self._dashboard_link)
+
     def get_results(self) -> ResultGrid:
         """Return what the last :meth:`fit` returned.
 
@@ -385,17 +421,6 @@ class Tuner:
             raise ConfigError("fit() must be called once for each Tuner. Make a new one.")
         return experiment
 
-    def _check_checkpoints(self) -> None:
-        config = self._run_config.checkpoint_config
-        for name in ("checkpoint_frequency", "checkpoint_at_end"):
-            check(
-                isinstance(self._trainable, type) or not getattr(config, name),
-                name,
-                "left out for a function",
-                getattr(config, name),
-                "A function saves by itself: report(metrics, checkpoint=...).",
-            )
-
     def _new_storage(self, name: str) -> Storage:
         """Return the experiment's directory, if it can be used and nothing is there yet."""
         from dasktune.cluster.preflight import check_storage
@@ -407,7 +432,8 @@ class Tuner:
         if storage.exists(SPEC_FILE):
             raise StorageError(
                 f"name must be new to its storage_path, got {name!r}: {storage} holds an "
-                "experiment already. Give this one another name."
+                "experiment already. Give this one another name, or go on with that one by "
+                "Tuner.restore()."
             )
         return storage
 
@@ -428,49 +454,27 @@ class Tuner:
 
     def _shown(self, experiment: Experiment, name: str) -> AbstractContextManager[list[Any]]:
         config, session = self._run_config, self._session
+        controls = config.dashboard_controls
         history = None if session is None else (session.storage, session.end.position)
         describe = partial(self._description, experiment, name)
-        return shown(config.dashboard, describe, history=history, loud=config.verbose > 0)
+        return shown(
+            config.dashboard,
+            describe,
+            history=history,
+            loud=config.verbose > 0,
+            commander=(lambda: None if self._runner is None else self._runner.commands)
+            if controls
+            else None,
+        )
 
     def _run(self, runner: TrialRunner) -> None:
         self._runner = runner
         if self._cancelled:
             runner.interrupt()
-        with interruptible(runner):
+        runner.commands.config_rule = partial(check_fits, self._param_space)
+        port = self._run_config.server_port
+        with controlled(port, runner.commands), interruptible(runner):
             runner.run()
-
-    def _resources_for(self, config: dict[str, Any]) -> PlacementGroupFactory:
-        try:
-            return default_resources(self._trainable, config)
-        except TuneError:
-            raise
-        except Exception as error:
-            raise ConfigError(
-                f"resources must be a request for every configuration, got {error!r} from their "
-                f"function for {config!r}. Let it return a dict such as {{'cpu': 1}}."
-            ) from error
-
-    def _first_resources(self, experiment: Experiment) -> PlacementGroupFactory | None:
-        """Return what the first trial asks for, or None if that cannot be told yet."""
-        for trial in experiment.trials.values():
-            if not trial.status.is_final:
-                return trial.base_resources
-        config = first_config(experiment)
-        if config is not None:
-            return self._resources_for(config)
-        try:
-            return default_resources(self._trainable, {})
-        except (LookupError, TypeError, AttributeError):
-            return None  # the function looks at a configuration
-
-    def _observers(self, experiment: Experiment) -> list[Any]:
-        if not self._run_config.verbose:
-            return []
-        settings = experiment.settings
-        line = ProgressLine(
-            total=experiment.search.total_samples, metric=settings.metric, mode=settings.mode
-        )
-        return [ProgressObserver(line)]
 
     def _read_off(
         self, experiment: Experiment, store: ExperimentStore, storage: Storage
@@ -489,12 +493,3 @@ class Tuner:
 def _of_type(value: Any, kind: type[Any], name: str) -> Any:
     check(value is None or isinstance(value, kind), name, f"a {kind.__name__}", value)
     return kind() if value is None else value
-
-
-def _metrics(experiment: Experiment, config: TuneConfig) -> tuple[str, ...]:
-    """Return what every result must hold."""
-    if not config.strict_metrics:
-        return ()
-    metric = config.metric
-    wanted = (*(metric if isinstance(metric, list) else [metric]), experiment.scheduler.metric)
-    return tuple(dict.fromkeys(name for name in wanted if name is not None))

@@ -1,4 +1,4 @@
-"""Check that what the docstrings say of parameters is what the signatures say.
+"""Check that docstrings agree with signatures, and that public names show how they are used.
 
 ``numpydoc lint`` reads source text, where a dataclass has no constructor. This asks numpydoc about
 the living objects, whose signatures are known. Run by ``make lint``.
@@ -10,11 +10,21 @@ import importlib
 import inspect
 import pkgutil
 import sys
+import typing
 from collections.abc import Iterator
 
 from numpydoc.validate import validate
 
 import dasktune
+
+#: The packages whose classes and functions must each have an example, where `__all__` names them.
+SHOWN = ("", ".callback", ".errors", ".integration.mlflow", ".integration.wandb", ".logger")
+SHOWN += (".schedulers", ".search", ".sklearn", ".stopper", ".testing", ".dashboard", ".control")
+
+#: What packages of ours take from each other, and what is only read or made by others.
+UNSHOWN = frozenset(
+    {"Location", "Missed", "SimulatedTrialExecutor", "TrialPlaces", "check_callbacks"}
+)
 
 #: Unknown parameters, parameters in another order, a type that ends in a full stop.
 CHECKS = frozenset({"PR02", "PR03", "PR05"})
@@ -38,16 +48,30 @@ def documented_objects(package: str) -> Iterator[str]:
                 yield f"{info.name}.{name}"
 
 
+def without_example(package: str) -> Iterator[str]:
+    """Yield the names in a package's `__all__` that show nobody how they are used."""
+    module = importlib.import_module(package)
+    for name in module.__all__:
+        value = getattr(module, name)
+        is_ours = getattr(value, "__module__", "").startswith(f"{dasktune.__name__}.")
+        if is_ours and (inspect.isfunction(value) or inspect.isclass(value)):
+            shows = "\nExamples\n--------\n" in (inspect.getdoc(value) or "")
+            if not shows and name not in UNSHOWN and not typing.is_typeddict(value):
+                yield f"{package}.{name}"
+
+
 def main() -> int:
     """Print what is wrong; return how much."""
-    findings = [
+    bare = {name for part in SHOWN for name in without_example(f"{dasktune.__name__}{part}")}
+    findings = [f"{name}: its docstring has no Examples section" for name in sorted(bare)]
+    findings += [
         f"{report['file']}:{report['file_line']}: {name}: {code} {text}"
         for name in documented_objects(dasktune.__name__)
         for report in [validate(name)]
         for code, text in report["errors"]
         if code in CHECKS
     ]
-    print("\n".join(findings) or "docstrings: parameters agree with signatures")
+    print("\n".join(findings) or "docstrings: they agree with signatures and show examples")
     return min(len(findings), 1)
 
 

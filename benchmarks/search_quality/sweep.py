@@ -19,9 +19,6 @@ from benchmarks.search_quality.searches import losses
 
 __all__ = ["Plan", "sweep"]
 
-#: The problems that slow contenders try, to half of the budget.
-_FEW = ("vehicle", "naval_propulsion", "cifar100")
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -30,7 +27,7 @@ class Plan:
     problems: Sequence[str]
     contenders: Sequence[str]
     seeds: int
-    #: Evaluations of each search.
+    #: Evaluations of each search; slow contenders have half of them.
     budget: int
     #: "searchers" or "early_stopping" for that part only.
     only: str | None = None
@@ -39,10 +36,9 @@ class Plan:
         """Yield problem, contender, seed and budget."""
         for name in () if self.only == "early_stopping" else self.problems:
             for label in self.contenders:
-                slow = CONTENDERS[label].slow
-                if not slow or name in _FEW:
-                    for seed in range(self.seeds):
-                        yield name, label, seed, self.budget // (2 if slow else 1)
+                budget = self.budget // (2 if CONTENDERS[label].slow else 1)
+                for seed in range(self.seeds):
+                    yield name, label, seed, budget
 
     def paths(self) -> Iterator[tuple[str, int]]:
         """Yield problem and seed of each comparison with early stopping."""

@@ -3,11 +3,12 @@
 from dasktune.callback.callback import Callback
 from dasktune.callback.callback_list import CallbackList, check_callbacks
 from dasktune.callback.missed import Missed
-from dasktune.callback.trial_view import TrialPlaces, TrialView, TrialViews
+from dasktune.callback.trial_view import Location, TrialPlaces, TrialView, TrialViews
 
 __all__ = [
     "Callback",
     "CallbackList",
+    "Location",
     "Missed",
     "TrialPlaces",
     "TrialView",

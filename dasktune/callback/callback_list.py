@@ -96,6 +96,7 @@ class CallbackList:
         self._trials = TrialViews(experiment.trials, places)
         self._stalls = StallWatch() if stalls is None else stalls
         self._iteration = 0
+        self._has_ended = False
         self._wanted: set[str] = set().union(*(entry.hooks for entry in self._entries))
 
     def setup(self, **settings: Any) -> None:
@@ -153,7 +154,8 @@ class CallbackList:
                 self._guard(entry, "get_state", partial(self._get_state, entry, states))
             if entry.failure:
                 states[entry.name] = {"lost": f"it had raised {entry.failure}"}
-        return {"callbacks": {"iteration": self._iteration, "states": states}}
+        told = {"iteration": self._iteration, "states": states, "ended": self._has_ended}
+        return {"callbacks": told}
 
     def _get_state(self, entry: _Entry, states: dict[str, Any]) -> None:
         told = packed({entry.name: entry.callback.get_state()})
@@ -186,6 +188,7 @@ class CallbackList:
     def on_end(self, experiment: Experiment) -> None:
         """See the end, and say who was not there to see it."""
         self._call("on_experiment_end", trials=self._trials)
+        self._has_ended = True
         self._stalls.close()
         failed = [f"{entry.name} ({entry.failure})" for entry in self._entries if entry.failure]
         if failed:

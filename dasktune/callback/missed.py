@@ -48,6 +48,14 @@ class Missed:
         self.state = None if state is None else state.get("callbacks", {})
         self.hooks = []
 
+    @property
+    def owes_end(self) -> bool:
+        """Whether nobody has told callbacks of the experiment's end, if it has come to one.
+
+        A driver notes it after they have heard of it, so one that dies in between tells it again.
+        """
+        return self._is_wanted and not (self.state or {}).get("ended", False)
+
     def on_event(
         self, event: ExperimentEvent, actions: Sequence[Action], experiment: Experiment
     ) -> None:

@@ -12,11 +12,12 @@ from dasktune.storage.checkpoint import Checkpoint
 from dasktune.storage.experiment_store import ExperimentStore
 from dasktune.storage.location import Storage
 from dasktune.trial.checkpoint import CheckpointRecord
+from dasktune.trial.location import Location
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.status import PublicStatus
 from dasktune.trial.trial import Trial
 
-__all__ = ["TrialPlaces", "TrialView", "TrialViews"]
+__all__ = ["Location", "TrialPlaces", "TrialView", "TrialViews"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +69,13 @@ class TrialView:
         Where it keeps things.
     now : Trial, optional
         The same trial in the present, if `trial` is of the past.
+
+    Examples
+    --------
+    >>> from dasktune.callback import Callback
+    >>> class Tell(Callback):
+    ...     def on_trial_complete(self, iteration, trials, trial, **info):
+    ...         print(trial.trial_id, trial.config, trial.last_result)
     """
 
     __slots__ = ("_now", "_places", "_trial")
@@ -79,8 +87,13 @@ class TrialView:
 
     @property
     def trial_id(self) -> str:
-        """Its name within the experiment, and that of its directory."""
+        """Its id within the experiment, by which it is known everywhere."""
         return self._trial.trial_id
+
+    @property
+    def trial_name(self) -> str:
+        """What it is called for people; its id unless ``trial_name_creator`` calls it otherwise."""
+        return self._trial.name or self._trial.trial_id
 
     @property
     def trainable_name(self) -> str:
@@ -108,6 +121,11 @@ class TrialView:
         return dict(self._trial.last_result)
 
     @property
+    def location(self) -> Location | None:
+        """Where it reported its newest result; None before the first, and in a simulation."""
+        return Location.of(self._trial.last_result, self._trial.worker)
+
+    @property
     def checkpoint(self) -> Checkpoint | None:
         """The newest one in the storage."""
         record = self._trial.checkpoint
@@ -129,6 +147,16 @@ class TrialView:
         return None if self._trial.error is None else self._trial.error.message
 
     @property
+    def reason(self) -> str:
+        """Why it ended, was stopped or given up; empty if there is nothing to say."""
+        return self._trial.reason
+
+    @property
+    def worker(self) -> str:
+        """Where it runs, or ran last: the worker's address; empty before its first start."""
+        return self._trial.worker
+
+    @property
     def start_time(self) -> float | None:
         """Seconds on the driver's clock, those of the epoch; None before its first start."""
         return self._trial.started_at
@@ -145,7 +173,7 @@ class TrialView:
         storage = self._places.storage
         if storage is None:
             raise StorageError(f"trial {self.trial_id} is simulated and has no directory")
-        return storage.child("trials", self.trial_id)
+        return storage.child("trials", self._trial.folder)
 
     @property
     def path(self) -> str:
@@ -191,7 +219,7 @@ class TrialView:
         return hash(self.trial_id)
 
     def __str__(self) -> str:
-        return f"{self.trainable_name}_{self.trial_id}"
+        return self._trial.name or f"{self.trainable_name}_{self.trial_id}"
 
     def __repr__(self) -> str:
         return f"TrialView({self.trial_id!r}, {self.status.value})"
@@ -206,6 +234,13 @@ class TrialViews(Sequence[TrialView]):
         By their ids; grows.
     places : TrialPlaces
         Where they keep things.
+
+    Examples
+    --------
+    >>> from dasktune.callback import Callback
+    >>> class Count(Callback):
+    ...     def on_trial_error(self, iteration, trials, trial, **info):
+    ...         print(sum(one.status == "ERROR" for one in trials), "failed of", len(trials))
     """
 
     def __init__(self, trials: Mapping[str, Trial], places: TrialPlaces) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dasktune.classic.options import checked, configs_of
+from dasktune.classic.signature import listing_options
 from dasktune.config import RunConfig
 from dasktune.errors import ConfigError, check
 from dasktune.registry import get_trainable
@@ -17,6 +18,7 @@ from dasktune.tuner import Tuner
 __all__ = ["Experiment"]
 
 
+@listing_options
 class Experiment:
     """What is to be run, and how: a trainable with the arguments of :func:`run`.
 
@@ -28,7 +30,7 @@ class Experiment:
     run : callable, type or str
         A function of the configuration, a subclass of `Trainable`, or the name of a registered one.
     **options
-        As for :func:`run`.
+        Those of :func:`run`.
 
     Raises
     ------

@@ -15,7 +15,7 @@ from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConf
 from dasktune.errors import ConfigError, check
 from dasktune.trial.metrics import Mode
 
-__all__ = ["OWN", "checked", "configs_of"]
+__all__ = ["HOMES", "OLDER", "OWN", "checked", "configs_of"]
 
 #: What no configuration has a field for.
 OWN: Final = ("config", "resources_per_trial")
@@ -23,12 +23,12 @@ OWN: Final = ("config", "resources_per_trial")
 _CONFIGS: Final = (TuneConfig, RunConfig, CheckpointConfig, FailureConfig)
 
 #: ``{argument: the configuration that it is a field of}``
-_HOMES: Final = {
+HOMES: Final = {
     one.name: kind for kind in _CONFIGS for one in fields(kind) if one.name != "failure_config"
 }
 
 #: Ray Tune's older names for fields.
-_OLDER: Final = {
+OLDER: Final = {
     "checkpoint_freq": "checkpoint_frequency",
     "checkpoint_score_attr": "checkpoint_score_attribute",
     "global_checkpoint_period": "checkpoint_period",
@@ -39,18 +39,15 @@ _OLDER: Final = {
 
 #: What is refused, and what to do.
 _INSTEAD: Final = {
-    "export_formats": "Write what is to be exported in the trainable, with a checkpoint.",
     "loggers": "Use callbacks.",
     "ray_auto_init": "Name the Dask cluster by client=, or leave it out for one on this machine.",
-    "restore": "Let the trainable load it where get_checkpoint() is None, and bind the path to it "
-    "by with_parameters(). To go on with an experiment, use resume=True.",
     "search_alg_state": "Use resume=True: an experiment keeps the state of its search.",
     "storage_filesystem": "Give storage_path a URL of fsspec, with storage_options.",
     "sync_config": "Leave it out: workers write to storage_path themselves.",
     "sync_to_cloud": "Give storage_path a URL; workers write there themselves.",
     "sync_to_driver": "Leave it out: workers write to storage_path themselves.",
     "trial_executor": "Name the Dask cluster by client=.",
-    "with_server": "Use Tuner.submit() and attach().",
+    "with_server": "Use RunConfig(server_port=...) and TuneClient.",
 }
 
 
@@ -80,8 +77,8 @@ def checked(options: Mapping[str, Any]) -> dict[str, Any]:
             attribute, order = _score(value)
             _give(given, "checkpoint_score_attribute", attribute)
             _give(given, "checkpoint_score_order", order)
-        elif name in _HOMES or name in OWN or name in _OLDER:
-            _give(given, _OLDER.get(name, name), value)
+        elif name in HOMES or name in OWN or name in OLDER:
+            _give(given, OLDER.get(name, name), value)
         else:
             raise ConfigError(_unknown(name))
     return given
@@ -91,7 +88,7 @@ def _give(given: dict[str, Any], name: str, value: Any) -> None:
     # None is "the default" in all of them.
     if value is None or (name == "max_concurrent_trials" and value == 0):
         return
-    old = [older for older, newer in _OLDER.items() if newer == name]
+    old = [older for older, newer in OLDER.items() if newer == name]
     twice = f"{name} must be given once, got it as {' or '.join(old)}, too. Remove one of them."
     if name in given:
         raise ConfigError(twice)
@@ -106,7 +103,7 @@ def _score(given: object) -> tuple[str, Mode]:
 
 
 def _unknown(name: str) -> str:
-    known = [*OWN, *_HOMES, *_OLDER]
+    known = [*OWN, *HOMES, *OLDER]
     close = get_close_matches(name, known, n=1)
     hint = f"Did you mean {close[0]!r}?" if close else "See TuneConfig and RunConfig for all."
     return f"an argument of tune.run must be one that it knows, got {name!r}. {hint}"
@@ -128,7 +125,7 @@ def configs_of(options: Mapping[str, Any]) -> tuple[TuneConfig, RunConfig]:
     parts: dict[type[Any], dict[str, Any]] = {kind: {} for kind in _CONFIGS}
     for name, value in options.items():
         if name not in OWN:
-            parts[_HOMES[name]][name] = value
+            parts[HOMES[name]][name] = value
     run = parts[RunConfig]
     loose, whole = parts[CheckpointConfig], run.get("checkpoint_config")
     told = f"left out with {', '.join(loose)}"

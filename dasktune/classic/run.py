@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from dasktune.analysis import ExperimentAnalysis
 from dasktune.classic.experiment import Experiment
+from dasktune.classic.signature import listing_options
 from dasktune.errors import ConfigError, TuneError, check
 from dasktune.result import Result
 from dasktune.results import ResultGrid
@@ -28,6 +29,7 @@ _RESUME: Final = {
 }
 
 
+@listing_options
 def run(
     run_or_experiment: Any,
     *,
@@ -40,7 +42,8 @@ def run(
 ) -> ExperimentAnalysis:
     """Run an experiment to its end, and look back on it.
 
-    It does what ``Tuner(...).fit()`` does, by other names; new code had better use that.
+    It does what ``Tuner(...).fit()`` does, by other names; new code had better use that. None is
+    the default of every argument.
 
     Parameters
     ----------
@@ -59,10 +62,7 @@ def run(
     client : optional
         The Dask cluster, as for `Tuner`.
     **options
-        ``config`` is the search space, ``resources_per_trial`` what a trial needs. All others are
-        the fields of `TuneConfig`, `RunConfig`, `CheckpointConfig` and `FailureConfig`, and Ray
-        Tune's older names for them: ``local_dir``, ``keep_checkpoints_num``, ``checkpoint_freq``,
-        ``checkpoint_score_attr`` (``"min-loss"`` if lower is better). None is the default.
+        The search space, what a trial needs, and all fields of the configurations.
 
     Returns
     -------
@@ -95,6 +95,7 @@ def run(
     return _analysis(results, experiment)
 
 
+@listing_options
 def run_experiments(
     experiments: Any,
     *,

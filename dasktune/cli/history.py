@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 from dasktune.trial.metrics import lookup
 
 __all__ = ["MetricHistory"]
+
+#: Events with which trials come.
+_BRINGING: Final = ("Suggested", "TrialAddRequested")
 
 
 class MetricHistory:
@@ -53,7 +56,7 @@ class MetricHistory:
         if record["event"] == "ResultReported":
             metrics = record["metrics"]
             self._add(record["trial_id"], int(metrics["training_iteration"]), metrics)
-        elif record["event"] == "Suggested" and record["config"] is not None:
+        elif record["event"] in _BRINGING and record["config"] is not None:
             self._configs.setdefault(record["trial_id"], record["config"])
         for action in record.get("actions", ()):
             if action["do"] == "ReopenTrial" and action["fresh"]:

@@ -119,15 +119,20 @@ def local_modules() -> list[ModuleType]:
 
     That is Python source outside the standard library and site-packages.
     """
-    loaded: list[tuple[str, Any]] = sorted(sys.modules.copy().items())
+    loaded: dict[str, Any] = sys.modules.copy()
+    # There are thousands, few of them local, and every launch asks several times.
+    local: dict[str, ModuleType] = {
+        name: module
+        for name, module in loaded.items()
+        if isinstance(module, ModuleType)
+        # An alias would be looked up by its own name, and not be found.
+        and module.__name__ == name
+        and _is_local(getattr(module, "__file__", None))
+    }
     return [
         module
-        for name, module in loaded
-        # An alias would be looked up by its own name, and not be found.
-        if isinstance(module, ModuleType)
-        and module.__name__ == name
-        and name.partition(".")[0] not in _EVERYWHERE
-        and _is_local(getattr(module, "__file__", None))
+        for name, module in sorted(local.items())
+        if name.partition(".")[0] not in _EVERYWHERE
     ]
 
 

@@ -132,8 +132,19 @@ class Connection:
             logger.warning("the client of %s did not close in time: %r", self.address, exc)
         finally:
             if self._cluster is not None:
-                with _nannies_muted():
-                    self._cluster.close(timeout=_CLOSE)
+                self._end(self._cluster)
+
+    def _end(self, cluster: Any) -> None:
+        """End our own cluster; what came of the experiment must not be lost for that."""
+        try:
+            with _nannies_muted():
+                cluster.close(timeout=_CLOSE)
+        except (asyncio.TimeoutError, OSError):
+            logger.warning(
+                "the worker processes that were started here did not end within %g s; those that "
+                "are left end with this process",
+                _CLOSE,
+            )
 
     def _hush(self) -> None:
         """Have our own workers log nothing more: at their end they complain of a lost scheduler."""

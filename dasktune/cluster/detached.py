@@ -11,13 +11,16 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import Any, Final
 
 from distributed import Event, get_worker, secede
 
+from dasktune.cluster.calls import answering, call
 from dasktune.cluster.connect import Connection, connect
+from dasktune.cluster.opaque import opaque
+from dasktune.cluster.poster import find_link, place_of
 from dasktune.cluster.shared import check_shared
 from dasktune.errors import ClusterError, ConfigError, check
 from dasktune.storage.location import Storage
@@ -35,6 +38,9 @@ _LARGEST: Final = 32 << 20
 #: How a client calls the states in which the scheduler has a task that has ended.
 _ENDS: Final = {"memory": "finished", "erred": "error"}
 
+#: Seconds for which a driver may take to answer a call.
+_PATIENCE: Final = 30.0
+
 #: Seconds in which a driver that has ended stops to listen.
 _EAR_INTERVAL: Final = 1.0
 
@@ -50,10 +56,13 @@ class Hosted:
         The experiment's name.
     future : distributed.Future
         The driver's task.
+    place : str, default=""
+        Where Dask's dashboard is, as a link to one of its pages, if that is known.
     """
 
-    def __init__(self, connection: Connection, name: str, future: Any) -> None:
+    def __init__(self, connection: Connection, name: str, future: Any, place: str = "") -> None:
         self._connection = connection
+        self._place = place
         self._future = future
         self.name = name
 
@@ -68,6 +77,16 @@ class Hosted:
                 status = _ENDS.get(state, status)
         return status
 
+    @property
+    def dashboard_link(self) -> str:
+        """Where Dask's dashboard shows the experiment; empty if it does not, or not yet."""
+        try:
+            return find_link(self._connection.client, self.name, self._place)
+        except Exception:
+            # A scheduler that is away, or whose pages are somebody else's.
+            logger.debug("the dashboard of %s cannot be asked for", self.name, exc_info=True)
+            return ""
+
     def result(self, timeout: float | None) -> Any:
         """Return what the driver returned; TimeoutError if it has not within `timeout` seconds."""
         return self._future.result(timeout=timeout)
@@ -75,6 +94,10 @@ class Hosted:
     def tell(self, word: str) -> None:
         """Tell the driver something, whichever worker it is on now or will be on."""
         Event(_event(self._future.key, word), client=self._connection.client).set()
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """Have the driver do something, and return what came of it; see `calls`."""
+        return call(self._connection.client, str(self._future.key), name, arguments, _PATIENCE)
 
     def forget(self) -> None:
         """Let the cluster forget the driver, which ends it if it has not ended."""
@@ -132,14 +155,14 @@ def host(
             raise _taken(name)
         mark = connection.client.sync(check_shared, connection.client, storage)
         key = f"dasktune-driver-{name}-{uuid.uuid4().hex}"
-        future = connection.client.submit(work, mark, key=key, pure=False)
+        future = connection.client.submit(opaque(work, mark), key=key, pure=False)
         try:
             connection.client.publish_dataset(future, name=_PREFIX + name)
         except KeyError:
             # Somebody else was quicker.
             future.cancel()
             raise _taken(name) from None
-        return Hosted(connection, name, future)
+        return Hosted(connection, name, future, place_of(client))
     except BaseException:
         connection.close()
         raise
@@ -171,7 +194,7 @@ def find_hosted(client: Any, name: str, *, timeout_s: float) -> Hosted:
             names = [one.removeprefix(_PREFIX) for one in known if str(one).startswith(_PREFIX)]
             rule = f"one of {names}" if names else "of an experiment that was submitted there"
             raise ConfigError(f"name must be {rule}, got {name!r}")
-        return Hosted(connection, name, future)
+        return Hosted(connection, name, future, place_of(client))
     except BaseException:
         connection.close()
         raise
@@ -188,13 +211,17 @@ def _state() -> Callable[..., str | None]:
 
 
 @contextmanager
-def hosted_here(ears: dict[str, Callable[[], None]]) -> Iterator[None]:
+def hosted_here(
+    ears: dict[str, Callable[[], None]], do: Callable[..., Future[Any]]
+) -> Iterator[None]:
     """Be the task of a driver: leave the worker's threads to others, and hear what clients say.
 
     Parameters
     ----------
     ears : dict of str to callable
         What to call at a word of :meth:`Hosted.tell`, in a thread of its own.
+    do : callable
+        ``do(name, *arguments)`` gives the future of what :meth:`Hosted.call` asks for.
 
     Raises
     ------
@@ -207,7 +234,7 @@ def hosted_here(ears: dict[str, Callable[[], None]]) -> Iterator[None]:
         raise ClusterError("a driver can be hosted only by a task") from error
     secede()
     with connect() as connection:
-        connection.client.run_on_scheduler(partial(_forgive, key=str(key)))
+        connection.client.run_on_scheduler(_forgive(), str(key))
         over = threading.Event()
         threads = [
             threading.Thread(
@@ -218,7 +245,8 @@ def hosted_here(ears: dict[str, Callable[[], None]]) -> Iterator[None]:
         for thread in threads:
             thread.start()
         try:
-            yield
+            with answering(connection.client, str(key), do):
+                yield
         finally:
             over.set()
             for thread in threads:
@@ -243,8 +271,12 @@ def _event(key: object, word: str) -> str:
     return f"dasktune-{word}-{key}"
 
 
-def _forgive(key: str, dask_scheduler: Any = None) -> None:
-    """Let the scheduler forget on how many workers a task has died."""
-    task = dask_scheduler.tasks.get(key)
-    if task is not None:
-        task.suspicious = 0
+def _forgive() -> Callable[..., None]:
+    """Return what lets the scheduler forget on how many workers a task has died; by value, too."""
+
+    def forgive(key: str, dask_scheduler: Any) -> None:
+        task = dask_scheduler.tasks.get(key)
+        if task is not None:
+            task.suspicious = 0
+
+    return forgive

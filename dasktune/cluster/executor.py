@@ -38,6 +38,7 @@ from dasktune.trial.actions import (
     ContinueTraining,
     FailTrial,
     PauseTrial,
+    RecallTrial,
     ResizeTrial,
     RestoreTrial,
     SaveTrial,
@@ -102,6 +103,8 @@ class DaskTrialExecutor:
         none is large enough.
     growth : Growth, optional
         What is known of how the cluster grows.
+    advice : str, default=""
+        What the trainable has to say where the resources do not suffice.
     """
 
     def __init__(
@@ -116,6 +119,7 @@ class DaskTrialExecutor:
         admit: Callable[[Mapping[str, WorkerCapacity]], Mapping[str, WorkerCapacity]] = dict,
         queue_trials: bool | None = None,
         growth: Growth | None = None,
+        advice: str = "",
     ) -> None:
         self._connection = connection
         self._settings = settings
@@ -123,7 +127,7 @@ class DaskTrialExecutor:
         self._clock = clock
         self._admit = admit
         self._growth = growth or Growth()
-        self._shortage = Shortage(self._growth, queue_trials)
+        self._shortage = Shortage(self._growth, queue_trials, advice)
         self._demand = Demand(connection.client, settings.name, self._growth)
         #: What each worker had for us when it was told last.
         self._offers: dict[str, dict[str, float]] = {}
@@ -226,7 +230,7 @@ class DaskTrialExecutor:
         if run is not None and run.incarnation == action.incarnation:
             self._seating.admit_others(run)
 
-    def pause_trial(self, action: PauseTrial | ResizeTrial) -> None:
+    def pause_trial(self, action: PauseTrial | ResizeTrial | RecallTrial) -> None:
         """Take a trial off its worker, to go on later, or at once with other resources."""
         in_memory = self._room(action, action.kind)
         answer = PauseNow(save=action.save, reason=action.reason, in_memory=in_memory)

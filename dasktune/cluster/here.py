@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
-from distributed import default_client, get_worker, rejoin, secede
+from distributed import Client, SpecCluster, default_client, get_worker, rejoin, secede
 
-__all__ = ["has_cluster", "leaving_the_pool"]
+__all__ = ["has_cluster", "is_on_its_loop", "leaving_the_pool"]
 
 
 def has_cluster() -> bool:
@@ -48,3 +49,19 @@ def _in_task() -> bool:
     except ValueError:
         return False
     return True
+
+
+def is_on_its_loop(client: Any) -> bool:
+    """Whether this code runs on the event loop of the client that would be used.
+
+    Parameters
+    ----------
+    client : object
+        What names a cluster; None for the current client.
+    """
+    if client is None:
+        try:
+            client = default_client()
+        except ValueError:
+            return False
+    return isinstance(client, Client | SpecCluster) and bool(client.asynchronous)

@@ -19,6 +19,7 @@ import numpy as np
 from distributed import Client
 from distributed.worker import get_worker
 
+from dasktune.cluster.opaque import opaque
 from dasktune.cluster.payload import Payload
 from dasktune.trainable.shared_objects import Frames, SharedObject
 
@@ -154,7 +155,7 @@ class LargeObjects:
         """Let a task on the worker depend on the copy: Dask fetches it from who has it."""
         futures = await asyncio.shield(copy)
         fetched = self._client.submit(
-            keep,
+            opaque(keep),
             self._plugin,
             futures,
             key=f"{self._name}-keep-{uuid.uuid4().hex}",

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 from dasktune.cluster.admission import Admission, only_allowed
 from dasktune.cluster.code import pack
-from dasktune.cluster.connect import connect
+from dasktune.cluster.connect import Connection, connect
 from dasktune.cluster.demand import Growth
 from dasktune.cluster.executor import DaskTrialExecutor
 from dasktune.cluster.payload import pack_trainable
+from dasktune.cluster.poster import posted
 from dasktune.cluster.preflight import Checks, check_request, preflight
 from dasktune.cluster.service import ServiceSettings
 from dasktune.cluster.workers import read_workers
@@ -21,11 +22,14 @@ from dasktune.config import RunConfig
 from dasktune.errors import ClusterError
 from dasktune.placement import Ledger
 from dasktune.runner.ports import Clock
+from dasktune.storage.beginning import BEGINNING
 from dasktune.storage.location import Storage
 from dasktune.storage.probe import traceless
+from dasktune.trainable.interface import resource_help
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trial.actions import RestoreTrial, StartTrial
 from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.trial.trial import Trial
 
 __all__ = ["Launch", "launched"]
 
@@ -56,6 +60,10 @@ class Launch:
         Returns a trial's configuration with what only its own run needs, as it goes to a worker.
     saves : bool, default=True
         Whether trials save checkpoints.
+    trials : mapping of str to Trial, optional
+        Those of the experiment, by their ids; grows. One that is not there is called by its id.
+    on_link : callable, optional
+        Called, in some thread, with the address of the experiment's page in Dask's dashboard.
     """
 
     trainable: Any
@@ -68,19 +76,27 @@ class Launch:
     metrics: tuple[str, ...]
     complete: Callable[[dict[str, Any]], dict[str, Any]] = dict
     saves: bool = True
+    trials: Mapping[str, Trial] = field(default_factory=dict)
+    on_link: Callable[[str], None] = lambda link: None
+
+    @property
+    def advice(self) -> str:
+        """What the trainable has to say where the resources do not suffice."""
+        return resource_help(self.trainable, dict(self.param_space))
 
     def prepare(self, action: StartTrial | RestoreTrial) -> tuple[TrialSpec, bytes]:
         """Return a trial's specification and its pickled configuration."""
         checkpoints = self.run_config.checkpoint_config
+        trial = self.trials.get(action.trial_id)
         spec = TrialSpec(
             trial_id=action.trial_id,
             incarnation=action.incarnation,
             # As the user asked for it.
             resources=action.resources.exclusively(False),
             storage=self.storage.patient(self.run_config.storage_patience),
-            trial_dir=action.trial_id,
+            trial_dir=action.trial_id if trial is None else trial.folder,
             experiment_name=self.name,
-            trial_name=action.trial_id,
+            trial_name=(trial and trial.name) or action.trial_id,
             checkpoint=action.checkpoint if isinstance(action, RestoreTrial) else None,
             milestones=action.milestones,
             next_checkpoint=action.next_checkpoint,
@@ -88,6 +104,12 @@ class Launch:
             checkpoint_at_end=checkpoints.checkpoint_at_end,
             required_metrics=self.metrics,
             isolation=self.run_config.isolation,
+            log_files=self.run_config.log_files,
+            chdir=self.run_config.chdir_to_trial_dir,
+            beginning=None if self.run_config.restore is None else BEGINNING,
+            export_formats=tuple(self.run_config.export_formats or ()),
+            report_timeout_s=self.run_config.failure_config.report_timeout_s,
+            stop_grace=self.run_config.stop_grace,
         )
         config = self.complete(action.config)
         return spec, pack({"config": config}, code=self.run_config.code)
@@ -162,13 +184,28 @@ def launched(client: Any, launch: Launch, clock: Clock) -> Iterator[DaskTrialExe
             admit=admission,
             queue_trials=config.queue_trials,
             growth=growth,
+            advice=launch.advice,
         )
         try:
-            yield executor
+            with _posted(client, connection, launch):
+                yield executor
         finally:
             executor.close()
             if connection.client.status == "running":
                 connection.client.loop.add_callback(admission.close)
+
+
+def _posted(client: Any, connection: Connection, launch: Launch) -> AbstractContextManager[None]:
+    config = launch.run_config
+    return posted(
+        config.dashboard is not False,
+        client,
+        connection,
+        launch.storage,
+        name=launch.name,
+        loud=config.verbose > 0,
+        on_link=launch.on_link,
+    )
 
 
 async def _check(client: Any, checks: Checks, launch: Launch, growth: Growth) -> Admission:
@@ -194,5 +231,5 @@ async def _check(client: Any, checks: Checks, launch: Launch, growth: Growth) ->
     if may_queue is None:
         may_queue = growth.may_wait(resources, empty=not again)
     if not may_queue and not report.unchecked:
-        check_request(ledger, resources)
+        check_request(ledger, resources, launch.advice)
     return admission

@@ -24,6 +24,7 @@ from distributed import Client
 from distributed.worker import get_worker
 
 from dasktune.cluster.claims import claim_devices, free_devices
+from dasktune.cluster.opaque import opaque
 from dasktune.placement import Claim
 
 __all__ = ["Lease", "LeaseFailed", "LeaseUnsupported", "hold"]
@@ -155,13 +156,12 @@ class Lease:
             If this Dask cannot do it.
         """
         self._future = self._client.submit(
-            hold,
+            opaque(hold, self.claim),
             self.key,
             self._slot,
             self._home,
             plugin,
             topic,
-            self.claim,
             key=self.key,
             pure=False,
             retries=0,

@@ -331,12 +331,12 @@ class Line:
         self._listener.emit([self._event(run, kind)])
 
     def _leave_behind(self, run: Run, end: AnyTrialEvent) -> None:
-        """Tell how a trial ended although its slot, in which a cleanup hangs, is not free."""
+        """Tell how a trial ended although its slot, in which user code hangs, is not free."""
         self._leaving.pop(run.key, None)
         if run.told:
             return
         logger.warning(
-            "a cleanup on %s does not end; the resources of trial %s stay taken until it does",
+            "user code on %s does not end; the resources of trial %s stay taken until it does",
             run.address,
             run.trial_id,
         )

@@ -19,6 +19,7 @@ from typing import Any, Final
 from distributed import Client, wait
 from distributed.worker import get_worker
 
+from dasktune.cluster.opaque import opaque
 from dasktune.placement import WorkerCapacity
 from dasktune.storage.checkpoint_store import CheckpointStore
 from dasktune.storage.location import Storage
@@ -203,7 +204,7 @@ class MemoryCheckpoints:
             The experiment's.
         """
         key = key_of(self._plugin, record.path)
-        future = self._submit(take, self._plugin, key, key=key, workers=[address])
+        future = self._submit(opaque(take), self._plugin, key, key=key, workers=[address])
         self._kept[record.path] = _Kept(
             trial_id=trial_id,
             record=record,
@@ -283,7 +284,8 @@ class MemoryCheckpoints:
         deadline = _DEADLINE + kept.size / _SLOWEST
         future = None
         try:
-            future = self._submit(function, kept.future, *arguments, key=key, workers=workers)
+            task = opaque(function, *arguments)
+            future = self._submit(task, kept.future, key=key, workers=workers)
             # Not for its result, which is not for the driver.
             await asyncio.wait_for(_wait(self._client, future), deadline)
             if future.status != "finished":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Final
 
 import dask
@@ -20,6 +21,12 @@ class OwnCluster(LocalCluster):  # type: ignore[misc]
     whether the worker is there at that moment, and if it is not, because it is still starting or
     has died again, closes its nanny for good. Trials that kill their workers would use up all.
     """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        with warnings.catch_warnings():
+            # Its dashboard then has another port, which the user is told in any case.
+            warnings.filterwarnings("ignore", message="Port .* is already in use")
+            super().__init__(*args, **kwargs)
 
     def _update_worker_status(self, op: str, msg: Any) -> None:
         # Read in there, and nowhere else; the user's own clusters keep what the user has set.

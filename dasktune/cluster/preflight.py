@@ -19,6 +19,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -139,7 +140,7 @@ def check_storage(storage: Storage, *, timeout_s: float = 60.0) -> None:
         pool.submit(asyncio.run, _by_us(checks, probe, storage)).result()
 
 
-def check_request(ledger: Ledger, resources: PlacementGroupFactory) -> None:
+def check_request(ledger: Ledger, resources: PlacementGroupFactory, advice: str = "") -> None:
     """Check that the workers could hold a request if they were empty.
 
     Parameters
@@ -148,6 +149,8 @@ def check_request(ledger: Ledger, resources: PlacementGroupFactory) -> None:
         The workers; where there are none nothing is checked.
     resources : PlacementGroupFactory
         What the largest trial asks for.
+    advice : str, default=""
+        What the trainable has to say to it.
 
     Raises
     ------
@@ -159,7 +162,20 @@ def check_request(ledger: Ledger, resources: PlacementGroupFactory) -> None:
             "resources must be at most what the workers have, got a request that they can never "
             f"meet:\n{ledger.table(resources)}\nAsk for less with with_resources(), or start "
             "larger workers; RunConfig(queue_trials=True) waits for them."
+            + _unknown(ledger, resources)
+            + (f"\n{advice}" if advice else "")
         )
+
+
+def _unknown(ledger: Ledger, resources: PlacementGroupFactory) -> str:
+    """Say which resources no worker has anything of: most often the name is mistyped."""
+    has = {name for held in ledger.offers().values() for name, amount in held.items() if amount}
+    lines = ""
+    for name in sorted(set(resources.required_resources) - has):
+        close = get_close_matches(name.upper(), sorted(has), n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        lines += f"\nNo worker has any {name!r}{hint}"
+    return lines
 
 
 async def preflight(

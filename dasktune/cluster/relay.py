@@ -14,7 +14,9 @@ import logging
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from dasktune.cluster.envelope import Carriage, Refused
@@ -24,21 +26,25 @@ from dasktune.cluster.slot_handle import SlotFailed
 from dasktune.errors import StorageError, TuneError
 from dasktune.storage.checkpoint import Checkpoint
 from dasktune.storage.checkpoint_store import CheckpointStore
-from dasktune.storage.location import is_relative_name
+from dasktune.storage.location import Storage, is_relative_name
 from dasktune.storage.source import SourceFile, source_files
 from dasktune.trainable.messages import StopNow
 from dasktune.trainable.relay import (
     Download,
     EndHaul,
+    Export,
     Haul,
+    LocalFile,
     Look,
     Put,
     Step,
     Sweep,
     Take,
     Upload,
+    Words,
     write_piece,
 )
+from dasktune.trainable.spec import TrialSpec
 from dasktune.trial.names import checkpoint_place
 
 __all__ = ["Relay"]
@@ -113,6 +119,13 @@ class Relay:
                     await self._up(line, run, haul, store, call)
                 case Download():
                     await self._down(line, haul, store, call)
+                case Export():
+                    trial_dir = run.spec.trial_dir
+                    store_it = partial(_export, line, run, store, trial_dir)
+                    await self._gathered(line, haul.files, store_it, call)
+                case Words():
+                    add = partial(_add_words, run.spec, storage)
+                    await self._gathered(line, haul.files, add, call)
                 case Sweep():
                     spec = run.spec
                     keep, begin = spec.incarnation, spec.next_checkpoint
@@ -141,20 +154,30 @@ class Relay:
         place = checkpoint_place(record.path)
         if place is None or (place[0], place[2]) != (spec.trial_dir, spec.incarnation):
             raise StorageError(f"{record.path!r:.80} is no checkpoint of {run.key}")
+        fence = partial(_check_wanted, line, run)
+        commit = partial(store.write, record=record, incarnation=spec.incarnation, fence=fence)
+        await self._gathered(line, upload.files, commit, call)
+
+    async def _gathered(
+        self,
+        line: Line,
+        files: tuple[LocalFile, ...],
+        store_it: Callable[[Checkpoint], None],
+        call: Callable[[Step], Any],
+    ) -> None:
+        """Fetch files of the worker, and do with them together what is to be done."""
         spool = await self._do(line, Checkpoint.temporary)
         try:
-            for at, file in enumerate(upload.files):
+            for at, file in enumerate(files):
                 if not is_relative_name(file.name):
-                    raise StorageError(f"{file.name!r:.80} leads out of the checkpoint")
+                    raise StorageError(f"{file.name!r:.80} leads out of its directory")
                 for offset in _offsets(file.size):
                     size = min(_PIECE, file.size - offset)
                     data = await call(Take(file=at, offset=offset, size=size))
                     if len(data) != size:
                         raise StorageError(f"the file {file.name!r} became shorter on its way")
                     await self._do(line, write_piece, spool.path, file.name, offset, data)
-            fence = partial(_check_wanted, line, run)
-            commit = partial(store.write, incarnation=spec.incarnation, fence=fence)
-            await self._do(line, commit, spool, record)
+            await self._do(line, store_it, spool)
         finally:
             self._pool.submit(shutil.rmtree, spool.path, ignore_errors=True)
 
@@ -206,6 +229,22 @@ def _check_wanted(line: Line, run: Run) -> None:
     """Let only a trial that the experiment has to do with come to a checkpoint."""
     if run.key not in line.runs or line.is_lost:
         raise StorageError(f"{run.key} has ended")
+
+
+def _export(
+    line: Line, run: Run, store: CheckpointStore, trial_dir: str, spool: Checkpoint
+) -> None:
+    _check_wanted(line, run)
+    store.export(trial_dir, spool.path)
+
+
+def _add_words(spec: TrialSpec, storage: Storage, spool: Checkpoint) -> None:
+    place = storage.child("trials", spec.trial_dir)
+    for name in dict.fromkeys(spec.log_files or ()):
+        with suppress(FileNotFoundError):
+            words = Path(spool.path, name).read_bytes()
+            before = place.read_bytes(name) if place.exists(name) else b""
+            place.write_bytes(name, before + words)
 
 
 def _offsets(size: int) -> Iterator[int]:

@@ -20,6 +20,11 @@ _COMPLAIN_EVERY: Final = 60.0
 #: Seconds that a request may find no place on a cluster that cannot grow.
 _HOPELESS_AFTER: Final = 10.0
 
+_NO_WORKERS: Final = (
+    "the cluster has no workers (if none are on their way: cluster.scale(n), or 'dask worker "
+    "<address of the scheduler>')"
+)
+
 
 class Shortage:
     """A time in which nothing can run.
@@ -31,14 +36,19 @@ class Shortage:
     queue_trials : bool or None
         Whether trials may wait for workers that are not there. None waits while there is no worker
         at all, or the cluster is known to be adaptive.
+    advice : str, default=""
+        What the trainable has to say to it.
     """
 
-    def __init__(self, growth: Growth, queue_trials: bool | None) -> None:
+    def __init__(self, growth: Growth, queue_trials: bool | None, advice: str = "") -> None:
         self._growth = growth
         self._queue_trials = queue_trials
+        self._advice = f"\n{advice}" if advice else ""
         #: When a place was found first to be missing for good, and when the user heard of it.
         self._hopeless_since: float | None = None
         self._complained_at: float | None = None
+        #: Whether the last that the user heard was that there are no workers.
+        self._told_of_none = False
 
     def end(self) -> None:
         """Take note that something can run, or does."""
@@ -72,12 +82,14 @@ class Shortage:
             raise PreflightError(
                 "resources must be what some worker has, got a request that none can meet:\n"
                 f"{ledger.table(request)}\n{self._growth.limit(request)}Ask for less, start larger "
-                "workers, or set RunConfig(queue_trials=True) to wait for them."
+                f"workers, or set RunConfig(queue_trials=True) to wait for them.{self._advice}"
             )
-        if now - self._complained_at > _COMPLAIN_EVERY:
+        patience = _COMPLAIN_EVERY if ledger.workers or self._told_of_none else _HOPELESS_AFTER
+        if now - self._complained_at > patience:
             self._complained_at = now
-            table = ledger.table(request)
-            logger.warning("no worker has room for the next trial; waiting:\n%s", table)
+            self._told_of_none = not ledger.workers
+            what = "no worker has room for the next trial" if ledger.workers else _NO_WORKERS
+            logger.warning("%s; waiting:\n%s%s", what, ledger.table(request), self._advice)
 
     def _may_wait(self, request: PlacementGroupFactory, *, empty: bool) -> bool:
         if self._queue_trials is not None:

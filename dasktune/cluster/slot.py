@@ -200,7 +200,7 @@ class TrialSlot:
     def _tenants(self) -> list[TrialThread | Farewell | ChildProcess]:
         """Return what is in use: by the trial, and by what earlier ones left to be cleaned up."""
         run = None if self._turn is None else self._turn.run
-        runs = [] if run is None or run.finished else [run]
+        runs = [run] if run is not None and run.in_use else []
         return [*runs, *self._keeper.farewells, *self._nursery.leaving]
 
     def _advance(self) -> None:

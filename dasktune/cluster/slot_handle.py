@@ -13,6 +13,7 @@ from distributed import Actor, Client
 
 from dasktune.cluster.envelope import Carriage, Reply, Request, open_reply, seal
 from dasktune.cluster.lease import Lease
+from dasktune.cluster.opaque import opaque
 from dasktune.cluster.slot import TrialSlot
 
 __all__ = ["CALL_DEADLINE", "SlotFailed", "SlotHandle"]
@@ -88,7 +89,7 @@ class SlotHandle:
         # The handle binds to the client that is current when it arrives.
         with self._client.as_current():
             self._future = self._client.submit(
-                TrialSlot,
+                opaque(TrialSlot),
                 self.key,
                 **settings,
                 key=self.key,

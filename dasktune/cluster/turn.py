@@ -62,7 +62,7 @@ class Turn:
     @property
     def is_busy(self) -> bool:
         """Whether user code is running."""
-        return self.run is not None and not self.run.finished
+        return self.run is not None and self.run.in_use
 
     @property
     def has_news(self) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from dasktune.dashboard.curve import MAX_POINTS, Curve
 from dasktune.dashboard.intake import take
-from dasktune.dashboard.trial_log import Better, Exploit, TrialLog
+from dasktune.dashboard.trial_log import Attempt, Better, Exploit, TrialLog
 from dasktune.progress import Progress
 from dasktune.result import is_auto_filled
 from dasktune.trial.metrics import Metric, Mode, Modes, check_goals, flatten, number
@@ -20,6 +20,8 @@ __all__ = ["Chronicle"]
 
 #: Exploits that are kept, the newest.
 _MOST_EXPLOITS: Final = 10_000
+#: Stays on workers that are kept, the newest.
+_MOST_STAYS: Final = 4_000
 #: Improvements that are kept: of more, every second, fourth, ... and the last.
 _MOST_IMPROVEMENTS: Final = 4_096
 
@@ -61,8 +63,18 @@ class Chronicle:
         Results, without those that were computed again.
     exploits : deque of Exploit
         The newest, in order.
+    stays : deque of tuple
+        The newest stays on workers, each an `Attempt` and its `TrialLog`, as they began.
+    num_stays : int
+        How many there were.
+    num_stopped : int
+        Trials that stand at ``TERMINATED`` and were ended before their time.
+    memo : dict
+        What figures have worked out of it, by a name, so that they need not again.
     improvements : list of tuple
         ``(time, value, trial's place, training_iteration)`` whenever the first goal became better.
+    improved_after : list of int
+        For each of the improvements: how many results there were by then.
     workers : dict of str to int
         Addresses, in the order in which they were first used, and their number in it.
     malformed : int
@@ -71,6 +83,8 @@ class Chronicle:
         Time of the first and of the last record, in seconds of the runner's clock; NaN before.
     stop_reason : str
         Why the experiment was ended as a whole; empty if it was not.
+    on_hold : bool
+        Whether the user lets nothing start.
     full_budget : int
         The most iterations that anybody trains, as far as milestones and results tell.
 
@@ -116,12 +130,19 @@ class Chronicle:
         self.counts = {status.value: 0 for status in PublicStatus}
         self.version = self.num_results = self.malformed = 0
         self.exploits: deque[Exploit] = deque(maxlen=_MOST_EXPLOITS)
+        self.stays: deque[tuple[Attempt, TrialLog]] = deque(maxlen=_MOST_STAYS)
+        self.num_stays = self.num_stopped = 0
+        self.memo: dict[str, Any] = {}
+        #: Of each goal: at which version, and the trials in order.
+        self._ranked: dict[int, tuple[int, list[TrialLog]]] = {}
         self.improvements: list[tuple[float, float, int, int]] = []
+        self.improved_after: list[int] = []
         self.workers: dict[str, int] = {}
         self.began = self.now = nan
         #: When the driver that leads began, and how many trials had ended then.
         self._session = nan, 0
         self.stop_reason = ""
+        self.on_hold = False
         self.full_budget = self.num_cut = self._cut_iterations = 0
 
     # What there is
@@ -203,11 +224,14 @@ class Chronicle:
         goal : int, default=0
             By which goal. Without a mode they come in their order.
         """
-        some = [log for log in self.trials if isfinite(log.best_value(goal))]
-        mode = self.modes[goal] if goal < len(self.modes) else None
-        if mode is not None:
-            some.sort(key=lambda log: log.best_value(goal), reverse=mode == "max")
-        return some
+        version, some = self._ranked.get(goal, (-1, []))
+        if version != self.version:
+            some = [log for log in self.trials if isfinite(log.best_value(goal))]
+            mode = self.modes[goal] if goal < len(self.modes) else None
+            if mode is not None:
+                some.sort(key=lambda log: log.best_value(goal), reverse=mode == "max")
+            self._ranked[goal] = self.version, some
+        return some.copy()
 
     # What comes
 
@@ -245,7 +269,9 @@ class Chronicle:
         elif time > self.now:
             self.now = time
 
-    def add_trial(self, trial_id: str, config: Any, time: float) -> TrialLog | None:
+    def add_trial(
+        self, trial_id: str, config: Any, time: float, folder: str = ""
+    ) -> TrialLog | None:
         """Add a trial, if what was suggested is one."""
         if config is None or trial_id in self._logs:
             return None
@@ -256,11 +282,19 @@ class Chronicle:
             curves=[Curve(self._max_points) for _ in self.metrics],
             created=time,
             best=[(0, nan)] * len(self.metrics),
+            folder=folder or trial_id,
         )
         self.trials.append(log)
         self._logs[trial_id] = log
         self.counts[log.status] += 1
         return log
+
+    def begin_stay(self, log: TrialLog, worker: str, time: float) -> None:
+        """Note that a trial has been taken by a worker."""
+        self.workers.setdefault(worker, len(self.workers))
+        log.begin_attempt(worker, time)
+        self.stays.append((log.attempts[-1], log))
+        self.num_stays += 1
 
     def begin_session(self, heard: float, time: float) -> None:
         """Let what ran under the last driver end when that was heard of last."""
@@ -295,8 +329,10 @@ class Chronicle:
         if self.mode is None or not self.better[0](value, self.best_value):
             return
         self.improvements.append((time, value, log.index, iteration))
+        self.improved_after.append(self.num_results)
         if len(self.improvements) > _MOST_IMPROVEMENTS:
             self.improvements[:-1] = self.improvements[:-1:2]
+            self.improved_after[:-1] = self.improved_after[:-1:2]
 
     def see_milestones(self, milestones: Sequence[tuple[str, float]]) -> None:
         """Note how far trials are meant to train."""
@@ -307,6 +343,7 @@ class Chronicle:
     def cut_early(self, log: TrialLog) -> None:
         """Count a trial as ended before its time, unless everything ends."""
         if log.iteration < self.full_budget and not log.cut and not self.stop_reason:
+            self.num_stopped += log.status == "TERMINATED"
             log.cut = True
             self.num_cut += 1
             self._cut_iterations += log.iteration
@@ -314,6 +351,7 @@ class Chronicle:
     def uncut(self, log: TrialLog) -> None:
         """Take back that it was ended before its time."""
         if log.cut:
+            self.num_stopped -= log.status == "TERMINATED"
             log.cut = False
             self.num_cut -= 1
             self._cut_iterations -= log.iteration
@@ -327,6 +365,8 @@ class Chronicle:
         if word != log.status:
             self.counts[word] += 1
             self.counts[log.status] -= 1
+            if log.cut:
+                self.num_stopped += (word == "TERMINATED") - (log.status == "TERMINATED")
             log.status = word
             if word == "ERROR":
                 self.uncut(log)

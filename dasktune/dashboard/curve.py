@@ -111,6 +111,18 @@ class Curve:
         first = max(0, bisect_left(self._xs, iteration + 1) - 1)
         return np.array(self._xs[first:], dtype=np.float64), np.array(self._ys[first:])
 
+    def time_of(self, iteration: int) -> float:
+        """Return when an iteration, or the next one that is there, was reported; NaN if none is.
+
+        Parameters
+        ----------
+        iteration : int
+            If it is beyond the last one, that counts.
+        """
+        if not self._xs:
+            return nan
+        return self._times[min(bisect_left(self._xs, iteration), len(self._xs) - 1)]
+
     def cut(self, iteration: int) -> None:
         """Forget the points after an iteration.
 

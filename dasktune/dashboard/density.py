@@ -47,7 +47,7 @@ def robust_range(values: _Floats, margin: float = 0.05) -> tuple[float, float]:
         # Beyond three times the spread of the middle four fifths a value tells nothing but that.
         near = finite[(finite >= first - 3 * spread) & (finite <= third + 3 * spread)]
         low, high = float(near.min()), float(near.max())
-    pad = margin * (high - low) or 0.05 * abs(high) or 0.5
+    pad = margin * (high - low) if high > low else 0.05 * abs(high) or 0.5
     return low - pad, high + pad
 
 
@@ -70,6 +70,8 @@ class Density:
         The first row is at the bottom.
     x_range, y_range : tuple of float
         Borders, in iterations and in the metric's unit.
+    longest : int
+        The highest iteration that is drawn.
 
     Examples
     --------
@@ -85,6 +87,7 @@ class Density:
         self._goal = goal
         self.counts = np.zeros(shape, dtype=np.int64)
         self.x_range = self.y_range = (0.0, 1.0)
+        self.longest = 0
         self._version = 0
         self._results = 0
         #: Up to which iteration each trial is drawn, by its place.
@@ -103,7 +106,8 @@ class Density:
         changed = [log for log in changed if self._goal < len(log.curves)]
         if not changed or not chronicle.num_results:
             return False
-        outgrown = max(log.iteration for log in changed) > self.x_range[1]
+        self.longest = max(self.longest, *(log.iteration for log in changed))
+        outgrown = self.longest > self.x_range[1]
         if outgrown or chronicle.num_results >= 2 * self._results:
             self._begin_anew(chronicle)
             changed = chronicle.trials
@@ -111,9 +115,9 @@ class Density:
         return True
 
     def _begin_anew(self, chronicle: Chronicle) -> None:
-        longest = max(log.iteration for log in chronicle.trials)
-        # Some room to the right, or each of the first iterations would outgrow it.
-        self.x_range = 0.0, max(longest * 1.02, 1.0)
+        # As far as anybody is meant to train; where nobody says, some room for those who go on.
+        room = 1.02 if self.longest < chronicle.full_budget else 1.25
+        self.x_range = 0.0, max(chronicle.full_budget * room, 1.0)
         values = [log.curves[self._goal].values for log in chronicle.trials]
         self.y_range = robust_range(np.concatenate(values))
         self.counts[:] = 0

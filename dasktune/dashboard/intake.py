@@ -69,7 +69,14 @@ def take(chronicle: Chronicle, record: Told) -> None:
             return
         at_rung = _take_result(chronicle, log, record, time)
     elif event == "Suggested":
+        log = chronicle.add_trial(
+            record["trial_id"], record["config"], time, record.get("dirname", "")
+        )
+    elif event == "TrialAddRequested":
         log = chronicle.add_trial(record["trial_id"], record["config"], time)
+        chronicle.total = None if chronicle.total is None else chronicle.total + 1
+    elif event in ("HoldRequested", "ReleaseRequested"):
+        chronicle.on_hold = event == "HoldRequested"
     elif event == "SessionBegan":
         chronicle.begin_session(heard, time)
     elif event == "StopRequested":
@@ -114,9 +121,7 @@ def _number(metrics: Told, name: str) -> float:
 def _take_event(chronicle: Chronicle, log: TrialLog, record: Told, time: float) -> None:
     event = record["event"]
     if event == "TrialStarted":
-        worker = str(record["worker"])
-        chronicle.workers.setdefault(worker, len(chronicle.workers))
-        log.begin_attempt(worker, time)
+        chronicle.begin_stay(log, str(record["worker"]), time)
     elif event == "CheckpointCommitted":
         log.keep_checkpoint(record["checkpoint"])
     elif event in _OUTCOMES:
@@ -166,7 +171,13 @@ def _restore(chronicle: Chronicle, log: TrialLog, action: Told, time: float) -> 
 
 def _unpause(chronicle: Chronicle, log: TrialLog, action: Told, time: float) -> None:
     _begin(chronicle, log, action, time)
-    chronicle.set_status(log, "PENDING")
+    if not log.rests:
+        chronicle.set_status(log, "PENDING")
+
+
+def _rest(chronicle: Chronicle, log: TrialLog, action: Told, time: float) -> None:
+    log.rests = action["do"] != "ResumeTrial"
+    log.reason = _short(action.get("reason", ""))
 
 
 def _go_on(chronicle: Chronicle, log: TrialLog, action: Told, time: float) -> None:
@@ -196,6 +207,7 @@ def _give_up(chronicle: Chronicle, log: TrialLog, action: Told, time: float) -> 
 def _reopen(chronicle: Chronicle, log: TrialLog, action: Told, time: float) -> None:
     chronicle.uncut(log)
     log.reason = log.error = log.traceback = ""
+    log.rests = False
     if action["fresh"]:
         chronicle.rewind(log, 0)
         log.metrics, log.rungs, log.parent = {}, [], -1
@@ -232,6 +244,9 @@ _ACTIONS: Final[dict[str, Callable[[Chronicle, TrialLog, Told, float], None]]] =
     "SaveTrial": _go_on,
     "PauseTrial": _tell_why,
     "ResizeTrial": _tell_why,
+    "RecallTrial": _rest,
+    "SuspendTrial": _rest,
+    "ResumeTrial": _rest,
     "UnpauseTrial": _unpause,
     "StopTrial": _stop,
     "FailTrial": _tell_why,

@@ -16,7 +16,15 @@ from dasktune.dashboard.text import shown, value_text
 from dasktune.dashboard.trial_log import TrialLog
 from dasktune.trial.metrics import Mode, number
 
-__all__ = ["Parameter", "fair_iteration", "finite_text", "marks_of", "parameters_of", "values_at"]
+__all__ = [
+    "Parameter",
+    "fair_iteration",
+    "finite_text",
+    "is_few",
+    "marks_of",
+    "parameters_of",
+    "values_at",
+]
 
 _Floats = NDArray[np.float64]
 
@@ -29,6 +37,9 @@ _WIDE: Final = 100.0
 
 #: So many values of a number are all written at an axis.
 _FEW: Final = 8
+
+#: Of an axis, what a number needs for itself.
+_NEAR: Final = 0.09
 
 _OTHERS: Final = "(others)"
 
@@ -171,7 +182,6 @@ def marks_of(parameter: Parameter) -> dict[float, str]:
         Whose axis it is.
     """
     values, units = parameter.values, parameter.units
-    there = values[np.isfinite(values)]
     distinct, rows = np.unique(values, return_index=True)
     if parameter.categories:
         return {
@@ -179,10 +189,22 @@ def marks_of(parameter: Parameter) -> dict[float, str]:
             for code, row in zip(distinct, rows, strict=True)
             if isfinite(code)
         }
-    if len(np.unique(there)) <= _FEW:
+    if is_few(parameter):
         pairs = zip(distinct, rows, strict=True)
         return {float(units[row]): finite_text(value) for value, row in pairs if isfinite(value)}
     return {unit: finite_text(parameter.at(unit)) for unit in (0.0, 0.25, 0.5, 0.75, 1.0)}
+
+
+def is_few(parameter: Parameter) -> bool:
+    """Whether all values can be written at an axis: few, and none too near to another one.
+
+    Parameters
+    ----------
+    parameter : Parameter
+        Whose axis it is.
+    """
+    units = np.unique(parameter.units[np.isfinite(parameter.values)])
+    return len(units) <= _FEW and not (np.diff(units) < _NEAR).any()
 
 
 def finite_text(value: float) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from math import isnan
+from numbers import Integral
 from reprlib import Repr
 from typing import Any, Final
 
@@ -14,6 +16,9 @@ __all__ = ["configuration", "duration", "elapsed_unit", "printable", "shown", "v
 #: What Bokeh takes for the beginning of a formula; an invisible character inside of it undoes that.
 _FORMULAS: Final = ("$$", r"\[", r"\(")
 _JOINER: Final = "\u2060"
+
+#: Characters of a text whose looks are remembered.
+_SHORT: Final = 120
 
 _brief = Repr()
 _brief.maxstring = _brief.maxother = 80
@@ -54,6 +59,13 @@ def shown(text: object, width: int = 40) -> str:
     >>> shown("optimizer/\n" + "x" * 50, 20)
     'optimizer/…xxxxxxxxx'
     """
+    text = str(text)
+    # Names of trials and workers come again and again, long texts do not.
+    return _shown(text, width) if len(text) <= _SHORT else _shown.__wrapped__(text, width)
+
+
+@lru_cache(1 << 15)
+def _shown(text: str, width: int) -> str:
     line = " ".join(printable(text).split())
     if len(line) > width:
         half = width // 2
@@ -70,9 +82,13 @@ def value_text(value: object, width: int = 40) -> str:
     --------
     >>> value_text(0.000123456789), value_text("adam"), value_text([64, 64]), value_text(None)
     ('0.000123457', 'adam', '[64, 64]', 'None')
+    >>> value_text(12345678)
+    '12345678'
     """
     if isinstance(value, str):
         return shown(value, width)
+    if not isinstance(value, bool) and isinstance(value, Integral):
+        return shown(str(int(value)), width)
     real = None if isinstance(value, bool) else number(value)
     if real is None:
         return shown(_brief.repr(value), width)

@@ -91,6 +91,8 @@ class TrialLog:
     config: dict[str, Any]
     curves: list[Curve]
     created: float
+    #: Name of its directory.
+    folder: str = ""
     #: One of the five public words.
     status: str = "PENDING"
     #: Number of the last change, as `Chronicle.version` counts them.
@@ -120,6 +122,8 @@ class TrialLog:
     #: The last failure of its code: the message, and the end of the traceback.
     error: str = ""
     traceback: str = ""
+    #: Whether the user lets it rest, whatever its scheduler wants.
+    rests: bool = False
     #: Whether it was ended before its time.
     cut: bool = False
     #: Of whom it is a clone, by its place; -1 if of nobody.

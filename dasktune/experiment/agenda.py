@@ -8,6 +8,7 @@ from typing import Any
 
 from dasktune.experiment.inquiry import Inquiry
 from dasktune.experiment.roster import Roster
+from dasktune.experiment.setbacks import why_all_ends
 from dasktune.experiment.settings import ExperimentSettings
 from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
 from dasktune.search.searcher import SearchAlgorithm
@@ -48,6 +49,12 @@ class Agenda:
         self._search_finished = False
         #: Whether it had nothing to offer when it was last asked, and nothing has happened since.
         self._search_waits = False
+        #: Why everything ends now; empty while it goes on.
+        self.stop_reason = ""
+        #: The failure that everything was ended for.
+        self.first_error: Trial | None = None
+        #: Whether the user lets nothing start.
+        self.on_hold = False
         #: Whether the last event was neither of a past incarnation nor a repetition.
         self.heeded = False
         #: Whether it brought a result that its trial had not had before.
@@ -64,6 +71,14 @@ class Agenda:
         return self._search_finished and not self.roster.unfinished
 
     @property
+    def is_cut_off(self) -> bool:
+        """Whether a failure has ended everything, and would again."""
+        return self.first_error is not None and self._why_all_ends(self.first_error) != ""
+
+    def _why_all_ends(self, failed: Trial) -> str:
+        return why_all_ends(self.settings, self.trials.values(), failed)
+
+    @property
     def may_ask(self) -> bool:
         """Whether the search algorithm may have a trial to offer, now or when it has answered."""
         return not (self._search_finished or self._search_waits)
@@ -72,7 +87,8 @@ class Agenda:
     def wants_suggestion(self) -> bool:
         """Whether the search algorithm should be asked now."""
         enough = len(self.roster.pending) >= self.search.lookahead
-        return self.may_ask and not (self.inquiry.is_open or enough) and self.room > 0
+        waits = self.on_hold or self.inquiry.is_open or enough
+        return self.may_ask and not waits and self.room > 0
 
     @property
     def room(self) -> float:
@@ -93,15 +109,40 @@ class Agenda:
 
     @property
     def next_trial_id(self) -> str:
-        """What the next trial will be called."""
-        return f"{self._prefix}_{len(self.roster):05d}"
+        """What the search's next trial will be called."""
+        return self.inquiry.trial_id or self.free_trial_id
+
+    @property
+    def free_trial_id(self) -> str:
+        """A name that no trial has, nor the one about which the search is asked."""
+        number = len(self.roster)
+        while (name := f"{self._prefix}_{number:05d}") in self.trials or (
+            name == self.inquiry.trial_id
+        ):
+            number += 1
+        return name
+
+    @property
+    def waits_for_user(self) -> bool:
+        """Whether the user has to say how it goes on: lets nothing start, or some trial rest."""
+        return self.on_hold or bool(self.roster.resting)
+
+    def _go_on(self) -> None:
+        """Forget the end: its cause may have been changed, and there may be more to ask."""
+        self._search_finished = False
+        self.stop_reason = ""
+        self.first_error = None
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a snapshot is to hold."""
+        first_error = self.first_error
         return {
+            "stop_reason": self.stop_reason,
+            "first_error": None if first_error is None else first_error.trial_id,
             "prefix": self._prefix,
             "search_finished": self._search_finished,
             "search_waits": self._search_waits,
+            "on_hold": self.on_hold,
             **self.roster.state_dict(),
         }
 
@@ -110,11 +151,14 @@ class Agenda:
         self._prefix = state["prefix"]
         self._search_finished = state["search_finished"]
         self._search_waits = state["search_waits"]
+        self.on_hold = state["on_hold"]
         self.roster.load_state_dict(state)
+        self.stop_reason = state["stop_reason"]
+        self.first_error = self.roster.trials.get(state["first_error"])
 
     def next_trial(self) -> Trial | None:
         """Return the trial that should get the next free place; asking changes nothing."""
         roster = self.roster
-        if self.room <= 0 or not (roster.pending or roster.paused):
+        if self.on_hold or self.room <= 0 or not (roster.pending or roster.paused):
             return None
         return self.scheduler.choose_trial_to_run(Waiting(roster.pending, roster.paused))

@@ -191,11 +191,19 @@ class Custody:
         if record is None:
             return []
         self._borrowers[record.path] -= 1
-        owner = self._trials[_place(record)[0]]
+        owner = self._owner(record)
         if self._borrowers[record.path] or record not in owner.lent:
             return []
         owner.lent = tuple(one for one in owner.lent if one != record)
         return [DeleteCheckpoint(trial_id=owner.trial_id, checkpoint=record)]
+
+    def _owner(self, record: CheckpointRecord) -> Trial:
+        folder = _place(record)[0]
+        # Mostly directories have the names of their trials, and else trials are looked through.
+        named = self._trials.get(folder)
+        if named is not None and named.folder == folder:
+            return named
+        return next(trial for trial in self._trials.values() if trial.folder == folder)
 
     def _give_up(self, owner: Trial, records: list[CheckpointRecord]) -> list[DeleteCheckpoint]:
         """Return those of a trial's own checkpoints that nobody else needs; remember the others."""

@@ -13,16 +13,17 @@ from typing import Any, ClassVar
 
 from numpy.random import SeedSequence, default_rng
 
-from dasktune.experiment import orders
+from dasktune.experiment import orders, wishes
 from dasktune.experiment.agenda import Agenda
 from dasktune.experiment.cloning import Cloning
 from dasktune.experiment.custody import Custody
 from dasktune.experiment.judging import Judge, record
+from dasktune.experiment.newcomers import newcomer
 from dasktune.experiment.precedent import Precedent
 from dasktune.experiment.reopening import wipe
 from dasktune.experiment.resizing import resize
 from dasktune.experiment.roster import is_news
-from dasktune.experiment.setbacks import count_failure, count_loss, is_cleared
+from dasktune.experiment.setbacks import count_failure, count_loss, is_cleared, lost_too_often
 from dasktune.experiment.settings import ExperimentSettings
 from dasktune.experiment.verdict import Fail
 from dasktune.schedulers.decision import (
@@ -58,7 +59,9 @@ from dasktune.trial.events import (
     ClusterChanged,
     ErrorInfo,
     ExperimentEvent,
+    HoldRequested,
     OtherEvent,
+    ReleaseRequested,
     ResourcesGranted,
     ResultReported,
     SessionBegan,
@@ -67,21 +70,27 @@ from dasktune.trial.events import (
     Suggested,
     SuggestionAsked,
     TimePassed,
+    TrialAddRequested,
     TrialEnded,
     TrialEvent,
     TrialFailed,
     TrialLost,
     TrialPaused,
+    TrialPauseRequested,
     TrialReopenRequested,
     TrialReturned,
     TrialStarted,
     TrialStopped,
     TrialStopRequested,
+    TrialUnpauseRequested,
 )
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import NO_STORY, Trial
 
 __all__ = ["Experiment"]
+
+#: Whose results are judged: who runs, as far as it has heard.
+_JUDGED = frozenset({TrialStatus.RUNNING, TrialStatus.SUSPENDING})
 
 
 class Experiment(Agenda):
@@ -123,10 +132,6 @@ class Experiment(Agenda):
         self._checkpoints = Custody(self.roster.trials, settings.retention)
         #: Who goes on from whom.
         self.cloning = Cloning(self.roster.trials, self._checkpoints)
-        #: Why everything ends now; empty while it goes on.
-        self.stop_reason = ""
-        #: The failure that ``fail_fast`` ended everything for.
-        self.first_error: Trial | None = None
         self._judge = Judge(
             settings,
             inquiry=self.inquiry,
@@ -197,6 +202,12 @@ class Experiment(Agenda):
                 self._stop_everything(event.reason, event.time)
             case TrialStopRequested():
                 self._stop(self.roster.trials[event.trial_id], event.reason, event.time)
+            case TrialPauseRequested() | TrialUnpauseRequested():
+                self._let_rest(self.roster.trials[event.trial_id], event)
+            case TrialAddRequested():
+                self._add(event)
+            case HoldRequested() | ReleaseRequested():
+                self.on_hold = isinstance(event, HoldRequested)
             case CheckpointLost() | CheckpointStored():
                 self._actions += self._checkpoints.hear(event)
             case ClusterChanged():
@@ -207,7 +218,7 @@ class Experiment(Agenda):
                 self._reopen(self.roster.trials[event.trial_id], fresh=event.fresh)
 
     def _on_trial_event(self, trial: Trial, event: AnyTrialEvent) -> None:
-        self.roster.move(trial, event)
+        before = self.roster.move(trial, event)
         trial.last_seq = max(trial.last_seq, event.seq)
         match event:
             case ResultReported():
@@ -228,7 +239,7 @@ class Experiment(Agenda):
                 pass
         if trial.status.is_final:
             self._conclude(trial, event.time, was_active=True)
-        elif trial.status is TrialStatus.PAUSED and self._judge.pause(trial):
+        elif self._judge.note_rest(trial, before):
             self._search_waits = False
         if not isinstance(event, ResultReported):
             # Whatever has made room: nothing may start there once the time is up.
@@ -239,24 +250,27 @@ class Experiment(Agenda):
 
     def _on_suggested(self, event: Suggested) -> None:
         has_learnt = self.inquiry.close()
-        if event.config is None or event.resources is None:
+        if event.config is None:
             self._search_finished = self._search_finished or event.finished
             self._search_waits = not has_learnt
             if event.finished:
                 self._commands.extend(self.scheduler.on_search_end())
-            return
-        trial = Trial(
-            trial_id=event.trial_id,
-            config=event.config,
-            resources=event.resources,
-            tag=event.tag,
-            pickled=event.pickled,
-        )
+        else:
+            self._add(event)
+
+    def _add(self, event: Suggested | TrialAddRequested) -> None:
+        trial = newcomer(event)
         self.roster.add(trial)
         self._commands.extend(self.scheduler.on_trial_add(trial) or ())
         if self.stop_reason:
             # It was asked for before the stop and answered after it.
             self._stop(trial, self.stop_reason, event.time)
+
+    def _let_rest(self, trial: Trial, wish: TrialPauseRequested | TrialUnpauseRequested) -> None:
+        order = wishes.order_for(trial, wish)
+        if order is not None:
+            trial.pause_reason = getattr(order, "reason", "")
+            self._emit(order)
 
     # Results
 
@@ -268,10 +282,11 @@ class Experiment(Agenda):
         is_new = trial.cloned_in < trial.incarnation and record(trial, result)
         self.brought_result = is_new
         self._clear(trial)
-        if trial.status is not TrialStatus.RUNNING:
+        if trial.status not in _JUDGED:
             self._on_time(event.time)
             return
-        trial.awaiting_seq = event.seq if event.awaits else 0
+        if event.awaits and trial.status is TrialStatus.RUNNING:
+            trial.awaiting_seq = event.seq
         verdict = self._judge.judge(trial, result, event.time, is_new=is_new)
         if isinstance(verdict, Fail):
             self._fail(trial, verdict.error)
@@ -287,7 +302,7 @@ class Experiment(Agenda):
         self._emit(orders.to_fail(trial, error))
 
     def _obey(self, trial: Trial, decision: Decision, now: float) -> None:
-        if trial.status is not TrialStatus.RUNNING:
+        if trial.status not in _JUDGED:
             return  # Everything ends now.
         match decision:
             case Continue():
@@ -356,17 +371,13 @@ class Experiment(Agenda):
         too_often = count_failure(trial, event.error, self.settings.max_failures)
         if trial.status is TrialStatus.ERROR:
             trial.reason = event.error.message
-        elif too_often:
+        elif too_often or self._why_all_ends(trial):
             self._give_up(trial, event.error.message)
 
     def _on_lost(self, trial: Trial, event: TrialLost) -> None:
         too_often = count_loss(trial, event, self.settings.max_worker_losses)
-        if trial.status is TrialStatus.PENDING and too_often:
-            reason = (
-                f"lost its worker {trial.worker_losses} times without progress in between, and no "
-                f"other trial with it; the last time: {event.reason}"
-            )
-            self._give_up(trial, reason)
+        if too_often and trial.status in (TrialStatus.PENDING, TrialStatus.SUSPENDED):
+            self._give_up(trial, lost_too_often(trial, event))
 
     def _give_up(self, trial: Trial, reason: str) -> None:
         trial.reason = reason
@@ -388,9 +399,9 @@ class Experiment(Agenda):
         self._search_waits = False
         self._commands.extend(self._judge.conclude(trial, was_active=was_active))
         failed = trial.status is TrialStatus.ERROR
-        if failed and self.settings.fail_fast and not self.stop_reason:
+        if failed and not self.stop_reason and (reason := self._why_all_ends(trial)):
             self.first_error = trial
-            self._stop_everything(f"trial {trial.trial_id} failed", now)
+            self._stop_everything(reason, now)
 
     # Another session
 
@@ -401,14 +412,8 @@ class Experiment(Agenda):
         self.inquiry.close()
         self._checkpoints.lose_memory()
         self._search_waits = False
-        if self.first_error is None or not self.settings.fail_fast:
+        if not self.is_cut_off:
             self._go_on()
-
-    def _go_on(self) -> None:
-        """Forget the end: its cause may have been changed, and there may be more to ask."""
-        self._search_finished = False
-        self.stop_reason = ""
-        self.first_error = None
 
     def _reopen(self, trial: Trial, *, fresh: bool) -> None:
         was_final = trial.status.is_final
@@ -431,10 +436,7 @@ class Experiment(Agenda):
         dict
             Plain values except where configurations, metrics or policies hold something else.
         """
-        first_error = self.first_error
         return {
-            "stop_reason": self.stop_reason,
-            "first_error": None if first_error is None else first_error.trial_id,
             "exploits": list(self.cloning.rows),
             "policies": self._judge.state_dict(),
             **super().state_dict(),
@@ -454,10 +456,8 @@ class Experiment(Agenda):
             If a policy is set up so differently that it cannot go on from its state.
         """
         super().load_state_dict(state)
-        self.stop_reason = state["stop_reason"]
         self.cloning.rows = list(state["exploits"])
         self._checkpoints.recount()
-        self.first_error = self.roster.trials.get(state["first_error"])
         self._judge.load_state_dict(state["policies"])
 
     # Time, and the end of everything
@@ -480,6 +480,8 @@ class Experiment(Agenda):
         Where nothing runs and nothing may start, no trial will ever end by itself, which is what a
         search that waits is waiting for. The scheduler may still let some go on.
         """
+        if self.waits_for_user:
+            return  # Nobody goes on or ends in the place of those who wait for the user.
         if self.roster.active or self.wants_suggestion or self.next_trial() is not None:
             return
         if self.inquiry.is_open or self.scheduler.questions:
@@ -491,7 +493,8 @@ class Experiment(Agenda):
 
     def _emit(self, action: AnyTrialAction) -> None:
         trial = self.roster.trials[action.trial_id]
-        if self.roster.move(trial, action) is TrialStatus.PAUSED:
-            self._judge.unpause(trial)
+        before = self.roster.move(trial, action)
+        if self._judge.note_rest(trial, before):
+            self._search_waits = False
         resize(trial, action)
         self._actions.append(action)

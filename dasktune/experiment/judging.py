@@ -202,7 +202,7 @@ class Judge:
             own = replace(own, commands=decision.commands)
         verdict = self._standing(key, own, told)
         goes_on = not isinstance(decision if isinstance(verdict, Fail) else verdict, Stop)
-        if goes_on and not trial.ancestry:
+        if goes_on and not (trial.ancestry or trial.added):
             self._inquiry.on_trial_result(key, self._told(trial, result))
         return verdict
 
@@ -246,28 +246,29 @@ class Judge:
             return Fail(ErrorInfo(message=message, traceback=traceback.format_exc()))
         return None
 
-    def pause(self, trial: Trial) -> bool:
-        """Tell the searcher of a trial that is paused, if it waits for others; return whether.
+    def note_rest(self, trial: Trial, before: TrialStatus) -> bool:
+        """Tell the searcher if a trial begins or ends to rest; return whether it begins.
+
+        It rests while it waits for others, or for the user: then it counts in no limit.
 
         Parameters
         ----------
         trial : Trial
-            It has just been paused.
+            Its status has just changed.
+        before : TrialStatus
+            What it was.
         """
-        if self._scheduler.waits_for_others:
-            self._inquiry.on_trial_pause(trial.trial_id)
-        return self._scheduler.waits_for_others
+        was, now = self._rests(before), self._rests(trial.status)
+        if was is now or trial.status.is_final:
+            return False
+        if not trial.added:
+            tell = self._inquiry.on_trial_pause if now else self._inquiry.on_trial_unpause
+            tell(trial.trial_id)
+        return now
 
-    def unpause(self, trial: Trial) -> None:
-        """Tell the searcher that a trial goes on, if it was told of its pause.
-
-        Parameters
-        ----------
-        trial : Trial
-            It was paused until now, and may have ended.
-        """
-        if self._scheduler.waits_for_others and not trial.status.is_final:
-            self._inquiry.on_trial_unpause(trial.trial_id)
+    def _rests(self, status: TrialStatus) -> bool:
+        paused = status is TrialStatus.PAUSED and self._scheduler.waits_for_others
+        return paused or status.is_resting
 
     def conclude(self, trial: Trial, *, was_active: bool) -> tuple[Command, ...]:
         """Tell scheduler and searcher that a trial has ended for good.
@@ -299,7 +300,8 @@ class Judge:
             commands = self._scheduler.on_trial_complete(trial, last)
         else:
             commands = self._scheduler.on_trial_remove(trial)
-        self._inquiry.on_trial_complete(trial.trial_id, told, failed)
+        if not trial.added:
+            self._inquiry.on_trial_complete(trial.trial_id, told, failed)
         return commands
 
     def begin(self, trial: Trial) -> tuple[Milestone, ...]:

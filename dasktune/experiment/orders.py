@@ -49,6 +49,11 @@ __all__ = [
 #: What a command of a scheduler comes to.
 Order = UnpauseTrial | ChangeRequest | StopTrial | FinishTrial | ExploitTrial
 
+#: On no worker, but not at its end.
+_WAITING = frozenset(
+    {TrialStatus.PENDING, TrialStatus.PAUSED, TrialStatus.SUSPENDED, TrialStatus.SHELVED}
+)
+
 
 def to_start(trial: Trial, milestones: tuple[Milestone, ...]) -> StartTrial | RestoreTrial:
     """Return the order to begin, or to go on from a checkpoint if there is one."""
@@ -163,20 +168,17 @@ def next_order(
         trial = trials[command.trial_id]
         match command:
             case Unpause():
-                if trial.status is TrialStatus.PAUSED:
+                if trial.status in (TrialStatus.PAUSED, TrialStatus.SHELVED):
                     return UnpauseTrial(trial_id=trial.trial_id, incarnation=trial.incarnation)
             case ResizeWaiting():
-                if (
-                    trial.status in (TrialStatus.PENDING, TrialStatus.PAUSED)
-                    and trial.resources != command.resources
-                ):
+                if trial.status in _WAITING and trial.resources != command.resources:
                     return ChangeRequest(
                         trial_id=trial.trial_id,
                         incarnation=trial.incarnation,
                         resources=command.resources,
                     )
             case ExploitOther():
-                waits = trial.status in (TrialStatus.PAUSED, TrialStatus.PENDING)
+                waits = trial.status in _WAITING
                 order = to_exploit(trial, command) if waits else None
                 if order is not None:
                     return order

@@ -3,7 +3,8 @@
 Invariants, checked by :meth:`Roster.validate`:
 
 1. A trial stands in `pending` exactly if it is PENDING, in `paused` exactly if it is PAUSED, in
-   `active` exactly if it holds resources on a worker.
+   `resting` exactly if the user lets it rest, in `active` exactly if it holds resources on a
+   worker.
 2. Only a trial that runs awaits an answer.
 3. Its history has one row per ``training_iteration``, in increasing order.
 4. Its checkpoints have increasing numbers, one in memory the highest, all below
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any
 
 from dasktune.errors import InvalidTransition
@@ -46,6 +47,8 @@ class Roster:
         All that were ever added, in order.
     pending, paused : OrderedDict of str to Trial
         Those that wait, in the order in which they should be taken.
+    resting : dict of str to Trial
+        Those that wait for the user alone.
     active : dict of str to Trial
         Those that hold resources on a worker.
     """
@@ -54,6 +57,7 @@ class Roster:
         self.trials: dict[str, Trial] = {}
         self.pending: OrderedDict[str, Trial] = OrderedDict()
         self.paused: OrderedDict[str, Trial] = OrderedDict()
+        self.resting: dict[str, Trial] = {}
         self.active: dict[str, Trial] = {}
         self._counts: Counter[TrialStatus] = Counter()
 
@@ -63,7 +67,7 @@ class Roster:
     @property
     def unfinished(self) -> int:
         """How many trials have not ended for good."""
-        return len(self.pending) + len(self.paused) + len(self.active)
+        return len(self.pending) + len(self.paused) + len(self.resting) + len(self.active)
 
     def public_counts(self) -> dict[PublicStatus, int]:
         """Return how many trials stand at each public status."""
@@ -73,12 +77,22 @@ class Roster:
         return counts
 
     def add(self, trial: Trial) -> None:
-        """Take in a new, pending trial."""
+        """Take in a new, pending trial.
+
+        One that the user has added goes before all that have not begun, but for those that were
+        added before it.
+        """
         if trial.trial_id in self.trials:
             raise InvalidTransition(f"a second trial {trial.trial_id} was added")
         self.trials[trial.trial_id] = trial
         self._counts[trial.status] += 1
         self.pending[trial.trial_id] = trial
+        if trial.added:
+            ahead = list(takewhile(lambda one: one.added or one.incarnation, self.pending.values()))
+            self.pending.move_to_end(trial.trial_id, last=False)
+            for one in reversed(ahead):
+                if one is not trial:
+                    self.pending.move_to_end(one.trial_id, last=False)
 
     def move(self, trial: Trial, cause: TrialEvent | TrialAction) -> TrialStatus:
         """Change a trial's status as the table says, and return what it was before."""
@@ -104,8 +118,9 @@ class Roster:
             del index[key]
         for index in self._indexes(after):
             index[key] = trial
-        if after is TrialStatus.PENDING and before.is_active:
-            # It was on its way: whoever lost its worker has progress to save and goes first.
+        if after is TrialStatus.PENDING and (before.is_active or before.is_resting):
+            # It was on its way: whoever lost its worker has progress to save and goes first. And
+            # whom the user has let go on is to go on.
             self.pending.move_to_end(key, last=False)
 
     def _indexes(self, status: TrialStatus) -> Iterator[dict[str, Trial]]:
@@ -113,6 +128,8 @@ class Roster:
             yield self.pending
         elif status is TrialStatus.PAUSED:
             yield self.paused
+        elif status.is_resting:
+            yield self.resting
         elif status.is_active:
             yield self.active
 
@@ -131,6 +148,8 @@ class Roster:
             self._counts[trial.status] += 1
             if trial.status.is_active:
                 self.active[trial.trial_id] = trial
+            elif trial.status.is_resting:
+                self.resting[trial.trial_id] = trial
         self.pending.update((key, self.trials[key]) for key in state["pending"])
         self.paused.update((key, self.trials[key]) for key in state["paused"])
         self.validate()
@@ -163,6 +182,7 @@ def _invariants(roster: Roster, trial: Trial) -> Iterator[tuple[bool, str]]:
     key, status = trial.trial_id, trial.status
     yield (key in roster.pending) == (status is TrialStatus.PENDING), "pending index is wrong"
     yield (key in roster.paused) == (status is TrialStatus.PAUSED), "paused index is wrong"
+    yield (key in roster.resting) == status.is_resting, "resting index is wrong"
     yield (key in roster.active) == status.is_active, "active index is wrong"
     yield not trial.awaiting_seq or status is TrialStatus.RUNNING, "awaits but does not run"
     yield not status.is_active or trial.incarnation > 0, "active without an incarnation"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from dasktune.experiment.settings import ExperimentSettings
 from dasktune.trial.events import ErrorInfo, TrialLost
 from dasktune.trial.trial import Trial
 
-__all__ = ["count_failure", "count_loss", "is_cleared"]
+__all__ = ["count_failure", "count_loss", "is_cleared", "lost_too_often", "why_all_ends"]
 
 
 def count_failure(trial: Trial, error: ErrorInfo, limit: int) -> bool:
@@ -23,6 +26,26 @@ def count_failure(trial: Trial, error: ErrorInfo, limit: int) -> bool:
     trial.errors.append(error)
     trial.failures += 1
     return 0 <= limit < trial.failures
+
+
+def why_all_ends(settings: ExperimentSettings, trials: Iterable[Trial], failed: Trial) -> str:
+    """Return why everything ends with a failed trial; empty if it does not.
+
+    Parameters
+    ----------
+    settings : ExperimentSettings
+        Limits.
+    trials : iterable of Trial
+        All of the experiment.
+    failed : Trial
+        Has failed for good.
+    """
+    if settings.fail_fast:
+        return f"trial {failed.trial_id} failed"
+    limit = settings.max_total_failures
+    if limit is None or sum(trial.failures for trial in trials) <= limit:
+        return ""
+    return f"trials have failed more often than {limit} times, {failed.trial_id} the last of them"
 
 
 def count_loss(trial: Trial, event: TrialLost, limit: int) -> bool:
@@ -49,6 +72,22 @@ def count_loss(trial: Trial, event: TrialLost, limit: int) -> bool:
     else:
         trial.worker_losses += event.charged
     return trial.worker_losses > limit
+
+
+def lost_too_often(trial: Trial, event: TrialLost) -> str:
+    """Return why a trial is given up that has lost its worker too often.
+
+    Parameters
+    ----------
+    trial : Trial
+        Who lost it.
+    event : TrialLost
+        The last loss.
+    """
+    return (
+        f"lost its worker {trial.worker_losses} times without progress in between, and no "
+        f"other trial with it; the last time: {event.reason}"
+    )
 
 
 def is_cleared(trial: Trial) -> bool:

@@ -25,6 +25,9 @@ class ExperimentSettings:
         How often the code of one trial may fail and be tried again, over its life; -1 is for ever.
     fail_fast : bool or "raise", default=False
         End everything at the first failure for good.
+    max_total_failures : int, optional
+        How often the code of all trials together may fail before everything ends; no limit by
+        default.
     max_worker_losses : int, default=3
         How often a trial may lose its worker without having made progress in between.
     max_concurrent : int, default=0
@@ -39,6 +42,7 @@ class ExperimentSettings:
     mode: Mode | None = None
     max_failures: int = 0
     fail_fast: bool | Literal["raise"] = False
+    max_total_failures: int | None = None
     max_worker_losses: int = 3
     max_concurrent: int = 0
     streaming: bool = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from dasktune.errors import StorageError
 from dasktune.trial.checkpoint import CheckpointRecord
@@ -20,7 +20,10 @@ _AS_IT_IS = (
     "trial_id",
     "config",
     "tag",
+    "name",
+    "dirname",
     "pickled",
+    "added",
     "incarnation",
     "worker",
     "next_checkpoint",
@@ -38,6 +41,9 @@ _AS_IT_IS = (
     "cloned_in",
     "stopped_early",
 )
+
+#: What snapshots of older versions do not have.
+_YOUNGER: Final = {"name": "", "dirname": ""}
 
 
 def state_of(trial: Trial) -> dict[str, Any]:
@@ -84,8 +90,10 @@ def trial_of(state: Mapping[str, Any]) -> Trial:
     StorageError
         If the trial's name would lead out of the experiment.
     """
-    if not is_one_name(state["trial_id"]):
-        raise StorageError(f"trial_id must be one name, got {state['trial_id']!r:.80}")
+    state = {**_YOUNGER, **state}
+    for name in (state["trial_id"], state["dirname"] or "-"):
+        if not is_one_name(name):
+            raise StorageError(f"trial_id must be one name, got {name!r:.80}")
     checkpoints, losses = state["progress_at_loss"]
     first = state["first_resources"]
     trial = Trial(

@@ -18,10 +18,12 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
 from dasktune.errors import TuneError
+from dasktune.isolation.directory import moved_to
 from dasktune.isolation.traces import Surroundings
 from dasktune.isolation.wire import (
     Acknowledge,
@@ -30,6 +32,7 @@ from dasktune.isolation.wire import (
     Carry,
     FromChild,
     Hello,
+    Hung,
     Interrupt,
     Keep,
     Leave,
@@ -46,9 +49,11 @@ from dasktune.trainable.interrupt import TrialInterrupted
 from dasktune.trainable.keeper import Keeper
 from dasktune.trainable.nested import offer_pickled_client
 from dasktune.trainable.outbox import Urgency
+from dasktune.trainable.output import descriptors_redirected
 from dasktune.trainable.parcel import open_config, open_trainable
 from dasktune.trainable.relay import Dock, Haul
 from dasktune.trainable.run import TrialRun
+from dasktune.trial.events import ErrorInfo
 
 __all__ = ["Host", "main"]
 
@@ -72,7 +77,7 @@ def main(link: Connection) -> None:
         os.set_inheritable(descriptor, False)
     faulthandler.enable(hello.crash_file, all_threads=False)
     _die_with(hello.parent)
-    Host(link, _die).serve()
+    Host(link, _die, hello.crash_file).serve()
 
 
 def _die_with(parent: int) -> None:
@@ -97,11 +102,16 @@ class Host:
         To the worker.
     hang_up : callable
         Called when the worker is gone.
+    crash_file : int, optional
+        File descriptor for the tracebacks of crashes.
     """
 
-    def __init__(self, link: Connection, hang_up: Callable[[], None]) -> None:
+    def __init__(
+        self, link: Connection, hang_up: Callable[[], None], crash_file: int | None = None
+    ) -> None:
         self._link = link
         self._hang_up = hang_up
+        self._crash_file = crash_file
         self._pid = os.getpid()
         self._sending = threading.Lock()
         self._guests: queue.SimpleQueue[_Guest | None] = queue.SimpleQueue()
@@ -143,6 +153,8 @@ class Host:
                 self._payload, self._trainable = message.parcel.payload, None
             # Made here and not where it runs: what is said next is meant for it.
             self._guest = _Guest(message, self.open_trainable, self._send, self._keeper)
+            if self._crash_file is not None:
+                self._guest.guard(self._crash_file)
             self._guests.put(self._guest)
         elif self._guest is not None:
             self._guest.take(message)
@@ -180,13 +192,39 @@ class _Guest:
         self._ack = self._sent = 0
         port = CheckpointPort(fence=self._ask, keep=self._keep, packed=begin.packed)
         dock = Dock(self._pass_on)
-        self._run = TrialRun(begin.spec, self._open, self._push, port, keeper=keeper, dock=dock)
+        self._spec = begin.spec
+        # Here the whole process is the trial's, and so is what it prints.
+        spec = replace(begin.spec, log_files=None)
+        self._run = TrialRun(spec, self._open, self._push, port, keeper=keeper, dock=dock)
+        self._run.on_hang = self._end_hung
         self._before = Surroundings.now()
+
+    def guard(self, crash_file: int) -> None:
+        """Have the process end if user code keeps all its threads from running for too long.
+
+        Parameters
+        ----------
+        crash_file : int
+            File descriptor that is told where it was.
+        """
+        limit = self._spec.report_timeout_s
+        if limit is not None:
+            # The watchdog runs in Python, which C code may not let it do. What counts then is that
+            # it has not run for so long: a result came before its last look.
+            self._run.watchdog.on_look = lambda seconds: faulthandler.dump_traceback_later(
+                seconds + limit, exit=True, file=crash_file
+            )
 
     def run(self) -> Over:
         """Run the trial to its end, and return its last word."""
+        with moved_to(self._spec), descriptors_redirected(self._spec, self._run.dock):
+            return self._run_to_its_end()
+
+    def _run_to_its_end(self) -> Over:
         self._run.start()
         self._run.join()
+        if self._spec.report_timeout_s is not None:
+            faulthandler.cancel_dump_traceback_later()
         *rest, (_, terminal) = self._run.collect(self._ack, self._sent)
         assert isinstance(terminal, bytes)  # Only results are not pickled.
         self._say(rest, urgent=True)
@@ -239,6 +277,11 @@ class _Guest:
     def _pass_on(self, number: int, haul: Haul) -> None:
         """Let the worker have something carried."""
         self._send(Carry(number=number, haul=haul))
+
+    def _end_hung(self, error: ErrorInfo) -> None:
+        """Interrupt user code, and let the worker kill this process if that does not help."""
+        self._send(Hung(error=error))
+        self._run.interrupt()
 
     def _ask(self) -> None:
         """Let the worker decide whether a checkpoint may be committed."""

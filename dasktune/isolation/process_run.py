@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 from dasktune.errors import TuneError
 from dasktune.isolation.environment import environment_of
@@ -18,6 +19,7 @@ from dasktune.isolation.wire import (
     Begin,
     Carried,
     Carry,
+    Hung,
     Interrupt,
     Keep,
     MayCommit,
@@ -43,10 +45,14 @@ from dasktune.trainable.outbox import Urgency
 from dasktune.trainable.parcel import Parcel
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trainable.trial_thread import TrialThread
+from dasktune.trial.events import ErrorInfo
 
 __all__ = ["ProcessRun"]
 
 logger = logging.getLogger(__name__)
+
+#: What `faulthandler` writes before the tracebacks of a process that was too long without Python.
+_TIMEOUT: Final = "Timeout ("
 
 
 class ProcessRun(TrialThread):
@@ -104,8 +110,11 @@ class ProcessRun(TrialThread):
         #: What came for the child until then.
         self._early: list[ToChild] = []
         self._acked = 0
-        self._timer: threading.Timer | None = None
+        #: What is to kill the child: after an interrupt, after a hang.
+        self._timers: dict[str, threading.Timer] = {}
         self._killed = False
+        #: That user code comes to no result.
+        self._hang: ErrorInfo | None = None
 
     @property
     def occupied(self) -> bool:
@@ -132,11 +141,14 @@ class ProcessRun(TrialThread):
         if self._gate.order is None:
             self.stop("interrupted")
         self._post(Interrupt())
+        self._kill_after(self._chance, "interrupt")
+
+    def _kill_after(self, seconds: float, why: str) -> None:
         with self._lock:
-            if self._timer is None and not self.finished:
-                self._timer = threading.Timer(self._chance, self._kill)
-                self._timer.daemon = True
-                self._timer.start()
+            if why not in self._timers and not self.finished:
+                self._timers[why] = threading.Timer(seconds, self._kill)
+                self._timers[why].daemon = True
+                self._timers[why].start()
 
     def _outcome(self) -> Callable[..., Terminal]:
         """Run the trial and return what makes its terminal message."""
@@ -150,8 +162,9 @@ class ProcessRun(TrialThread):
         except Exception as error:
             return partial(Failed, error=error_info(error))
         finally:
-            if self._timer is not None:
-                self._timer.cancel()
+            with self._lock:
+                for timer in self._timers.values():
+                    timer.cancel()
 
     def _perform(self, child: ChildProcess, parcel: Parcel) -> Callable[..., Terminal] | None:
         """Run the trial in a child; None if it was dying before the trial came."""
@@ -195,6 +208,9 @@ class ProcessRun(TrialThread):
                     child.post(Verdict(refusal=self._refusal()))
                 case Carry(number=number, haul=haul):
                     self.dock.begin(haul, partial(self._carried, number))
+                case Hung(error=error):
+                    self._hang = error
+                    self._kill_after(self.spec.stop_grace, "hang")
                 case Over(terminal=terminal, traces=traces):
                     if traces:
                         logger.info("%s left %s: a new process", self.spec.trial_id, traces)
@@ -212,9 +228,15 @@ class ProcessRun(TrialThread):
         return None
 
     def _fate(self, death: ChildDied) -> Callable[..., Terminal]:
-        if not self._killed:
-            return partial(Failed, error=death.error)
+        if self._hang is not None or not self._killed:
+            return partial(Failed, error=self._hang or self._told_of(death))
         return Paused if isinstance(self._gate.order, PauseNow) else Stopped
+
+    def _told_of(self, death: ChildDied) -> ErrorInfo:
+        limit, error = self.spec.report_timeout_s, death.error
+        if limit is not None and error.traceback.startswith(_TIMEOUT):
+            return replace(error, message=f"no result for {limit:g} s (report_timeout_s)")
+        return error
 
     def _kill(self) -> None:
         with self._lock:

@@ -1,7 +1,8 @@
 """What a worker and the process of a trial tell each other: values that pickle.
 
 Whatever the worker says about a trial comes after its `Begin`, in order. The trial's process says
-`Said`, `Keep`, `MayCommit` and `Carry` as often as it likes and `Over` once for each `Begin`.
+`Said`, `Keep`, `MayCommit`, `Carry` and `Hung` as often as it likes, and `Over` once for each
+`Begin`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dasktune.trainable.messages import Answer
 from dasktune.trainable.parcel import Parcel
 from dasktune.trainable.relay import Haul
 from dasktune.trainable.spec import TrialSpec
+from dasktune.trial.events import ErrorInfo
 
 __all__ = [
     "Acknowledge",
@@ -23,6 +25,7 @@ __all__ = [
     "Carry",
     "FromChild",
     "Hello",
+    "Hung",
     "Interrupt",
     "Keep",
     "Leave",
@@ -142,6 +145,13 @@ class Carry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Hung:
+    """User code has come to no result for too long; it is being interrupted."""
+
+    error: ErrorInfo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Over:
     """The trial's thread has ended."""
 
@@ -151,4 +161,4 @@ class Over:
     traces: str
 
 
-FromChild = Said | Keep | MayCommit | Carry | Over
+FromChild = Said | Keep | MayCommit | Carry | Hung | Over

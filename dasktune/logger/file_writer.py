@@ -45,6 +45,8 @@ class FileWriter:
         #: What the thread has in hand.
         self._writing: dict[str, Callable[[bool], None]] = {}
         self._lock = threading.Lock()
+        #: Held for a round.
+        self._turn = threading.Lock()
         self._over = threading.Event()
         self._failing_since: float | None = None
         self._error: Exception | None = None
@@ -107,6 +109,10 @@ class FileWriter:
             pause = max(self._interval_s, (monotonic() - begun) / _SHARE)
 
     def _round(self, *, patient: bool) -> None:
+        with self._turn:
+            self._write_marked(patient)
+
+    def _write_marked(self, patient: bool) -> None:
         with self._lock:
             self._writing, self._marked = self._marked, {}
         try:

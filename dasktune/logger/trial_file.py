@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dasktune.callback import TrialView
+from dasktune.logger.trial_logger import TrialLog
 
 __all__ = ["Format", "TrialFile"]
 
@@ -47,7 +48,7 @@ class Format(ABC):
         return b""
 
 
-class TrialFile:
+class TrialFile(TrialLog):
     """Keeps a file equal to the results that the driver knows of a trial.
 
     It begins with the whole file. So it does not matter what an earlier driver has left there: rows
@@ -83,6 +84,9 @@ class TrialFile:
     def end(self) -> None:
         """Hear that there will be no more results."""
         self._is_over = True
+
+    def close(self) -> None:
+        """Leave the file as it is."""
 
     def write(self, patient: bool = False) -> None:
         """Bring the file up to date; may be called in another thread than all else.

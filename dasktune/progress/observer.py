@@ -1,76 +1,199 @@
-"""Feeds the progress line from the events of an experiment."""
+"""Feeds a display from the events of an experiment."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from dasktune.experiment import Experiment
-from dasktune.progress.line import ProgressLine
-from dasktune.trial.actions import Action
-from dasktune.trial.events import ExperimentEvent, ResultReported
-from dasktune.trial.metrics import score
+from dasktune.progress.board import Board
+from dasktune.progress.display import Display
+from dasktune.progress.progress import Progress
+from dasktune.progress.table import best_line, failures
+from dasktune.progress.text import crop, printable, short
+from dasktune.trial.actions import Action, FinishTrial
+from dasktune.trial.events import (
+    ExperimentEvent,
+    ResultReported,
+    TrialAddRequested,
+    TrialEvent,
+    TrialFailed,
+)
+from dasktune.trial.metrics import lookup
+from dasktune.trial.status import PublicStatus
+from dasktune.trial.trial import Trial
 
 __all__ = ["ProgressObserver"]
 
+logger = logging.getLogger(__name__)
+
+#: Failures that are told of as they happen if nobody has asked for each; all are counted.
+_TOLD: int = 20
+
 
 class ProgressObserver:
-    """Watches an experiment and tells a :class:`ProgressLine` how far it is.
+    """Watches an experiment and lets a display show how far it is.
 
-    An event costs O(1); the first one O(results), for a resumed experiment has some already.
+    An event costs O(log trials); the first one O(results), for a resumed experiment has some
+    already. A display that raises is logged and not used again.
 
     Parameters
     ----------
-    line : ProgressLine
-        Shows it. Its metric and mode are those of the experiment.
+    display : Display
+        Shows it.
+    board : Board
+        Keeps the books of the trials for it.
+    total : int, optional
+        How many trials there will be; None if nobody knows.
+    verbose : int, default=1
+        2 tells of each trial that ends, 3 of each result, too.
+    place : str, default=""
+        Where the results are kept.
     """
 
-    def __init__(self, line: ProgressLine) -> None:
-        self._line = line
-        self._started = False
+    def __init__(
+        self,
+        display: Display,
+        board: Board,
+        *,
+        total: int | None = None,
+        verbose: int = 1,
+        place: str = "",
+    ) -> None:
+        self._display: Display | None = display
+        self._board = board
+        self._total = total
+        self._verbose = verbose
+        self._place = place
+        self._started: float | None = None
+        self._finished_before = 0
         self._now = 0.0
-        self._results = 0
-        #: Higher is better, whatever the mode; None before the first.
-        self._best: tuple[float, str] | None = None
+        self._shown_best: tuple[float, str] | None = None
+        self._told = 0
 
     def on_event(
         self, event: ExperimentEvent, actions: Sequence[Action], experiment: Experiment
     ) -> None:
         """See an event after it was handled."""
-        if not self._started:
-            self._started = True
-            for trial in experiment.trials.values():
-                for row in trial.history:
-                    self._see(trial.trial_id, row, experiment)
-        elif isinstance(event, ResultReported):
-            self._see(event.trial_id, event.metrics, experiment)
+        display = self._display
+        if display is None:
+            return
         self._now = event.time
-        if self._line.is_due(event.time):
-            self._tell(experiment)
+        if self._started is None:
+            self._begin(experiment)
+        else:
+            self._expect_more(isinstance(event, TrialAddRequested))
+            self._board.see(event, actions, experiment)
+            for line in self._news(display, event, actions, experiment):
+                self._try(partial(display.say, printable(line)))
+        if display.is_due(self._now, self._board.best != self._shown_best):
+            self._shown_best = self._board.best
+            self._try(lambda: display.update(self._progress(), self._board, self._now))
 
     def on_end(self, experiment: Experiment) -> None:
         """Show how it ended."""
-        if self._started:
-            self._tell(experiment)
-        self._line.finish()
+        display = self._display
+        if display is not None and self._started is not None:
+            self._try(lambda: display.end(self._progress(), self._board, list(self._summary())))
+        self.close()
 
-    def _see(self, trial_id: str, row: Mapping[str, Any], experiment: Experiment) -> None:
-        self._results += 1
-        metric, mode = experiment.settings.metric, experiment.settings.mode
-        if metric is None or mode is None:
+    def close(self) -> None:
+        """Leave the terminal as it was; nothing is shown any more."""
+        display, self._display = self._display, None
+        if display is not None:
+            try:
+                display.close()
+            except Exception:
+                logger.debug("the display could not be closed", exc_info=True)
+
+    def _expect_more(self, count: int) -> None:
+        if self._total is not None:
+            self._total += count
+
+    def _begin(self, experiment: Experiment) -> None:
+        self._board.load()
+        self._expect_more(sum(trial.added for trial in experiment.trials.values()))
+        self._started = self._now
+        self._finished_before = self._progress().finished
+
+    def _try(self, call: Callable[[], None]) -> None:
+        if self._display is None:
             return
-        points = score(row, metric, mode)
-        if points is not None and (self._best is None or points > self._best[0]):
-            self._best = points, trial_id
+        try:
+            call()
+        except Exception:
+            logger.exception("the progress is not shown any more: its display has raised")
+            self.close()
 
-    def _tell(self, experiment: Experiment) -> None:
-        value, trial_id = self._best or (None, "")
-        if value is not None and experiment.settings.mode == "min":
-            value = -value
-        self._line.update(
-            experiment.roster.public_counts(),
-            now=self._now,
-            results=self._results,
-            best_value=value,
-            best_trial_id=trial_id,
+    def _progress(self) -> Progress:
+        board = self._board
+        best = board.best
+        return Progress(
+            counts=board.counts,
+            total=self._total,
+            results=board.results,
+            metric=board.metric,
+            best_value=None if best is None else board.best_value(best[1]),
+            best_trial_id="" if best is None else best[1],
+            elapsed_s=self._now - (self._started or 0.0),
+            finished_before=self._finished_before,
+            stopped_early=board.stopped_early,
+            workers=board.workers,
         )
+
+    def _summary(self) -> Iterator[str]:
+        line = best_line(self._board, self._board.metric, self._board.searched)
+        if line:
+            yield line
+        yield from failures(self._board)
+        if self._place:
+            yield f"Results: {self._place}"
+
+    def _news(
+        self,
+        display: Display,
+        event: ExperimentEvent,
+        actions: Sequence[Action],
+        experiment: Experiment,
+    ) -> Iterator[str]:
+        """Yield what there is to say of single trials as it happens."""
+        finished = [action.trial_id for action in actions if isinstance(action, FinishTrial)]
+        if isinstance(event, TrialEvent) and experiment.heeded:
+            trial = experiment.trials[event.trial_id]
+            if isinstance(event, ResultReported):
+                if self._verbose > 2 and experiment.brought_result:
+                    yield _result(trial, self._board.metric)
+            elif isinstance(event, TrialFailed) and trial.error is not None:
+                told = display.tells_failures and self._told < _TOLD
+                if told or self._verbose > 1:
+                    self._told += 1
+                    yield _failure(trial)
+            elif trial.status.is_final and self._verbose > 1 and trial.trial_id not in finished:
+                yield _end(trial, self._board.metric)
+        for trial_id in finished if self._verbose > 1 else ():
+            yield _end(experiment.trials[trial_id], self._board.metric)
+
+
+def _failure(trial: Trial) -> str:
+    message = trial.error.message.split("\n")[0] if trial.error is not None else ""
+    again = "" if trial.status.public is PublicStatus.ERROR else "; it is tried again"
+    return f"{trial.trial_id} failed: {crop(printable(message), 200)}{again}"
+
+
+def _end(trial: Trial, metric: str | None) -> str:
+    if trial.status.public is PublicStatus.ERROR:
+        return f"{trial.trial_id} was given up: {trial.reason}"
+    how = "stopped early" if trial.stopped_early else "ended"
+    return f"{trial.trial_id} {how}{_figures(trial, metric)}"
+
+
+def _result(trial: Trial, metric: str | None) -> str:
+    return f"{trial.trial_id} reported{_figures(trial, metric)}"
+
+
+def _figures(trial: Trial, metric: str | None) -> str:
+    if not trial.history:
+        return " without a result"
+    value = "" if metric is None else f" {metric} {short(lookup(trial.last_result, metric))}"
+    return f"{value} at iteration {trial.last_iteration}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
-from unicodedata import east_asian_width
 
+from dasktune.progress.text import columns, crop, duration, plural, printable
 from dasktune.trial.status import PublicStatus
 
 __all__ = ["Progress", "render"]
@@ -42,6 +42,10 @@ class Progress:
         Seconds since the experiment started, or was resumed.
     finished_before : int, default=0
         How many trials had ended when it was resumed: those took none of these seconds.
+    stopped_early : int, default=0
+        How many of those that have ended a scheduler has ended before their time.
+    workers : int, default=0
+        On how many workers trials run.
     """
 
     counts: Mapping[PublicStatus, int] = field(default_factory=dict)
@@ -52,6 +56,8 @@ class Progress:
     best_trial_id: str = ""
     elapsed_s: float = 0.0
     finished_before: int = 0
+    stopped_early: int = 0
+    workers: int = 0
 
     @property
     def errors(self) -> int:
@@ -97,14 +103,14 @@ def render(progress: Progress, width: int | None = None) -> str:
     >>> render(progress, 60)
     '8/40 trials done · 4 running · 0 errors · best acc 0.9713'
     """
-    parts = [(rank, _printable(text)) for rank, text in _parts(progress)]
+    parts = [(rank, printable(text)) for rank, text in _parts(progress)]
     line = _join(parts)
     if width is None:
         return line
-    while len(parts) > 1 and _columns(line) > width:
+    while len(parts) > 1 and columns(line) > width:
         parts.remove(max(parts))
         line = _join(parts)
-    return _cut(line, width)
+    return crop(line, width)
 
 
 def _parts(progress: Progress) -> Iterator[tuple[int, str]]:
@@ -112,50 +118,27 @@ def _parts(progress: Progress) -> Iterator[tuple[int, str]]:
     counts, errors, left = progress.counts, progress.errors, progress.remaining_s
     done = progress.finished
     trials = str(done) if progress.total is None else f"{done}/{progress.total}"
-    yield 0, f"{trials} {_plural('trial', progress.total or done)} done"
+    yield 0, f"{trials} {plural('trial', progress.total or done)} done"
     for rank, (status, noun) in enumerate(_NOUNS.items(), start=2):
         count = counts.get(status, 0)
         # That none runs is news: something is wrong, or it is over.
         if count or status is PublicStatus.RUNNING:
             yield rank, f"{_SEPARATOR}{count} {noun}"
-    yield 1, f"{_SEPARATOR}{errors} {_plural('error', errors)}"
+    if progress.stopped_early:
+        yield 9, f"{_SEPARATOR}{progress.stopped_early} stopped early"
+    yield 1, f"{_SEPARATOR}{errors} {plural('error', errors)}"
+    if progress.workers:
+        yield 10, f"{_SEPARATOR}{progress.workers} {plural('worker', progress.workers)}"
     if progress.best_value is not None:
         yield 5, f"{_SEPARATOR}best {progress.metric or 'value'} {progress.best_value:.4g}"
         if progress.best_trial_id:
             yield 7, f" ({progress.best_trial_id})"
     elif progress.results:
-        yield 5, f"{_SEPARATOR}{progress.results} {_plural('result', progress.results)}"
-    yield 6, f"{_SEPARATOR}{_duration(progress.elapsed_s)}"
+        yield 5, f"{_SEPARATOR}{progress.results} {plural('result', progress.results)}"
+    yield 6, f"{_SEPARATOR}{duration(progress.elapsed_s)}"
     if left is not None:
-        yield 8, f"{_SEPARATOR}{_duration(left)} left"
-
-
-def _plural(noun: str, count: int) -> str:
-    return noun if count == 1 else f"{noun}s"
-
-
-def _duration(seconds: float) -> str:
-    minutes, second = divmod(int(max(seconds, 0)), 60)
-    hours, minute = divmod(minutes, 60)
-    return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute:02d}:{second:02d}"
-
-
-def _printable(text: str) -> str:
-    # A metric's name is the user's: an escape sequence in it must not reach the terminal.
-    return "".join(char if char.isprintable() else "?" for char in text)
+        yield 8, f"{_SEPARATOR}{duration(left)} left"
 
 
 def _join(parts: list[tuple[int, str]]) -> str:
     return "".join(text for _, text in parts)
-
-
-def _columns(text: str) -> int:
-    return sum(2 if east_asian_width(char) in "WF" else 1 for char in text)
-
-
-def _cut(text: str, width: int) -> str:
-    if _columns(text) <= width:
-        return text
-    while _columns(text) > width - 1:
-        text = text[:-1]
-    return f"{text}…"

@@ -8,6 +8,7 @@ from dasktune.runner.ports import (
     Thinker,
     TrialExecutor,
 )
+from dasktune.runner.stage import Stage
 from dasktune.runner.thinking import ThinkingAtOnce, ThinkingThread
 from dasktune.runner.trial_runner import TrialRunner
 
@@ -15,6 +16,7 @@ __all__ = [
     "Clock",
     "ExperimentStore",
     "Observer",
+    "Stage",
     "SystemClock",
     "Thinker",
     "ThinkingAtOnce",

@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from dasktune.runner.naming import Naming
 from dasktune.runner.ports import Clock, Thinker
 from dasktune.search import SearchAlgorithm
 from dasktune.search.searcher import Suggestion
 from dasktune.storage.json_lines import is_exact
 from dasktune.trial.events import Suggested
 from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.trial.trial import Trial
 
 __all__ = ["Asker"]
 
@@ -29,6 +31,8 @@ class Asker:
         Stamps the answers.
     resources_for : callable
         ``resources_for(config)`` gives what a trial needs.
+    naming : Naming, optional
+        Calls trials what the user wants.
     """
 
     def __init__(
@@ -38,11 +42,13 @@ class Asker:
         *,
         clock: Clock,
         resources_for: Callable[[dict[str, Any]], PlacementGroupFactory],
+        naming: Naming | None = None,
     ) -> None:
         self._search = search
         self._thinker = thinker
         self._clock = clock
         self._resources_for = resources_for
+        self._naming = naming
 
     def ask(self, trial_id: str) -> None:
         """Ask for a trial; returns at once.
@@ -66,15 +72,25 @@ class Asker:
         self._thinker.close()
 
     def _event(self, trial_id: str, suggestion: Suggestion) -> Suggested:
-        config = suggestion.config
+        now, config, tag = self._clock.now(), suggestion.config, suggestion.tag
+        if config is None:
+            finished = suggestion.finished
+            return Suggested(trial_id=trial_id, config=None, time=now, finished=finished, tag=tag)
+        trial = Trial(
+            trial_id=trial_id, config=config, resources=self._resources_for(config), tag=tag
+        )
+        if self._naming is not None:
+            self._naming.name(trial)
         return Suggested(
             trial_id=trial_id,
             config=config,
-            time=self._clock.now(),
-            resources=None if config is None else self._resources_for(config),
+            time=now,
+            resources=trial.resources,
             finished=suggestion.finished,
-            tag=suggestion.tag,
-            pickled=config is not None and not is_exact(config),
+            tag=tag,
+            name=trial.name,
+            dirname=trial.dirname,
+            pickled=not is_exact(config),
         )
 
 

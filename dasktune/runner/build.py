@@ -11,7 +11,7 @@ from numpy.random import SeedSequence
 
 from dasktune.callback import CallbackList, Missed, TrialPlaces, check_callbacks
 from dasktune.config import RunConfig, TuneConfig
-from dasktune.errors import ConfigError
+from dasktune.errors import ConfigError, TuneError, check
 from dasktune.experiment import Experiment, ExperimentSettings
 from dasktune.schedulers import FIFOScheduler, TrialScheduler, create_scheduler
 from dasktune.search import (
@@ -30,8 +30,18 @@ from dasktune.stopper import (
     TimeoutStopper,
     as_stopper,
 )
+from dasktune.trainable.interface import default_resources
+from dasktune.trial.resources import PlacementGroupFactory
 
-__all__ = ["build_callbacks", "build_experiment", "first_config"]
+__all__ = [
+    "build_callbacks",
+    "build_experiment",
+    "check_saving",
+    "first_config",
+    "first_resources",
+    "required_metrics",
+    "resources_for",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +86,7 @@ def build_experiment(
         mode=mode,
         max_failures=failure.max_failures,
         fail_fast=failure.fail_fast,
+        max_total_failures=failure.max_total_failures,
         max_worker_losses=failure.max_worker_losses,
         max_concurrent=tune_config.max_concurrent_trials or 0,
         retention=run_config.checkpoint_config.retention,
@@ -155,6 +166,23 @@ def first_config(experiment: Experiment) -> dict[str, Any] | None:
     return config
 
 
+def required_metrics(experiment: Experiment, config: TuneConfig) -> tuple[str, ...]:
+    """Return what every result must hold.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        Has the scheduler.
+    config : TuneConfig
+        Has the metrics.
+    """
+    if not config.strict_metrics:
+        return ()
+    metric = config.metric
+    wanted = (*(metric if isinstance(metric, list) else [metric]), experiment.scheduler.metric)
+    return tuple(dict.fromkeys(name for name in wanted if name is not None))
+
+
 def _seed_sequence(seed: int | SeedSequence | None) -> SeedSequence:
     if not isinstance(seed, SeedSequence):
         return SeedSequence(seed)
@@ -219,3 +247,76 @@ def _combined(members: list[Stopper]) -> Stopper:
     if len(members) == 1:
         return members[0]
     return CombinedStopper(*members) if members else NoopStopper()
+
+
+def resources_for(trainable: Any, config: dict[str, Any]) -> PlacementGroupFactory:
+    """Return what a trial asks for.
+
+    Parameters
+    ----------
+    trainable : type or callable
+        The user's.
+    config : dict
+        Of the trial.
+
+    Raises
+    ------
+    ConfigError
+        If the user's own function of the configuration fails.
+    """
+    try:
+        return default_resources(trainable, config)
+    except TuneError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"resources must be a request for every configuration, got {error!r} from their "
+            f"function for {config!r}. Let it return a dict such as {{'cpu': 1}}."
+        ) from error
+
+
+def first_resources(trainable: Any, experiment: Experiment) -> PlacementGroupFactory | None:
+    """Return what the first trial asks for, or None if that cannot be told yet.
+
+    Parameters
+    ----------
+    trainable : type or callable
+        The user's.
+    experiment : Experiment
+        Before it goes on.
+    """
+    for trial in experiment.trials.values():
+        if not trial.status.is_final:
+            return trial.base_resources
+    config = first_config(experiment)
+    if config is not None:
+        return resources_for(trainable, config)
+    try:
+        return default_resources(trainable, {})
+    except (LookupError, TypeError, AttributeError):
+        return None  # the function looks at a configuration
+
+
+def check_saving(trainable: Any, run_config: RunConfig) -> None:
+    """Check that a function is not asked to save what only a class can.
+
+    Parameters
+    ----------
+    trainable : type or callable
+        The user's.
+    run_config : RunConfig
+        What is to be saved.
+
+    Raises
+    ------
+    ConfigError
+        If it is.
+    """
+    is_class, rule = isinstance(trainable, type), "left out for a function"
+    for name in ("checkpoint_frequency", "checkpoint_at_end"):
+        value = getattr(run_config.checkpoint_config, name)
+        hint = "A function saves by itself: report(metrics, checkpoint=...)."
+        check(is_class or not value, name, rule, value, hint)
+    formats = run_config.export_formats
+    hint = "A class has _export_model(). A function writes files in a checkpoint."
+    check(is_class or not formats, "export_formats", rule, formats, hint)

@@ -13,6 +13,7 @@ from dasktune.trial.actions import (
     ContinueTraining,
     FailTrial,
     PauseTrial,
+    RecallTrial,
     ResizeTrial,
     RestoreTrial,
     SaveTrial,
@@ -89,7 +90,7 @@ class TrialExecutor(Protocol):
     def admit_others(self, action: AdmitOthers) -> None:
         """Let others run on the worker of a trial that was placed there to be alone."""
 
-    def pause_trial(self, action: PauseTrial | ResizeTrial) -> None:
+    def pause_trial(self, action: PauseTrial | ResizeTrial | RecallTrial) -> None:
         """Take a trial off its worker, to go on later, or at once with other resources."""
 
     def stop_trial(self, action: StopTrial | FailTrial) -> None:

@@ -19,6 +19,7 @@ from dasktune.trial import actions, events
 from dasktune.trial.actions import Action, DeleteCheckpoint, ExploitTrial
 from dasktune.trial.checkpoint import CheckpointKind, CheckpointRecord
 from dasktune.trial.events import ErrorInfo, ExperimentEvent, Suggested
+from dasktune.trial.names import is_one_name
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.status import PUBLIC
 
@@ -51,6 +52,8 @@ def event_of(record: Mapping[str, Any]) -> ExperimentEvent:
         names = kind.__dataclass_fields__
         told = {name: record[name] for name in names if name in record}
         event: ExperimentEvent = kind(**_converted(told))
+        if isinstance(event, Suggested) and event.dirname and not is_one_name(event.dirname):
+            raise ValueError("it would lead elsewhere")
         return event
     except Exception as error:  # a damaged or hostile journal may hold anything
         raise StorageError(f"not a record of an event: {str(record)[:200]} ({error!r})") from error
@@ -71,7 +74,7 @@ def replay(
     records : iterable of mapping
         The records, in order.
     load_config : callable
-        ``load_config(trial_id)`` gives the configuration of a trial whose record says `pickled`.
+        ``load_config(folder)`` gives the configuration of a trial whose record says `pickled`.
     missed : Missed, optional
         Takes down what the callbacks have missed.
 
@@ -138,7 +141,8 @@ class _Replay:
         """Return what a trial went on with, as the user's code had it."""
         if own is not None and _same(own, told.config):
             return own
-        return self._load_config(told.trial_id) if told.pickled else told.config
+        folder = self._experiment.trials[told.trial_id].folder
+        return self._load_config(folder) if told.pickled else told.config
 
     @staticmethod
     def _warn_of(policy: str, record: Mapping[str, Any]) -> None:
@@ -165,7 +169,7 @@ class _Replay:
             )
         self._experiment.search.adopt(event.trial_id, event.config)
         if event.pickled:
-            return _with_config(event, self._load_config(event.trial_id))
+            return _with_config(event, self._load_config(event.dirname or event.trial_id))
         return event
 
 

@@ -11,31 +11,15 @@ from typing import Any, Literal
 from dasktune.callback import CallbackList
 from dasktune.experiment import Experiment
 from dasktune.runner.asking import Asker
+from dasktune.runner.carrying import carry_out
+from dasktune.runner.commands import Commands, Desk
+from dasktune.runner.naming import Naming
 from dasktune.runner.ports import Clock, ExperimentStore, Observer, Thinker, TrialExecutor
 from dasktune.runner.records import journal_record
 from dasktune.runner.snapshot_pace import SnapshotPace
 from dasktune.runner.thinking import ThinkingAtOnce
-from dasktune.trial.actions import (
-    Action,
-    AdmitOthers,
-    ChangeRequest,
-    ContinueTraining,
-    DeleteCheckpoint,
-    EndExperiment,
-    ExploitTrial,
-    FailTrial,
-    FinishTrial,
-    GiveUp,
-    PauseTrial,
-    ReopenTrial,
-    ResizeTrial,
-    RestoreTrial,
-    SaveTrial,
-    StartTrial,
-    StopTrial,
-    UnpauseTrial,
-)
-from dasktune.trial.checkpoint import CheckpointKind, CheckpointRecord
+from dasktune.trial.actions import Action, ExploitTrial
+from dasktune.trial.checkpoint import CheckpointRecord
 from dasktune.trial.events import (
     Answered,
     CheckpointLost,
@@ -47,6 +31,7 @@ from dasktune.trial.events import (
     StopRequested,
     SuggestionAsked,
     TimePassed,
+    TrialAddRequested,
     TrialEvent,
     TrialFailed,
     TrialLost,
@@ -96,6 +81,14 @@ class TrialRunner:
         which keeps everybody waiting.
     callbacks : CallbackList, optional
         Observe, too, and their states are part of the snapshots.
+    naming : Naming, optional
+        Calls trials what the user wants; by default they and their directories are called by their
+        ids.
+
+    Attributes
+    ----------
+    commands : Commands
+        By which other threads say what they want done.
     """
 
     def __init__(
@@ -111,14 +104,19 @@ class TrialRunner:
         checkpoint_period: float | Literal["auto"] = "auto",
         thinker: Callable[[Callable[[], None]], Thinker] = ThinkingAtOnce,
         callbacks: CallbackList | None = None,
+        naming: Naming | None = None,
     ) -> None:
         self.experiment = experiment
         self._executor = executor
         self._store = store
         self._clock = clock
         self._callbacks = callbacks
+        #: Whether the end is one of which no later driver need tell.
+        self._notes_end = False
         self._observers = [*observers, *([callbacks] if callbacks else [])]
         self._poll_interval = poll_interval
+        self.commands = Commands(executor.wake)
+        self._desk = Desk(experiment, clock, resources_for, self)
         self._thinker = thinker(executor.wake)
         #: Numbers of the scheduler's questions that are being thought about.
         self._asked: set[int] = set()
@@ -128,11 +126,14 @@ class TrialRunner:
             ThinkingAtOnce() if at_once else thinker(executor.wake),
             clock=clock,
             resources_for=resources_for,
+            naming=naming,
         )
         #: What the last trial that was to start had asked for.
         self._last_request: PlacementGroupFactory | None = None
         self._interrupted = False
         self._stop_wanted = ""
+        #: Whether a warning stands that all waits for the user.
+        self._has_told = False
         self._snapshot_pace = SnapshotPace(checkpoint_period)
         #: Newest event of each incarnation since the last commit: it stands for those before it.
         self._unsettled: dict[tuple[str, int], TrialEvent] = {}
@@ -166,6 +167,7 @@ class TrialRunner:
             at_end.callback(self._settle_checkpoints)
             at_end.callback(self._settle, force=True)
             at_end.callback(self._executor.close)
+            at_end.callback(self.commands.close)
             at_end.callback(self._thinker.close)
             at_end.callback(self._asker.close)
             # Time budgets count from here.
@@ -174,8 +176,10 @@ class TrialRunner:
 
     def _end(self) -> None:
         """Let everybody have the last word, and keep what was not finished."""
+        self.commands.close()
         if not self._interrupted:
             self._await_search()
+            self._notes_end = self._callbacks is not None
         else:
             self._withdraw()
             self._hear_search()
@@ -188,6 +192,14 @@ class TrialRunner:
     def tick(self) -> None:
         """Tell the experiment the time; a search that had nothing to offer is asked again."""
         self._handle(TimePassed(time=self._clock.now()))
+        waits = self.experiment.waits_for_user and not self.experiment.roster.active
+        if waits and not self._has_told:
+            logger.warning(
+                "nothing runs and nothing may start: %s trials are paused by the user%s",
+                len(self.experiment.roster.resting),
+                ", and new ones are held" if self.experiment.on_hold else "",
+            )
+        self._has_told = waits
 
     def resume(
         self,
@@ -255,6 +267,7 @@ class TrialRunner:
         if self._stop_wanted:
             reason, self._stop_wanted = self._stop_wanted, ""
             self.stop(reason)
+        self.commands.handle(self._desk)
         for number, answer in self._thinker.answers() if self._asked else ():
             self._asked.discard(number)
             self._handle(Answered(number=number, answer=answer, time=self._clock.now()))
@@ -265,7 +278,7 @@ class TrialRunner:
         if idle and self._snapshot_pace.is_due(self._clock.now(), self._store.snapshot_seconds):
             self._take_snapshot()
         more = self._start_ready()
-        self._take_in(0.0 if more else self._poll_interval)
+        self._take_in(0.0 if more or self.experiment.finished else self._poll_interval)
         if self._callbacks:
             self._callbacks.on_step_end()
 
@@ -365,14 +378,20 @@ class TrialRunner:
 
     def _write_params(self, trial_id: str) -> None:
         trial = self.experiment.trials[trial_id]
-        self._store.write_params(trial_id, trial.config, pickled=trial.pickled)
+        self._store.write_params(trial.folder, trial.config, pickled=trial.pickled)
 
     def _write_ancestry(self, trial_id: str) -> None:
         """Write a trial's new configuration, and how it has come to it."""
         self._write_params(trial_id)
         trial, rows = self.experiment.trials[trial_id], self.experiment.cloning.rows
         if trial.ancestry and self.experiment.scheduler.writes_policies:
-            self._store.write_policy(trial_id, rows, trial.ancestry)
+            self._store.write_policy(trial.folder, rows, trial.ancestry)
+
+    def take(self, event: OtherEvent) -> None:
+        """Let the experiment hear what the user wants. For the thread that runs it."""
+        self._handle(event)
+        if isinstance(event, TrialAddRequested):
+            self._write_params(event.trial_id)
 
     def _handle(self, event: ExperimentEvent) -> None:
         experiment = self.experiment
@@ -381,7 +400,9 @@ class TrialRunner:
         if self._ask_others() or actions or not isinstance(event, TimePassed):
             self._remember(event, actions)
         for action in actions:
-            self._carry_out(action)
+            carry_out(action, self._executor, self._store)
+            if isinstance(action, ExploitTrial):
+                self._write_ancestry(action.trial_id)
         for observer in tuple(self._observers):
             self._watch(observer, lambda watcher: watcher.on_event(event, actions, experiment))
 
@@ -400,45 +421,13 @@ class TrialRunner:
         if isinstance(event, TrialEvent) and event.seq:
             self._unsettled[event.trial_id, event.incarnation] = event
         if isinstance(event, TrialFailed):
-            self._store.write_error(event.trial_id, event.error.traceback or event.error.message)
+            folder = self.experiment.trials[event.trial_id].folder
+            self._store.write_error(folder, event.error.traceback or event.error.message)
         elif isinstance(event, CheckpointLost):
             logger.info("trial %s lost its checkpoint in memory: %s", event.trial_id, event.reason)
         elif isinstance(event, TrialLost):
             level = logging.WARNING if event.charged else logging.INFO
             logger.log(level, "trial %s lost its worker: %s", event.trial_id, event.reason)
-
-    def _carry_out(self, action: Action) -> None:
-        executor = self._executor
-        match action:
-            case StartTrial():
-                executor.start_trial(action)
-            case RestoreTrial():
-                executor.restore(action)
-            case ContinueTraining():
-                executor.continue_training(action)
-            case SaveTrial():
-                executor.save(action)
-            case AdmitOthers():
-                executor.admit_others(action)
-            case PauseTrial() | ResizeTrial():
-                executor.pause_trial(action)
-            case ExploitTrial():
-                self._write_ancestry(action.trial_id)
-            case StopTrial() | FailTrial():
-                executor.stop_trial(action)
-            case DeleteCheckpoint() if action.checkpoint.kind is CheckpointKind.MEMORY:
-                executor.drop_checkpoint(action.checkpoint)
-            case DeleteCheckpoint():
-                self._store.delete_checkpoint(action.checkpoint)
-            case (  # pragma: no branch - these are all
-                UnpauseTrial()
-                | ChangeRequest()
-                | FinishTrial()
-                | GiveUp()
-                | ReopenTrial()
-                | EndExperiment()
-            ):
-                pass  # What the experiment has changed itself.
 
     def _settle(self, *, force: bool = False) -> None:
         if self._unsettled:
@@ -451,14 +440,17 @@ class TrialRunner:
 
     def _settle_checkpoints(self) -> None:
         """Remove what was written by starts of trials that came to no good end."""
-        for trial_id, trial in self.experiment.trials.items():
+        for trial in self.experiment.trials.values():
             if trial.status.is_final and (trial.losses or trial.failures):
                 kept = {record.path for record in trial.kept_checkpoints}
-                self._store.settle_checkpoints(trial_id, trial.incarnation, kept)
+                self._store.settle_checkpoints(trial.folder, trial.incarnation, kept)
 
     def _tell_the_end(self) -> None:
         for observer in tuple(self._observers):
             self._watch(observer, lambda watcher: watcher.on_end(self.experiment))
+        if self._notes_end and not self.experiment.inquiry.is_open:
+            # That they have heard of it; else the next driver would tell them.
+            self._take_snapshot()
 
     def _watch(self, observer: Observer, call: Callable[[Observer], None]) -> None:
         try:

@@ -21,6 +21,7 @@ _SEATED: Final = frozenset(
         TrialStatus.RUNNING,
         TrialStatus.SAVING,
         TrialStatus.PAUSING,
+        TrialStatus.SHELVING,
         TrialStatus.STOPPING,
         TrialStatus.FAILING,
     }
@@ -41,6 +42,14 @@ class ClusterView:
         nobody knows, as in a simulation with nothing but slots.
     limit : int, default=0
         How many trials may be on workers at a time; 0 for any number.
+
+    Examples
+    --------
+    >>> view = ClusterView(
+    ...     trials={}, pending={}, paused={}, active={}, workers={"tcp://a": {"CPU": 4.0}}
+    ... )
+    >>> view.total_resources
+    {'CPU': 4.0}
     """
 
     def __init__(

@@ -25,14 +25,26 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unpause:
-    """Let a paused trial wait for a place again."""
+    """Let a paused trial wait for a place again.
+
+    Examples
+    --------
+    >>> Continue(commands=(Unpause(trial_id="a_00003"),)).commands[0].trial_id
+    'a_00003'
+    """
 
     trial_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopOther:
-    """End another trial, wherever it is."""
+    """End another trial, wherever it is.
+
+    Examples
+    --------
+    >>> Continue(commands=(StopOther(trial_id="a_00003", reason="its twin is better"),)).commands
+    (StopOther(trial_id='a_00003', reason='its twin is better'),)
+    """
 
     trial_id: str
     reason: str
@@ -43,6 +55,12 @@ class ResizeWaiting:
     """Let a trial that is on no worker, pending or paused, ask for other resources.
 
     For one that is on a worker it comes too late: see :class:`Resize`.
+
+    Examples
+    --------
+    >>> larger = PlacementGroupFactory([{"CPU": 4}])
+    >>> ResizeWaiting(trial_id="a_00003", resources=larger).resources.required_resources
+    {'CPU': 4}
     """
 
     trial_id: str
@@ -54,6 +72,11 @@ class ExploitOther:
     """Let a trial that is paused or pending go on as :class:`Exploit` says.
 
     Nothing comes of it if the trial runs, or the donor has no such checkpoint.
+
+    Examples
+    --------
+    >>> ExploitOther(trial_id="a_00003", donor="a_00001", config={"lr": 0.1}, reason="it is behind")
+    ExploitOther(trial_id='a_00003', donor='a_00001', reason='it is behind', iteration=None)
     """
 
     trial_id: str
@@ -83,6 +106,11 @@ class Continue:
         Whether other trials may be told later to go on from this one as it is now: its newest
         checkpoint up to this result, the one that is saved with it included, stays until the next
         result that is held, whatever retention says.
+
+    Examples
+    --------
+    >>> Continue().save, Continue(save=True).save
+    (False, True)
     """
 
     save: bool = False
@@ -108,6 +136,11 @@ class Pause:
         goes on from its last one in the storage.
     hold : bool, default=False
         As for :class:`Continue`.
+
+    Examples
+    --------
+    >>> Pause("waits for its bracket").save
+    True
     """
 
     reason: str
@@ -140,6 +173,11 @@ class Exploit:
         What happens instead if the donor has no such checkpoint.
     commands : tuple of Command, default=()
         What is to happen to other trials.
+
+    Examples
+    --------
+    >>> Exploit("a_00001", {"lr": 0.1}, "it is among the worst").otherwise == Continue()
+    True
     """
 
     donor: str
@@ -162,6 +200,11 @@ class Stop:
         What is to happen to other trials.
     early : bool, default=True
         Whether the trial had further to go. A searcher may learn something else from it then.
+
+    Examples
+    --------
+    >>> Stop("it is not in the best third of rung 9").reason
+    'it is not in the best third of rung 9'
     """
 
     reason: str
@@ -187,6 +230,11 @@ class Resize:
         Where to save it, as for :class:`Pause`.
     hold : bool, default=False
         As for :class:`Continue`.
+
+    Examples
+    --------
+    >>> Resize(PlacementGroupFactory([{"CPU": 4}]), "others have ended").resources.head_cpus
+    4
     """
 
     resources: PlacementGroupFactory

@@ -25,7 +25,13 @@ _NO_QUESTIONS: Final[Mapping[int, Callable[[], Any]]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The trials that are on no worker and could be, each kind in the order in which it came."""
+    """The trials that are on no worker and could be, each kind in the order in which it came.
+
+    Examples
+    --------
+    >>> Waiting(pending={}, paused={}).pending
+    {}
+    """
 
     pending: Mapping[str, Trial]
     paused: Mapping[str, Trial]
@@ -48,6 +54,14 @@ class TrialScheduler(ABC):
         The metric to judge by; set by the experiment if the constructor left it None.
     mode : {"min", "max"} or None
         Which way `metric` is better; likewise.
+
+    Examples
+    --------
+    >>> from dasktune.schedulers import Continue, Stop, TrialScheduler
+    >>> class StopAfterTen(TrialScheduler):
+    ...     def on_trial_result(self, trial, result):
+    ...         done = result["training_iteration"] >= 10
+    ...         return Stop("ten iterations") if done else Continue()
     """
 
     metric: str | None = None

@@ -12,7 +12,7 @@ import numpy as np
 
 from dasktune.errors import check
 from dasktune.search.space_searcher import SpaceSearcher
-from dasktune.search.suggest import FINISHED, Finished
+from dasktune.search.suggest import FINISHED, EvaluatedPoint, Finished
 from dasktune.space import Domain
 from dasktune.trial.metrics import Metric, Modes, lookup, number
 
@@ -20,7 +20,20 @@ __all__ = ["AskTell", "AskTellSearch"]
 
 
 class AskTell(ABC):
-    """An optimiser as :class:`AskTellSearch` needs it: derive from it, and write two methods."""
+    """An optimiser as :class:`AskTellSearch` needs it: derive from it, and write two methods.
+
+    Examples
+    --------
+    >>> class Halves(AskTell):
+    ...     def __init__(self, domains, seed):
+    ...         self.x = 1.0
+    ...     def ask(self):
+    ...         return {"x": self.x}
+    ...     def tell(self, params, loss):
+    ...         self.x /= 2
+    >>> Halves({}, 0).ask()
+    {'x': 1.0}
+    """
 
     @abstractmethod
     def ask(self) -> Mapping[str, Any] | Literal[Finished.FINISHED] | None:
@@ -114,6 +127,8 @@ class AskTellSearch(SpaceSearcher):
     1
     """
 
+    takes_several_metrics = True
+
     def __init__(
         self,
         make: Callable[[dict[str, Domain], int], AskTell],
@@ -131,7 +146,7 @@ class AskTellSearch(SpaceSearcher):
         #: What happened to the optimiser, in order, as values that JSON can hold.
         self._log: list[list[Any]] = []
         #: Points that were evaluated elsewhere, before there was an optimiser to tell.
-        self._untold: list[tuple[Mapping[str, Any], float | list[float] | None]] = []
+        self._untold: list[EvaluatedPoint] = []
         self._optimizer: AskTell | None = None
         super().__init__(
             space, metric=metric, mode=mode, points_to_evaluate=points_to_evaluate, seed=seed
@@ -145,15 +160,14 @@ class AskTellSearch(SpaceSearcher):
         Raises
         ------
         ConfigError
-            If metric or mode is given nowhere, or twice and differs, or the space has a grid.
+            If metric or mode is given nowhere, or twice and differs, there are several metrics for
+            a searcher that knows one only, or the space cannot be searched.
         """
         taken = super().set_search_properties(metric, mode, config, **spec)
-        goal, hint = (self.metric, self.mode), "Set them in TuneConfig or in the searcher."
-        check(None not in goal, "metric and mode", "set", goal, hint)
         self._optimizer = self._made()
         untold, self._untold = self._untold, []
-        for parameters, value in untold:
-            self._learn(parameters, value)
+        for point in untold:
+            self.learn_point(point)
         return taken
 
     def suggest(self, trial_id: str) -> dict[str, Any] | Literal[Finished.FINISHED] | None:
@@ -183,18 +197,9 @@ class AskTellSearch(SpaceSearcher):
     ) -> None:
         """Tell the optimiser what the trial's point came to."""
         if trial_id in self._open:
-            values = [lookup(result or {}, name) for name in self._names]
-            self._give(["tell", trial_id, None if error else self._loss(values)])
+            self._give(["tell", trial_id, None if error else self._outcome(result or {})])
 
-    def add_evaluated_point(
-        self,
-        parameters: Mapping[str, Any],
-        value: float | list[float],
-        *,
-        error: bool = False,
-        pruned: bool = False,
-        intermediate_values: list[float] | None = None,
-    ) -> None:
+    def learn_point(self, point: EvaluatedPoint) -> None:
         """Tell the optimiser what a configuration came to elsewhere, stopped early or not.
 
         Raises
@@ -202,11 +207,12 @@ class AskTellSearch(SpaceSearcher):
         ConfigError
             If the configuration lacks a value for a domain of the search space.
         """
-        told = None if error else value
         if self._optimizer is None:
-            self._untold.append((parameters, told))
-        else:
-            self._learn(parameters, told)
+            self._untold.append(point)
+            return
+        values = point.value if isinstance(point.value, list) else [point.value]
+        loss = None if point.error else self._loss(values)
+        self._give(["learn", self._point(point.parameters), loss])
 
     def adopt(self, trial_id: str, config: Mapping[str, Any] | None) -> None:
         """Tell the optimiser that its own point failed, and keep the other one to be told."""
@@ -214,10 +220,6 @@ class AskTellSearch(SpaceSearcher):
             self._give(["tell", trial_id, None])
         if config is not None:
             self._give(["set", trial_id, self._point(config)])
-
-    def _learn(self, parameters: Mapping[str, Any], value: float | list[float] | None) -> None:
-        values = value if isinstance(value, list) else [value]
-        self._give(["learn", self._point(parameters), self._loss(values)])
 
     def _give(self, event: list[Any]) -> None:
         """Let something happen that the optimiser is not asked for, and keep it in mind."""
@@ -262,6 +264,10 @@ class AskTellSearch(SpaceSearcher):
     @property
     def _names(self) -> list[str]:
         return self.metric if isinstance(self.metric, list) else [self.metric or ""]
+
+    def _outcome(self, result: Mapping[str, Any]) -> float | list[float] | None:
+        """Return what is told of a trial's last result, None if it is not defined."""
+        return self._loss([lookup(result, name) for name in self._names])
 
     def _loss(self, values: Sequence[Any]) -> float | list[float] | None:
         modes = self.mode if isinstance(self.mode, list) else [self.mode]

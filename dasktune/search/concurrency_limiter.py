@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from dasktune.errors import check
-from dasktune.search.suggest import Finished, Searcher
+from dasktune.search.suggest import EvaluatedPoint, Finished, Searcher
 from dasktune.trial.metrics import Metric, Modes
 
 __all__ = ["ConcurrencyLimiter"]
@@ -176,19 +176,9 @@ class ConcurrencyLimiter(Searcher):
         for trial_id, (result, error) in held.items():
             self.searcher.on_trial_complete(trial_id, result, error)
 
-    def add_evaluated_point(
-        self,
-        parameters: Mapping[str, Any],
-        value: float | list[float],
-        *,
-        error: bool = False,
-        pruned: bool = False,
-        intermediate_values: list[float] | None = None,
-    ) -> None:
+    def learn_point(self, point: EvaluatedPoint) -> None:
         """Pass it on."""
-        self.searcher.add_evaluated_point(
-            parameters, value, error=error, pruned=pruned, intermediate_values=intermediate_values
-        )
+        point.add_to(self.searcher)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the slots that are taken, what is held back, and the searcher's own state."""

@@ -9,7 +9,7 @@ from dasktune.errors import ConfigError, check
 from dasktune.search.parameters import Options, Parameter, range_of
 from dasktune.space.domain import Categorical, Function
 
-__all__ = ["compiled", "drawn", "joined", "leaves", "params", "varies"]
+__all__ = ["compiled", "drawn", "joined", "leaves", "nested", "params", "varies"]
 
 
 def compiled(
@@ -142,3 +142,29 @@ def _same(one: Any, other: Any) -> bool:
 def joined(path: str, key: Any) -> str:
     """Return the path of what is below another one."""
     return f"{path}/{key}" if path else str(key)
+
+
+def nested(flat: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return values by path as levels.
+
+    Raises
+    ------
+    ConfigError
+        If a path leads through a value.
+
+    Examples
+    --------
+    >>> nested({"lr": 0.1, "optimizer/name": "sgd"})
+    {'lr': 0.1, 'optimizer': {'name': 'sgd'}}
+    """
+    tree: dict[str, Any] = {}
+    for path, value in flat.items():
+        *above, last = path.split("/") if isinstance(path, str) else [path]
+        level: Any = tree
+        for name in above:
+            level = level.setdefault(name, {})
+            check(isinstance(level, dict), f"{path!r}", "no path through another value", dict(flat))
+        inner = nested(value) if isinstance(value, Mapping) else value
+        both = isinstance(level.get(last), dict) and isinstance(inner, dict)
+        level[last] = {**level[last], **inner} if both else inner
+    return tree

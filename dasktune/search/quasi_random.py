@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dasktune.errors import ConfigError, check
 from dasktune.search.space_searcher import SpaceSearcher
+from dasktune.search.suggest import EvaluatedPoint
 from dasktune.trial.metrics import Metric, Modes
 
 __all__ = ["QuasiRandomSearch"]
@@ -62,6 +63,7 @@ class QuasiRandomSearch(SpaceSearcher):
     """
 
     answers_at_once = True
+    learns = False
 
     def __init__(
         self,
@@ -121,6 +123,9 @@ class QuasiRandomSearch(SpaceSearcher):
                 self._engine.fast_forward(done)
         point: list[float] = self._engine.random(1)[0].tolist()
         return point
+
+    def learn_point(self, point: EvaluatedPoint) -> None:
+        """Learn nothing: the sequence is the same whatever is known."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the place in the sequence and the source of randomness."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from math import isnan
 from typing import Any, Final, Literal
 
 import numpy as np
 
 from dasktune.errors import check
-from dasktune.search.suggest import FINISHED, Finished, Searcher
+from dasktune.search.suggest import FINISHED, EvaluatedPoint, Finished, Searcher
 from dasktune.space.checks import as_int
 from dasktune.trial.metrics import Metric, Modes, lookup, number
 
@@ -198,20 +198,10 @@ class Repeater(Searcher):
         """Pass it on, if all of the group that had not ended was paused."""
         self._set_paused(trial_id, paused=False)
 
-    def add_evaluated_point(
-        self,
-        parameters: Mapping[str, Any],
-        value: float | list[float],
-        *,
-        error: bool = False,
-        pruned: bool = False,
-        intermediate_values: list[float] | None = None,
-    ) -> None:
-        """Pass it on."""
-        own = {name: given for name, given in parameters.items() if name != TRIAL_INDEX}
-        self.searcher.add_evaluated_point(
-            own, value, error=error, pruned=pruned, intermediate_values=intermediate_values
-        )
+    def learn_point(self, point: EvaluatedPoint) -> None:
+        """Pass it on, without the number of its repeat."""
+        own = {name: given for name, given in point.parameters.items() if name != TRIAL_INDEX}
+        replace(point, parameters=own).add_to(self.searcher)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the groups that have not ended, and the searcher's own state."""

@@ -31,6 +31,12 @@ class SearchGenerator(SearchAlgorithm):
     ------
     ConfigError
         If `searcher` is no searcher.
+
+    Examples
+    --------
+    >>> from dasktune.search import QuasiRandomSearch
+    >>> SearchGenerator(QuasiRandomSearch()).answers_at_once
+    True
     """
 
     def __init__(self, searcher: Searcher) -> None:

@@ -32,6 +32,15 @@ class SearchSpec:
         The source of all randomness of this search.
     max_concurrent : int, default=0
         Most trials that may be unfinished at a time; 0 is no limit.
+
+    Examples
+    --------
+    >>> from numpy.random import SeedSequence
+    >>> spec = SearchSpec(
+    ...     space={}, num_samples=10, metric="loss", mode="min", seed=SeedSequence(1)
+    ... )
+    >>> spec.max_concurrent
+    0
     """
 
     space: Mapping[str, Any]
@@ -48,6 +57,11 @@ class Suggestion:
 
     A configuration; or None with ``finished=False``: no slot now, ask again when a trial has ended;
     or None with ``finished=True``: there will be no more.
+
+    Examples
+    --------
+    >>> Suggestion(config={"lr": 0.1}).finished, Suggestion(config=None, finished=True).finished
+    (False, True)
     """
 
     config: dict[str, Any] | None
@@ -60,6 +74,12 @@ class SearchAlgorithm(ABC):
     """What the experiment asks for configurations and tells of everything that came of them.
 
     Each trial is told exactly once that it has ended, on whatever path.
+
+    Examples
+    --------
+    >>> from dasktune.search import BasicVariantGenerator
+    >>> isinstance(BasicVariantGenerator(), SearchAlgorithm)
+    True
     """
 
     #: How many trials may be asked for before there is a place to run them.

@@ -36,6 +36,11 @@ class SpaceSearcher(Searcher):
         If an argument breaks its rule.
     """
 
+    #: Whether it learns from what trials come to, and so must know metric and mode.
+    learns: bool = True
+    #: Whether it can optimise several metrics at once.
+    takes_several_metrics: bool = False
+
     def __init__(
         self,
         space: Mapping[str, Any] | None,
@@ -49,6 +54,9 @@ class SpaceSearcher(Searcher):
         presets = [] if points_to_evaluate is None else points_to_evaluate
         rule = "a list of dicts"
         check(isinstance(presets, list | tuple), "points_to_evaluate", rule, points_to_evaluate)
+        hint = f"{type(self).__name__} searches dasktune's domains: write it as a dict with these."
+        valid = space is None or isinstance(space, Mapping)
+        check(valid, "space", "a dict", space, hint)
         self.space = space
         self.points_to_evaluate = tuple(presets)
         self._seed = None if seed is None else as_int("seed", seed, least=0)
@@ -66,14 +74,26 @@ class SpaceSearcher(Searcher):
         Raises
         ------
         ConfigError
-            If metric or mode is given twice and differs, or the space cannot be searched.
+            If metric or mode is given nowhere, or twice and differs, there are several metrics for
+            a searcher that knows one only, or the space cannot be searched.
         """
         super().set_search_properties(metric, mode, config, **spec)
+        self._check_goals()
         if self.space is None:
             self._take(config, "param_space")
         given = spec["seed"] if self._seed is None else SeedSequence(self._seed)
         self._entropy = default_rng(given).integers(2**32, size=4, dtype="uint64").tolist()
         return self.space is None
+
+    def _check_goals(self) -> None:
+        if not self.learns:
+            return
+        goal, hint = (self.metric, self.mode), "Set them in TuneConfig or in the searcher."
+        check(None not in goal, "metric and mode", "set", goal, hint)
+        one = isinstance(self.metric, str) and isinstance(self.mode, str)
+        hint = f"{type(self).__name__} knows one; OptunaSearch and AxSearch take several."
+        known = one or self.takes_several_metrics
+        check(known, "metric", "the name of one metric", self.metric, hint)
 
     def _take(self, space: Mapping[str, Any], name: str) -> None:
         self._variants = Variants(space)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from math import isnan, nan
 from typing import Any, Final, Literal, Protocol
@@ -11,7 +12,7 @@ from typing import Any, Final, Literal, Protocol
 from dasktune.errors import check
 from dasktune.trial.metrics import Metric, Modes, check_goals, lookup, number
 
-__all__ = ["FINISHED", "STOPPED_EARLY", "EvaluatedTrial", "Finished", "Searcher"]
+__all__ = ["FINISHED", "STOPPED_EARLY", "EvaluatedPoint", "EvaluatedTrial", "Finished", "Searcher"]
 
 
 class EvaluatedTrial(Protocol):
@@ -32,6 +33,41 @@ class EvaluatedTrial(Protocol):
     @property
     def stopped_early(self) -> bool:
         """Whether a trial scheduler has ended it though it had further to go."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluatedPoint:
+    """A configuration that was evaluated elsewhere, as :meth:`Searcher.add_evaluated_point` has it.
+
+    Parameters
+    ----------
+    parameters : mapping
+        The configuration, perhaps with constants of the search space.
+    value : float or list of float
+        What it came to, one value for each metric; NaN only with `error`.
+    error : bool, default=False
+        Whether it failed.
+    pruned : bool, default=False
+        Whether it was stopped early.
+    intermediate_values : tuple of float, default=()
+        The values of the metric on the way, in order.
+    """
+
+    parameters: Mapping[str, Any]
+    value: float | list[float]
+    error: bool = False
+    pruned: bool = False
+    intermediate_values: tuple[float, ...] = ()
+
+    def add_to(self, searcher: Searcher) -> None:
+        """Let another searcher learn from it."""
+        searcher.add_evaluated_point(
+            self.parameters,
+            self.value,
+            error=self.error,
+            pruned=self.pruned,
+            intermediate_values=list(self.intermediate_values) or None,
+        )
 
 
 class Finished(Enum):
@@ -199,6 +235,29 @@ class Searcher(ABC):
 
         Raises
         ------
+        ConfigError
+            If it is no point of the search space, or has not one value for each metric. If the
+            space is not known yet, that shows when it is.
+        NotImplementedError
+            If this searcher cannot.
+        """
+        self.learn_point(
+            EvaluatedPoint(
+                parameters=dict(parameters),
+                value=value,
+                error=error,
+                pruned=pruned,
+                intermediate_values=tuple(intermediate_values or ()),
+            )
+        )
+
+    def learn_point(self, point: EvaluatedPoint) -> None:
+        """Learn from a point: what a searcher overrides that can.
+
+        Raises
+        ------
+        ConfigError
+            As :meth:`add_evaluated_point`.
         NotImplementedError
             If this searcher cannot.
         """

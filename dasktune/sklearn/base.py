@@ -26,15 +26,48 @@ from dasktune.sklearn.compat import (
     run_search,
     warn_or_raise_about_fit_failures,
 )
-from dasktune.sklearn.engine import Engine
-from dasktune.sklearn.evaluation import Data, Fit, Job, Outcome
-from dasktune.sklearn.site import in_memory, portable, site_of
+from dasktune.sklearn.engine import Engine, Site
+from dasktune.sklearn.evaluation import Data, Fit, Job, Outcome, Split
+from dasktune.sklearn.plots import Plots
+from dasktune.sklearn.site import in_memory, is_on_its_loop, portable, site_of
 
-__all__ = ["ClusterSearchCV"]
+__all__ = ["AwaitableFit", "ClusterSearchCV", "Task"]
+
+
+class AwaitableFit:
+    """Lets `fit` be awaited on the event loop of an asynchronous client; comes before all others.
+
+    To wait there would keep the client from everything that it is waited for.
+    """
+
+    #: What names the cluster.
+    client: Any
+
+    def fit(self, X: Any, y: Any = None, **params: Any) -> Any:
+        """Run fit with all sets of parameters.
+
+        Parameters
+        ----------
+        X : array-like or Dask collection of shape (n_samples, n_features)
+            Training vectors.
+        y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_output), optional
+            Target; None for unsupervised learning.
+        **params
+            Whatever goes along with them.
+
+        Returns
+        -------
+        self : object
+            Fitted. On the event loop of an asynchronous Dask client something to be awaited for it,
+            as of `fit_async`.
+        """
+        if is_on_its_loop(self.client):
+            return self.fit_async(X, y, **params)  # type: ignore[attr-defined]
+        return super().fit(X, y, **params)  # type: ignore[misc]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Task:
+class Task:
     """What `fit` was called for."""
 
     X: Any
@@ -50,7 +83,7 @@ class _Task:
     callbacks: Any
 
 
-class ClusterSearchCV(BaseSearchCV):  # type: ignore[misc]
+class ClusterSearchCV(Plots, BaseSearchCV):  # type: ignore[misc]
     """Runs the fits of a scikit-learn search as trials, on a cluster or in this process.
 
     Everything but :meth:`fit` is scikit-learn's. Where a class of scikit-learn's has a `fit` of its
@@ -85,7 +118,7 @@ class ClusterSearchCV(BaseSearchCV):  # type: ignore[misc]
         params = check_method_params(X, params=params)
         routed = self._get_routed_params_for_fit(params)
         told = {"X": X, "y": y, "metadata": _metadata(params)}
-        task = _Task(
+        task = Task(
             X=X,
             y=y,
             routed=routed,
@@ -126,32 +159,49 @@ class ClusterSearchCV(BaseSearchCV):  # type: ignore[misc]
         surroundings = Surroundings.current()
         return await asyncio.to_thread(surroundings.call, self.fit, X, y, **params)
 
-    def _search(self, task: _Task) -> tuple[dict[str, Any], Any]:
+    def _search(self, task: Task) -> tuple[dict[str, Any], Any]:
         """Return the results, and the name of the metric that decides."""
         site = site_of(self.client, self.n_jobs)
         listening = site.in_process or has_callbacks(self)
-        job = Job(
-            estimator=task.estimator,
-            scorer=task.scorer,
-            return_train_score=self.return_train_score,
-            error_score=self.error_score,
-            verbose=self.verbose,
-            n_splits=self.n_splits_,
-            surroundings=None if site.in_process else Surroundings.current(),
-            # It would take the whole search along, which nobody but callbacks asks for.
-            caller=self if listening else None,
-        )
+        job = Job(**self._job(task, site, listening=listening))
         metadata = (task.routed.estimator.fit, task.routed.scorer.score)
         with Engine(job, Data(X=task.X, y=task.y, metadata=metadata), site) as engine:
             evaluation = _Evaluation(self, task, engine, listening=listening)
             run_search(self, evaluation, task.callbacks)
+        return evaluation.results, self._metric_of(task, evaluation.first_scores)
+
+    def _splits(self, task: Task, cv: Any) -> list[Split]:
+        """Return the samples of all splits; once, as a splitter that shuffles gives others then."""
+        splits = list(cv.split(task.X, task.y, **task.routed.splitter.split))
+        if len(splits) != self.n_splits_:
+            raise ValueError(
+                "cv.split and cv.get_n_splits return inconsistent results. "
+                f"Expected {self.n_splits_} splits, got {len(splits)}"
+            )
+        return splits
+
+    def _job(self, task: Task, site: Site, *, listening: bool) -> dict[str, Any]:
+        """Return what all fits have in common, as the arguments of a `Job`."""
+        return {
+            "estimator": task.estimator,
+            "scorer": task.scorer,
+            "return_train_score": self.return_train_score,
+            "error_score": self.error_score,
+            "verbose": self.verbose,
+            "n_splits": self.n_splits_,
+            "surroundings": None if site.in_process else Surroundings.current(),
+            # It would take the whole search along, which nobody but callbacks asks for.
+            "caller": self if listening else None,
+        }
+
+    def _metric_of(self, task: Task, first: Any) -> Any:
+        """Return the name of the metric that decides, where the scores of one fit are known."""
         # Of a function that scores it is known only now whether it gives several metrics.
-        first = evaluation.first_scores
         self.multimetric_ = isinstance(first, dict)
         if callable(self.scoring) and self.multimetric_:
             self._check_refit_for_multimetric(first)
-            return evaluation.results, self.refit
-        return evaluation.results, task.refit_metric
+            return self.refit
+        return task.refit_metric
 
     def _choose(self, results: Mapping[str, Any], metric: Any) -> None:
         if not self.refit and self.multimetric_:
@@ -161,7 +211,7 @@ class ClusterSearchCV(BaseSearchCV):  # type: ignore[misc]
             self.best_score_ = results[f"mean_test_{metric}"][self.best_index_]
         self.best_params_ = results["params"][self.best_index_]
 
-    def _refit(self, task: _Task) -> None:
+    def _refit(self, task: Task) -> None:
         # Parameters may be estimators themselves, so they are cloned, too.
         parameters = clone(self.best_params_, safe=False)
         best = self.best_estimator_ = clone(task.estimator).set_params(**parameters)
@@ -169,12 +219,16 @@ class ClusterSearchCV(BaseSearchCV):  # type: ignore[misc]
         with context.propagate_callback_context(best):
             context.call_on_fit_task_begin(estimator=self, **task.told)
             started = time.time()
-            targets = () if task.y is None else (task.y,)
-            best.fit(task.X, *targets, **task.routed.estimator.fit)
+            self._fit_best(best, Data(X=task.X, y=task.y), task.routed.estimator.fit)
             self.refit_time_ = time.time() - started
         if hasattr(best, "feature_names_in_"):
             self.feature_names_in_ = best.feature_names_in_
         context.call_on_fit_task_end(estimator=self, **task.told)
+
+    def _fit_best(self, best: Any, data: Data, params: Mapping[str, Any]) -> None:
+        """Fit the best candidate on all data."""
+        targets = () if data.y is None else (data.y,)
+        best.fit(data.X, *targets, **params)
 
     # A search is cloned, copied and pickled; a client can be none of these.
 
@@ -197,7 +251,7 @@ class _Evaluation:
     ----------
     search : ClusterSearchCV
         The search.
-    task : _Task
+    task : Task
         What it was called for.
     engine : Engine
         Runs the fits.
@@ -206,7 +260,7 @@ class _Evaluation:
     """
 
     def __init__(
-        self, search: ClusterSearchCV, task: _Task, engine: Engine, *, listening: bool
+        self, search: ClusterSearchCV, task: Task, engine: Engine, *, listening: bool
     ) -> None:
         self._search = search
         self._task = task
@@ -234,14 +288,7 @@ class _Evaluation:
         search, task = self._search, self._task
         candidates = list(candidate_params)
         cv = cv or search._checked_cv_orig
-        # Once: a splitter that shuffles would give others the next time.
-        splits = list(cv.split(task.X, task.y, **task.routed.splitter.split))
-        n_splits = search.n_splits_
-        if len(splits) != n_splits:
-            raise ValueError(
-                "cv.split and cv.get_n_splits return inconsistent results. "
-                f"Expected {n_splits} splits, got {len(splits)}"
-            )
+        splits, n_splits = search._splits(task, cv), search.n_splits_
         if search.verbose > 0:
             print(  # noqa: T201 - what verbose asks for
                 f"Fitting {n_splits} folds for each of {len(candidates)} candidates,"

@@ -11,7 +11,7 @@ from typing import Any, Final
 import sklearn
 from sklearn.base import BaseEstimator, _fit_context
 from sklearn.metrics._scorer import _MultimetricScorer
-from sklearn.model_selection._search import BaseSearchCV
+from sklearn.model_selection._search import BaseSearchCV, _search_estimator_has
 from sklearn.model_selection._search_successive_halving import (
     HalvingGridSearchCV,
     HalvingRandomSearchCV,
@@ -19,8 +19,12 @@ from sklearn.model_selection._search_successive_halving import (
 from sklearn.model_selection._validation import (
     _fit_and_score,
     _insert_error_scores,
+    _score,
     _warn_or_raise_about_fit_failures,
 )
+from sklearn.utils import _safe_indexing
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.parallel import _FuncWrapper
 from sklearn.utils.validation import _check_method_params, indexable
 
@@ -28,7 +32,9 @@ __all__ = [
     "BaseSearchCV",
     "HalvingGridSearchCV",
     "HalvingRandomSearchCV",
+    "Interval",
     "MultimetricScorer",
+    "StrOptions",
     "Surroundings",
     "begin_callbacks",
     "check_method_params",
@@ -38,6 +44,10 @@ __all__ = [
     "indexable",
     "insert_error_scores",
     "run_search",
+    "safe_indexing",
+    "search_estimator_has",
+    "safe_split",
+    "score",
     "warn_or_raise_about_fit_failures",
 ]
 
@@ -45,6 +55,10 @@ MultimetricScorer = _MultimetricScorer
 check_method_params = _check_method_params
 fit_context = _fit_context
 insert_error_scores = _insert_error_scores
+safe_indexing = _safe_indexing
+search_estimator_has = _search_estimator_has
+safe_split = _safe_split
+score = _score
 warn_or_raise_about_fit_failures = _warn_or_raise_about_fit_failures
 
 #: Whether this scikit-learn has callbacks (1.9).

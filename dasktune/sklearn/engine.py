@@ -198,7 +198,7 @@ class Engine:
             name=name,
             # Nothing is written.
             storage=Storage(f"memory://{name}"),
-            run_config=RunConfig(name=name, verbose=0),
+            run_config=RunConfig(name=name, verbose=0, dashboard=False),
             reuse_actors=True,
             resources=_ONE_CPU,
             metrics=(),

@@ -83,6 +83,7 @@ class Fit:
 
     params: Mapping[str, Any]
     candidate: int
+    #: How many there are; 0 if nobody knows.
     n_candidates: int
     split: int
     #: Of callbacks; None without.
@@ -123,7 +124,7 @@ def evaluate(fit: Fit, split: Split, job: Job, data: Data) -> Outcome:
         test=test,
         parameters=fit.params,
         split_progress=(fit.split, job.n_splits),
-        candidate_progress=(fit.candidate, fit.n_candidates),
+        candidate_progress=(fit.candidate, fit.n_candidates) if fit.n_candidates else None,
         scorer=job.scorer,
         fit_params=data.metadata[0],
         score_params=data.metadata[1],

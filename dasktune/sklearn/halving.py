@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from dasktune.sklearn import compat
-from dasktune.sklearn.base import ClusterSearchCV
+from dasktune.sklearn.base import AwaitableFit, ClusterSearchCV
 
 __all__ = ["HalvingGridSearchCV", "HalvingRandomSearchCV"]
 
 
-class HalvingGridSearchCV(compat.HalvingGridSearchCV, ClusterSearchCV):  # type: ignore[misc]
+class HalvingGridSearchCV(AwaitableFit, compat.HalvingGridSearchCV, ClusterSearchCV):  # type: ignore[misc]
     """Try every combination of given values, and give more of a resource to the best only.
 
     A drop-in for scikit-learn's class of this name. The fits of an iteration run side by side on
@@ -111,7 +111,7 @@ class HalvingGridSearchCV(compat.HalvingGridSearchCV, ClusterSearchCV):  # type:
         self.client = client
 
 
-class HalvingRandomSearchCV(compat.HalvingRandomSearchCV, ClusterSearchCV):  # type: ignore[misc]
+class HalvingRandomSearchCV(AwaitableFit, compat.HalvingRandomSearchCV, ClusterSearchCV):  # type: ignore[misc]
     """Draw configurations at random, and give more of a resource to the best only.
 
     A drop-in for scikit-learn's class of this name. The fits of an iteration run side by side on

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from sklearn import model_selection
 
-from dasktune.sklearn.base import ClusterSearchCV
+from dasktune.sklearn.base import AwaitableFit, ClusterSearchCV
 
 __all__ = ["GridSearchCV", "RandomizedSearchCV"]
 
 
-class GridSearchCV(model_selection.GridSearchCV, ClusterSearchCV):  # type: ignore[misc]
+class GridSearchCV(AwaitableFit, model_selection.GridSearchCV, ClusterSearchCV):  # type: ignore[misc]
     """Try every combination of given values, with cross-validation, on a Dask cluster.
 
     A drop-in for scikit-learn's class of this name: the same arguments, attributes, results,
@@ -92,7 +92,7 @@ class GridSearchCV(model_selection.GridSearchCV, ClusterSearchCV):  # type: igno
         self.client = client
 
 
-class RandomizedSearchCV(model_selection.RandomizedSearchCV, ClusterSearchCV):  # type: ignore[misc]
+class RandomizedSearchCV(AwaitableFit, model_selection.RandomizedSearchCV, ClusterSearchCV):  # type: ignore[misc]
     """Try configurations drawn at random, with cross-validation, on a Dask cluster.
 
     A drop-in for scikit-learn's class of this name; the same `random_state` draws the same

@@ -8,7 +8,7 @@ from typing import Any
 from dasktune.sklearn.engine import Site
 from dasktune.trainable.session import current_context
 
-__all__ = ["in_memory", "portable", "site_of"]
+__all__ = ["in_memory", "is_on_its_loop", "portable", "site_of"]
 
 
 def site_of(client: Any, n_jobs: int | None) -> Site:
@@ -35,6 +35,21 @@ def _is_beside_cluster() -> bool:
     from dasktune.cluster.here import has_cluster
 
     return has_cluster()
+
+
+def is_on_its_loop(client: Any) -> bool:
+    """Whether this code runs on the event loop of the client that a search would use.
+
+    Parameters
+    ----------
+    client : object
+        What names a cluster; None for the current one, if there is one.
+    """
+    if "distributed" not in sys.modules:
+        return False
+    from dasktune.cluster.here import is_on_its_loop
+
+    return is_on_its_loop(client)
 
 
 def portable(client: Any) -> Any:

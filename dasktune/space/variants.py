@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from itertools import accumulate
 from math import prod
 from operator import itemgetter
+from types import FunctionType
 from typing import Any, Final
 
 from numpy.random import Generator
 
 from dasktune.errors import ConfigError, RecursiveDependencyError, check
 from dasktune.space.domain import Categorical, Domain, ordered_values
+from dasktune.space.primitives import uniform
 from dasktune.space.samplers import RandomSource, random_generator
 from dasktune.space.tree import (
     OpenTuple,
@@ -301,6 +303,9 @@ def _opened(node: Any, path: Path, *, drawn: bool = False) -> Any:
     if isinstance(node, Categorical):
         for category in node.categories:
             _opened(category, path, drawn=True)
+    elif isinstance(node, FunctionType) and node.__module__ == uniform.__module__:
+        rule, hint = "a value or a domain", f"Call it: {node.__name__}(...)."
+        check(False, f"param_space at {path_name(path)!r}", rule, node, hint)
     return node
 
 

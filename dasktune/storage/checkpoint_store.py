@@ -26,6 +26,7 @@ from uuid import uuid4
 from dasktune.errors import CheckpointNotFound, ConfigError, StorageError, check
 from dasktune.storage import filesystem, local_files
 from dasktune.storage.checkpoint import METADATA_FILE, Checkpoint
+from dasktune.storage.exports import write_exports
 from dasktune.storage.fence import raise_fence, refuse_superseded
 from dasktune.storage.location import Storage
 from dasktune.storage.manifest import FileEntry, Manifest
@@ -242,6 +243,10 @@ class CheckpointStore:
         """
         directory = self._place_of(record)
         return Checkpoint(directory.path(), directory.fs)
+
+    def export(self, trial_dir: str, directory: str) -> None:
+        """Copy what a trial has exported to its directory; see :func:`write_exports`."""
+        write_exports(self.storage, trial_dir, directory)
 
     @mask_errors
     def delete(self, record: CheckpointRecord) -> None:

@@ -22,10 +22,10 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from types import TracebackType
-from typing import Any, Final, NoReturn
+from typing import Any, Final, Literal, NoReturn
 
 from dasktune.errors import StorageError, check
 from dasktune.storage.lease import (
@@ -42,7 +42,7 @@ from dasktune.storage.lease import (
 from dasktune.storage.location import Storage
 from dasktune.storage.masking import reading
 
-__all__ = ["DriverLock", "who_leads"]
+__all__ = ["DriverLock", "LifeSign", "life_sign", "who_leads"]
 
 logger = logging.getLogger(__name__)
 
@@ -401,22 +401,81 @@ def who_leads(storage: Storage, *, clock: Callable[[], float] = time.monotonic) 
     >>> print(who_leads(storage))
     None
     """
+    lease, word = _look(storage, clock)
+    return lease if word == "alive" else None
+
+
+@dataclass(frozen=True, slots=True)
+class LifeSign:
+    """What a lease tells of a driver, for people.
+
+    Parameters
+    ----------
+    word : {"none", "alive", "ended", "lost"}
+        Whether nobody has led yet, a driver leads, the last one has come to its end, or has died.
+    age_s : float or None
+        Seconds since it has given its last sign of life; None if nobody knows.
+    """
+
+    word: Literal["none", "alive", "ended", "lost"]
+    age_s: float | None = None
+
+
+def life_sign(storage: Storage, *, clock: Callable[[], float] = time.monotonic) -> LifeSign:
+    """Return how it is with the driver that leads, or led last, with the care of `who_leads`.
+
+    Parameters
+    ----------
+    storage, clock
+        As for :func:`who_leads`.
+
+    Raises
+    ------
+    StorageError
+        If it cannot be read.
+
+    Examples
+    --------
+    >>> storage = Storage("memory://doctest-life")
+    >>> with DriverLock(storage):
+    ...     life_sign(storage).word
+    'alive'
+    >>> life_sign(storage).word
+    'ended'
+    """
+    lease, word = _look(storage, clock)
+    if lease is None:
+        return LifeSign(word)
+    if lease.machine == machine_id():
+        return LifeSign(word, max(0.0, clock() - lease.renewed))
+    try:
+        last = datetime.fromisoformat(lease.expires) - timedelta(seconds=lease.ttl_s)
+        return LifeSign(word, max(0.0, (datetime.now(timezone.utc) - last).total_seconds()))
+    except (ValueError, TypeError, OverflowError):  # nobody knows
+        return LifeSign(word)
+
+
+def _look(
+    storage: Storage, clock: Callable[[], float]
+) -> tuple[Lease | None, Literal["none", "alive", "ended", "lost"]]:
     with reading(DIRECTORY, storage):
         epoch = newest_epoch(storage)
         try:
             lease = Lease.decode(storage.read_bytes(lease_name(epoch))) if epoch else None
         except FileNotFoundError:
             lease = None  # a successor is about to write another one
-    if lease is None or lease.released:
-        return None
+    if lease is None:
+        return None, "none"
+    if lease.released:
+        return lease, "ended"
     if lease.machine == machine_id():
         is_late = not 0 <= clock() - lease.renewed < lease.ttl_s
-        return None if is_late or _is_unlocked(storage, epoch, lease) else lease
+        return lease, "lost" if is_late or _is_unlocked(storage, epoch, lease) else "alive"
     try:
         expires = datetime.fromisoformat(lease.expires)
-        return lease if datetime.now(timezone.utc) < expires else None
+        return lease, "alive" if datetime.now(timezone.utc) < expires else "lost"
     except (ValueError, TypeError):  # nobody knows
-        return None
+        return lease, "lost"
 
 
 def _is_unlocked(storage: Storage, epoch: int, lease: Lease) -> bool:

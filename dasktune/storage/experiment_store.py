@@ -117,7 +117,10 @@ class ExperimentStore:
             try:
                 content = self.storage.read_bytes(SPEC_FILE)
             except FileNotFoundError:
-                raise StorageError(f"no experiment is stored at {self.storage}") from None
+                raise StorageError(
+                    f"no experiment is stored at {self.storage}. Name its own directory, as it was "
+                    "printed after 'Results:'; `dasktune ls` lists those below a directory."
+                ) from None
             try:
                 spec: object = decode(content)
             except StorageError as error:

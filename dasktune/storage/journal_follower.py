@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import Any
 
-from dasktune.storage.journal_format import segment_name, segments
+from dasktune.storage.journal_format import DIRECTORY, segment_name, segments
 from dasktune.storage.journal_reader import JournalReader
 from dasktune.storage.location import Storage
 from dasktune.storage.masking import reading
 
 __all__ = ["JournalFollower"]
+
+logger = logging.getLogger(__name__)
 
 
 class JournalFollower(JournalReader):
@@ -29,6 +32,13 @@ class JournalFollower(JournalReader):
         super().__init__(storage)
         #: The last segment that was read, and bytes of it that were.
         self._segment, self._offset = "", 0
+        #: Bytes of all that was read, and of all that there was to read at first.
+        self._read = self._total = 0
+
+    @property
+    def share(self) -> float | None:
+        """How much of what there was at first has been read, from 0 to 1; None if nobody knows."""
+        return min(1.0, self._read / self._total) if self._total else None
 
     def poll(self) -> tuple[bool, Iterator[dict[str, Any]]]:
         """Return whether the history is another one than before, and what is new, or all of it.
@@ -46,6 +56,8 @@ class JournalFollower(JournalReader):
         if newest == before.epoch:
             return False, self._read_on(found.get(newest, []))
         continues = before.epoch > 0 and self._header(newest).after == before
+        if not continues:
+            self._read, self._total = 0, self._size_of_all()
         self.start = before.position if continues else 0
         return not continues, iter(self)
 
@@ -58,6 +70,15 @@ class JournalFollower(JournalReader):
         if name != self._segment:
             self._segment, self._offset = name, 0
         self._offset += len(line)
+        self._read += len(line)
+
+    def _size_of_all(self) -> int:
+        """Return the bytes of all segments, 0 if the store does not say."""
+        try:
+            return int(self.storage.fs.du(self.storage.path(DIRECTORY), total=True))
+        except Exception:  # whatever the store's client raises: it is for people to look at alone
+            logger.debug("nobody knows how long the journal is", exc_info=True)
+            return 0
 
     def _read_on(self, sequences: list[int]) -> Iterator[dict[str, Any]]:
         names = [segment_name(self._epoch_number, sequence) for sequence in sequences]

@@ -143,7 +143,9 @@ class JournalReader:
         if self._position <= self.start:
             return
         records = self._whole(name, number, line, read_rows)
-        for record in islice(records, max(0, self.start - before), None):
+        if before < self.start:
+            records = islice(records, self.start - before, None)
+        for record in records:
             if not self._is_harmless(record):
                 self._whole(name, number, record, self._check)
             yield record

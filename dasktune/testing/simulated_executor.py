@@ -15,11 +15,13 @@ from typing import Any, Final
 from dasktune.errors import check
 from dasktune.testing.clock import ManualClock
 from dasktune.testing.places import Cluster, Slots, Workers
+from dasktune.testing.worker_died import WorkerDied
 from dasktune.trial.actions import (
     AdmitOthers,
     ContinueTraining,
     FailTrial,
     PauseTrial,
+    RecallTrial,
     ResizeTrial,
     RestoreTrial,
     SaveTrial,
@@ -48,7 +50,7 @@ from dasktune.trial.metrics import flatten, number
 from dasktune.trial.milestone import Milestone, reached
 from dasktune.trial.resources import PlacementGroupFactory
 
-__all__ = ["SimulatedTrialExecutor", "SimulatedTrainable", "WorkerDied"]
+__all__ = ["SimulatedTrialExecutor", "SimulatedTrainable"]
 
 #: ``fn(config)`` or ``fn(config, checkpoint)`` yields ``(metrics, seconds)`` or
 #: ``(metrics, seconds, checkpoint)``.
@@ -57,10 +59,6 @@ SimulatedTrainable = Callable[..., Generator[tuple[Any, ...], None, None]]
 _SHAPE: Final = "(metrics, seconds) or (metrics, seconds, checkpoint)"
 _REASON: Final = "its slot was taken away, as the simulation was told to"
 _HINT: Final = f"Yield {_SHAPE}."
-
-
-class WorkerDied(Exception):
-    """What a simulated trainable raises to take its worker along, and all that runs there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +126,7 @@ class SimulatedTrialExecutor:
         the one before.
     saves_on_demand : bool, default=False
         Whether what a step yields as its checkpoint is saved only when that is asked for, as with
-        the class API: at a pause, in memory, for one.
+        the class API: by ``should_checkpoint=True`` in its metrics, or at a pause, in memory.
 
     Raises
     ------
@@ -159,6 +157,8 @@ class SimulatedTrialExecutor:
         losses = dict(lose or {})
         check(all(map(_is_time, losses)), "lose", "a dict of times, at least 0 seconds", lose)
         self._trainable = trainable
+        #: Says what a trial's directory is called.
+        self.folder_of: Callable[[str], str] = str
         self._takes_checkpoint = _arguments(trainable) == 2
         self._clock = clock
         self._places = Slots(slots) if workers is None else Workers(workers)
@@ -218,7 +218,7 @@ class SimulatedTrialExecutor:
         """Let others run beside a trial that was to be alone on its worker."""
         self._places.admit_others(action.trial_id)
 
-    def pause_trial(self, action: PauseTrial | ResizeTrial) -> None:
+    def pause_trial(self, action: PauseTrial | ResizeTrial | RecallTrial) -> None:
         """Take a trial off its slot."""
         run = self._runs[action.trial_id]
         run.saves = action.kind if action.save else None
@@ -319,7 +319,8 @@ class SimulatedTrialExecutor:
             self._fail(run, error)
         else:
             run.state, run.result = step.checkpoint, result
-            record = None if self._saves_on_demand else self._save(run, CheckpointKind.PERSISTENT)
+            due = not self._saves_on_demand or result.get("should_checkpoint")
+            record = self._save(run, CheckpointKind.PERSISTENT) if due else None
             awaits = not result["done"] and reached(run.milestones, result)
             self._tell(
                 run,
@@ -390,20 +391,16 @@ class SimulatedTrialExecutor:
             return None
         number = run.next_checkpoint
         run.next_checkpoint += 1
-        path = f"trials/{run.trial_id}/checkpoint_{number:06d}_i{run.incarnation:02d}"
+        folder = self.folder_of(run.trial_id)
+        path = f"trials/{folder}/checkpoint_{number:06d}_i{run.incarnation:02d}"
         # As it is now, whatever the trial does to it later.
         state = deepcopy(run.state)
         if kind is CheckpointKind.MEMORY:
             self._memory[path] = run.trial_id, state
         else:
             self._checkpoints[path] = state
-        return CheckpointRecord(
-            path=path,
-            index=number,
-            iteration=run.iteration,
-            metrics=run.result,
-            kind=kind,
-        )
+        facts: dict[str, Any] = {"iteration": run.iteration, "metrics": run.result, "kind": kind}
+        return CheckpointRecord(path=path, index=number, **facts)
 
     def _tell(
         self, run: _Run, kind: Callable[..., AnyTrialEvent], delay: float = 0.0, **facts: Any

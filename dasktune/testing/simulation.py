@@ -12,6 +12,7 @@ from dasktune.errors import StorageError
 from dasktune.results import ResultGrid
 from dasktune.runner import ExperimentStore, TrialRunner
 from dasktune.runner.build import build_callbacks, build_experiment
+from dasktune.runner.naming import Naming
 from dasktune.storage.checkpoint import Checkpoint
 from dasktune.storage.experiment_store import ExperimentStore as StoredExperiment
 from dasktune.testing.clock import ManualClock
@@ -115,6 +116,7 @@ def simulate(
     )
     fixed = None if callable(resources) else as_placement_group(resources)
     experiment = build_experiment(tune_config, run_config, param_space or {})
+    executor.folder_of = lambda trial_id: experiment.trials[trial_id].folder
     name = getattr(trainable, "__name__", type(trainable).__name__)
     places = TrialPlaces(trainable_name=name, storage=None, checkpoint=_nowhere)
     runner = TrialRunner(
@@ -125,6 +127,7 @@ def simulate(
         resources_for=lambda config: fixed or as_placement_group(resources(config)),
         # Nobody can go on from what is forgotten.
         checkpoint_period=inf if store is None else run_config.checkpoint_period,
+        naming=Naming(tune_config, places, experiment.trials),
         callbacks=build_callbacks(tune_config, run_config, experiment, places),
     )
     runner.run()

@@ -8,6 +8,7 @@ from logging import getLogger
 from typing import Any
 
 from dasktune.storage.checkpoint import Checkpoint
+from dasktune.storage.exports import note_exports
 from dasktune.trainable.interrupt import Interrupter, TrialInterrupted
 from dasktune.trainable.keeper import Keeper
 from dasktune.trainable.messages import PauseNow, SaveAndGoOn, StopNow
@@ -64,7 +65,9 @@ class ClassRun:
             at_end = self._spec.checkpoint_at_end
             self._at_end = trainable.can_save if at_end is None else at_end
             self._restore(trainable)
+            trainable.tell_milestones(self._recorder.is_milestone)
             self._train(trainable)
+            self._export(trainable)
         if not self._keeper.keep(trainable):
             self._cleanup(trainable)
 
@@ -123,6 +126,25 @@ class ClassRun:
             if in_memory is not None:
                 self._recorder.announce(self._save(trainable, result, in_memory))
 
+    def _export(self, trainable: Trainable) -> None:
+        """Export what is wanted, unless the trial is to go on another time."""
+        formats = self._spec.export_formats
+        if not formats or isinstance(self._recorder.ending, PauseNow):
+            return
+        # Its directory goes away with it.
+        place = Checkpoint.temporary()
+        told = self._call(trainable.export_model, list(formats), place.path)
+        note_exports(place.path, told)
+        missing = [name for name in formats if name not in told]
+        if missing:
+            logger.warning(
+                "trial %s has not exported %s: _export_model() of %s says nothing of it",
+                self._spec.trial_id,
+                ", ".join(missing),
+                type(trainable).__name__,
+            )
+        self._recorder.export(place.path)
+
     def _is_due(self, result: Mapping[str, Any]) -> bool:
         frequency = self._spec.checkpoint_frequency
         return bool(
@@ -151,5 +173,6 @@ class ClassRun:
     def _save(self, trainable: Trainable, result: Mapping[str, Any], in_memory: int = 0) -> Saved:
         # Its directory goes away when it has been uploaded, and nobody else writes there.
         checkpoint = Checkpoint.temporary()
-        self._call(trainable.save, checkpoint.path)
+        with self._recorder.watchdog:
+            self._call(trainable.save, checkpoint.path)
         return self._recorder.save(checkpoint, result, own=True, in_memory=in_memory)

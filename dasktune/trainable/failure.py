@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import traceback
 from pathlib import Path
 from types import TracebackType
@@ -11,7 +12,7 @@ import cloudpickle
 
 from dasktune.trial.events import ErrorInfo
 
-__all__ = ["error_info"]
+__all__ = ["error_info", "hang_info"]
 
 #: A pickled exception beyond this many bytes stays on the worker.
 MAX_PICKLED = 1 << 20
@@ -28,6 +29,34 @@ def error_info(error: BaseException) -> ErrorInfo:
     'ValueError: no such loss'
     """
     return ErrorInfo(message=_message(error), traceback=_traceback(error), pickled=_pickled(error))
+
+
+def hang_info(seconds: float, ident: int) -> ErrorInfo:
+    """Describe user code that came to no result for so many seconds, by where its thread is now.
+
+    Parameters
+    ----------
+    seconds : float
+        How long.
+    ident : int
+        Of its thread.
+
+    Examples
+    --------
+    >>> hang_info(60.0, ident=0).message
+    'no result for 60 s (report_timeout_s)'
+    """
+    message = f"no result for {seconds:g} s (report_timeout_s)"
+    frame = sys._current_frames().get(ident)
+    if frame is None:
+        return ErrorInfo(message=message)
+    stack = traceback.extract_stack(frame)
+    last = max((at for at, one in enumerate(stack) if one.filename.startswith(_HERE)), default=-1)
+    # In a call of ours, which must not count, it is all of interest.
+    told = "".join(traceback.format_list(stack[last + 1 :] or stack))
+    return ErrorInfo(
+        message=message, traceback=f"Traceback (most recent call last):\n{told}{message}\n"
+    )
 
 
 def _message(error: BaseException) -> str:

@@ -19,6 +19,7 @@ __all__ = [
     "bound_parameters",
     "default_resources",
     "experiment_name",
+    "resource_help",
     "trainable_name",
     "validate_trainable",
     "with_parameters",
@@ -271,6 +272,24 @@ def default_resources(trainable: Any, config: dict[str, Any]) -> PlacementGroupF
         )
     request = own if own is not None else attached
     return as_placement_group(request(config) if callable(request) else request)
+
+
+def resource_help(trainable: Any, config: dict[str, Any]) -> str:
+    """Return what a class says to users whose resources do not suffice; empty if nothing.
+
+    Parameters
+    ----------
+    trainable : callable or type
+        What is run.
+    config : dict
+        The search space.
+    """
+    if not (isinstance(trainable, type) and issubclass(trainable, Trainable)):
+        return ""
+    try:
+        return str(trainable.resource_help(config) or "")
+    except Exception as error:  # the user's code may raise anything
+        return f"(resource_help() of {trainable.__name__} raised {error!r})"
 
 
 def _subclass(trainable: type, **attributes: Any) -> type:

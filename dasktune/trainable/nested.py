@@ -67,6 +67,13 @@ def get_client() -> Any:
     ------
     TuneError
         Outside of a trial.
+
+    Examples
+    --------
+    >>> import dasktune as tune
+    >>> def train(config):
+    ...     folds = tune.get_client().map(abs, [-3, config["x"]])
+    ...     return {"loss": sum(tune.get_client().gather(folds))}
     """
     source = _source.get()
     if source is None:

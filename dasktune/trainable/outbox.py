@@ -10,6 +10,7 @@ from itertools import takewhile
 from logging import getLogger
 
 from dasktune.trainable.contents import Content, content_of, size_of
+from dasktune.trainable.interrupt import TrialInterrupted
 from dasktune.trainable.messages import Message
 
 __all__ = ["Outbox", "Urgency"]
@@ -66,6 +67,8 @@ class Outbox:
         #: The highest `Urgency` since then, 0 if the bell has not rung.
         self._rung = 0
         self._lifted = False
+        #: Whether it has its last message.
+        self._sealed = False
         #: Numbers of the messages that nobody may see yet, nor what comes after them.
         self._holds: deque[int] = deque()
         #: The highest `Urgency` of what is held.
@@ -97,12 +100,19 @@ class Outbox:
             Whether the driver should come for it at once.
         held : bool, default=False
             Whether to show it, and what comes after it, only when it is released.
+
+        Raises
+        ------
+        TrialInterrupted
+            If it was sealed.
         """
         with self._changed:
             while bounded and not self._has_room():
                 # The driver may have come and made no room: it must come again.
                 self._ring_for(Urgency.WHENEVER)
                 self._changed.wait()
+            if self._sealed:
+                raise TrialInterrupted
             seq = self._next_seq
             self._append(seq, content_of(make_message(seq)))
             if held:
@@ -113,9 +123,29 @@ class Outbox:
             else:
                 self._ring_for(urgency)
 
+    def seal(self, make_message: Callable[[int], Message]) -> None:
+        """Append the last message at once: what is held goes, and nothing comes after it.
+
+        Parameters
+        ----------
+        make_message : callable
+            As for :meth:`put`.
+        """
+        with self._changed:
+            seq = self._holds[0] if self._holds else self._next_seq
+            last = content_of(make_message(seq))
+            if self._holds:
+                self._drop_held()
+            self._append(seq, last)
+            self._sealed = self._lifted = True
+            self._changed.notify_all()
+            self._ring_for(Urgency.NOW)
+
     def release(self) -> None:
         """Show the oldest message that is held, and what follows it up to the next such one."""
         with self._changed:
+            if self._sealed:
+                return
             self._holds.popleft()
             urgency = self._muffled
             if not self._holds:
@@ -125,13 +155,9 @@ class Outbox:
     def withdraw(self) -> None:
         """Drop the oldest message that is held and all that comes after it: nobody has seen it."""
         with self._changed:
-            first = self._holds[0]
-            while self._messages and self._messages[-1][0] >= first:
-                self._bytes -= size_of(self._messages.pop()[1])
-            self._next_seq = first
-            self._holds.clear()
-            self._muffled = 0
-            self._changed.notify_all()
+            if not self._sealed:
+                self._drop_held()
+                self._changed.notify_all()
 
     def extend(self, entries: Sequence[tuple[int, Content]], *, urgent: bool) -> None:
         """Append messages that another outbox has numbered: the next ones, in order.
@@ -176,6 +202,14 @@ class Outbox:
         with self._changed:
             self._lifted = True
             self._changed.notify_all()
+
+    def _drop_held(self) -> None:
+        first = self._holds[0]
+        while self._messages and self._messages[-1][0] >= first:
+            self._bytes -= size_of(self._messages.pop()[1])
+        self._next_seq = first
+        self._holds.clear()
+        self._muffled = 0
 
     def _append(self, seq: int, content: Content) -> None:
         size = size_of(content)

@@ -32,8 +32,9 @@ from dasktune.trainable.relay import RelayedStore
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trainable.uploader import Uploader
 from dasktune.trainable.usage import UsageMeter
+from dasktune.trainable.watchdog import Watchdog
 from dasktune.trial.checkpoint import CheckpointKind, CheckpointRecord
-from dasktune.trial.metrics import lookup
+from dasktune.trial.metrics import flatten, lookup
 
 __all__ = ["Done", "Ending", "Recorder", "Saved"]
 
@@ -83,6 +84,8 @@ class Recorder:
         Where checkpoints go.
     port : CheckpointPort
         What the worker does for them.
+    watchdog : Watchdog
+        Looks after the time between two results; what is done here does not count.
     """
 
     def __init__(
@@ -93,12 +96,14 @@ class Recorder:
         gate: Gate,
         store: CheckpointStore | RelayedStore,
         port: CheckpointPort,
+        watchdog: Watchdog,
     ) -> None:
         self._spec = spec
         self._outbox = outbox
         self._gate = gate
         self._store = store
         self._port = port
+        self.watchdog = watchdog
         self._uploader = Uploader(f"dasktune-{spec.trial_id}-upload", outbox.withdraw)
         #: What measures the machine for each result, if it is to be measured.
         self._meter: UsageMeter | None = None
@@ -124,10 +129,7 @@ class Recorder:
         """
         for name in self._spec.required_metrics:
             if lookup(result, name) is None:
-                raise ConfigError(
-                    f"metrics must hold {name!r} in every result, because the experiment is "
-                    f"decided by it, got {sorted(result)}. Report it, or name another metric."
-                )
+                raise ConfigError(_missing(name, result))
 
     def save(
         self,
@@ -157,6 +159,12 @@ class Recorder:
             Whatever the fence raises, or the storage: then there is no checkpoint. It may be about
             an earlier one.
         """
+        with self.watchdog:
+            return self._save(checkpoint, result, own=own, in_memory=in_memory)
+
+    def _save(
+        self, checkpoint: Checkpoint, result: Mapping[str, Any], *, own: bool, in_memory: int
+    ) -> Saved:
         # Each attempt has a number of its own: what a failed one left, or does late, harms none.
         index, self._next_index = self._next_index, self._next_index + 1
         record = self._store.plan(
@@ -185,12 +193,13 @@ class Recorder:
 
     def load(self) -> Checkpoint | None:
         """Return the newest checkpoint as user code sees it."""
-        with self._unless_stopped():
+        with self.watchdog, self._unless_stopped():
             self._uploader.flush()
-            if self.newest is None:
+            record = self.newest or self._spec.beginning
+            if record is None:
                 return None
-            in_memory = self.newest.kind is CheckpointKind.MEMORY
-            return unpack(self._packed) if in_memory else self._store.load(self.newest)
+            in_memory = record.kind is CheckpointKind.MEMORY
+            return unpack(self._packed) if in_memory else self._store.load(record)
 
     @contextmanager
     def _unless_stopped(self) -> Iterator[None]:
@@ -216,6 +225,15 @@ class Recorder:
         SaveAndGoOn or None
             The answer, if the driver wants a checkpoint of this moment before user code goes on.
         """
+        with self.watchdog:
+            answer = self._publish(result, saved)
+        if self.ending is None:
+            self.watchdog.renew()
+        else:
+            self.watchdog.close()
+        return answer
+
+    def _publish(self, result: Mapping[str, Any], saved: Saved | None) -> SaveAndGoOn | None:
         metrics = dict(result)
         if self._meter is not None:
             metrics["perf"] = self._meter()
@@ -240,9 +258,18 @@ class Recorder:
             self.ending = answer
         return answer if isinstance(answer, SaveAndGoOn) else None
 
+    def is_milestone(self, result: Mapping[str, Any]) -> bool:
+        """Whether the trial will wait for the driver at a result, as far as that is known."""
+        return self._gate.is_milestone(result)
+
     def announce(self, saved: Saved) -> None:
         """Tell of a checkpoint that was saved after its result had been sent."""
         self._send(partial(self._committed, saved=saved), saved)
+
+    def export(self, directory: str) -> None:
+        """Store what was exported to a local directory, after :func:`note_exports`."""
+        self._port.fence()
+        self._store.export(self._spec.trial_dir, directory)
 
     def sweep(self) -> None:
         """Begin to delete the checkpoints that lost starts of the trial left. Returns at once."""
@@ -335,3 +362,16 @@ def _copy_of(checkpoint: Checkpoint) -> Checkpoint | None:
             raise
     logger.warning("There is no room for a copy of a checkpoint; its upload is waited for.")
     return None
+
+
+def _missing(name: str, result: Mapping[str, Any]) -> str:
+    # Only for a message: a process of a trial's own should not load them for nothing.
+    from difflib import get_close_matches
+
+    from dasktune.result import is_auto_filled
+
+    own = sorted(key for key in flatten(result) if not is_auto_filled(key))
+    close = get_close_matches(name, own, n=1)
+    hint = f"Did you mean {close[0]!r}?" if close else "Report it, or name another metric."
+    # What helps comes first: tables of failures show the beginning.
+    return f"metrics must hold {name!r}, got {own}. {hint} Each result is judged by it."

@@ -18,7 +18,7 @@ from typing import Final
 from dasktune.errors import StorageError, TuneError
 from dasktune.storage.checkpoint import Checkpoint
 from dasktune.storage.checkpoint_store import CheckpointStore
-from dasktune.storage.source import CheckpointSource, snapshot, source_files
+from dasktune.storage.source import CheckpointSource, SourceFile, snapshot, source_files
 from dasktune.trial.checkpoint import CheckpointRecord
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "Dock",
     "Download",
     "EndHaul",
+    "Export",
     "Haul",
     "LocalFile",
     "Look",
@@ -35,6 +36,8 @@ __all__ = [
     "Sweep",
     "Take",
     "Upload",
+    "Words",
+    "carried",
     "write_piece",
 ]
 
@@ -72,11 +75,25 @@ class Download:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """Put these files where the trial's exports are kept."""
+
+    files: tuple[LocalFile, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Words:
+    """Add these files, which hold what the trial has printed, to those in its directory."""
+
+    files: tuple[LocalFile, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
     """Remove what earlier starts of the trial left half written."""
 
 
-Haul = Upload | Download | Sweep
+Haul = Upload | Download | Export | Words | Sweep
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +216,7 @@ class Dock:
         match step:
             case Look():
                 return haul
-            case Take() if isinstance(haul, Upload):
+            case Take() if isinstance(haul, Upload | Export | Words):
                 return _read(haul.files[step.file].path, step)
             case Put() if isinstance(haul, Download):
                 write_piece(haul.directory, step.name, step.offset, step.data)
@@ -256,6 +273,28 @@ def write_piece(directory: str, name: str, offset: int, data: bytes) -> None:
         file.write(data)
 
 
+def carried(begin: Callable[[Haul, Callable[[TuneError | None], None]], int], haul: Haul) -> None:
+    """Have something carried, and wait for it.
+
+    Parameters
+    ----------
+    begin : callable
+        :meth:`Dock.begin`.
+    haul : Haul
+        What.
+
+    Raises
+    ------
+    TuneError
+        If it was not.
+    """
+    outcome: queue.SimpleQueue[TuneError | None] = queue.SimpleQueue()
+    begin(haul, outcome.put)
+    error = outcome.get()
+    if error is not None:
+        raise error
+
+
 class RelayedStore:
     """Does for a trial what a `CheckpointStore` does, by way of the driver.
 
@@ -305,6 +344,21 @@ class RelayedStore:
             # Held by a name until it was sent.
             source = snapshot(source)
             files = source_files(source)
+        local = self._sized(files, record.path)
+        self._carry(Upload(record=record, files=local))
+
+    def export(self, trial_dir: str, directory: str) -> None:
+        """Have exports stored; the arguments are those of :meth:`CheckpointStore.export`.
+
+        Raises
+        ------
+        StorageError
+            If they are too large, or could not be stored.
+        """
+        self._carry(Export(files=self._sized(source_files(directory), "its exports")))
+
+    def _sized(self, files: list[SourceFile], what: str) -> tuple[LocalFile, ...]:
+        """Return local files with their sizes, if they are not too large together."""
         local = tuple(
             LocalFile(name=file.name, path=file.path, size=os.path.getsize(file.path))
             for file in files
@@ -314,11 +368,11 @@ class RelayedStore:
         if total > self._largest:
             raise StorageError(
                 f"a checkpoint must have at most {self._largest >> 20} MiB to be sent through the "
-                f"driver, got {total >> 20} MiB in {record.path}. This worker does not see the "
+                f"driver, got {total >> 20} MiB in {what}. This worker does not see the "
                 "experiment's storage: use a storage_path that all workers see, on a shared disk "
                 "or in an object store such as s3://."
             )
-        self._carry(Upload(record=record, files=local))
+        return local
 
     def load(self, record: CheckpointRecord) -> Checkpoint:
         """Return a local copy of a committed checkpoint.
@@ -350,9 +404,4 @@ class RelayedStore:
         self._carry(Sweep())
 
     def _carry(self, haul: Haul) -> None:
-        """Have something carried, and wait for it."""
-        outcome: queue.SimpleQueue[TuneError | None] = queue.SimpleQueue()
-        self._begin(haul, outcome.put)
-        error = outcome.get()
-        if error is not None:
-            raise error
+        carried(self._begin, haul)

@@ -10,7 +10,7 @@ from typing import Any
 from dasktune.storage.checkpoint_store import CheckpointStore
 from dasktune.trainable.checkpoint_port import CheckpointPort
 from dasktune.trainable.class_run import ClassRun
-from dasktune.trainable.failure import error_info
+from dasktune.trainable.failure import error_info, hang_info
 from dasktune.trainable.function import run_function
 from dasktune.trainable.gate import Gate
 from dasktune.trainable.interrupt import Interrupter, TrialInterrupted
@@ -27,12 +27,14 @@ from dasktune.trainable.messages import (
     Terminal,
 )
 from dasktune.trainable.outbox import Urgency
+from dasktune.trainable.output import streams_redirected
 from dasktune.trainable.recorder import Done, Ending, Recorder
 from dasktune.trainable.relay import Dock, RelayedStore
 from dasktune.trainable.session import ClassSession, Session
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trainable.trainable import Trainable
 from dasktune.trainable.trial_thread import TrialThread
+from dasktune.trainable.watchdog import Watchdog
 from dasktune.trial.events import ErrorInfo
 
 __all__ = ["TrialRun", "TrialSpec"]
@@ -82,18 +84,24 @@ class TrialRun(TrialThread):
         self._keeper = keeper or Keeper()
         self._timer = timer
         self._interrupter = Interrupter()
+        #: Notices user code that hangs.
+        self.watchdog = Watchdog(spec.report_timeout_s, self._take_for_hung)
+        #: Called in the watchdog's thread when user code hangs, with what is to be told.
+        self.on_hang: Callable[[ErrorInfo], None] = self._end_hung
+        self._hang: ErrorInfo | None = None
         self._recorder = Recorder(
             spec,
             outbox=self._outbox,
             gate=self._gate,
             store=self._make_store(),
             port=port or CheckpointPort(),
+            watchdog=self.watchdog,
         )
 
     @property
     def occupied(self) -> bool:
-        """Whether it has ended, but not a cleanup that hung before it began and was left behind."""
-        return self.finished and self._keeper.is_occupied
+        """Whether it has ended, but not all user code: it hangs, or a cleanup from before does."""
+        return self.finished and (self.in_use or self._keeper.is_occupied)
 
     def answer(self, answer: Answer) -> None:
         """Take the driver's answer; one that is old, repeated or overruled is ignored."""
@@ -111,6 +119,21 @@ class TrialRun(TrialThread):
         if self._gate.order is None:
             self.stop("interrupted")
         self._interrupter.interrupt()
+
+    def _take_for_hung(self, ident: int) -> None:
+        # Who was told to leave has his time for that.
+        if self._gate.order is None and self.spec.report_timeout_s is not None:
+            self._hang = hang_info(self.spec.report_timeout_s, ident)
+            self.stop(self._hang.message)
+            self.on_hang(self._hang)
+
+    def _end_hung(self, hang: ErrorInfo) -> None:
+        """Interrupt user code that hangs, and end the trial without it if that does not help."""
+        for _ in range(2):
+            self._interrupter.interrupt()
+            if self._finished.wait(self.spec.stop_grace):
+                return
+        self._give_up(partial(Failed, error=hang))
 
     def _make_store(self) -> CheckpointStore | RelayedStore:
         if self.spec.relayed:
@@ -137,6 +160,7 @@ class TrialRun(TrialThread):
                 # Whatever user code raises, SystemExit included, is its own end and not the
                 # worker's. The first failure is the one to be told.
                 failure = failure or error_info(error)
+        failure = self._hang or failure
         if failure is not None:
             return partial(Failed, error=failure)
         if interruption is None:
@@ -151,11 +175,16 @@ class TrialRun(TrialThread):
         # Only now: the user's modules may be what teaches fsspec to reach the storage.
         if self.spec.incarnation > 1:
             self._recorder.sweep()
+        with streams_redirected(self.spec, self.dock):
+            self._train(trainable, config)
+
+    def _train(self, trainable: Any, config: dict[str, Any]) -> None:
         make_session = ClassSession if isinstance(trainable, type) else Session
         session = make_session(self.spec, self._recorder, self._interrupter, self._timer)
         session.enter()
         if config.get("log_sys_usage"):
             self._recorder.measure_usage()
+        self.watchdog.start()
         try:
             if isinstance(trainable, type):
                 run = ClassRun(self.spec, self._recorder, self._interrupter, self._keeper)
@@ -163,6 +192,7 @@ class TrialRun(TrialThread):
             else:
                 self._interrupter.call(run_function, trainable, dict(config), session.report)
         finally:
+            self.watchdog.close()
             session.close()
 
 

@@ -19,6 +19,7 @@ from dasktune.trainable.interrupt import Interrupter, TrialInterrupted
 from dasktune.trainable.plain import plain_metrics
 from dasktune.trainable.recorder import Recorder
 from dasktune.trainable.spec import TrialSpec
+from dasktune.trainable.trial_info import TrialInfo
 from dasktune.trial.resources import PlacementGroupFactory
 
 __all__ = [
@@ -38,6 +39,17 @@ _OUTSIDE = (
     "contextvars.copy_context().run(...) to stay inside the trial."
 )
 
+#: What is told of user code that does not go on from where it should.
+_BEGUN_ANEW = (
+    "trial %(trial)s is to go on from its checkpoint of iteration %(iteration)d, and reports "
+    "without having called get_checkpoint(): its training has begun anew, while its iterations "
+    "count on"
+)
+_UNASKED = (
+    "trial %(trial)s is to begin from the checkpoint that was given by restore=, and reports "
+    "without having called get_checkpoint()"
+)
+
 #: The trial whose code runs here. Asyncio tasks and ``asyncio.to_thread`` inherit it.
 _current: ContextVar[Session | None] = ContextVar("dasktune_session", default=None)
 
@@ -49,10 +61,27 @@ class TuneContext:
     ----------
     spec : TrialSpec
         The trial.
+
+    Examples
+    --------
+    >>> import dasktune as tune
+    >>> def train(config):
+    ...     context = tune.get_context()
+    ...     return {"where": context.get_trial_dir(), "gpus": context.get_gpu_ids()}
     """
 
     def __init__(self, spec: TrialSpec) -> None:
         self._spec = spec
+
+    @property
+    def trial_info(self) -> TrialInfo:
+        """Names and resources together, to be given to other processes."""
+        return TrialInfo(
+            experiment_name=self._spec.experiment_name,
+            trial_id=self._spec.trial_id,
+            trial_name=self._spec.trial_name,
+            trial_resources=self._spec.resources,
+        )
 
     def get_experiment_name(self) -> str:
         """Return the experiment's name."""
@@ -143,8 +172,9 @@ class Session:
         self._interrupter = interrupter
         self._stopwatch = Stopwatch(timer)
         self._autofill = Autofill(spec.trial_id, restored_metrics(spec))
+        self._beginning = spec.beginning
         #: What to go on from, until user code has asked for it.
-        self._not_asked_for = spec.checkpoint
+        self._not_asked_for = spec.checkpoint or spec.beginning
         #: Reports may come from several of the user's threads.
         self._lock = threading.Lock()
         self._closed = False
@@ -213,11 +243,8 @@ class Session:
         record, self._not_asked_for = self._not_asked_for, None
         if record is not None:
             logger.warning(
-                "trial %s is to go on from its checkpoint of iteration %d, and reports without "
-                "having called get_checkpoint(): its training has begun anew, while its "
-                "iterations count on",
-                self.context.get_trial_id(),
-                record.iteration,
+                _UNASKED if record is self._beginning else _BEGUN_ANEW,
+                {"trial": self.context.get_trial_id(), "iteration": record.iteration},
             )
 
 
@@ -276,6 +303,13 @@ def report(metrics: dict[str, Any], *, checkpoint: Checkpoint | None = None) -> 
         uploaded, with which the trial fails even if you catch this.
     TrialInterrupted
         If the trial is to end. It is no `Exception`: let it pass, and clean up in ``finally``.
+
+    Examples
+    --------
+    >>> import dasktune as tune
+    >>> def train(config):
+    ...     for epoch in range(3):
+    ...         tune.report({"loss": config["lr"] / (epoch + 1)})
     """
     session = _current.get()
     if session is None:
@@ -289,6 +323,16 @@ def get_checkpoint() -> Checkpoint | None:
     """Return the newest checkpoint of the trial, None if there is none or outside of a trial.
 
     At the start that is the one to go on from. One that is still being uploaded is waited for.
+
+    Examples
+    --------
+    >>> import dasktune as tune
+    >>> def train(config):
+    ...     checkpoint = tune.get_checkpoint()
+    ...     first = 0 if checkpoint is None else checkpoint.to_dict()["epoch"] + 1
+    ...     for epoch in range(first, 3):
+    ...         state = {"epoch": epoch}
+    ...         tune.report(state, checkpoint=tune.Checkpoint.from_dict(state))
     """
     session = _current.get()
     return None if session is None else session.get_checkpoint()
@@ -301,6 +345,12 @@ def get_context() -> TuneContext:
     ------
     TuneError
         Outside of a trial.
+
+    Examples
+    --------
+    >>> import dasktune as tune
+    >>> def train(config):
+    ...     return {"name": tune.get_context().get_trial_name()}
     """
     context = current_context()
     if context is None:

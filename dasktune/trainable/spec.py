@@ -49,5 +49,17 @@ class TrialSpec:
     devices: tuple[str, ...] | None = None
     #: Whether its worker does not see `storage`, so that checkpoints go through the driver.
     relayed: bool = False
+    #: Files of the trial's directory that keep its stdout and stderr; None to keep neither.
+    log_files: tuple[str, str] | None = None
+    #: Whether its process works in the trial's directory.
+    chdir: bool = False
+    #: Seconds without a result after which its code has failed; None for no limit.
+    report_timeout_s: float | None = None
+    #: Seconds that interrupted user code has to leave.
+    stop_grace: float = 10.0
+    #: What it begins from where it has no checkpoint of its own; None for nothing.
+    beginning: CheckpointRecord | None = None
+    #: What its class is asked to export at a good end.
+    export_formats: tuple[str, ...] = ()
     #: Address of the worker of each bundle, in the order of `resources`.
     bundle_workers: tuple[str, ...] = ()

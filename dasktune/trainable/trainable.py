@@ -6,7 +6,7 @@ import os
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,6 +17,7 @@ from dasktune.storage.checkpoint import DICT_FILE, Checkpoint, dict_files
 from dasktune.trainable.autofill import Autofill
 from dasktune.trainable.plain import plain_metrics
 from dasktune.trainable.session import current_context
+from dasktune.trainable.trial_info import TrialInfo
 from dasktune.trial.resources import PlacementGroupFactory
 
 __all__ = ["Trainable"]
@@ -62,6 +63,8 @@ class Trainable(ABC):
         self._context = current_context()
         self._autofill = Autofill(self.trial_id or "default")
         self._last_result: dict[str, Any] = {}
+        #: Says which results are judged; None if all of them may be.
+        self._judged: Callable[[Mapping[str, Any]], bool] | None = None
         self.setup(self.config)
 
     # Hooks, in the order in which they are called.
@@ -133,7 +136,13 @@ class Trainable(ABC):
 
     @classmethod
     def resource_help(cls, config: dict[str, Any]) -> str:
-        """Return a hint for the user to be shown when the resources do not suffice."""
+        """Return a hint that is added to what users are told when the resources do not suffice.
+
+        Parameters
+        ----------
+        config : dict
+            The search space, with its domains.
+        """
         return ""
 
     # What dasktune, or you by hand, calls.
@@ -266,9 +275,55 @@ class Trainable(ABC):
         return None if self._context is None else self._context.get_trial_resources()
 
     @property
+    def trial_info(self) -> TrialInfo | None:
+        """Which trial it is, in one value; None outside of a trial."""
+        return None if self._context is None else self._context.trial_info
+
+    @property
     def logdir(self) -> str | None:
         """The trial's directory, a path or a URL; None outside of a trial."""
         return None if self._context is None else self._context.get_trial_dir()
+
+    def is_milestone(self, result: Mapping[str, Any] | None = None) -> bool:
+        """Whether the trial will wait for a decision at a result.
+
+        In :meth:`step`: what only a decision needs, and takes long, such as a score on other data,
+        can be left out of the results in between. A scheduler that states no milestones decides at
+        each result.
+
+        Parameters
+        ----------
+        result : mapping, optional
+            What is known of the result; by default the ``training_iteration`` of the next one.
+
+        Returns
+        -------
+        bool
+            Always True outside of a trial.
+
+        Examples
+        --------
+        >>> class Slow(Trainable):
+        ...     def step(self):
+        ...         return {"score": 0.5} if self.is_milestone() else {}
+        >>> Slow().train()["score"]
+        0.5
+        """
+        if self._judged is None:
+            return True
+        return self._judged(
+            {"training_iteration": self.iteration + 1} if result is None else result
+        )
+
+    def tell_milestones(self, judged: Callable[[Mapping[str, Any]], bool]) -> None:
+        """Take what :meth:`is_milestone` asks; dasktune calls it before the first step of a trial.
+
+        Parameters
+        ----------
+        judged : callable
+            Returns whether the trial will wait for a decision at a result.
+        """
+        self._judged = judged
 
     def get_config(self) -> dict[str, Any]:
         """Return the configuration."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 from dasktune.trainable.contents import Content
 from dasktune.trainable.gate import Gate
+from dasktune.trainable.interrupt import TrialInterrupted
 from dasktune.trainable.messages import Answer, StopNow, Terminal
 from dasktune.trainable.outbox import Outbox, Urgency
 from dasktune.trainable.relay import Dock
@@ -52,6 +54,7 @@ class TrialThread(ABC):
         self._gate = gate
         self._on_end = on_end
         self._finished = threading.Event()
+        self._given_up = False
         self._thread = threading.Thread(
             target=self._run, name=f"dasktune-{spec.trial_id}", daemon=True
         )
@@ -67,9 +70,14 @@ class TrialThread(ABC):
         return self._finished.is_set()
 
     @property
+    def in_use(self) -> bool:
+        """Whether user code is, or may be, running: it may go on although the trial has ended."""
+        return not self.finished or (self._given_up and self.is_alive)
+
+    @property
     @abstractmethod
     def occupied(self) -> bool:
-        """Whether it has ended, but not a cleanup that hung before it began and was left behind."""
+        """Whether it has ended, but not all user code: it hangs, or a cleanup from before does."""
 
     @property
     def has_news(self) -> bool:
@@ -108,12 +116,22 @@ class TrialThread(ABC):
     def _outcome(self) -> Callable[..., Terminal]:
         """Run the trial and return what makes its terminal message of a number."""
 
+    def _give_up(self, make: Callable[..., Terminal]) -> None:
+        """End the trial without its thread, which does not end; for any other thread."""
+        self._given_up = True
+        with suppress(TrialInterrupted):
+            self._outbox.seal(partial(self._finish, make))
+
     def _run(self) -> None:
-        self._outbox.put(partial(self._finish, self._outcome()))
+        # Sealed if it was given up.
+        with suppress(TrialInterrupted):
+            self._outbox.put(partial(self._finish, self._outcome()))
         if self._on_end is not None:
             self._on_end()
 
     def _finish(self, make: Callable[..., Terminal], seq: int) -> Terminal:
         # Under the outbox's lock: whoever collects the message finds `finished` set.
+        if self._finished.is_set():
+            raise TrialInterrupted
         self._finished.set()
         return make(seq=seq)

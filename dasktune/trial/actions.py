@@ -26,12 +26,15 @@ __all__ = [
     "FinishTrial",
     "GiveUp",
     "PauseTrial",
+    "RecallTrial",
     "ReopenTrial",
     "ResizeTrial",
     "RestoreTrial",
+    "ResumeTrial",
     "SaveTrial",
     "StartTrial",
     "StopTrial",
+    "SuspendTrial",
     "TrialAction",
     "UnpauseTrial",
 ]
@@ -105,6 +108,32 @@ class PauseTrial(TrialAction):
     #: Where to save it; what is too large for the memory goes into the storage.
     kind: CheckpointKind = CheckpointKind.MEMORY
     hold: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallTrial(TrialAction):
+    """Take the trial off its worker because the user wants it to rest.
+
+    For the worker it is a pause. The rest may be long, so that what is saved goes into the storage.
+    """
+
+    #: Save a checkpoint first, if the trainable can.
+    save: bool = True
+    #: Why, for the journal and the user.
+    reason: str = ""
+    kind: CheckpointKind = CheckpointKind.PERSISTENT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuspendTrial(TrialAction):
+    """Let the trial rest because the user wants it; its worker, if it has one, need not hear."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeTrial(TrialAction):
+    """End a rest that the user wanted: the trial waits again for what it had waited for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,6 +259,9 @@ AnyTrialAction = (
     | SaveTrial
     | AdmitOthers
     | PauseTrial
+    | RecallTrial
+    | SuspendTrial
+    | ResumeTrial
     | ExploitTrial
     | UnpauseTrial
     | ResizeTrial

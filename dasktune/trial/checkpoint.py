@@ -14,7 +14,13 @@ __all__ = ["CheckpointKind", "CheckpointRecord"]
 
 
 class CheckpointKind(str, Enum):
-    """Where a checkpoint is, and so what it survives."""
+    """Where a checkpoint is, and so what it survives.
+
+    Examples
+    --------
+    >>> CheckpointKind("memory")
+    <CheckpointKind.MEMORY: 'memory'>
+    """
 
     #: In the experiment's storage.
     PERSISTENT = "persistent"

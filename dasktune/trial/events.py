@@ -24,7 +24,9 @@ __all__ = [
     "ErrorInfo",
     "ExecutorEvent",
     "ExperimentEvent",
+    "HoldRequested",
     "OtherEvent",
+    "ReleaseRequested",
     "ResourcesGranted",
     "ResultReported",
     "SessionBegan",
@@ -33,16 +35,19 @@ __all__ = [
     "Suggested",
     "SuggestionAsked",
     "TimePassed",
+    "TrialAddRequested",
     "TrialEnded",
     "TrialEvent",
     "TrialFailed",
     "TrialLost",
+    "TrialPauseRequested",
     "TrialPaused",
     "TrialReopenRequested",
     "TrialReturned",
     "TrialStarted",
     "TrialStopRequested",
     "TrialStopped",
+    "TrialUnpauseRequested",
 ]
 
 
@@ -189,6 +194,9 @@ class Suggested:
     finished: bool = False
     #: What a variant of a grid calls itself, "lr=0.1,depth=3".
     tag: str = ""
+    #: What the user's functions call the trial and its directory; empty for its id.
+    name: str = ""
+    dirname: str = ""
     #: Whether JSON cannot tell the configuration, so that the store keeps it as a pickle.
     pickled: bool = False
 
@@ -265,6 +273,49 @@ class TrialStopRequested:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrialPauseRequested:
+    """The user wants one trial to rest until `TrialUnpauseRequested`, whatever policies want."""
+
+    trial_id: str
+    reason: str
+    time: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialUnpauseRequested:
+    """The user lets a trial go on that was to rest."""
+
+    trial_id: str
+    time: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialAddRequested:
+    """The user wants a trial with a configuration that no search has suggested."""
+
+    trial_id: str
+    config: dict[str, Any]
+    resources: PlacementGroupFactory
+    time: float
+    #: Whether JSON cannot tell the configuration, so that the store keeps it as a pickle.
+    pickled: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldRequested:
+    """The user wants nothing to start until `ReleaseRequested`; what runs goes on."""
+
+    time: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseRequested:
+    """The user lets trials start again."""
+
+    time: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrialReopenRequested:
     """The user wants a trial to go on that has ended, or to begin anew."""
 
@@ -311,6 +362,11 @@ OtherEvent = (
     | SessionBegan
     | StopRequested
     | TrialStopRequested
+    | TrialPauseRequested
+    | TrialUnpauseRequested
+    | TrialAddRequested
+    | HoldRequested
+    | ReleaseRequested
     | TrialReopenRequested
 )
 

@@ -10,6 +10,8 @@ The rules:
 4. Users see only :class:`PublicStatus`, Ray Tune's five words.
 5. ``TERMINATED`` and ``ERROR`` are final: nothing leads out of them but the user's own wish, in a
    later session, to go on with a trial or to begin it anew.
+6. A trial that the user lets rest is where no policy can wake it: ``SUSPENDED`` if it would be
+   pending, ``SHELVED`` if it would be paused by its scheduler, whose orders still reach it.
 """
 
 from __future__ import annotations
@@ -25,12 +27,15 @@ from dasktune.trial.actions import (
     FinishTrial,
     GiveUp,
     PauseTrial,
+    RecallTrial,
     ReopenTrial,
     ResizeTrial,
     RestoreTrial,
+    ResumeTrial,
     SaveTrial,
     StartTrial,
     StopTrial,
+    SuspendTrial,
     TrialAction,
     UnpauseTrial,
 )
@@ -75,6 +80,10 @@ class TrialStatus(str, Enum):
     PAUSING = "pausing"
     PAUSED = "paused"
     RESIZING = "resizing"
+    SUSPENDING = "suspending"
+    SUSPENDED = "suspended"
+    SHELVING = "shelving"
+    SHELVED = "shelved"
     STOPPING = "stopping"
     FAILING = "failing"
     TERMINATED = "terminated"
@@ -91,6 +100,11 @@ class TrialStatus(str, Enum):
         return self in FINAL
 
     @property
+    def is_resting(self) -> bool:
+        """Whether the user lets the trial rest, off its worker."""
+        return self in RESTING
+
+    @property
     def is_active(self) -> bool:
         """Whether the trial holds resources on a worker."""
         return self in ACTIVE
@@ -100,6 +114,8 @@ _S = TrialStatus
 
 FINAL = frozenset({_S.TERMINATED, _S.ERROR})
 
+RESTING = frozenset({_S.SUSPENDED, _S.SHELVED})
+
 ACTIVE = frozenset(
     {
         _S.STARTING,
@@ -108,6 +124,8 @@ ACTIVE = frozenset(
         _S.SAVING,
         _S.PAUSING,
         _S.RESIZING,
+        _S.SUSPENDING,
+        _S.SHELVING,
         _S.STOPPING,
         _S.FAILING,
     }
@@ -122,6 +140,10 @@ PUBLIC: dict[TrialStatus, PublicStatus] = {
     _S.PAUSING: PublicStatus.RUNNING,
     _S.PAUSED: PublicStatus.PAUSED,
     _S.RESIZING: PublicStatus.RUNNING,
+    _S.SUSPENDING: PublicStatus.RUNNING,
+    _S.SUSPENDED: PublicStatus.PAUSED,
+    _S.SHELVING: PublicStatus.RUNNING,
+    _S.SHELVED: PublicStatus.PAUSED,
     _S.STOPPING: PublicStatus.RUNNING,
     _S.FAILING: PublicStatus.RUNNING,
     _S.TERMINATED: PublicStatus.TERMINATED,
@@ -173,6 +195,23 @@ TRANSITIONS: dict[tuple[TrialStatus, type[TrialEvent] | type[TrialAction]], Tria
     (_S.RESIZING, ResultReported): _S.RESIZING,
     (_S.RESIZING, TrialPaused): _S.PENDING,
     (_S.RESIZING, TrialEnded): _S.TERMINATED,
+    # Leaving its worker because the user lets it rest. It runs until it hears of it, and what it
+    # reports is judged; but for one that pauses anyway.
+    (_S.RESIZING, SuspendTrial): _S.SUSPENDING,
+    (_S.PAUSING, SuspendTrial): _S.SHELVING,
+    (_S.SUSPENDING, PauseTrial): _S.SHELVING,
+    (_S.SUSPENDING, ResizeTrial): _S.SUSPENDING,
+    (_S.SUSPENDING, ExploitTrial): _S.SUSPENDING,
+    (_S.SUSPENDING, FailTrial): _S.FAILING,
+    (_S.SUSPENDING, StartFailed): _S.SUSPENDED,
+    (_S.SUSPENDING, TrialReturned): _S.SUSPENDED,
+    # Resting. The scheduler need not know of it: what it lets go on then waits for the user only.
+    (_S.PENDING, SuspendTrial): _S.SUSPENDED,
+    (_S.PAUSED, SuspendTrial): _S.SHELVED,
+    (_S.SHELVED, UnpauseTrial): _S.SUSPENDED,
+    (_S.SUSPENDED, GiveUp): _S.ERROR,
+    (_S.SUSPENDED, ResumeTrial): _S.PENDING,
+    (_S.SHELVED, ResumeTrial): _S.PAUSED,
     # Stopping. What crosses our StopTrial on the wire is late, not wrong.
     (_S.STOPPING, TrialStarted): _S.STOPPING,
     (_S.STOPPING, ResultReported): _S.STOPPING,
@@ -200,11 +239,30 @@ TRANSITIONS: dict[tuple[TrialStatus, type[TrialEvent] | type[TrialAction]], Tria
 for _status in (_S.STARTING, _S.RESTORING, _S.RUNNING, _S.SAVING, _S.PAUSING, _S.RESIZING):
     TRANSITIONS[_status, TrialFailed] = _S.PENDING
     TRANSITIONS[_status, StopTrial] = _S.STOPPING
+for _status in (_S.STARTING, _S.RESTORING, _S.RUNNING, _S.SAVING):
+    TRANSITIONS[_status, RecallTrial] = _S.SUSPENDING
+for _leaving, _left in ((_S.SUSPENDING, _S.SUSPENDED), (_S.SHELVING, _S.SHELVED)):
+    for _event in (TrialStarted, ResultReported, CheckpointCommitted):
+        TRANSITIONS[_leaving, _event] = _leaving
+    TRANSITIONS[_leaving, TrialPaused] = TRANSITIONS[_leaving, TrialLost] = _left
+    TRANSITIONS[_leaving, TrialEnded] = _S.TERMINATED
+    TRANSITIONS[_leaving, StopTrial] = _S.STOPPING
+    # It is to begin again, when the user lets it.
+    TRANSITIONS[_leaving, TrialFailed] = _S.SUSPENDED
+    TRANSITIONS[_left, FinishTrial] = _S.TERMINATED
+    TRANSITIONS[_left, ChangeRequest] = _left
 for _status in (_S.STARTING, _S.RESTORING, _S.RUNNING, _S.SAVING, _S.RESIZING):
     TRANSITIONS[_status, TrialLost] = _S.PENDING
-for _status in (_S.PENDING, _S.PAUSED, _S.TERMINATED, _S.ERROR):
+for _status in (
+    _S.PENDING,
+    _S.PAUSED,
+    _S.SUSPENDED,
+    _S.SHELVED,
+    _S.TERMINATED,
+    _S.ERROR,
+):
     TRANSITIONS[_status, ReopenTrial] = _S.PENDING
-for _status in (_S.PENDING, _S.PAUSED):
+for _status in (_S.PENDING, _S.PAUSED, _S.SUSPENDED, _S.SHELVED):
     # It is on no worker: this only changes what it will be started with.
     TRANSITIONS[_status, ExploitTrial] = _status
 for _status in (_S.STARTING, _S.RESTORING):

@@ -50,8 +50,13 @@ class Trial:
     config: dict[str, Any]
     resources: PlacementGroupFactory
     tag: str = ""
+    #: What it is called for people, and its directory; empty for its id.
+    name: str = ""
+    dirname: str = ""
     #: Whether JSON cannot tell the configuration, so that the store keeps it as a pickle.
     pickled: bool = False
+    #: Whether the user has added it while the experiment ran: the search never hears of it.
+    added: bool = False
     status: TrialStatus = TrialStatus.PENDING
     #: What it asked for at first; None as long as it has not been resized.
     first_resources: PlacementGroupFactory | None = None
@@ -108,6 +113,11 @@ class Trial:
     awaiting_seq: int = 0
     #: What it went through, for error messages, oldest first: status, what came, incarnation, seq.
     story: deque[tuple[TrialStatus, type, int, int]] = field(default_factory=new_story, repr=False)
+
+    @property
+    def folder(self) -> str:
+        """Name of its directory."""
+        return self.dirname or self.trial_id
 
     @property
     def public_status(self) -> PublicStatus:

@@ -61,12 +61,12 @@ def free_port() -> int:
 class Fleet:
     """A scheduler and workers, each a process of its own, as users start them.
 
-    All of them run `prelude` before anything else.
+    All of them run `prelude` before anything else, and the scheduler then `its_prelude`.
     """
 
-    def __init__(self, directory: Path, prelude: str = "") -> None:
+    def __init__(self, directory: Path, prelude: str = "", its_prelude: str = "") -> None:
         self._directory = directory
-        self._prelude = prelude
+        self._prelude, self._its_prelude = prelude, its_prelude
         self._processes: list[subprocess.Popen[bytes]] = []
         self.workers: list[subprocess.Popen[bytes]] = []
         self.port = free_port()
@@ -75,7 +75,7 @@ class Fleet:
 
     def start_scheduler(self) -> subprocess.Popen[bytes]:
         flags = ["--host=127.0.0.1", f"--port={self.port}", "--no-dashboard", "--no-show"]
-        self.scheduler = self._start("scheduler", "", *flags)
+        self.scheduler = self._start("scheduler", self._its_prelude, *flags)
         return self.scheduler
 
     def add_worker(

@@ -213,7 +213,7 @@ def test_a_metric_may_be_missing_where_that_is_wanted(
 @pytest.mark.parametrize(
     ("trainable", "errors", "message"),
     [
-        (only_some_report_the_metric, 2, r"metrics must hold 'loss' .*'accuracy'"),
+        (only_some_report_the_metric, 2, r"metrics must hold 'loss', got .*'accuracy'"),
         (returns_a_list, 3, r"metrics must be a dict .*, got list"),
         (reports_a_path_as_checkpoint, 3, r"checkpoint must be a Checkpoint, got str"),
         (interrupts, 3, r"KeyboardInterrupt"),

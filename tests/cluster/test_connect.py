@@ -288,6 +288,26 @@ def test_the_embedded_cluster_outlives_ctrl_c_and_ends_with_the_connection(
         connect(connection.address, timeout_s=0.5)
 
 
+def test_a_cluster_that_is_slow_to_end_is_told_of_and_raises_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "_cpus", lambda: 1)
+    connection = connect()
+    cluster = connection._cluster
+    really = cluster.close
+
+    def never_in_time(timeout: float) -> None:
+        # As Dask does where a nanny takes longer; a close that was cut off could not be repeated.
+        raise asyncio.TimeoutError(f"timed out after {timeout} s.")
+
+    cluster.close = never_in_time
+    try:
+        connection.close()
+        assert "did not end within 10 s" in caplog.text
+    finally:
+        really(timeout=60)
+
+
 def test_a_script_without_a_main_guard_is_told_about_it(tmp_path: Path) -> None:
     script = tmp_path / "unguarded.py"
     script.write_text("from dasktune.cluster.connect import connect\nconnect().close()\n")

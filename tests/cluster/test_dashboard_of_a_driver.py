@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import logging
+import re
+import urllib.error
 import urllib.request
 
 import pytest
@@ -75,3 +77,36 @@ def test_a_dashboard_that_crashes_costs_nothing(pair, tmp_path, monkeypatch, bro
     grid = fit(pair, tmp_path, "broken", dashboard=True, verbose=0)
     assert len(grid) == 3
     assert grid.num_errors == 0
+
+
+class Intruder(Callback):
+    """Looks at the dashboard without the token, and with it."""
+
+    def __init__(self, log, capsys):
+        self.log, self.capsys = log, capsys
+        self.told = ""
+        self.seen = []
+
+    def on_trial_result(self, *args, **kwargs):
+        self.told += self.capsys.readouterr().err
+        [url] = [one.args[0] for one in self.log.records if one.msg == "dashboard: %s"]
+        link = re.search(r"Dashboard: (\S+)", self.told)[1]
+        opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            opener.open(url, timeout=60)
+        caught.value.close()
+        with opener.open(link, timeout=60) as answer:
+            self.seen.append((caught.value.code, answer.status, answer.url == url))
+
+    def __deepcopy__(self, memo):
+        return self
+
+
+def test_a_dashboard_with_buttons_is_shown_to_whoever_has_the_link(pair, tmp_path, caplog, capsys):
+    caplog.set_level(logging.INFO)
+    intruder = Intruder(caplog, capsys)
+    more = {"dashboard": True, "dashboard_controls": True, "callbacks": [intruder]}
+    grid = fit(pair, tmp_path, "buttons", verbose=0, **more)
+    assert grid.num_errors == 0
+    assert intruder.seen == [(403, 200, True)] * 3
+    assert "token" not in caplog.text

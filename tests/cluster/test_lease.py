@@ -150,6 +150,14 @@ def test_two_drivers_never_run_more_than_the_worker_has(client: Client, tmp_path
     assert most <= 2
 
 
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let slots and leases take their time: on a busy machine they are not refused for that."""
+    monkeypatch.setattr("dasktune.cluster.lease._GRANT_DEADLINE", 300.0)
+    monkeypatch.setattr("dasktune.cluster.slot_handle._OPEN_DEADLINE", 300.0)
+
+
+@pytest.mark.usefixtures("unhurried")
 def test_trials_of_changing_size_are_packed_by_what_they_hold(
     client: Client, tmp_path: Path
 ) -> None:
@@ -160,6 +168,7 @@ def test_trials_of_changing_size_are_packed_by_what_they_hold(
     assert not journal(tmp_path, event="StartFailed")
 
 
+@pytest.mark.usefixtures("unhurried")
 def test_ten_tenths_fit_into_one_however_often(client: Client, tmp_path: Path) -> None:
     trainable = tune.with_resources(steps, {"cpu": 0.1})
     results = tuner_of(trainable, tmp_path, client, space={"steps": 1}, num_samples=60).fit()

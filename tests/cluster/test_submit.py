@@ -25,7 +25,7 @@ from cluster_kit import (
 from distributed import Client, LocalCluster
 
 import dasktune as tune
-from dasktune.errors import ConfigError
+from dasktune.errors import ConfigError, ControlError
 from dasktune.tuner import Tuner
 
 pytestmark = pytest.mark.cluster
@@ -145,6 +145,39 @@ def test_an_experiment_is_stopped_or_interrupted_from_afar(tmp_path: Path, pair:
     with Tuner.restore(tmp_path / "interrupted", steps, client=pair).submit() as again:
         assert histories(again.result(timeout=90)) == [list(range(1, 9))] * 2
         again.forget()
+
+
+def test_a_submitted_experiment_takes_commands(tmp_path: Path, pair: LocalCluster):
+    space, config = gated(tmp_path, 2, (3,))
+    tuner = Tuner(
+        steps,
+        param_space=space,
+        tune_config=config,
+        run_config=run_config(tmp_path, "run", stop_grace=0.5),
+        client=pair,
+    )
+    with tuner.submit() as experiment:
+        until(lambda: len(journal(tmp_path, event="Suggested")) >= 2)
+        first, second = (one["trial_id"] for one in journal(tmp_path, event="Suggested")[:2])
+        assert "nothing starts" in experiment.hold().message
+        assert experiment.stop_trial(first).trial_id == first
+        added = experiment.add_trial({**space, "x": 0.75})
+        until(lambda: any(e["trial_id"] == first for e in journal(tmp_path, event="TrialStopped")))
+        assert added.status == "PENDING"
+        with pytest.raises(ControlError, match="there is no trial 'nobody'"):
+            experiment.stop_trial("nobody")
+        with pytest.raises(ControlError, match=f"trial {first} is over already"):
+            experiment.pause_trial(first)
+        (tmp_path / "gate-3").touch()
+        experiment.release()
+        results = {one.trial_id: one for one in experiment.result(timeout=90)}
+        assert set(results) == {first, second, added.trial_id}
+        assert results[added.trial_id].config["x"] == 0.75
+        assert len(results[added.trial_id].history) == len(results[second].history) == 8
+        assert len(results[first].history) < 8
+        with pytest.raises(ControlError, match="experiment run is finished"):
+            experiment.hold()
+        experiment.forget()
 
 
 def test_what_cannot_be_submitted_is_refused(

@@ -186,3 +186,54 @@ def test_storage_in_the_memory_of_the_driver_is_for_every_cluster(
         assert result.checkpoint is not None
         assert result.checkpoint.to_dict() == {"step": 3}
     assert str(os.getpid()) not in notes(tmp_path)
+
+
+class Exporter(tune.Trainable):
+    """Counts on from where it begins, and exports how far it came."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        self.count = 0
+
+    def step(self) -> dict[str, Any]:
+        self.count += 1
+        print("count", self.count)
+        return {"count": self.count}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
+        return {"count": self.count}
+
+    def load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.count = checkpoint["count"]
+
+    def _export_model(self, export_formats: list[str], export_dir: str) -> dict[str, str]:
+        Path(export_dir, "deep").mkdir()
+        Path(export_dir, "deep", "model").write_text(str(self.count))
+        return {"model": "deep"}
+
+
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+def test_what_trials_begin_from_and_export_passes_the_driver(
+    tmp_path: Path, driver: Path, fleet: Fleet, isolation: Any
+) -> None:
+    fleet.keep(0)
+    fleet.add_worker(directory=directory(tmp_path, "blind"))
+    results = tune.Tuner(
+        Exporter,
+        run_config=tune.RunConfig(
+            storage_path=OWN_PLACE,
+            name="run",
+            verbose=0,
+            isolation=isolation,
+            stop={"training_iteration": 2},
+            restore=tune.Checkpoint.from_dict({"count": 40}),
+            export_formats=["model"],
+            log_to_file=True,
+        ),
+        client=fleet.address,
+    ).fit()
+    assert [row["count"] for row in results[0].history] == [41, 42]
+    (trial,) = (driver / "runs" / "run" / "trials").glob("[!.]*")
+    assert (trial / "exported" / "deep" / "model").read_text() == "42"
+    assert (trial / "stdout").read_text() == "count 41\ncount 42\n"
+    assert Path(results[0].exported["model"], "model").read_text() == "42"
+    assert not (tmp_path / "blind" / "runs").exists()

@@ -1,4 +1,7 @@
-"""All public names of Ray Tune 2.60.0: ``__all__`` of its modules, but for private ones."""
+"""All public names of Ray Tune 2.60.0: ``__all__`` of its modules, but for private ones.
+
+The modules of integrations have none: of them what they define themselves.
+"""
 
 from __future__ import annotations
 
@@ -32,4 +35,11 @@ NAMES = {
     ".logger": """
         CSVLoggerCallback JsonLoggerCallback LoggerCallback TBXLoggerCallback pretty_print
     """,
+    ".integration.keras": "TuneReportCallback TuneReportCheckpointCallback",
+    ".integration.lightgbm": "TuneReportCallback TuneReportCheckpointCallback",
+    ".integration.pytorch_lightning": """
+        TuneCallback TuneReportCallback TuneReportCheckpointCallback
+    """,
+    ".integration.ray_train": "CHECKPOINT_PATH_KEY TuneReportCallback",
+    ".integration.xgboost": "TuneReportCallback TuneReportCheckpointCallback",
 }

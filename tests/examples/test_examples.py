@@ -82,3 +82,42 @@ def test_searches_of_scikit_learn_run_on_a_cluster():
     assert len(accuracies) == 2
     assert all(float(accuracy) > 90 for accuracy in accuracies)
     assert "Halving:   9 candidates" in done.stdout
+
+
+def test_candidates_are_stopped_early_on_five_folds():
+    done = run_example("07_early_stopping_cv.py", "--num-candidates=12")
+    accuracies = re.findall(r"accuracy on .*: ([\d.]+)%", done.stdout)
+    assert len(accuracies) == 2
+    assert all(float(accuracy) > 85 for accuracy in accuracies)
+    counted = re.search(r"(\d+) steps instead of 108", done.stdout)
+    assert counted is not None
+    assert int(counted[1]) < 108
+
+
+@pytest.mark.parametrize("package", ["xgboost", "lightgbm"])
+def test_boosted_trees_are_tuned_and_the_best_model_is_read_back(package, tmp_path):
+    pytest.importorskip(package)
+    done = run_example(
+        "08_boosting.py", f"--package={package}", "--num-samples=8", f"--storage-path={tmp_path}"
+    )
+    accuracy = re.search(r"has never seen: ([\d.]+)%", done.stdout)
+    assert accuracy is not None
+    # Guessing the more frequent one would be right in 63 % of the cases.
+    assert float(accuracy[1]) > 85
+    assert re.search(r"Early stopping saved [1-9]\d?% of the work", done.stdout)
+
+
+def test_without_its_packages_the_example_of_boosting_says_what_to_install():
+    # Stands in the way of whatever is installed.
+    code = (
+        "import runpy, sys\n"
+        "import importlib.util as util\n"
+        "find = util.find_spec\n"
+        "util.find_spec = lambda name: None if name in ('xgboost', 'lightgbm') else find(name)\n"
+        "sys.argv = ['08_boosting.py']\n"
+        f"runpy.run_path({str(EXAMPLES / '08_boosting.py')!r}, run_name='__main__')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert done.stdout == "Nothing done: install xgboost or lightgbm first.\n"

@@ -13,9 +13,9 @@ import pytest
 from dasktune.analysis import ExperimentAnalysis
 from dasktune.config import CheckpointConfig, RunConfig, TuneConfig
 from dasktune.errors import ConfigError, StorageError
+from dasktune.first_setup import setup_of
 from dasktune.result import Result
 from dasktune.results import NoResultError, ResultGrid
-from dasktune.resume import setup_of
 from dasktune.runner import TrialRunner
 from dasktune.runner.build import build_experiment
 from dasktune.space import grid_search

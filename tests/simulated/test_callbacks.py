@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
+import cloudpickle
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_restored_experiments import Died, Lab, driven, lab, once_each, parts_of
+from test_restored_experiments import Died, Lab, driven, lab, once_each, parts_of, submitted
 
 from dasktune.callback import Callback
 from dasktune.config import FailureConfig, RunConfig, TuneConfig
+from dasktune.detached import _drive
 from dasktune.errors import ConfigError
 from dasktune.schedulers import Continue, Pause, TrialScheduler
 from dasktune.space import grid_search
@@ -367,3 +369,59 @@ def test_a_callback_that_does_not_take_its_state_back_is_left_out(caplog: Any):
     # Another session finds no state, and the callback hears of that session only.
     place.go_on()
     assert "callback Picky goes on without its state" in caplog.text
+
+
+class Killed(BaseException):
+    """The driver's process has ended, as nobody catches this."""
+
+
+class Epilogue(Ledger):
+    """Takes down who has heard the end, outside of all drivers."""
+
+    told: ClassVar[list[tuple[int, int]]] = []
+    deadly: ClassVar[bool] = False
+
+    def on_experiment_end(self, trials: Any, **info: Any) -> None:
+        if self.deadly:
+            raise Killed
+        self.told.append((len(trials), len(self.ends)))
+
+
+@pytest.fixture
+def epilogue(monkeypatch: pytest.MonkeyPatch) -> type[Epilogue]:
+    monkeypatch.setattr(Epilogue, "told", [])
+    return Epilogue
+
+
+def test_an_end_that_a_submitted_driver_died_of_is_told_once_by_the_next(
+    epilogue: type[Epilogue], monkeypatch: pytest.MonkeyPatch
+):
+    place = with_callbacks("epilogue", Epilogue())
+    with monkeypatch.context() as patch:
+        patch.setattr(Epilogue, "deadly", True)
+        with pytest.raises(Killed):
+            place.begin()
+    assert epilogue.told == []
+    position = place.restore().end.position
+    for _ in range(2):
+        results = _drive(cloudpickle.dumps(submitted(place)), "")
+        # It has heard of each trial's end before.
+        assert epilogue.told == [(len(results), len(results))]
+    assert place.restore().end.position == position
+
+
+def test_an_end_that_was_told_is_not_told_again_by_the_next_driver(epilogue: type[Epilogue]):
+    place = with_callbacks("told", Epilogue())
+    place.begin()
+    _drive(cloudpickle.dumps(submitted(place)), "")
+    assert len(epilogue.told) == 1
+
+
+def test_an_experiment_that_goes_on_has_an_end_of_its_own_to_be_told(epilogue: type[Epilogue]):
+    place = with_callbacks("two-ends", Epilogue())
+    place.begin()
+    session = place.restore()
+    assert not session.missed.owes_end
+    place.drive(session.experiment, session=session)
+    assert len(epilogue.told) == 2
+    assert not place.restore().missed.owes_end

@@ -54,13 +54,16 @@ def run(
     trainable: Any = climb,
     run_config: RunConfig | None = None,
     space: dict[str, Any] | None = None,
+    naming: dict[str, Any] | None = None,
     **simulation: Any,
 ) -> tuple[Any, list[dict[str, Any]], MemoryStore]:
     store = simulation.setdefault("store", MemoryStore())
     results = simulate(
         trainable,
         param_space={"rate": {"grid_search": list(rates)}, **(space or {})},
-        tune_config=TuneConfig(metric="height", mode="max", seed=7, scheduler=scheduler),
+        tune_config=TuneConfig(
+            metric="height", mode="max", seed=7, scheduler=scheduler, **(naming or {})
+        ),
         run_config=run_config or RunConfig(),
         **simulation,
     )
@@ -93,6 +96,33 @@ def test_bad_trials_become_clones_of_good_ones(synch: bool, slots: int):
         ]
         for one in done
     ]
+
+
+@pytest.mark.parametrize("synch", [False, True])
+def test_clones_are_made_alike_whatever_directories_are_called(synch: bool):
+    """What is copied is found in the donor's directory, and kept until it is not needed."""
+    plain, told, _ = run(pbt(synch=synch), slots=2)
+    named, records, _ = run(
+        pbt(synch=synch),
+        slots=2,
+        naming={
+            "trial_name_creator": lambda trial: f"rate {trial.config['rate']}",
+            # All but the first get a number behind it.
+            "trial_dirname_creator": lambda trial: "Rate",
+        },
+    )
+    folders = [result.path.rpartition("/")[2] for result in named]
+    assert folders == ["Rate", *(f"Rate_{number}" for number in range(1, 6))]
+    done = exploits(records)
+    assert len(done) > 3
+    folder_of = {one.trial_id: folder for one, folder in zip(named, folders, strict=True)}
+    for one in done:
+        assert one["checkpoint"]["path"].split("/")[1] == folder_of[one["donor"]]
+    assert [one.history for one in named] == [
+        [{**row, "trial_id": twin.trial_id} if "trial_id" in row else row for row in one.history]
+        for one, twin in zip(plain, named, strict=True)
+    ]
+    assert len(done) == len(exploits(told))
 
 
 def test_trials_of_one_speed_are_not_paused_for_each_other():

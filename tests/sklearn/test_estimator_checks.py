@@ -22,11 +22,13 @@ def instances():
     for name in NAMES:
         for arguments in generator.INIT_PARAMS[getattr(model_selection, name)]:
             yield getattr(dasktune.sklearn, name)(**arguments)
+    for arguments in generator.INIT_PARAMS[model_selection.RandomizedSearchCV]:
+        yield dasktune.sklearn.TuneSearchCV(**arguments)
 
 
 def known_failures(search):
     """Return what scikit-learn expects its own class to fail."""
-    theirs = getattr(model_selection, type(search).__name__)
+    theirs = getattr(model_selection, type(search).__name__, model_selection.RandomizedSearchCV)
     return generator.PER_ESTIMATOR_XFAIL_CHECKS.get(theirs, {})
 
 
@@ -37,4 +39,28 @@ def known_failures(search):
     list(instances()), expected_failed_checks=known_failures, xfail_strict=False
 )
 def test_the_searches_are_estimators(estimator, check):
+    check(estimator)
+
+
+def incremental_searches():
+    """Return our incremental searches, as small as they can be."""
+    from sklearn.linear_model import SGDClassifier, SGDRegressor
+
+    space = {"alpha": [1e-4, 1e-3]}
+    sizes = {
+        "IncrementalSearchCV": {"n_initial_parameters": "grid", "max_iter": 2},
+        "InverseDecaySearchCV": {"n_initial_parameters": "grid", "max_iter": 2},
+        "SuccessiveHalvingSearchCV": {"n_initial_parameters": 2, "n_initial_iter": 1},
+        "HyperbandSearchCV": {"max_iter": 2, "aggressiveness": 2},
+    }
+    for name, size in sizes.items():
+        for model in (SGDClassifier(random_state=0), SGDRegressor(random_state=0)):
+            yield getattr(dasktune.sklearn, name)(
+                model, space, random_state=0, error_score="raise", **size
+            )
+
+
+@pytest.mark.filterwarnings("ignore")
+@estimator_checks.parametrize_with_checks(list(incremental_searches()))
+def test_incremental_searches_are_estimators(estimator, check):
     check(estimator)

@@ -218,7 +218,11 @@ def test_among_several_it_must_be_said_what_is_best(metric, mode, missing):
     [
         (grid(), "there is no trial"),
         (grid(trial("a", nan), trial("b", inf)), "'loss' is in no trial a number that counts"),
-        (grid(trial("a"), trial("b")), "reported: nothing"),
+        (grid(trial("a"), trial("b")), r"reported: nothing. Call tune.report\({'loss': ...}\)"),
+        (
+            grid(failed("a", reason="KeyError: 'lr'"), trial("b")),
+            r"1 failed before that, the first one \(a\) with KeyError: 'lr'",
+        ),
         (grid(trial("a", 1.0), trial("b"), metric="lss"), "reported: loss; did you mean 'loss'"),
     ],
 )

@@ -17,6 +17,7 @@ import pytest
 import dasktune as tune
 from dasktune.errors import ConfigError, PreflightError, StorageError
 from dasktune.first_error import _unpickled
+from dasktune.runner.build import first_resources
 from dasktune.search import Searcher
 
 LOCK = threading.Lock()
@@ -180,7 +181,7 @@ def test_a_request_is_left_open_if_only_a_searcher_knows_the_configuration(tmp_p
     for trainable, expected in ((by_config, None), (fixed, {"CPU": 2})):
         it = tuner(tmp_path, trainable, space={}, search_alg=Unasked())
         assert it._experiment is not None
-        request = it._first_resources(it._experiment)
+        request = first_resources(it._trainable, it._experiment)
         assert (request and dict(request.required_resources)) == expected
 
 

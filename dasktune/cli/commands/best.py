@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     history = MetricHistory(metric)
     overview = read_experiment(storage, metric=metric, mode=mode, watch=history.take)
     best, value = _best(overview, history, metric, mode, arguments.scope)
-    path = f"{overview.storage}/trials/{best.trial_id}"
+    path = f"{overview.storage}/trials/{best.folder}"
     checkpoint = f"{overview.storage}/{best.checkpoint}" if best.checkpoint else None
     about: dict[str, Any] = {
         "trial_id": best.trial_id,

@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
         storage_options=storage_options(arguments),
     )
     try:
-        write(one_line(server.url))
+        write(one_line(server.link))
         server.wait()
     except KeyboardInterrupt:
         return 0

@@ -56,7 +56,7 @@ def _lines(log: TrialLog) -> Iterator[str]:
 
 def _all_failures(storage: Storage, log: TrialLog) -> str:
     """Return what stands in the trial's file, which has them all, or else what the journal has."""
-    name = f"trials/{log.trial_id}/error.txt"
+    name = f"trials/{log.folder}/error.txt"
     with reading(name, storage):
         if storage.exists(name):
             return printable(storage.read_bytes(name).decode("utf-8", "replace")).rstrip()

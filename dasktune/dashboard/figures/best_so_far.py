@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from math import isfinite
+from typing import Any, Final, Literal
 
 import numpy as np
-from bokeh.models import ColumnDataSource, Range1d
 
 from dasktune.dashboard.chronicle import Chronicle
 from dasktune.dashboard.density import robust_range
+from dasktune.dashboard.figures.sketch import Sketch, nothing
 from dasktune.dashboard.figures.theme import (
     COLOURS,
     Figure,
     above,
-    empty,
     goal_name,
     hover,
     in_order,
@@ -22,10 +22,12 @@ from dasktune.dashboard.figures.theme import (
 from dasktune.dashboard.text import elapsed_unit, shown
 from dasktune.dashboard.trial_log import TrialLog
 
-__all__ = ["best_so_far"]
+__all__ = ["best_sketch", "best_so_far"]
 
 #: Trials that are drawn; of more, a part that is the same each time.
-_MOST: int = 5_000
+_MOST: Final = 5_000
+
+Columns = dict[str, Any]
 
 
 def best_so_far(
@@ -42,39 +44,52 @@ def best_so_far(
     height : int, default=340
         Pixels.
     """
+    return best_sketch(chronicle, x=x, height=height).drawn()
+
+
+def best_sketch(
+    chronicle: Chronicle, *, x: Literal["time", "trials"] = "time", height: int = 340
+) -> Sketch:
+    """Return what :func:`best_so_far` shows, with the same parameters."""
     name = goal_name(chronicle)
     title = f"Best {name} so far"
     if chronicle.mode is None and chronicle.metrics:
-        return empty(title, "mode is not given, so nothing is best", height)
+        return nothing(title, "mode is not given, so nothing is best", height)
     if not chronicle.improvements:
-        return empty(title, height=height)
+        return nothing(title, height=height)
     unit, seconds = elapsed_unit(chronicle.elapsed)
     label = f"time since the beginning ({unit})" if x == "time" else "trial"
-    made = new_figure(title, label, name, height=height)
     dots, steps = _dots(chronicle, seconds, x), _steps(chronicle, seconds, x)
-    made.y_range = Range1d(*robust_range(np.append(dots["value"], steps["value"])))
-    drawn = []
-    for outcome in in_order(dots["outcome"]):
-        rows = [row for row, one in enumerate(dots["outcome"]) if one == outcome]
-        part = ColumnDataSource(
-            {key: [column[row] for row in rows] for key, column in dots.items()}
+    values = [columns["value"] for columns in dots.values()]
+    low, high = robust_range(np.concatenate([*values, steps["value"]]))
+    return Sketch(
+        draw=_draw,
+        form=(title, label, name, height, tuple(in_order(dots))),
+        sources={**dots, "best": steps},
+        settings={("y", "start"): low, ("y", "end"): high},
+    )
+
+
+def _draw(sketch: Sketch) -> Figure:
+    title, label, name, height, outcomes = sketch.form
+    made = new_figure(title, label, name, height=height, y_range=sketch.range("y"))
+    drawn = [
+        made.scatter(
+            "x",
+            "value",
+            source=sketch.source(outcome),
+            size=6,
+            color=COLOURS[outcome],
+            alpha=0.55,
+            line_color=None,
+            legend_label=outcome.lower(),
         )
-        drawn.append(
-            made.scatter(
-                "x",
-                "value",
-                source=part,
-                size=6,
-                color=COLOURS[outcome],
-                alpha=0.55,
-                line_color=None,
-                legend_label=outcome.lower(),
-            )
-        )
+        for outcome in outcomes
+    ]
     line = made.step(
         "x",
         "value",
-        source=ColumnDataSource(steps),
+        source=sketch.source("best"),
         mode="after",
         line_width=3,
         color=COLOURS["ERROR"],
@@ -86,39 +101,71 @@ def best_so_far(
     return made
 
 
-def _dots(chronicle: Chronicle, seconds: float, x: str) -> dict[str, list[Any]]:
-    logs = sorted(chronicle.ranked(), key=lambda log: log.index)
-    logs = logs[:: -(-len(logs) // _MOST)] if logs else []
-    return {
-        "x": [_when(chronicle, log, seconds) if x == "time" else log.index for log in logs],
-        "value": [log.best_value() for log in logs],
-        "trial": [shown(log.trial_id) for log in logs],
-        "iteration": [log.best[0][0] for log in logs],
-        "outcome": [log.outcome for log in logs],
-    }
+class _Dots:
+    """A row for each trial, by what became of it.
+
+    Trials that have ended stay where they are in their rows, so that others only come after them.
+    """
+
+    def __init__(self) -> None:
+        self._version, self._stride = 0, 1
+        self.rows: dict[str, dict[int, tuple[Any, ...]]] = {}
+        self._where: dict[int, str] = {}
+
+    def update(self, chronicle: Chronicle) -> None:
+        """Work out the rows of the trials that have changed."""
+        changed = list(chronicle.changed_since(self._version))[::-1]
+        self._version = chronicle.version
+        while len(chronicle.trials) > self._stride * _MOST:
+            self._stride *= 2
+            self.rows, self._where, changed = {}, {}, chronicle.trials
+        for log in changed:
+            if log.index % self._stride == 0:
+                self._take(log)
+
+    def _take(self, log: TrialLog) -> None:
+        before, outcome, value = self._where.get(log.index), log.outcome, log.best_value()
+        if before is not None and (before != outcome or not isfinite(value)):
+            del self.rows[before][log.index], self._where[log.index]
+        if isfinite(value):
+            iteration = log.best[0][0]
+            row = log.curves[0].time_of(iteration), value, shown(log.trial_id), iteration
+            self.rows.setdefault(outcome, {})[log.index] = row
+            self._where[log.index] = outcome
 
 
-def _when(chronicle: Chronicle, log: TrialLog, seconds: float) -> float:
-    """Return when a trial was at its best, in the unit of the axis."""
-    curve, at = log.curves[0], log.best[0][0]
-    place = int(np.searchsorted(curve.iterations, at))
-    return float(curve.times[min(place, len(curve) - 1)] - chronicle.began) / seconds
+def _dots(chronicle: Chronicle, seconds: float, x: str) -> dict[str, Columns]:
+    """Return the columns of each outcome that there is."""
+    dots = chronicle.memo.setdefault("best so far", _Dots())
+    dots.update(chronicle)
+    found = {}
+    for outcome, rows in dots.rows.items():
+        if rows:
+            times, values, trials, iterations = zip(*rows.values(), strict=True)
+            when = (np.array(times) - chronicle.began) / seconds
+            found[outcome] = {
+                "x": when if x == "time" else np.array(list(rows), dtype=np.float64),
+                "value": np.array(values),
+                "trial": list(trials),
+                "iteration": np.array(iterations),
+            }
+    return found
 
 
-def _steps(chronicle: Chronicle, seconds: float, x: str) -> dict[str, list[Any]]:
+def _steps(chronicle: Chronicle, seconds: float, x: str) -> Columns:
     told = list(chronicle.improvements)
     if x == "trials":
         told = _by_trial(chronicle)
-    last = (chronicle.now, *told[-1][1:])
-    xs = [(time - chronicle.began) / seconds for time, *_ in [*told, last]]
+    rows = [*told, (chronicle.now, *told[-1][1:])]
+    times, values, places, iterations = zip(*rows, strict=True)
+    xs = (np.array(times) - chronicle.began) / seconds
     if x == "trials":
-        xs = [*(float(index) for _, _, index, _ in told), float(len(chronicle.trials) - 1)]
-    rows = [*told, last]
+        xs = np.array([*places[:-1], len(chronicle.trials) - 1], dtype=np.float64)
     return {
         "x": xs,
-        "value": [value for _, value, _, _ in rows],
-        "trial": [shown(chronicle.trials[index].trial_id) for _, _, index, _ in rows],
-        "iteration": [iteration for *_, iteration in rows],
+        "value": np.array(values),
+        "trial": [shown(chronicle.trials[place].trial_id) for place in places],
+        "iteration": np.array(iterations),
     }
 
 

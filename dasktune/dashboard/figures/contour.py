@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from copy import copy
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -10,13 +13,15 @@ from numpy.typing import NDArray
 
 from dasktune.dashboard.chronicle import Chronicle
 from dasktune.dashboard.density import robust_range
-from dasktune.dashboard.figures.importance import ranked_parameters
-from dasktune.dashboard.figures.theme import SCALE, Figure, empty, goal_name, hover, new_figure
+from dasktune.dashboard.figures.importance import Ranked, ranked_parameters
+from dasktune.dashboard.figures.sketch import Sketch, drawing, nothing
+from dasktune.dashboard.figures.theme import SCALE, Figure, goal_name, hover, new_figure
 from dasktune.dashboard.parameters import Parameter, marks_of, parameters_of
 from dasktune.dashboard.text import shown
+from dasktune.dashboard.trial_log import TrialLog
 from dasktune.errors import ConfigError
 
-__all__ = ["contour"]
+__all__ = ["contour", "contour_sketch"]
 
 _Floats = NDArray[np.float64]
 
@@ -28,7 +33,12 @@ _REACH: Final = 0.08
 
 
 def contour(
-    chronicle: Chronicle, *, x: str | None = None, y: str | None = None, height: int = 400
+    chronicle: Chronicle,
+    *,
+    x: str | None = None,
+    y: str | None = None,
+    height: int = 400,
+    ranked: Ranked | None = None,
 ) -> Figure:
     """Show the best values of trials over two of their parameters, and what lies between.
 
@@ -40,6 +50,9 @@ def contour(
         Parameters; by default the most important ones.
     height : int, default=400
         Pixels.
+    ranked : tuple, optional
+        What :func:`~dasktune.dashboard.figures.importance.ranked_parameters` has returned, if that
+        is known.
 
     Raises
     ------
@@ -51,20 +64,48 @@ def contour(
     In between, the mean of the trials' values is drawn, weighted by a Gaussian of their distance
     (Nadaraya and Watson). Where no trial is near, nothing is.
     """
+    return contour_sketch(chronicle, x=x, y=y, height=height, ranked=ranked).drawn()
+
+
+def contour_sketch(
+    chronicle: Chronicle,
+    *,
+    x: str | None = None,
+    y: str | None = None,
+    height: int = 400,
+    ranked: Ranked | None = None,
+) -> Sketch:
+    """Return what :func:`contour` shows, with the same parameters."""
     name = goal_name(chronicle)
     title = f"{name} over two parameters"
     logs = [log for log in chronicle.ranked() if log.config][:_MOST]
     if not logs:
-        return empty(title, height=height)
-    names = _names(chronicle, x, y)
+        return nothing(title, height=height)
+    names = _names(chronicle, logs, x, y, ranked)
     if len(names) < 2:
-        return empty(title, "fewer than two parameters differ between trials", height)
+        return nothing(title, "fewer than two parameters differ between trials", height)
     across, up = parameters_of(chronicle, logs, names)
     keep = np.isfinite(across.values) & np.isfinite(up.values)
     if not keep.any():
-        return empty(title, "no trial has both parameters", height)
-    values = np.array([log.best_value() for log in logs])[keep]
-    points = across.units[keep], up.units[keep]
+        return nothing(title, "no trial has both parameters", height)
+    columns = {
+        "x": across.units[keep],
+        "y": up.units[keep],
+        "value": np.array([log.best_value() for log in logs])[keep],
+        "trial": [shown(log.trial_id) for log, kept in zip(logs, keep, strict=True) if kept],
+    }
+    palette = SCALE if chronicle.mode != "min" else SCALE[::-1]
+    return drawing(partial(_draw, title, (across, up), columns, palette, height))
+
+
+def _draw(
+    title: str,
+    parameters: tuple[Parameter, Parameter],
+    columns: dict[str, Any],
+    palette: Sequence[str],
+    height: int,
+) -> Figure:
+    across, up = parameters
     made = new_figure(
         f"{title}, smoothed by a Gaussian kernel",
         _title(across),
@@ -73,39 +114,51 @@ def contour(
         x_range=Range1d(-0.04, 1.04),
         y_range=Range1d(-0.04, 1.04),
     )
-    low, high = robust_range(values, margin=0.0)
-    palette = SCALE if chronicle.mode != "min" else SCALE[::-1]
-    colours = LinearColorMapper(palette=palette, low=low, high=high, nan_color="#FFFFFF00")
-    picture = _smoothed(*points, values)
-    made.image(image=[picture], x=0, y=0, dw=1, dh=1, color_mapper=colours, alpha=0.8)
-    source = ColumnDataSource(
-        {
-            "x": points[0],
-            "y": points[1],
-            "value": values,
-            "trial": [shown(log.trial_id) for log, kept in zip(logs, keep, strict=True) if kept],
-        }
-    )
-    colour = {"field": "value", "transform": colours}
-    dots = made.scatter("x", "y", source=source, size=7, fill_color=colour, line_color="#FFFFFF")
-    made.add_tools(hover([("trial", "@trial"), ("value", "@value")], [dots]))
-    made.add_layout(ColorBar(color_mapper=colours, width=10, title=name), "right")
+    colours = _draw_values(made, columns, palette)
+    made.add_layout(ColorBar(color_mapper=colours, width=10), "right")
     _ticks(made.xaxis, across)
     _ticks(made.yaxis, up)
     return made
 
 
-def _names(chronicle: Chronicle, x: str | None, y: str | None) -> list[str]:
-    known = dict.fromkeys(name for log in chronicle.trials for name in log.config)
+def _draw_values(
+    made: Figure, columns: dict[str, Any], palette: Sequence[str]
+) -> LinearColorMapper:
+    """Draw the trials and what lies between them, and return their colours."""
+    low, high = robust_range(columns["value"], margin=0.0)
+    colours = LinearColorMapper(palette=palette, low=low, high=high, nan_color="#FFFFFF00")
+    picture = _smoothed(columns["x"], columns["y"], columns["value"])
+    made.image(image=[picture], x=0, y=0, dw=1, dh=1, color_mapper=colours, alpha=0.8)
+    dots = made.scatter(
+        "x",
+        "y",
+        # Bokeh changes columns in their place.
+        source=ColumnDataSource({name: copy(column) for name, column in columns.items()}),
+        size=7,
+        fill_color={"field": "value", "transform": colours},
+        line_color="#FFFFFF",
+    )
+    made.add_tools(hover([("trial", "@trial"), ("value", "@value")], [dots]))
+    return colours
+
+
+def _names(
+    chronicle: Chronicle,
+    logs: Sequence[TrialLog],
+    x: str | None,
+    y: str | None,
+    known_ranks: Ranked | None,
+) -> list[str]:
     for argument, name in (("x", x), ("y", y)):
-        if name is not None and name not in known:
+        if name is not None and all(name not in log.config for log in chronicle.trials):
+            known = dict.fromkeys(name for log in chronicle.trials for name in log.config)
             raise ConfigError(f"{argument} must be one of {list(known)}, got {name!r}")
     if x is not None and x == y:
         raise ConfigError(f"y must be another parameter than x, got {y!r}")
     if x is not None and y is not None:
         return [x, y]
-    ranked = [name for name, _ in ranked_parameters(chronicle)[0]]
-    ranked = ranked or [one.name for one in parameters_of(chronicle, chronicle.trials)]
+    ranked = [name for name, _ in (known_ranks or ranked_parameters(chronicle))[0]]
+    ranked = ranked or [one.name for one in parameters_of(chronicle, logs)]
     free = [name for name in ranked if name not in (x, y)]
     chosen = [free.pop(0) if name is None and free else name for name in (x, y)]
     return [name for name in chosen if name is not None]

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
-from bokeh.models import ColumnDataSource, Range1d
+from bokeh.models import LinearColorMapper
 from numpy.typing import NDArray
 
 from dasktune.dashboard.chronicle import Chronicle
 from dasktune.dashboard.density import Density, robust_range
+from dasktune.dashboard.figures.sketch import Sketch, nothing
 from dasktune.dashboard.figures.theme import (
     COLOURS,
     Figure,
     above,
-    empty,
     goal_name,
     hover,
     in_order,
@@ -25,10 +25,12 @@ from dasktune.dashboard.text import configuration, shown
 from dasktune.dashboard.trial_log import TrialLog
 from dasktune.errors import ConfigError
 
-__all__ = ["learning_curves"]
+__all__ = ["curves_sketch", "learning_curves"]
 
 #: Points of a line that are drawn.
 _POINTS: Final = 200
+#: Where nobody passes, and where few to many do.
+_SHADES: Final = ("#8C97A000", *(f"#8C97A0{alpha:02X}" for alpha in range(30, 200, 2)))
 
 
 def learning_curves(
@@ -62,33 +64,71 @@ def learning_curves(
     ConfigError
         If there is no trial of such a name.
     """
+    return curves_sketch(
+        chronicle, max_lines=max_lines, trials=trials, density=density, height=height
+    ).drawn()
+
+
+def curves_sketch(
+    chronicle: Chronicle,
+    *,
+    max_lines: int = 60,
+    trials: Sequence[str] | None = None,
+    density: Density | None = None,
+    height: int = 340,
+) -> Sketch:
+    """Return what :func:`learning_curves` shows, with the same parameters."""
     name = goal_name(chronicle)
     title = f"Learning curves of {name}"
-    if not chronicle.num_results:
-        return empty(title, height=height)
-    drawn = [log for log in chronicle.trials if log.curves and len(log.curves[0])]
+    if not chronicle.num_results or not chronicle.metrics:
+        return nothing(title, height=height)
     lines = _chosen(chronicle, max_lines) if trials is None else _named(chronicle, trials)
-    values = np.concatenate([log.curves[0].values for log in drawn])
-    shadowed = len(drawn) > len(lines)
-    if shadowed:
+    count = sum(len(log.curves[0]) > 0 for log in chronicle.trials if log.curves)
+    sources = _lines(chronicle, lines)
+    parts = tuple(sources)
+    if count > len(lines):
         density = density or Density()
         density.update(chronicle)
-        x_range, y_range = density.x_range, density.y_range
-        title += f": all {len(drawn):,} trials in grey, {len(lines)} as lines"
+        y_range = density.y_range
+        title += f": all {count:,} trials in grey, {len(lines)} as lines"
+        longest = density.longest
+        sources["shadow"] = _shadow(density)
     else:
-        longest = max(log.iteration for log in drawn)
-        x_range, y_range = (0.0, max(longest * 1.02, 1.0)), robust_range(values)
+        longest = max(log.iteration for log in lines)
+        y_range = robust_range(np.concatenate([log.curves[0].values for log in lines]))
+    right = max(longest * 1.02, 1.0)
+    return Sketch(
+        draw=_draw,
+        form=(name, height, parts, count > len(lines)),
+        sources=sources,
+        settings={
+            ("title", "text"): title,
+            ("x", "start"): 0.0,
+            ("x", "end"): right,
+            ("y", "start"): y_range[0],
+            ("y", "end"): y_range[1],
+        },
+    )
+
+
+def _draw(sketch: Sketch) -> Figure:
+    name, height, parts, shadowed = sketch.form
     made = new_figure(
-        title,
+        sketch.settings["title", "text"],
         "training iteration",
         name,
         height=height,
-        x_range=Range1d(*x_range),
-        y_range=Range1d(*y_range),
+        x_range=sketch.range("x"),
+        y_range=sketch.range("y"),
     )
-    if shadowed and density is not None:
-        _draw_shadow(made, density)
-    _draw_lines(made, chronicle, lines)
+    if shadowed:
+        made.image(
+            source=sketch.source("shadow"),
+            color_mapper=LinearColorMapper(palette=_SHADES, low=0, high=len(_SHADES)),
+        )
+    for part in parts:
+        if not part.startswith("dots"):
+            _draw_lines(made, sketch, part)
     above(made)
     return made
 
@@ -117,54 +157,61 @@ def _named(chronicle: Chronicle, trials: Sequence[str]) -> list[TrialLog]:
     return found
 
 
-def _draw_lines(made: Figure, chronicle: Chronicle, lines: Sequence[TrialLog]) -> None:
+def _lines(chronicle: Chronicle, logs: Sequence[TrialLog]) -> dict[str, Any]:
+    """Return the columns of the lines and dots, by what became of the trials; the best is apart."""
     best = chronicle.best
-    for outcome in in_order(log.outcome for log in lines if log is not best):
-        part = [log for log in lines if log.outcome == outcome and log is not best]
-        _draw(made, part, COLOURS[outcome], 1.3, outcome.lower())
-    if best is not None and best in lines and len(best.curves[0]):
-        _draw(made, [best], COLOURS["ERROR"], 3.0, "best trial")
-
-
-def _draw(made: Figure, logs: Sequence[TrialLog], colour: str, width: float, legend: str) -> None:
-    points = [_thinned(log) for log in logs]
-    source = ColumnDataSource(
-        {
+    parts = {
+        outcome: [log for log in logs if log.outcome == outcome and log is not best]
+        for outcome in in_order(log.outcome for log in logs if log is not best)
+    }
+    if best is not None and best in logs and len(best.curves[0]):
+        parts["best trial"] = [best]
+    columns = {}
+    for part, members in parts.items():
+        points = [_thinned(log) for log in members]
+        columns[part] = {
             "xs": [xs for xs, _ in points],
             "ys": [ys for _, ys in points],
-            "trial": [shown(log.trial_id) for log in logs],
-            "config": [configuration(log.config, 120) for log in logs],
-            "best": [log.best_value() for log in logs],
+            "trial": [shown(log.trial_id) for log in members],
+            "config": [configuration(log.config, 120) for log in members],
+            "best": [log.best_value() for log in members],
         }
+        # A curve of a single point is no line.
+        single = [(xs[0], ys[0]) for xs, ys in points if len(xs) == 1]
+        dots = np.array(single, dtype=np.float64).reshape(len(single), 2)
+        columns[f"dots {part}"] = {"x": dots[:, 0], "y": dots[:, 1]}
+    return columns
+
+
+def _draw_lines(made: Figure, sketch: Sketch, part: str) -> None:
+    is_best = part == "best trial"
+    style = {"color": COLOURS["ERROR" if is_best else part], "legend_label": part.lower()}
+    line = made.multi_line(
+        "xs",
+        "ys",
+        source=sketch.source(part),
+        line_width=3.0 if is_best else 1.3,
+        line_alpha=0.75,
+        **style,
     )
-    style = {"line_color": colour, "line_width": width, "line_alpha": 0.75}
-    line = made.multi_line("xs", "ys", source=source, legend_label=legend, **style)
-    # A curve of a single point is no line.
-    single = [(xs[0], ys[0]) for xs, ys in points if len(xs) == 1]
-    dots = ColumnDataSource({"x": [x for x, _ in single], "y": [y for _, y in single]})
-    made.scatter("x", "y", source=dots, color=colour, size=5, legend_label=legend)
+    made.scatter("x", "y", source=sketch.source(f"dots {part}"), size=5, **style)
     tips = [("trial", "@trial"), ("best", "@best"), ("config", "@config")]
     made.add_tools(hover(tips, [line], line_policy="nearest"))
 
 
-def _thinned(log: TrialLog) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _thinned(log: TrialLog) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return the points that are drawn, as exactly as a screen shows them."""
     xs, ys = log.curves[0].iterations, log.curves[0].values
     step = -(-len(xs) // _POINTS) or 1
     keep = np.arange(len(xs))[::-step][::-1]
-    return xs[keep], ys[keep]
+    with np.errstate(over="ignore"):
+        return xs[keep].astype(np.float32), ys[keep].astype(np.float32)
 
 
-def _draw_shadow(made: Figure, density: Density) -> None:
-    """Draw how many pass where, the darker the more, on a logarithmic scale."""
+def _shadow(density: Density) -> dict[str, Any]:
+    """Return how many pass where, the darker the more, on a logarithmic scale."""
     counts = density.counts
     shade = np.log1p(counts) / np.log1p(max(1, int(counts.max())))
-    alpha = np.where(counts > 0, 30 + 170 * shade, 0).astype(np.uint32)
-    # As Bokeh wants it: alpha, blue, green, red, from the highest byte to the lowest.
-    picture = (alpha << 24) | np.uint32(0xA0978C)
-    made.image_rgba(
-        image=[picture],
-        x=density.x_range[0],
-        y=density.y_range[0],
-        dw=density.x_range[1] - density.x_range[0],
-        dh=density.y_range[1] - density.y_range[0],
-    )
+    picture = np.where(counts > 0, 1 + (len(_SHADES) - 2) * shade, 0).astype(np.uint8)
+    (left, right), (low, high) = density.x_range, density.y_range
+    return {"image": [picture], "x": [left], "y": [low], "dw": [right - left], "dh": [high - low]}

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 from bokeh.models import ColumnDataSource, FixedTicker, Range1d
 
 from dasktune.dashboard.chronicle import Chronicle
 from dasktune.dashboard.figures.theme import CONTRAST, INK, Figure, empty, hover, new_figure
 from dasktune.dashboard.text import configuration, elapsed_unit, shown
-from dasktune.dashboard.trial_log import TrialLog
+from dasktune.dashboard.trial_log import Exploit, TrialLog
 
 __all__ = ["lineage"]
+
+#: A trial, when it began and ended to be of a founder, and this one's place.
+Piece: TypeAlias = tuple[TrialLog, float, float, int]
 
 #: Rows that are drawn: the best, and those that they came of.
 _MOST: Final = 60
@@ -41,53 +45,72 @@ def lineage(chronicle: Chronicle, *, height: int | None = None) -> Figure:
         height=height or min(900, 120 + 20 * len(rows)),
         y_range=Range1d(len(rows) - 0.4, -0.6),
     )
+    pieces = _pieces(chronicle, exploits, rows)
+    _draw_trials(made, _lines(pieces, place, chronicle, seconds))
+    arrows = [one for one in exploits if one.clone in place and one.donor in place]
+    _draw_links(made, _links(arrows, place, chronicle, seconds))
+    made.ygrid.visible = False
+    made.yaxis.ticker = FixedTicker(ticks=list(range(len(rows))))
+    made.yaxis.major_label_overrides = {i: shown(log.trial_id, 24) for i, log in enumerate(rows)}
+    return made
+
+
+def _pieces(
+    chronicle: Chronicle, exploits: Sequence[Exploit], rows: Sequence[TrialLog]
+) -> list[Piece]:
+    """Return the times between the moments at which a trial became a clone."""
     founders = {log.index: log.index for log in chronicle.trials}
     begins = {log.index: _begin(log) for log in rows}
-    pieces: list[tuple[TrialLog, float, float, int]] = []
+    pieces: list[Piece] = []
     for one in exploits:
-        log = chronicle.trials[one.clone]
-        if one.clone in place:
+        if one.clone in begins:
+            log = chronicle.trials[one.clone]
             pieces.append((log, begins[one.clone], one.time, founders[one.clone]))
             begins[one.clone] = one.time
         founders[one.clone] = founders[one.donor]
     pieces += [(log, begins[log.index], _end(log, chronicle), founders[log.index]) for log in rows]
+    return pieces
+
+
+def _draw_trials(made: Figure, columns: Mapping[str, Any]) -> None:
     lines = made.segment(
         "x0",
         "y",
         "x1",
         "y",
-        source=ColumnDataSource(_lines(pieces, place, chronicle, seconds)),
+        source=ColumnDataSource(dict(columns)),
         line_color="colour",
         line_width=6,
         line_cap="round",
     )
-    arrows = [one for one in exploits if one.clone in place and one.donor in place]
+    tips = [("trial", "@trial"), ("founder", "@founder"), ("config", "@config")]
+    made.add_tools(hover(tips, [lines]))
+
+
+def _draw_links(made: Figure, columns: Mapping[str, Any]) -> None:
     links = made.segment(
         "x",
         "y0",
         "x",
         "y1",
-        source=ColumnDataSource(
-            {
-                "x": [(one.time - chronicle.began) / seconds for one in arrows],
-                "y0": [place[one.donor] for one in arrows],
-                "y1": [place[one.clone] for one in arrows],
-                "reason": [shown(one.reason, 140) for one in arrows],
-                "iterations": [f"{one.reached}, goes on from {one.resumed}" for one in arrows],
-            }
-        ),
+        source=ColumnDataSource(dict(columns)),
         line_color=INK,
         line_alpha=0.5,
         line_width=1.2,
     )
-    made.add_tools(
-        hover([("trial", "@trial"), ("founder", "@founder"), ("config", "@config")], [lines]),
-        hover([("clone", "@reason"), ("was at iteration", "@iterations")], [links]),
-    )
-    made.ygrid.visible = False
-    made.yaxis.ticker = FixedTicker(ticks=list(range(len(rows))))
-    made.yaxis.major_label_overrides = {i: shown(log.trial_id, 24) for i, log in enumerate(rows)}
-    return made
+    made.add_tools(hover([("clone", "@reason"), ("was at iteration", "@iterations")], [links]))
+
+
+def _links(
+    arrows: Sequence[Exploit], place: Mapping[int, int], chronicle: Chronicle, seconds: float
+) -> dict[str, list[Any]]:
+    return {
+        "x": [(one.time - chronicle.began) / seconds for one in arrows],
+        "y0": [place[one.donor] for one in arrows],
+        "y1": [place[one.clone] for one in arrows],
+        "reason": [shown(one.reason, 140) for one in arrows],
+        "iterations": [f"{one.reached}, goes on from {one.resumed}" for one in arrows],
+    }
 
 
 def _rows(chronicle: Chronicle) -> list[TrialLog]:
@@ -106,10 +129,7 @@ def _end(log: TrialLog, chronicle: Chronicle) -> float:
 
 
 def _lines(
-    pieces: list[tuple[TrialLog, float, float, int]],
-    place: dict[int, int],
-    chronicle: Chronicle,
-    seconds: float,
+    pieces: Sequence[Piece], place: Mapping[int, int], chronicle: Chronicle, seconds: float
 ) -> dict[str, list[Any]]:
     # The founders with most time have the colours that are told apart best.
     spans: dict[int, float] = {}

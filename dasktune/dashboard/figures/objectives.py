@@ -74,32 +74,38 @@ def objectives(
     front = [row for row in order if best[row]]
     others = [row for row in order if not best[row]]
     others = others[:: -(-len(others) // _MOST) or 1]
+    plane = points[:, [across, up]]
     if len(points[0]) == 2:
-        made.line(
-            points[front, across],
-            points[front, up],
-            line_color=COLOURS["ERROR"],
-            line_dash="dashed",
-        )
-    for rows, colour, size, legend in (
-        (others, COLOURS["PENDING"], 6, "dominated"),
-        (front, COLOURS["ERROR"], 9, "Pareto front"),
-    ):
-        source = ColumnDataSource(
-            {
-                "x": points[rows, across],
-                "y": points[rows, up],
-                "trial": [shown(logs[row].trial_id) for row in rows],
-                "config": [configuration(logs[row].config, 120) for row in rows],
-            }
-        )
-        dots = made.scatter(
-            "x", "y", source=source, size=size, color=colour, legend_label=legend, alpha=0.85
-        )
-        tips = [("trial", "@trial"), ("x", "@x"), ("y", "@y"), ("config", "@config")]
-        made.add_tools(hover(tips, [dots]))
+        made.line(*plane[front].T, line_color=COLOURS["ERROR"], line_dash="dashed")
+    _draw(made, plane, logs, others, "dominated")
+    _draw(made, plane, logs, front, "Pareto front")
     above(made)
     return made
+
+
+def _draw(
+    made: Figure, plane: _Floats, logs: Sequence[TrialLog], rows: Sequence[int], legend: str
+) -> None:
+    is_front = legend == "Pareto front"
+    source = ColumnDataSource(
+        {
+            "x": plane[rows, 0],
+            "y": plane[rows, 1],
+            "trial": [shown(logs[row].trial_id) for row in rows],
+            "config": [configuration(logs[row].config, 120) for row in rows],
+        }
+    )
+    dots = made.scatter(
+        "x",
+        "y",
+        source=source,
+        size=9 if is_front else 6,
+        color=COLOURS["ERROR" if is_front else "PENDING"],
+        legend_label=legend,
+        alpha=0.85,
+    )
+    tips = [("trial", "@trial"), ("x", "@x"), ("y", "@y"), ("config", "@config")]
+    made.add_tools(hover(tips, [dots]))
 
 
 def hypervolume_over_time(
@@ -127,16 +133,7 @@ def hypervolume_over_time(
     logs, points = _points(chronicle)
     if not logs:
         return empty(title, height=height)
-    if reference_point is not None:
-        corner = np.array(reference_point, dtype=np.float64)
-        if corner.shape != (len(chronicle.metrics),) or not np.isfinite(corner).all():
-            raise ConfigError(
-                f"reference_point must be a finite number for each of {chronicle.metrics}, "
-                f"got {reference_point!r}"
-            )
-    else:
-        signs = _signs(chronicle)
-        corner = (points * signs).min(axis=0) * signs
+    corner = _corner(chronicle, points, reference_point)
     times, volumes = _volumes(chronicle, logs, points, corner)
     unit, seconds = elapsed_unit(chronicle.elapsed)
     worst = ", ".join(f"{value:.4g}" for value in corner)
@@ -151,6 +148,23 @@ def hypervolume_over_time(
     line = made.step(xs, ys, mode="after", line_width=3, color=CONTRAST[0])
     made.add_tools(hover([("volume", "@y")], [line]))
     return made
+
+
+def _corner(
+    chronicle: Chronicle, points: _Floats, reference_point: Sequence[float] | None
+) -> _Floats:
+    """Return the reference point: the worst of each goal if none is given."""
+    if reference_point is None:
+        signs = _signs(chronicle)
+        worst: _Floats = (points * signs).min(axis=0) * signs
+        return worst
+    corner = np.array(reference_point, dtype=np.float64)
+    if corner.shape != (len(chronicle.metrics),) or not np.isfinite(corner).all():
+        raise ConfigError(
+            f"reference_point must be a finite number for each of {chronicle.metrics}, "
+            f"got {reference_point!r}"
+        )
+    return corner
 
 
 def _goal(chronicle: Chronicle, argument: str, name: str | None, default: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -10,11 +11,11 @@ from bokeh.models import ColumnDataSource, FixedTicker, Range1d
 from bokeh.transform import linear_cmap
 
 from dasktune.dashboard.chronicle import Chronicle
+from dasktune.dashboard.figures.sketch import Sketch, drawing, nothing
 from dasktune.dashboard.figures.theme import (
     INK,
     SCALE,
     Figure,
-    empty,
     goal_name,
     hover,
     new_figure,
@@ -23,7 +24,7 @@ from dasktune.dashboard.parameters import Parameter, marks_of, parameters_of
 from dasktune.dashboard.text import shown
 from dasktune.dashboard.trial_log import TrialLog
 
-__all__ = ["parallel_coordinates"]
+__all__ = ["parallel_coordinates", "parallel_sketch"]
 
 #: Trials that are drawn: the best, and as many of the others.
 _MOST: Final = 500
@@ -44,33 +45,55 @@ def parallel_coordinates(
     height : int, default=400
         Pixels.
     """
+    return parallel_sketch(chronicle, parameters=parameters, height=height).drawn()
+
+
+def parallel_sketch(
+    chronicle: Chronicle, *, parameters: Sequence[str] | None = None, height: int = 400
+) -> Sketch:
+    """Return what :func:`parallel_coordinates` shows, with the same parameters."""
     name = goal_name(chronicle)
     title = "Parallel coordinates"
-    logs = _chosen(chronicle.ranked())
+    ranked = chronicle.ranked()
+    logs = _chosen(ranked)
     if not logs:
-        return empty(title, height=height)
+        return nothing(title, height=height)
     columns = parameters_of(chronicle, logs, parameters)[:_MOST_AXES]
     if not columns:
-        return empty(title, "no parameter differs between trials", height)
-    if len(logs) < len(chronicle.ranked()):
+        return nothing(title, "no parameter differs between trials", height)
+    if len(logs) < len(ranked):
         title += f" of {len(logs)} trials: the best {_MOST // 2}, and as many of the others"
-    scores = np.array([log.best_value() for log in logs])
-    axes = [*columns, Parameter(name, scores)]
+    axes = [*columns, Parameter(name, np.array([log.best_value() for log in logs]))]
+    trials = [shown(log.trial_id) for log in logs]
+    return drawing(partial(_draw, title, axes, trials, chronicle.mode is not None, height))
+
+
+def _draw(
+    title: str, axes: Sequence[Parameter], trials: Sequence[str], ordered: bool, height: int
+) -> Figure:
+    made = new_figure(title, "", "", height=height, y_range=Range1d(-0.08, 1.1), tools="save,reset")
+    _draw_lines(made, axes, trials, ordered)
+    _draw_axes(made, axes)
+    return made
+
+
+def _draw_lines(
+    made: Figure, axes: Sequence[Parameter], trials: Sequence[str], ordered: bool
+) -> None:
     # The best are drawn last, and so are on top. Ranks, lest one outlier take all the colours.
-    quality = np.linspace(1.0, 0.0, len(logs)) if chronicle.mode else np.full(len(logs), 0.5)
+    quality = np.linspace(1.0, 0.0, len(trials)) if ordered else np.full(len(trials), 0.5)
     order = np.argsort(quality, kind="stable")
     places = np.column_stack([axis.units for axis in axes])[order]
     source = ColumnDataSource(
         {
-            "xs": [np.arange(len(axes), dtype=np.float64)] * len(logs),
+            "xs": [np.arange(len(axes), dtype=np.float64)] * len(trials),
             "ys": list(places),
             "quality": quality[order],
             "width": np.where(quality[order] >= 0.95, 2.5, 1.0),
-            "trial": [shown(logs[row].trial_id) for row in order],
-            "value": scores[order],
+            "trial": [trials[row] for row in order],
+            "value": axes[-1].values[order],
         }
     )
-    made = new_figure(title, "", "", height=height, y_range=Range1d(-0.08, 1.1), tools="save,reset")
     line = made.multi_line(
         "xs",
         "ys",
@@ -80,8 +103,6 @@ def parallel_coordinates(
         line_alpha=0.55,
     )
     made.add_tools(hover([("trial", "@trial"), ("value", "@value")], [line]))
-    _draw_axes(made, axes)
-    return made
 
 
 def _chosen(ranked: list[TrialLog]) -> list[TrialLog]:
@@ -122,5 +143,5 @@ def _draw_axes(made: Figure, axes: Sequence[Parameter]) -> None:
         text_color=INK,
         text_baseline="middle",
         background_fill_color="#FFFFFF",
-        background_fill_alpha=0.75,
+        background_fill_alpha=0.92,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -12,17 +13,15 @@ from bokeh.transform import linear_cmap
 
 from dasktune.dashboard.chronicle import Chronicle
 from dasktune.dashboard.density import robust_range
-from dasktune.dashboard.figures.theme import SCALE, Figure, empty, goal_name, hover, new_figure
-from dasktune.dashboard.parameters import Parameter, parameters_of
+from dasktune.dashboard.figures.sketch import Sketch, drawing, nothing
+from dasktune.dashboard.figures.theme import SCALE, Figure, goal_name, hover, new_figure
+from dasktune.dashboard.parameters import Parameter, is_few, parameters_of
 from dasktune.dashboard.text import shown
-from dasktune.dashboard.trial_log import TrialLog
 
-__all__ = ["slices"]
+__all__ = ["slices", "slices_sketch"]
 
-_MOST_TRIALS: Final = 2_000
+_MOST_TRIALS: Final = 1_000
 _MOST_PARAMETERS: Final = 12
-#: So many values of a number are all written at an axis.
-_FEW: Final = 8
 
 
 def slices(
@@ -44,24 +43,40 @@ def slices(
     object
         A grid of figures; a figure if there is nothing to show.
     """
+    return slices_sketch(chronicle, parameters=parameters, height=height).drawn()
+
+
+def slices_sketch(
+    chronicle: Chronicle, *, parameters: Sequence[str] | None = None, height: int = 240
+) -> Sketch:
+    """Return what :func:`slices` shows, with the same parameters."""
     name = goal_name(chronicle)
     title = f"{name} over each parameter"
     logs = sorted(chronicle.ranked(), key=lambda log: log.index)
     logs = logs[:: -(-len(logs) // _MOST_TRIALS)] if logs else []
     if not logs:
-        return empty(title, height=height)
+        return nothing(title, height=height)
     columns = parameters_of(chronicle, logs, parameters)[:_MOST_PARAMETERS]
     if not columns:
-        return empty(title, "no parameter differs between trials", height)
-    made = [_slice(name, column, logs, len(chronicle.trials), height) for column in columns]
+        return nothing(title, "no parameter differs between trials", height)
+    rows = {
+        "y": np.array([log.best_value() for log in logs]),
+        "index": np.array([log.index for log in logs]),
+        "trial": [shown(log.trial_id) for log in logs],
+    }
+    return drawing(partial(_draw, name, columns, rows, len(chronicle.trials), height))
+
+
+def _draw(
+    name: str, columns: Sequence[Parameter], rows: dict[str, Any], count: int, height: int
+) -> Any:
+    made = [_slice(name, column, rows, count, height) for column in columns]
     for other in made[1:]:
         other.y_range = made[0].y_range
     return gridplot(made, ncols=3, sizing_mode="stretch_width", toolbar_location=None)
 
 
-def _slice(
-    name: str, column: Parameter, logs: Sequence[TrialLog], count: int, height: int
-) -> Figure:
+def _slice(name: str, column: Parameter, rows: dict[str, Any], count: int, height: int) -> Figure:
     made = new_figure(
         "",
         f"{shown(column.name, 30)}{' (log)' if column.is_log else ''}",
@@ -70,37 +85,34 @@ def _slice(
         x_axis_type="log" if column.is_log else "linear",
     )
     made.title = None
-    values = np.array([log.best_value() for log in logs])
-    spread = np.zeros(len(logs))
-    if column.categories:
-        # Trials of a category side by side, the same way each time.
-        spread = np.random.default_rng(0).uniform(-0.25, 0.25, len(logs))
-        made.xaxis.ticker = FixedTicker(ticks=list(range(len(column.categories))))
-        texts = (shown(text, 16) for text in column.categories)
-        made.xaxis.major_label_overrides = dict(enumerate(texts))
-        made.xaxis.major_label_orientation = 0.5 if len(column.categories) > 4 else "horizontal"
-    elif len(np.unique(column.values[np.isfinite(column.values)])) <= _FEW:
-        made.xaxis.ticker = FixedTicker(
-            ticks=np.unique(column.values[np.isfinite(column.values)]).tolist()
-        )
+    # Trials of a category side by side, the same way each time.
+    draw = np.random.default_rng(0)
+    values = rows["y"]
+    spread = draw.uniform(-0.25, 0.25, len(values)) if column.categories else np.zeros(len(values))
+    _mark(made.xaxis, column)
     keep = np.isfinite(column.values)
     source = ColumnDataSource(
         {
             "x": (column.values + spread)[keep],
             "y": values[keep],
-            "index": np.array([log.index for log in logs])[keep],
-            "trial": [shown(log.trial_id) for log, kept in zip(logs, keep, strict=True) if kept],
+            "index": rows["index"][keep],
+            "trial": [one for one, kept in zip(rows["trial"], keep, strict=True) if kept],
         }
     )
-    dots = made.scatter(
-        "x",
-        "y",
-        source=source,
-        size=6,
-        line_color=None,
-        alpha=0.75,
-        color=linear_cmap("index", SCALE, 0, max(1, count - 1)),
-    )
+    colour = linear_cmap("index", SCALE, 0, max(1, count - 1))
+    dots = made.scatter("x", "y", source=source, size=6, line_color=None, alpha=0.75, color=colour)
     made.y_range = Range1d(*robust_range(values))
     made.add_tools(hover([("trial", "@trial"), ("value", "@y")], [dots]))
     return made
+
+
+def _mark(axis: Any, column: Parameter) -> None:
+    """Write the categories at an axis, or the values if they are few."""
+    if column.categories:
+        axis.ticker = FixedTicker(ticks=list(range(len(column.categories))))
+        axis.major_label_overrides = {i: shown(one, 16) for i, one in enumerate(column.categories)}
+        axis.major_label_orientation = 0.5 if len(column.categories) > 4 else "horizontal"
+        return
+    if is_few(column):
+        distinct = np.unique(column.values[np.isfinite(column.values)])
+        axis.ticker = FixedTicker(ticks=distinct.tolist())

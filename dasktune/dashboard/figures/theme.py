@@ -93,7 +93,12 @@ def new_figure(
         **changes,
     )
     made.title = Title(
-        text=title, text_font=_FONT, text_font_size="14px", text_color=INK, text_font_style="bold"
+        name="title",
+        text=title,
+        text_font=_FONT,
+        text_font_size="14px",
+        text_color=INK,
+        text_font_style="bold",
     )
     made.toolbar.logo = None
     made.toolbar.autohide = True

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any, Final
 
-from bokeh.models import ColumnDataSource, FixedTicker, Range1d
+import numpy as np
+from bokeh.models import FixedTicker, Range1d
 
 from dasktune.dashboard.chronicle import Chronicle
+from dasktune.dashboard.figures.sketch import Sketch, nothing
 from dasktune.dashboard.figures.theme import (
     COLOURS,
     Figure,
     above,
-    empty,
     hover,
     in_order,
     new_figure,
@@ -19,10 +21,12 @@ from dasktune.dashboard.figures.theme import (
 from dasktune.dashboard.text import elapsed_unit, shown
 from dasktune.dashboard.trial_log import Attempt, TrialLog
 
-__all__ = ["timeline"]
+__all__ = ["timeline", "timeline_sketch"]
 
-#: Stays on workers that are drawn, the newest.
-_MOST: Final = 4_000
+Stays = list[tuple[Attempt, TrialLog]]
+
+#: Stays that are left out at a time, if there are more than are kept, lest all move all the time.
+_STEP: Final = 500
 _MOST_NAMES: Final = 40
 
 
@@ -36,36 +40,57 @@ def timeline(chronicle: Chronicle, *, height: int | None = None) -> Figure:
     height : int, optional
         Pixels; by default what the workers need.
     """
+    return timeline_sketch(chronicle, height=height).drawn()
+
+
+def timeline_sketch(chronicle: Chronicle, *, height: int | None = None) -> Sketch:
+    """Return what :func:`timeline` shows, with the same parameters."""
     title = "Trials by worker"
-    stays = [(one, log) for log in chronicle.trials for one in log.attempts]
+    stays = _newest(chronicle)
     if not stays:
-        return empty(title, "no trial has run yet", height or 340)
-    stays.sort(key=lambda stay: stay[0].start)
-    if len(stays) > _MOST:
-        title += f": the last {_MOST:,} of {len(stays):,} stays"
-        stays = stays[-_MOST:]
+        return nothing(title, "no trial has run yet", height or 340)
+    if len(stays) < chronicle.num_stays:
+        title += f": the last {len(stays):,} of {chronicle.num_stays:,} stays"
     lanes, numbers = _lanes(stays, chronicle)
     unit, seconds = elapsed_unit(chronicle.elapsed)
+    parts: dict[str, list[tuple[Attempt, TrialLog, int]]] = {}
+    for (one, log), number in zip(stays, numbers, strict=True):
+        parts.setdefault(_outcome(one, log, chronicle), []).append((one, log, number))
+    outcomes = tuple(in_order(parts))
+    for part in parts.values():
+        # As they ended, so that others only come after them.
+        part.sort(key=lambda stay: inf if stay[0].end is None else stay[0].end)
+    return Sketch(
+        draw=_draw,
+        form=(unit, height or min(640, 130 + 26 * len(lanes)), tuple(lanes), outcomes),
+        sources={one: _bars(parts[one], chronicle, seconds) for one in outcomes},
+        settings={("title", "text"): title},
+    )
+
+
+def _newest(chronicle: Chronicle) -> Stays:
+    stays = list(chronicle.stays)
+    gone = chronicle.num_stays - len(stays)
+    return stays[-gone % _STEP :]
+
+
+def _draw(sketch: Sketch) -> Figure:
+    unit, height, lanes, outcomes = sketch.form
     made = new_figure(
-        title,
+        sketch.settings["title", "text"],
         f"time since the beginning ({unit})",
         "",
-        height=height or min(640, 130 + 26 * len(lanes)),
+        height=height,
         tools="xpan,xwheel_zoom,xbox_zoom,reset,save",
         y_range=Range1d(len(lanes) - 0.4, -0.6),
     )
-    for outcome in in_order(_outcome(one, log, chronicle) for one, log in stays):
-        part = [
-            (one, log, number)
-            for (one, log), number in zip(stays, numbers, strict=True)
-            if _outcome(one, log, chronicle) == outcome
-        ]
+    for outcome in outcomes:
         bars = made.quad(
             left="left",
             right="right",
             bottom="bottom",
             top="top",
-            source=ColumnDataSource(_bars(part, chronicle, seconds)),
+            source=sketch.source(outcome),
             color=COLOURS[outcome],
             line_color="#FFFFFF",
             line_width=0.5,
@@ -75,7 +100,7 @@ def timeline(chronicle: Chronicle, *, height: int | None = None) -> Figure:
             ("trial", "@trial"),
             ("worker", "@worker"),
             ("seconds", "@seconds{0.00}"),
-            ("ended", "@outcome"),
+            ("ended", outcome),
             ("restored from iteration", "@restored"),
             ("reason", "@reason"),
         ]
@@ -88,9 +113,7 @@ def timeline(chronicle: Chronicle, *, height: int | None = None) -> Figure:
     return made
 
 
-def _lanes(
-    stays: list[tuple[Attempt, TrialLog]], chronicle: Chronicle
-) -> tuple[list[str], list[int]]:
+def _lanes(stays: Stays, chronicle: Chronicle) -> tuple[list[str], list[int]]:
     """Return the names of the lanes, and that of each stay: those that overlap need several."""
     free: dict[str, list[float]] = {}
     within = []
@@ -118,17 +141,18 @@ def _outcome(one: Attempt, log: TrialLog, chronicle: Chronicle) -> str:
 
 def _bars(
     part: list[tuple[Attempt, TrialLog, int]], chronicle: Chronicle, seconds: float
-) -> dict[str, list[Any]]:
-    ends = [chronicle.now if one.end is None else one.end for one, _, _ in part]
+) -> dict[str, Any]:
+    starts = np.array([one.start for one, _, _ in part])
+    ends = np.array([chronicle.now if one.end is None else one.end for one, _, _ in part])
+    lanes = np.array([lane for _, _, lane in part], dtype=np.float64)
     return {
-        "left": [(one.start - chronicle.began) / seconds for one, _, _ in part],
-        "right": [(end - chronicle.began) / seconds for end in ends],
-        "bottom": [lane + 0.42 for _, _, lane in part],
-        "top": [lane - 0.42 for _, _, lane in part],
+        "left": (starts - chronicle.began) / seconds,
+        "right": (ends - chronicle.began) / seconds,
+        "bottom": lanes + 0.42,
+        "top": lanes - 0.42,
         "trial": [shown(log.trial_id) for _, log, _ in part],
         "worker": [shown(one.worker, 60) for one, _, _ in part],
-        "seconds": [end - one.start for end, (one, _, _) in zip(ends, part, strict=True)],
-        "outcome": [one.outcome for one, _, _ in part],
+        "seconds": ends - starts,
         "restored": [
             "none" if one.restored_from is None else str(one.restored_from) for one, _, _ in part
         ],

@@ -70,7 +70,7 @@ def header_html(chronicle: Chronicle, state: str = "") -> str:
 
 def _chips(chronicle: Chronicle) -> str:
     counts = dict(chronicle.counts)
-    counts["STOPPED"] = sum(log.outcome == "STOPPED" for log in chronicle.trials)
+    counts["STOPPED"] = chronicle.num_stopped
     counts["TERMINATED"] -= counts["STOPPED"]
     order = ("RUNNING", "PENDING", "PAUSED", "TERMINATED", "STOPPED", "ERROR")
     words = {"STOPPED": "stopped early", "ERROR": "failed"}

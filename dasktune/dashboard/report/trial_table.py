@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+from math import nan
 from typing import Any, Final
 
 import numpy as np
@@ -17,24 +18,29 @@ from bokeh.models import (
     NumberFormatter,
     Paragraph,
     PreText,
+    ScientificFormatter,
     StringFormatter,
     TableColumn,
     TextInput,
 )
 
 from dasktune.dashboard.chronicle import Chronicle
+from dasktune.dashboard.figures.sketch import Sketch
 from dasktune.dashboard.figures.theme import CONTRAST, goal_name, new_figure
 from dasktune.dashboard.parameters import Parameter, parameters_of
+from dasktune.dashboard.report.trial_filter import FILTER, SELECT, TYPING
+from dasktune.dashboard.rows import rows_of
 from dasktune.dashboard.text import printable, shown, value_text
 from dasktune.dashboard.trial_log import TrialLog
 from dasktune.result import is_auto_filled
 from dasktune.trial.metrics import flatten
 
-__all__ = ["DETAIL", "MOST_ROWS", "trial_table", "trial_text"]
+__all__ = ["DETAIL", "MOST_ROWS", "table_sketch", "trial_table", "trial_text"]
 
 #: Trials in the table: the failed ones, the best, and the newest of the others.
 MOST_ROWS: Final = 2_000
-_MOST_ERRORS: Final = 300
+#: Of them, the share of those that failed.
+_ERRORS: Final = 0.15
 _MOST_PARAMETERS: Final = 8
 _POINTS: Final = 50
 _MOST_DETAIL: Final = 4_000
@@ -42,54 +48,8 @@ _MOST_DETAIL: Final = 4_000
 #: How the details look.
 DETAIL: Final = {"white-space": "pre-wrap", "overflow-wrap": "anywhere", "font-size": "12px"}
 
-#: Shows the rows that meet all conditions. Nothing of a user's is ever run.
-_FILTER: Final = """
-const fields = new Map(names)
-const number = (value) => typeof value === "string" && value.trim() === "" ? NaN : Number(value)
-const compare = {
-  ">": (a, b) => number(a) > number(b),
-  "<": (a, b) => number(a) < number(b),
-  ">=": (a, b) => number(a) >= number(b),
-  "<=": (a, b) => number(a) <= number(b),
-  "=": (a, b) => String(a).toLowerCase() === b.toLowerCase() || number(a) === number(b),
-  "!=": (a, b) => !compare["="](a, b),
-}
-compare[":"] = compare["="]
-const tests = [], unknown = []
-for (const word of box.value.split(/\\s+/).filter((part) => part !== "")) {
-  const found = word.match(/^(.+?)(>=|<=|!=|>|<|=|:)(.*)$/)
-  if (found === null) {
-    tests.push((i) => source.data.all[i].toLowerCase().includes(word.toLowerCase()))
-  } else if (!fields.has(found[1])) {
-    unknown.push(found[1])
-  } else {
-    const values = source.data[fields.get(found[1])]
-    tests.push((i) => compare[found[2]](values[i], found[3]))
-  }
-}
-const indices = []
-for (let i = 0; i < source.data.trial.length; i++) {
-  if (tests.every((test) => test(i))) indices.push(i)
-}
-view.filter = new (Bokeh.Models.get("IndexFilter"))({indices})
-source.change.emit()
-note.text = unknown.length > 0
-  ? "There is no field " + unknown.join(", ") + ". Fields: " + [...fields.keys()].join(", ")
-  : indices.length + " of " + source.data.trial.length + " trials"
-"""
 
-#: Shows the trial that is selected.
-_SELECT: Final = """
-const i = source.selected.indices[0]
-if (i === undefined) return
-text.text = source.data.detail[i]
-const begin = offsets[i], end = offsets[i + 1]
-curve.data = {x: xs.slice(begin, end), y: ys.slice(begin, end)}
-figure.title.text = source.data.trial[i]
-"""
-
-
-def trial_table(chronicle: Chronicle, *, live: bool = False) -> Any:
+def trial_table(chronicle: Chronicle, *, live: bool = False, most: int | None = None) -> Any:
     """Return the table, its filter and the details of the trial that is selected.
 
     Parameters
@@ -99,122 +59,181 @@ def trial_table(chronicle: Chronicle, *, live: bool = False) -> Any:
     live : bool, default=False
         Whether there is a server, which changes the rows, and shows the details itself: then only
         the filter is there, and a column ``place`` says which trial a row is.
+    most : int, optional
+        The most rows; `MOST_ROWS` by default.
     """
-    logs = _chosen(chronicle)
+    return table_sketch(chronicle, live=live, most=most).drawn()
+
+
+def table_sketch(chronicle: Chronicle, *, live: bool = False, most: int | None = None) -> Sketch:
+    """Return what :func:`trial_table` shows, with the same parameters."""
+    most = MOST_ROWS if most is None else most
+    logs = _seated(chronicle, most) if live else _chosen(chronicle, most)
     # Columns must not come and go while somebody looks.
-    wanted = list(dict.fromkeys(n for log in logs[:50] for n in log.config)) if live else None
+    wanted = _lasting_names(chronicle) if live else None
     parameters = parameters_of(chronicle, logs, wanted)[:_MOST_PARAMETERS]
     data = _data(chronicle, logs, parameters)
     if live:
         data["place"] = [log.index for log in logs]
     else:
         data["detail"] = [trial_text(chronicle, log) for log in logs]
-    source = ColumnDataSource(data)
-    view = CDSView(filter=AllIndices())
+    left_out = len(chronicle.trials) - len(logs)
+    columns = tuple((one.name, _kind(one)) for one in parameters)
+    settings = {}
+    if left_out:
+        settings["left out", "text"] = (
+            f"{left_out:,} of {len(chronicle.trials):,} trials are left out, to keep this small: "
+            f"there are those that failed (at most {int(most * _ERRORS)}), the best and the newest."
+        )
+    return Sketch(
+        draw=lambda sketch: _draw(sketch, chronicle, () if live else logs),
+        form=(live, goal_name(chronicle), columns, left_out > 0, live or len(logs)),
+        sources={"trials": data},
+        settings=settings,
+    )
+
+
+def _kind(parameter: Parameter) -> str:
+    """Return how the values of a parameter are written."""
+    if parameter.categories:
+        return "text"
+    values = parameter.values[np.isfinite(parameter.values)]
+    return "whole" if (values == np.round(values)).all() else "real"
+
+
+def _lasting_names(chronicle: Chronicle) -> list[str]:
+    """Return the parameters of the first trials."""
+    return list(dict.fromkeys(name for log in chronicle.trials[:50] for name in log.config))
+
+
+def _draw(sketch: Sketch, chronicle: Chronicle, logs: Sequence[TrialLog]) -> Any:
+    live, metric, parameters, _, _ = sketch.form
+    source, view = sketch.source("trials"), CDSView(filter=AllIndices())
     table = DataTable(
         source=source,
         view=view,
-        columns=_columns(chronicle, parameters),
+        columns=_columns(metric, parameters),
         index_position=None,
+        # As wide as is needed; the table scrolls.
+        autosize_mode="none",
         reorderable=False,
         height=420 if live else min(420, 60 + 26 * max(3, len(logs))),
         sizing_mode="stretch_width",
     )
-    left_out = len(chronicle.trials) - len(logs)
-    note = Paragraph(text=f"{len(logs):,} of {len(chronicle.trials):,} trials", disable_math=True)
+    parts = [_filter(source, view, [name for name, _ in parameters], live), table]
+    if not live:
+        parts.append(_details(chronicle, logs, source))
+    text = sketch.settings.get(("left out", "text"))
+    if text is not None:
+        parts.insert(1, Paragraph(text=text, name="left out", sizing_mode="stretch_width"))
+    return column(*parts, sizing_mode="stretch_width")
+
+
+def _filter(source: Any, view: Any, parameters: Sequence[str], live: bool) -> Any:
+    """Return the box for conditions, and what tells how many trials meet them."""
+    note = Paragraph(text=f"{len(source.data['trial']):,} trials", disable_math=True)
     box = TextInput(
         placeholder="status:ERROR  best>0.9  iteration>=9  any word; a space means and",
         sizing_mode="stretch_width",
         name="filter",
     )
-    names = [["trial", "trial"], ["status", "status"], ["iteration", "iteration"], ["best", "best"]]
-    names += [["last", "last"], ["seconds", "seconds"], ["worker", "worker"]]
-    names += [[one.name, f"p{i}"] for i, one in enumerate(parameters)]
+    names = [[one, one] for one in ("trial", "status", "iteration", "best", "last", "seconds")]
+    names += [["worker", "worker"], *([name, f"p{i}"] for i, name in enumerate(parameters))]
     told = {"source": source, "view": view, "box": box, "note": note, "names": names}
-    box.js_on_change("value", CustomJS(args=told, code=_FILTER))
-    box.js_on_change("value_input", CustomJS(args=told, code=_LIVE + _FILTER))
-    parts = [row(box, note, sizing_mode="stretch_width"), table]
+    box.js_on_change("value", CustomJS(args=told, code=FILTER))
+    box.js_on_change("value_input", CustomJS(args=told, code=TYPING + FILTER))
     if live:
         for change in ("change:data", "patching", "streaming"):
-            source.js_on_change(change, CustomJS(args=told, code=_FILTER))
-    else:
-        parts.append(_details(chronicle, logs, source))
-    if left_out:
-        text = (
-            f"{left_out:,} of {len(chronicle.trials):,} trials are left out, to keep this small: "
-            f"there are those that failed (at most {_MOST_ERRORS}), the best and the newest."
-        )
-        parts.insert(1, Paragraph(text=text, sizing_mode="stretch_width"))
-    return column(*parts, sizing_mode="stretch_width")
+            source.js_on_change(change, CustomJS(args=told, code=FILTER))
+    return row(box, note, sizing_mode="stretch_width")
 
 
-#: While somebody types, the value is not there yet.
-_LIVE: Final = "if (box.value !== box.value_input) { box.value = box.value_input; return }\n"
-
-
-def _chosen(chronicle: Chronicle) -> list[TrialLog]:
-    if len(chronicle.trials) <= MOST_ROWS:
+def _chosen(chronicle: Chronicle, most: int) -> list[TrialLog]:
+    if len(chronicle.trials) <= most:
         return list(chronicle.trials)
-    failed = [log for log in chronicle.trials if log.status == "ERROR"][-_MOST_ERRORS:]
-    best = chronicle.ranked()[: MOST_ROWS // 2]
-    chosen = list(dict.fromkeys([*failed, *best, *reversed(chronicle.trials)]))[:MOST_ROWS]
+    failed = [log for log in chronicle.trials if log.status == "ERROR"][-int(most * _ERRORS) :]
+    best = chronicle.ranked()[: most // 2]
+    chosen = list(dict.fromkeys([*failed, *best, *reversed(chronicle.trials)]))[:most]
     return sorted(chosen, key=lambda log: log.index)
+
+
+def _seated(chronicle: Chronicle, most: int) -> list[TrialLog]:
+    """Return the same trials as :func:`_chosen`; each stays in the row in which it was first."""
+    logs = _chosen(chronicle, most)
+    # Another page may show fewer of them.
+    seats: list[int] = chronicle.memo.setdefault(f"seats of {most}", [])
+    places = {log.index for log in logs}
+    seated = set(seats)
+    coming = iter([log.index for log in logs if log.index not in seated])
+    for seat, place in enumerate(seats):
+        if place not in places:
+            seats[seat] = next(coming)
+    seats.extend(coming)
+    return [chronicle.trials[place] for place in seats]
 
 
 def _data(
     chronicle: Chronicle, logs: Sequence[TrialLog], parameters: Sequence[Parameter]
 ) -> dict[str, Any]:
-    data: dict[str, Any] = {
-        "trial": [shown(log.trial_id, 60) for log in logs],
-        "status": [log.outcome for log in logs],
-        "iteration": [log.iteration for log in logs],
-        "best": [log.best_value() for log in logs],
-        "last": [log.last_value() for log in logs],
-        "seconds": [log.runtime(chronicle.now) for log in logs],
-        "worker": [shown(log.worker.rpartition("//")[2], 60) for log in logs],
-        "why": [shown(log.error or log.reason, 160) for log in logs],
-    }
+    rows = rows_of(chronicle, "trial table", logs, _row)
+    names = ("trial", "status", "worker", "why", "all", "config", "numbers")
+    told = (
+        dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(names, ())
+    )
+    numbers = np.array(told.pop("numbers"), dtype=np.float64).reshape(len(rows), 5)
+    configs = told.pop("config")
+    data: dict[str, Any] = {name: list(column) for name, column in told.items()}
+    data |= {"iteration": numbers[:, 0], "best": numbers[:, 1], "last": numbers[:, 2]}
+    running = np.where(np.isnan(numbers[:, 4]), 0.0, chronicle.now - numbers[:, 4])
+    data["seconds"] = np.round(numbers[:, 3] + running, 2)
     for i, one in enumerate(parameters):
-        values = [log.config.get(one.name, "") for log in logs]
-        data[f"p{i}"] = [value_text(v) for v in values] if one.categories else one.values
-    data["all"] = [
-        " ".join((log.trial_id, log.outcome, *map(value_text, log.config.values()), why))
-        for log, why in zip(logs, data["why"], strict=True)
-    ]
+        texts = [config.get(one.name, "") for config in configs] if one.categories else []
+        data[f"p{i}"] = texts or one.values
     return data
 
 
-def _columns(chronicle: Chronicle, parameters: Sequence[Parameter]) -> list[Any]:
+def _row(log: TrialLog) -> tuple[Any, ...]:
+    """Return what the table has of a trial, in the order of `_data`."""
+    attempt = log.attempt
+    closed = sum(one.end - one.start for one in log.attempts if one.end is not None)
+    began = nan if attempt is None else attempt.start
+    why = shown(log.error or log.reason, 160)
+    config = {name: value_text(value) for name, value in log.config.items()}
+    return (
+        shown(log.trial_id, 60),
+        log.outcome,
+        shown(log.worker.rpartition("//")[2], 60),
+        why,
+        " ".join((log.trial_id, log.outcome, *config.values(), why)),
+        config,
+        (log.iteration, log.best_value(), log.last_value(), closed, began),
+    )
+
+
+def _columns(metric: str, parameters: Sequence[tuple[str, str]]) -> list[Any]:
     text, whole = StringFormatter(), NumberFormatter(format="0,0")
     number, brief = NumberFormatter(format="0.[00000]"), NumberFormatter(format="0.00")
-    metric = goal_name(chronicle)
+    small = ScientificFormatter(precision=4, power_limit_low=-3, power_limit_high=6)
+    kinds = {"text": text, "whole": StringFormatter(), "real": small}
     made = [
-        ("trial", "trial", text, 120),
-        ("status", "status", text, 90),
-        ("iteration", "iteration", whole, 65),
-        ("best", f"best {metric}", number, 90),
-        ("last", f"last {metric}", number, 90),
-        ("seconds", "seconds", brief, 65),
+        ("trial", "trial", text, 110),
+        ("status", "status", text, 100),
+        ("iteration", "iteration", whole, 70),
+        ("best", f"best {metric}", number, 100),
+        ("last", f"last {metric}", number, 100),
+        ("seconds", "seconds", brief, 70),
         *(
-            (f"p{i}", shown(one.name, 30), text if one.categories else _SCIENTIFIC, 95)
-            for i, one in enumerate(parameters)
+            (f"p{i}", shown(name, 30), kinds[kind], 100)
+            for i, (name, kind) in enumerate(parameters)
         ),
-        ("worker", "worker", text, 120),
-        ("why", "reason or error", text, 320),
+        ("worker", "worker", text, 130),
+        ("why", "reason or error", text, 420),
     ]
     # Of all that a table shows, Bokeh takes the titles alone for HTML.
     return [
-        TableColumn(
-            field=field,
-            title=escape(title),
-            width=width,
-            formatter=StringFormatter() if formatter is _SCIENTIFIC else formatter,
-        )
+        TableColumn(field=field, title=escape(title), width=width, formatter=formatter)
         for field, title, formatter, width in made
     ]
-
-
-_SCIENTIFIC: Final = object()
 
 
 def trial_text(chronicle: Chronicle, log: TrialLog) -> str:
@@ -270,7 +289,7 @@ def _details(chronicle: Chronicle, logs: Sequence[TrialLog], source: ColumnDataS
     )
     told = {"source": source, "text": text, "curve": curve, "figure": figure}
     told |= {"xs": xs, "ys": ys, "offsets": offsets.tolist()}
-    source.selected.js_on_change("indices", CustomJS(args=told, code=_SELECT))
+    source.selected.js_on_change("indices", CustomJS(args=told, code=SELECT))
     return row(text, figure, sizing_mode="stretch_width")
 
 

@@ -9,6 +9,7 @@ and the comparison is made once for all viewers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -16,6 +17,8 @@ import numpy as np
 from bokeh.core.property.vectorization import Expr, Field, Value
 from bokeh.model import Model
 from bokeh.models import ColumnDataSource
+
+from dasktune.dashboard.figures.sketch import Sketch
 
 __all__ = ["Changes", "Draft", "models_of"]
 
@@ -28,8 +31,16 @@ _PATCHED: Final = 0.25
 _SPECS: Final = (Expr, Field, Value)
 
 
-def models_of(root: AnyModel) -> list[AnyModel]:
-    """Return a model and all below it, in an order that is the same for models that are alike."""
+def models_of(root: AnyModel, values: dict[int, dict[str, Any]] | None = None) -> list[AnyModel]:
+    """Return a model and all below it, in an order that is the same for models that are alike.
+
+    Parameters
+    ----------
+    root : Model
+        The uppermost one.
+    values : dict, optional
+        Is given the values of each model, by its `id`.
+    """
     found: dict[int, AnyModel] = {}
     waiting = [root]
     while waiting:
@@ -38,6 +49,8 @@ def models_of(root: AnyModel) -> list[AnyModel]:
             continue
         found[id(model)] = model
         own = _values(model)
+        if values is not None:
+            values[id(model)] = own
         waiting += [below for name in sorted(own) for below in _below(own[name])][::-1]
     return list(found.values())
 
@@ -146,16 +159,56 @@ class Draft:
 
     Parameters
     ----------
-    root : Model
+    root : Model or Sketch
         The figure.
     """
 
-    def __init__(self, root: AnyModel) -> None:
-        self.models = models_of(root)
+    def __init__(self, root: AnyModel | Sketch) -> None:
+        self.sketch = root if isinstance(root, Sketch) else None
+        known: dict[int, dict[str, Any]] = {}
+        self.models = models_of(root.drawn() if isinstance(root, Sketch) else root, known)
         self._places = {id(model): place for place, model in enumerate(self.models)}
-        self._values = [_values(model) for model in self.models]
+        self._values = [known[id(model)] for model in self.models]
+        #: Where the models are that a sketch names.
+        self._named = {model.name: place for place, model in enumerate(self.models) if model.name}
+        #: Models for the first viewer.
+        self._spare: AnyModel = None
         #: From the draft that a viewer shows; the others are of no use any more.
         self._known: tuple[Draft, Changes | None] | None = None
+
+    def renewed(self, sketch: Sketch) -> Draft | None:
+        """Return the draft of another sketch, with the same models; None if they do not fit it.
+
+        Parameters
+        ----------
+        sketch : Sketch
+            Of the same figure.
+        """
+        if self.sketch is None or self.sketch.form != sketch.form:
+            return None
+        other = copy(self)
+        other.sketch, other._known, other._values = sketch, None, list(self._values)
+        other._spare = None
+        for name, columns in sketch.sources.items():
+            other._set(name, "data", columns)
+        for (name, attribute), value in sketch.settings.items():
+            other._set(name, attribute, value)
+        return other
+
+    def _set(self, name: str, attribute: str, value: Any) -> None:
+        place = self._named[name]
+        self._values[place] = {**self._values[place], attribute: value}
+
+    def keep_spare(self) -> None:
+        """Draw it for whoever wants it first, who then need not wait for that."""
+        self._spare = None if self.sketch is None else self.sketch.drawn()
+
+    def drawn(self) -> AnyModel:
+        """Return models of it that nobody else has; only a sketch can be drawn again."""
+        spare, self._spare = self._spare, None
+        if spare is None and self.sketch is not None:
+            spare = self.sketch.drawn()
+        return spare
 
     def changes_from(self, earlier: Draft) -> Changes | None:
         """Return what makes of the earlier draft this one; None if they are not alike.
@@ -187,11 +240,13 @@ class Draft:
         return value
 
     def _compared(self, earlier: Draft) -> Changes | None:
-        if not earlier.is_like(self.models):
+        if earlier.models is not self.models and not earlier.is_like(self.models):
             return None
         changes = Changes(self)
         for place, (old, new) in enumerate(zip(earlier.models, self.models, strict=True)):
             before, after = earlier._values[place], self._values[place]
+            if before is after:
+                continue
             for name in sorted(before.keys() | after.keys()):
                 one = before.get(name, _value(old, name))
                 other = after.get(name, _value(new, name))
@@ -212,16 +267,21 @@ def _data_steps(place: int, before: dict[str, Any], after: dict[str, Any]) -> li
     if before.keys() != after.keys() or not length:
         return [] if _same(before, after) else [_Columns(place, after, all=True)]
     now = {len(column) for column in after.values()}
-    cells = {name: _changed_cells(before[name], after[name]) for name in after}
-    if now == {length}:
-        few = {n: rows for n, rows in cells.items() if rows and len(rows) <= _PATCHED * length}
-        many = {n: after[n] for n, rows in cells.items() if rows and n not in few}
-        steps: list[_Step] = [_Columns(place, many, all=False)] if many else []
-        patches = {name: [(row, after[name][row]) for row in rows] for name, rows in few.items()}
-        return [*steps, _Patch(place, patches)] if patches else steps
-    if any(cells.values()) or len(now) != 1 or now.pop() < length:
+    if len(now) != 1 or now.pop() < length:
         return [_Columns(place, after, all=True)]
-    return [_Stream(place, {name: column[length:] for name, column in after.items()})]
+    cells = {name: _changed_cells(before[name], after[name]) for name in after}
+    few = {name: rows for name, rows in cells.items() if rows and len(rows) <= _PATCHED * length}
+    many = {name: after[name] for name, rows in cells.items() if rows and name not in few}
+    longer = any(len(column) > length for column in after.values())
+    if many and longer:
+        return [_Columns(place, after, all=True)]
+    steps: list[_Step] = [_Columns(place, many, all=False)] if many else []
+    patches = {name: [(row, after[name][row]) for row in rows] for name, rows in few.items()}
+    if patches:
+        steps.append(_Patch(place, patches))
+    if longer:
+        steps.append(_Stream(place, {name: column[length:] for name, column in after.items()}))
+    return steps
 
 
 def _changed_cells(before: Any, after: Any) -> list[int]:
@@ -233,7 +293,17 @@ def _changed_cells(before: Any, after: Any) -> list[int]:
             differ = (one != other) & ~((one != one) & (other != other))
             rows: list[int] = np.flatnonzero(differ.reshape(length, -1).any(axis=1)).tolist()
             return rows
+    if isinstance(before, list) and isinstance(after, list) and _are_equal(before, after, length):
+        return []
     return [row for row in range(length) if not _same(before[row], after[row])]
+
+
+def _are_equal(before: list[Any], after: list[Any], length: int) -> bool:
+    """Whether the quick comparison finds the first cells of two columns equal."""
+    try:
+        return before[:length] == after[:length]
+    except ValueError:  # there are arrays in them
+        return False
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -9,19 +9,17 @@ from typing import Any
 from bokeh.layouts import column, row
 from bokeh.models import Paragraph, PreText
 
-from dasktune.dashboard.figures import (
-    best_so_far,
-    contour,
-    hypervolume_over_time,
-    importance,
-    learning_curves,
-    objectives,
-    parallel_coordinates,
-    slices,
-    timeline,
-)
+from dasktune.dashboard.figures import hypervolume_over_time, learning_curves, objectives
+from dasktune.dashboard.figures.best_so_far import best_sketch
+from dasktune.dashboard.figures.contour import contour_sketch
+from dasktune.dashboard.figures.importance import importance_sketch
+from dasktune.dashboard.figures.learning_curves import curves_sketch
+from dasktune.dashboard.figures.parallel_coordinates import parallel_sketch
+from dasktune.dashboard.figures.sketch import Sketch, nothing
+from dasktune.dashboard.figures.slice import slices_sketch
+from dasktune.dashboard.figures.timeline import timeline_sketch
 from dasktune.dashboard.report.report import decisions, failures
-from dasktune.dashboard.report.trial_table import DETAIL, trial_table, trial_text
+from dasktune.dashboard.report.trial_table import DETAIL, table_sketch, trial_text
 from dasktune.dashboard.server.live import Live
 
 __all__ = ["Page", "Part", "pages_of", "trial_part"]
@@ -32,7 +30,10 @@ class Part:
     """A figure or a table, by a name that is the same for all who look at it."""
 
     name: str
+    #: Returns new models of it, or a sketch.
     make: Callable[[], Any]
+    #: Whether it takes long, and so is made beside the loop that serves all; then it is a sketch.
+    is_slow: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,27 +56,43 @@ def pages_of(live: Live) -> list[Page]:
     def drawn(name: str, draw: Callable[..., Any], **options: Any) -> Part:
         return Part(name, lambda: draw(live.chronicle, **options))
 
-    curves = Part("curves", lambda: learning_curves(live.chronicle, density=live.density))
+    def slow(name: str, draw: Callable[..., Any]) -> Part:
+        return Part(name, lambda: draw(live.chronicle), is_slow=True)
+
+    curves = Part("curves", lambda: curves_sketch(live.chronicle, density=live.density))
     pages = [
-        Page("Overview", (drawn("best", best_so_far), curves)),
-        Page("Trials", (drawn("trials", trial_table, live=True),)),
+        Page("Overview", (drawn("best", best_sketch), curves)),
+        Page("Trials", (drawn("trials", table_sketch, live=True),)),
         Page(
             "Parameters",
             (
-                drawn("parallel", parallel_coordinates),
-                drawn("importance", importance),
-                drawn("slices", slices),
-                drawn("contour", contour),
+                slow("parallel", parallel_sketch),
+                Part("importance", lambda: _importance(live), is_slow=True),
+                slow("slices", slices_sketch),
+                Part("contour", lambda: _contour(live), is_slow=True),
             ),
         ),
         Page("Scheduler", (drawn("decisions", _column, parts=decisions, none=_UNDECIDED),)),
-        Page("Workers", (drawn("timeline", timeline),)),
+        Page("Workers", (drawn("timeline", timeline_sketch),)),
         Page("Errors", (drawn("failures", _column, parts=failures, none="No trial has failed."),)),
     ]
     if len(live.chronicle.metrics) > 1:
         parts = drawn("front", objectives), drawn("hypervolume", hypervolume_over_time)
         pages.insert(3, Page("Objectives", parts))
     return pages
+
+
+def _importance(live: Live) -> Sketch:
+    """Return what is known of the parameters by now, lest anybody waits for it."""
+    ranked = live.ranking.ask(live.chronicle)
+    if ranked is None:
+        return nothing("Importance of parameters", "this is being worked out ...")
+    return importance_sketch(live.chronicle, ranked=ranked)
+
+
+def _contour(live: Live) -> Sketch:
+    ranked = live.ranking.ask(live.chronicle) or ([], "", 0, 0)
+    return contour_sketch(live.chronicle, ranked=ranked)
 
 
 _UNDECIDED = "The scheduler has compared no trials yet, or does not."

@@ -27,6 +27,7 @@ def serve(
 
     Nothing of them is unpickled or executed, so they may be anybody's. The pages follow a journal
     as it grows. Whoever reaches the server can look at the experiments; nobody can change them.
+    Where other machines can reach it, only those see them who have the token of its ``link``.
 
     Parameters
     ----------

@@ -13,6 +13,7 @@ from dasktune.dashboard.server.live import Live
 from dasktune.dashboard.sources import described
 from dasktune.dashboard.text import shown
 from dasktune.errors import StorageError
+from dasktune.storage.driver_lock import life_sign
 from dasktune.storage.experiment_store import SPEC_FILE, ExperimentStore
 from dasktune.storage.journal_follower import JournalFollower
 from dasktune.storage.location import Storage
@@ -37,6 +38,10 @@ class Shelf:
     def opened(self) -> list[Live]:
         """Return the experiments that somebody has asked for."""
         raise NotImplementedError
+
+    def names(self) -> list[str]:
+        """Return the names of experiments that can be compared, the last first."""
+        return []
 
 
 class Single(Shelf):
@@ -110,6 +115,10 @@ class Directory(Shelf):
         """Return the experiments that somebody has asked for."""
         return list(self._lives.values())
 
+    def names(self) -> list[str]:
+        """Return the names of the experiments, the last first; none if it is one itself."""
+        return [] if self._is_one else self._names()
+
     def _names(self) -> list[str]:
         names = [
             name for name in self._storage.names() if self._storage.child(name).exists(SPEC_FILE)
@@ -140,4 +149,5 @@ def _cell(value: object) -> str:
 def _live(storage: Storage) -> Live:
     spec = ExperimentStore(storage).spec()
     described(spec)  # for what it raises
-    return Live(partial(described, spec), JournalFeed(JournalFollower(storage)))
+    look = partial(life_sign, storage)
+    return Live(partial(described, spec), JournalFeed(JournalFollower(storage), look))

@@ -3,58 +3,117 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from bokeh.document import Document
+from bokeh.events import DocumentReady
 from bokeh.layouts import column
-from bokeh.models import DataTable, Div, InlineStyleSheet, TabPanel, Tabs
+from bokeh.models import (
+    CustomJS,
+    DataTable,
+    Div,
+    InlineStyleSheet,
+    Paragraph,
+    TabPanel,
+    Tabs,
+)
 
 from dasktune.dashboard.report.header import header_html
 from dasktune.dashboard.report.style import CARD, TABS
+from dasktune.dashboard.server.controls import Commander, ControlBar
 from dasktune.dashboard.server.draft import Draft, models_of
 from dasktune.dashboard.server.live import Live
 from dasktune.dashboard.server.pages import Page, Part, pages_of, trial_part
 from dasktune.dashboard.text import shown
 
-__all__ = ["Viewer"]
+__all__ = ["COMING", "Panel", "Viewer"]
 
 logger = logging.getLogger(__name__)
 
 #: Milliseconds between two looks at what is new.
 _PERIOD = 1000
 
+#: Tells whether the page can be seen; a browser's page behind another one need not be kept up.
+_TELL_WHETHER_SEEN = """
+const tell = () => { header.tags = [document.hidden ? "hidden" : "seen"] }
+document.addEventListener("visibilitychange", tell)
+if (document.hidden) tell()
+"""
 
-class _Panel:
-    """A part of a page, as one viewer sees it."""
+#: What a figure is called as long as it is made.
+COMING = "coming"
+
+
+class Panel:
+    """A part of a page, as one viewer sees it.
+
+    Parameters
+    ----------
+    part : Part
+        What is seen.
+
+    Attributes
+    ----------
+    card : Model
+        Where it is seen.
+    is_waiting : bool
+        Whether what it is to show is being made, and nothing else is there to be shown.
+    """
 
     def __init__(self, part: Part) -> None:
         self.part = part
         self.card: Any = column(sizing_mode="stretch_width", styles=CARD)
         self._models: list[Any] = []
+        self.is_waiting = False
         #: What it looks like; None before it was seen.
         self._draft: Draft | None = None
 
     def update(self, live: Live) -> bool:
-        """Make it look as it ought to, and return whether its models are others now."""
-        draft = live.draft(self.part.name, self.part.make)
-        if draft is self._draft:
+        """Make it look as it ought to, and return whether its models are others now.
+
+        Parameters
+        ----------
+        live : Live
+            The experiment, whose lock is held.
+        """
+        draft = self._asked(live)
+        if draft is None or draft is self._draft:
             return False
         changes = None if self._draft is None else draft.changes_from(self._draft)
         if changes is None:
-            self._replace(live)
+            self._replace(live, draft)
             return True
         changes.carry_out(self._models)
         self._draft = draft
         return False
 
     def show(self, part: Part) -> None:
-        """Go over to another part."""
+        """Go over to another part.
+
+        Parameters
+        ----------
+        part : Part
+            What is to be seen.
+        """
         self.part, self._draft = part, None
 
-    def _replace(self, live: Live) -> None:
-        # The same function at the same moment gives models that are alike.
-        self._draft = live.draft(self.part.name, self.part.make, at_once=True)
-        root = self.part.make()
+    def _asked(self, live: Live) -> Draft | None:
+        if not self.part.is_slow:
+            return live.draft(self.part.name, self.part.make)
+        draft = live.draft_beside(self.part.name, self.part.make)
+        self.is_waiting = draft is None
+        if draft is None and not self.card.children:
+            note = Paragraph(text="This is being drawn ...", disable_math=True, name=COMING)
+            self.card.children = [note]
+        return draft
+
+    def _replace(self, live: Live, draft: Draft) -> None:
+        if not self.part.is_slow:
+            # The same function at the same moment gives models that are alike.
+            draft = live.draft(self.part.name, self.part.make, at_once=True)
+        self._draft = draft
+        root = self.part.make() if draft.sketch is None else draft.drawn()
         self._models = models_of(root)
         self.card.children = [root]
 
@@ -68,26 +127,57 @@ class Viewer:
         The experiment.
     document : Document
         The session's.
+    commander : callable, optional
+        Returns who takes commands; without it there is nothing to press.
     """
 
-    def __init__(self, live: Live, document: Document) -> None:
-        self.live, self.document = live, document
+    def __init__(
+        self,
+        live: Live,
+        document: Document,
+        commander: Callable[[], Commander | None] | None = None,
+    ) -> None:
+        self.live, self.lives, self.document = live, (live,), document
         self._header = Div(text="", disable_math=True, sizing_mode="stretch_width")
         self._pages: list[Page] = []
-        self._panels: list[list[_Panel]] = []
-        self._detail: _Panel | None = None
+        self._panels: list[list[Panel]] = []
+        self._detail: Panel | None = None
         self._tabs: Any = None
-        self._page = column(self._header, sizing_mode="stretch_width")
+        #: Whether the last moment to be brought up to date was none.
+        self.has_missed = False
+        #: The trial that is selected in the table.
+        self._selected = ""
+        self._top: list[Any] = [self._header]
+        if commander is not None:
+            self._top.append(ControlBar(commander, document, lambda: self._selected).root)
+        self._page = column(*self._top, sizing_mode="stretch_width")
         name = live.chronicle.name or "experiment"
         document.title = f"{shown(name, 80)} · dasktune"
         document.add_root(self._page)
-        document.add_periodic_callback(self.update, _PERIOD)
+        document.add_periodic_callback(self._look, _PERIOD)
+        told = CustomJS(args={"header": self._header}, code=_TELL_WHETHER_SEEN)
+        document.js_on_event(DocumentReady, told)
+        self._header.on_change("tags", lambda name, old, new: self._look())
         self.update()
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether nobody can see it: the browser is gone, or shows another page."""
+        session = getattr(self.document.session_context, "session", None)
+        is_gone = session is not None and not session.connection_count
+        return is_gone or "hidden" in self._header.tags
+
+    def _look(self) -> None:
+        """Bring it up to date unless nobody looks any more: the session outlives its browser."""
+        if not self.is_hidden:
+            self.update()
 
     def update(self) -> None:
         """Bring the header and the page that is seen up to date."""
         if not self.live.lock.acquire(blocking=False):
-            return  # records are being taken in; the next time is soon
+            self.has_missed = True  # records are being taken in; the next time is soon
+            return
+        self.has_missed = False
         try:
             self.document.hold("collect")
             self._update()
@@ -99,19 +189,26 @@ class Viewer:
             self.live.lock.release()
 
     def _update(self) -> None:
-        self._header.text = header_html(self.live.chronicle, self.live.state)
+        live = self.live
+        self._header.text = live.once("header", lambda: header_html(live.chronicle, live.state))
         if self._tabs is None:
-            if not self.live.chronicle.trials:
+            if not live.chronicle.trials:
                 return
             self._begin()
         for panel in self._panels[self._tabs.active]:
-            if panel.update(self.live) and panel.part.name == "trials":
+            is_new = panel.update(live)
+            self.has_missed |= panel.is_waiting
+            if is_new and panel.part.name == "trials":
                 self._listen(panel)
+            if is_new and panel.part.is_slow:
+                # The others after whoever else waits for something.
+                self.document.add_next_tick_callback(self.update)
+                return
 
     def _begin(self) -> None:
         """Add the pages, which are empty until they are seen."""
         self._pages = pages_of(self.live)
-        self._panels = [[_Panel(part) for part in page.parts] for page in self._pages]
+        self._panels = [[Panel(part) for part in page.parts] for page in self._pages]
         self._tabs = Tabs(
             tabs=[
                 TabPanel(
@@ -124,9 +221,9 @@ class Viewer:
             stylesheets=[InlineStyleSheet(css=TABS)],
         )
         self._tabs.on_change("active", lambda name, old, new: self.update())
-        self._page.children = [self._header, self._tabs]
+        self._page.children = [*self._top, self._tabs]
 
-    def _listen(self, panel: _Panel) -> None:
+    def _listen(self, panel: Panel) -> None:
         """Show the trial that is selected in the table."""
         table = panel.card.select_one({"type": DataTable})
 
@@ -137,10 +234,11 @@ class Viewer:
         table.source.selected.on_change("indices", select)
 
     def _select(self, place: int) -> None:
+        self._selected = self.live.chronicle.trials[place].trial_id
         part = trial_part(self.live, place)
         if self._detail is None:
             number = next(n for n, page in enumerate(self._pages) if page.title == "Trials")
-            self._detail = _Panel(part)
+            self._detail = Panel(part)
             self._panels[number].append(self._detail)
             self._tabs.tabs[number].child.children.append(self._detail.card)
         else:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from math import inf, prod
+from typing import Any, Literal
 
 from dasktune.errors import ConfigError
 from dasktune.search.ask_tell import AskTell
-from dasktune.search.flat_space import FlatParameter, FlatSpace
-from dasktune.space import Domain
+from dasktune.search.ax.spaces import AxSpace
+from dasktune.search.suggest import FINISHED, Finished
+from dasktune.trial.metrics import Mode
 
 __all__ = ["AxClient"]
 
@@ -18,86 +20,104 @@ class AxClient(AskTell):
 
     Parameters
     ----------
-    domains : mapping of str to Domain
-        The domains by path.
-    seed : int
-        The source of all randomness.
-    goals : int
-        How many metrics there are.
-    constraints : sequence of str
-        Linear ones of parameters.
-    **strategy
-        How Ax generates points.
+    client : ax.api.client.Client
+        One that can be asked.
+    space : AxSpace
+        What its answers stand for.
+    goals : mapping of str to {"min", "max"}
+        The metrics, in the order in which losses are told.
+    points : sequence of mapping
+        Values of some or all parameters, by name, to begin with. What one leaves open Ax chooses.
+
+    Attributes
+    ----------
+    client : ax.api.client.Client
+        The client, to be looked at.
+    outcomes : list of str
+        Metrics beside the goals that are constrained; they are told after the losses.
 
     Raises
     ------
     ConfigError
-        If there is a domain without bounds, nothing to be searched, or what Ax cannot understand.
+        If one of `points` is none of the search space.
     """
 
     def __init__(
         self,
-        domains: Mapping[str, Domain],
-        seed: int,
-        goals: int,
-        *,
-        constraints: Sequence[str] = (),
-        **strategy: Any,
+        client: Any,
+        space: AxSpace,
+        goals: Mapping[str, Mode],
+        points: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        from ax.api.client import Client
-
-        self._flat = FlatSpace(domains, "Ax")
-        self._goals = [f"loss{number}" for number in range(goals)]
+        self.client = client
+        self._space = space
+        self._goals = goals
+        known = client._experiment.optimization_config.metric_names
+        self.outcomes: list[str] = sorted(known - goals.keys())
         #: The number, in Ax, and the point of each trial that runs.
         self._running: list[tuple[int, Mapping[str, Any]]] = []
-        self._client = Client(random_seed=seed)
+        self._points = [self._checked(point) for point in points]
+
+    def _checked(self, point: Mapping[str, Any]) -> dict[str, Any]:
+        searched = self.client._experiment.search_space
+        values = self._space.values(point) or {}
         try:
-            self._client.configure_experiment(
-                [self._config(one) for one in self._flat.parameters],
-                parameter_constraints=list(constraints),
-            )
-            self._client.configure_optimization(", ".join(f"-{goal}" for goal in self._goals))
-            self._client.configure_generation_strategy(
-                **{
-                    "initialization_random_seed": seed,
-                    # Else it raises where more are asked for than have ended.
-                    "allow_exceeding_initialization_budget": True,
-                    **strategy,
-                }
-            )
+            if len(values) < len(point):
+                raise ValueError(f"parameters are {list(searched.parameters)}")
+            for name, value in values.items():
+                searched.parameters[name].validate(value, raises=True)
+            if values.keys() == searched.parameters.keys():
+                searched.check_membership(values, raise_error=True)
         except Exception as error:  # it has many exceptions of its own
-            rule = "what Ax understands"
-            raise ConfigError(f"the arguments of AxSearch must be {rule}, got {error}") from error
+            rule = "points of the space, or parts of one"
+            text = f"points_to_evaluate must be {rule}, got {point!r}: {error}"
+            raise ConfigError(text) from None
+        return values
 
-    def _config(self, one: FlatParameter) -> Any:
-        from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
+    def ask(self) -> dict[str, Any] | Literal[Finished.FINISHED] | None:
+        """Return what Ax proposes; None if it waits for results, FINISHED if there is no more."""
+        from ax.exceptions.core import DataRequiredError, SearchSpaceExhausted
+        from ax.exceptions.generation_strategy import MaxParallelismReachedException
 
-        if not one.is_choice:
-            kind = "int" if one.is_whole else "float"
-            scaling = "log" if one.log else "linear"
-            return RangeParameterConfig(one.name, (one.low, one.high), kind, scaling=scaling)
-        options = list(range(int(one.high) + 1))
-        below = {
-            option: [
-                other.name
-                for other in self._flat.parameters
-                if other.condition == (one.name, option)
-            ]
-            for option in options
-        }
-        dependent = {option: names for option, names in below.items() if names}
-        return ChoiceParameterConfig(
-            one.name, options, "int", is_ordered=False, dependent_parameters=dependent or None
-        )
+        if self._has_tried_all():
+            return None if self._running else FINISHED
+        fixed = self._points.pop(0) if self._points else None
+        try:
+            index, values = self._begun(fixed)
+        except SearchSpaceExhausted:
+            # A trial that fails may be proposed again.
+            return None if self._running else FINISHED
+        except (DataRequiredError, MaxParallelismReachedException):
+            if not self._running:
+                raise
+            if fixed is not None:
+                self._points.insert(0, fixed)
+            return None
+        point = self._space.point(values)
+        self._running.append((index, point))
+        return point
 
-    def ask(self) -> dict[str, Any] | None:
-        """Return what Ax proposes; None if it waits for results."""
-        proposed = self._client.get_next_trials(max_trials=1)
-        for index, values in proposed.items():
-            point = self._flat.point(values)
-            self._running.append((index, point))
-            return point
-        return None
+    def _has_tried_all(self) -> bool:
+        """Whether no point is left: of a few points Ax itself finds out within minutes only."""
+        size = _size(self.client._experiment.search_space)
+        trials = self.client._experiment.trials.values()
+        if len(trials) < size:
+            return False
+        # One that has failed may be proposed again.
+        points = [one.arm.parameters for one in trials if not one.status.is_failed]
+        return len({tuple(sorted(point.items())) for point in points}) >= size
+
+    def _begun(self, fixed: Mapping[str, Any] | None) -> tuple[int, Mapping[str, Any]]:
+        """Return the number and the values of a new trial, some of them perhaps known."""
+        searched = self.client._experiment.search_space.parameters
+        if fixed is not None and fixed.keys() == searched.keys():
+            return self.client.attach_trial(fixed), fixed
+        [(index, values)] = self.client.get_next_trials(1, fixed_parameters=fixed).items()
+        if fixed is not None and any(values.get(name) != one for name, one in fixed.items()):
+            # The center of the space, with which Ax begins, is the center whatever is fixed.
+            self.client.mark_trial_abandoned(index)
+            [(index, values)] = self.client.get_next_trials(1, fixed_parameters=fixed).items()
+        return index, values
 
     def tell(self, params: Mapping[str, Any], loss: float | list[float] | None) -> None:
         """Tell Ax what a point came to, be it an own one or one from elsewhere."""
@@ -105,10 +125,15 @@ class AxClient(AskTell):
         if index is None:
             return
         if loss is None:
-            self._client.mark_trial_failed(index)
-        else:
-            losses = loss if isinstance(loss, list) else [loss]
-            self._client.complete_trial(index, dict(zip(self._goals, losses, strict=True)))
+            self.client.mark_trial_failed(index)
+            return
+        told = loss if isinstance(loss, list) else [loss]
+        values = {
+            name: -value if mode == "max" else value
+            for value, (name, mode) in zip(told, self._goals.items(), strict=False)
+        }
+        others = dict(zip(self.outcomes, told[len(values) :], strict=False))
+        self.client.complete_trial(index, {**values, **others})
 
     def _index(self, params: Mapping[str, Any]) -> int | None:
         """Return the number of a point's trial, a new one if it has none; None if it can't."""
@@ -116,8 +141,28 @@ class AxClient(AskTell):
             if point is params or point == params:
                 del self._running[place]
                 return index
-        values = self._flat.values(params)
-        if values is None:
+        values = self._space.values(params)
+        try:
+            return None if values is None else int(self.client.attach_trial(values))
+        except (KeyError, RuntimeError, ValueError):
+            # It breaks a constraint or lacks a value: nothing that Ax can learn from.
             return None
-        index = self._client.attach_trial(values)
-        return int(index)
+
+
+def _size(searched: Any) -> float:
+    """Return how many points a search space has at the most; infinity if nobody counts them."""
+    if searched.is_hierarchical:
+        return inf
+    return prod(_count(one) for one in searched.parameters.values())
+
+
+def _count(parameter: Any) -> float:
+    from ax.core.parameter import ChoiceParameter, ParameterType, RangeParameter
+
+    if isinstance(parameter, ChoiceParameter):
+        return len(parameter.values)
+    if isinstance(parameter, RangeParameter):
+        whole = parameter.parameter_type is ParameterType.INT
+        return float(parameter.upper - parameter.lower + 1) if whole else inf
+    # It is fixed, or derived from others.
+    return 1

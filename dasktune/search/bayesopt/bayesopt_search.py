@@ -47,6 +47,8 @@ class BayesOptSearch(AskTellSearch):
         The source of all randomness; by default the experiment's.
     random_search_steps : int, default=10
         How many suggestions are random, before the process is asked.
+    verbose : int, default=0
+        Above 0, each proposal is logged at the level INFO, with what the process expects there.
     patience : int, default=5
         How many proposals in a row that were tried before end the search.
     skip_duplicate : bool, default=True
@@ -80,6 +82,8 @@ class BayesOptSearch(AskTellSearch):
     >>> search = BayesOptSearch({"x": (0, 1)}, metric="loss", mode="min")
     """
 
+    takes_several_metrics = False
+
     def __init__(
         self,
         space: Mapping[str, Any] | None = None,
@@ -89,6 +93,7 @@ class BayesOptSearch(AskTellSearch):
         utility_kwargs: Mapping[str, Any] | None = None,
         random_state: int | None = None,
         random_search_steps: int = 10,
+        verbose: int = 0,
         *,
         patience: int = 5,
         skip_duplicate: bool = True,
@@ -102,16 +107,22 @@ class BayesOptSearch(AskTellSearch):
             as_int("repeat_float_precision", repeat_float_precision, least=1),
         )
         utility = _utility(utility_kwargs)
+        tells = as_int("verbose", verbose, least=0) > 0
 
         def make(domains: dict[str, Domain], seed: int) -> GaussianProcess:
             return GaussianProcess(
-                domains, seed=seed, random_steps=steps, patience=tries, utility=utility
+                domains,
+                seed=seed,
+                random_steps=steps,
+                patience=tries,
+                utility=utility,
+                verbose=tells,
             )
 
         self._analysis = analysis
         super().__init__(
             make,
-            space=None if space is None else {key: _range(one) for key, one in space.items()},
+            space=_ranges(space) if isinstance(space, Mapping) else space,
             metric=metric,
             mode=mode,
             points_to_evaluate=points_to_evaluate,
@@ -121,25 +132,23 @@ class BayesOptSearch(AskTellSearch):
     def set_search_properties(
         self, metric: Metric, mode: Modes, config: Mapping[str, Any], **spec: Any
     ) -> bool:
-        """Take what the constructor left open from the experiment.
+        """Take what the constructor left open, and learn from the earlier experiment.
 
         Raises
         ------
         ConfigError
-            If metric or mode is given nowhere, or twice and differs, there are several metrics, or
-            the space cannot be searched.
+            As of every searcher of spaces.
         """
         taken = super().set_search_properties(metric, mode, config, **spec)
-        check(isinstance(self.metric, str), "metric", "the name of one metric", self.metric)
         if self._analysis is not None:
             self.add_evaluated_trials(self._analysis)
         return taken
 
 
-def _range(given: Any) -> Any:
-    """Return a pair of bounds as a domain, anything else as it is."""
-    pair = isinstance(given, tuple) and len(given) == 2
-    return uniform(*given) if pair else given
+def _ranges(space: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a space with domains in the place of pairs of bounds."""
+    pairs = {key: isinstance(one, tuple) and len(one) == 2 for key, one in space.items()}
+    return {key: uniform(*one) if pairs[key] else one for key, one in space.items()}
 
 
 def _utility(given: Mapping[str, Any] | None) -> dict[str, Any]:

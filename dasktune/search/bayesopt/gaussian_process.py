@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from dasktune.search.unit_cube import UnitCube
 from dasktune.space import Domain
 
 __all__ = ["GaussianProcess", "Patience", "require_bayes_opt"]
+
+logger = logging.getLogger(__name__)
 
 
 def require_bayes_opt() -> None:
@@ -60,6 +63,8 @@ class GaussianProcess(AskTell):
         What to do about proposals that were tried before.
     utility : mapping
         ``kind``, ``kappa`` and ``xi`` of the acquisition function.
+    verbose : bool, default=False
+        Whether proposals are logged.
 
     Raises
     ------
@@ -75,6 +80,7 @@ class GaussianProcess(AskTell):
         random_steps: int,
         patience: Patience,
         utility: Mapping[str, Any],
+        verbose: bool = False,
     ) -> None:
         self._flat = FlatSpace(domains, "BayesOptSearch")
         self._cube = UnitCube(self._flat.parameters)
@@ -85,6 +91,7 @@ class GaussianProcess(AskTell):
         self._random_steps = random_steps
         self._patience = patience
         self._utility = utility
+        self._verbose = verbose
         self._asked = 0
         #: Points of the cube: those that run, those that came to something and to what (higher is
         #: better), and all.
@@ -152,7 +159,20 @@ class GaussianProcess(AskTell):
             # That the kernel is at its bounds, which is no news with few points.
             warnings.simplefilter("ignore")
             proposed = optimizer.suggest()
-        return [float(proposed[name]) for name in names]
+        vector = [float(proposed[name]) for name in names]
+        if self._verbose:
+            # It is the same process: of nothing new is told since it was asked.
+            # The package's own process, which is fitted to what is known already.
+            [mean], [deviation] = optimizer.predict([proposed], return_std=True, fit_gp=False)
+            logger.info(
+                "a Gaussian process of %d trials proposes %s and expects %.4g +- %.4g there "
+                "(higher is better)",
+                len(self._known),
+                self._flat.point(self._cube.values(vector)),
+                mean,
+                deviation,
+            )
+        return vector
 
     def _acquisition(self) -> Any:
         from bayes_opt import acquisition

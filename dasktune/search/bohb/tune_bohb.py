@@ -13,6 +13,7 @@ from dasktune.search.bohb.evidence import Evidence, Point
 from dasktune.search.bohb.model import BOHBConfig, has_enough, propose
 from dasktune.search.flat_space import FlatSpace
 from dasktune.search.space_searcher import SpaceSearcher
+from dasktune.search.suggest import EvaluatedPoint
 from dasktune.search.unit_cube import UnitCube
 from dasktune.space.checks import as_int
 from dasktune.trial.metrics import Metric, Modes, lookup, number
@@ -123,7 +124,7 @@ class TuneBOHB(SpaceSearcher):
         self._is_told = False
         #: How many points were evaluated elsewhere; and those that wait for a space.
         self._num_evaluated = 0
-        self._untold: list[tuple[Any, ...]] = []
+        self._untold: list[EvaluatedPoint] = []
         super().__init__(
             space, metric=metric, mode=mode, points_to_evaluate=points_to_evaluate, seed=seed
         )
@@ -131,21 +132,17 @@ class TuneBOHB(SpaceSearcher):
     def set_search_properties(
         self, metric: Metric, mode: Modes, config: Mapping[str, Any], **spec: Any
     ) -> bool:
-        """Take what the constructor left open from the experiment.
+        """Take what the constructor left open, and learn what was evaluated before.
 
         Raises
         ------
         ConfigError
-            If metric or mode is given nowhere, or twice and differs, there are several metrics, or
-            the space cannot be searched.
+            As of every searcher of spaces, and if an evaluated point is none of the space.
         """
         taken = super().set_search_properties(metric, mode, config, **spec)
-        hint = "Set it in TuneConfig or in the searcher."
-        check(isinstance(self.metric, str), "metric", "the name of one metric", self.metric, hint)
-        check(isinstance(self.mode, str), "mode", "'min' or 'max'", self.mode, hint)
         untold, self._untold = self._untold, []
         for point in untold:
-            self._learn(*point)
+            self._learn(point)
         return taken
 
     def _take(self, space: Mapping[str, Any], name: str) -> None:
@@ -248,62 +245,39 @@ class TuneBOHB(SpaceSearcher):
             return inf
         return -real if self.mode == "max" else real
 
-    def add_evaluated_point(
-        self,
-        parameters: Mapping[str, Any],
-        value: float | list[float],
-        *,
-        error: bool = False,
-        pruned: bool = False,
-        intermediate_values: list[float] | None = None,
-    ) -> None:
+    def learn_point(self, point: EvaluatedPoint) -> None:
         """Learn from a configuration that was evaluated elsewhere.
 
-        Parameters
-        ----------
-        parameters : mapping
-            The configuration.
-        value : float
-            What it came to; not looked at if it is known what it came to when.
-        error : bool, default=False
-            Whether it failed.
-        pruned : bool, default=False
-            Whether it was stopped early. Then `value` tells nothing without `intermediate_values`.
-        intermediate_values : list of float, optional
-            What it came to after 1, 2, 3... units of `time_attr`.
+        `intermediate_values` are what it came to after 1, 2, 3... units of `time_attr`; then
+        `value` is not looked at, and without them it tells nothing of a point that was pruned.
 
         Raises
         ------
         ConfigError
             If it is no point of the space. If the space is not known yet, that shows when it is.
         """
-        point = (dict(parameters), value, error, pruned, list(intermediate_values or []))
         if self._entropy:
-            self._learn(*point)
+            self._learn(point)
         else:
             self._untold.append(point)
 
-    def _learn(
-        self,
-        parameters: Mapping[str, Any],
-        value: Any,
-        error: bool,
-        pruned: bool,
-        steps: Sequence[float],
-    ) -> None:
-        point = self._point(parameters)
-        check(point is not None, "parameters", "a point of the search space", dict(parameters))
+    def _learn(self, evaluated: EvaluatedPoint) -> None:
+        point = self._point(evaluated.parameters)
+        rule = "a point of the search space"
+        check(point is not None, "parameters", rule, dict(evaluated.parameters))
         assert point is not None
         name = f"evaluated {self._num_evaluated}"
         self._num_evaluated += 1
-        if error:
+        steps = evaluated.intermediate_values
+        if evaluated.error:
             self._evidence.fail(name, point)
         elif steps:
             for time in {_level(time) for time in range(1, len(steps) + 1)} | {float(len(steps))}:
                 loss = self._loss(steps[int(time) - 1])
                 self._evidence.observe(name, point, budget=time, loss=loss)
-        elif not pruned:
-            self._evidence.observe(name, point, budget=_UNKNOWN, loss=self._loss(value))
+        elif not evaluated.pruned:
+            loss = self._loss(evaluated.value)
+            self._evidence.observe(name, point, budget=_UNKNOWN, loss=loss)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the trials that have not ended, and all that was observed."""

@@ -65,6 +65,8 @@ class HyperOptSearch(AskTellSearch):
     >>> search = HyperOptSearch({"x": uniform(0, 1)}, metric="loss", mode="min")
     """
 
+    takes_several_metrics = False
+
     def __init__(
         self,
         space: Mapping[str, Any] | None = None,
@@ -93,18 +95,3 @@ class HyperOptSearch(AskTellSearch):
             points_to_evaluate=points_to_evaluate if native is None else None,
             seed=random_state_seed,
         )
-
-    def set_search_properties(
-        self, metric: Metric, mode: Modes, config: Mapping[str, Any], **spec: Any
-    ) -> bool:
-        """Take what the constructor left open from the experiment.
-
-        Raises
-        ------
-        ConfigError
-            If metric or mode is given nowhere, or twice and differs, there are several metrics, or
-            the space cannot be searched.
-        """
-        taken = super().set_search_properties(metric, mode, config, **spec)
-        check(isinstance(self.metric, str), "metric", "the name of one metric", self.metric)
-        return taken

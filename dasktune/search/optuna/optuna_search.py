@@ -13,7 +13,13 @@ from numpy.random import SeedSequence
 from dasktune.errors import ConfigError, check
 from dasktune.search.optuna.ask_tell import AskTell, new_tpe, require_optuna, require_picklable
 from dasktune.search.optuna.space import Space, space_of
-from dasktune.search.suggest import FINISHED, STOPPED_EARLY, Finished, Searcher
+from dasktune.search.suggest import (
+    FINISHED,
+    STOPPED_EARLY,
+    EvaluatedPoint,
+    Finished,
+    Searcher,
+)
 from dasktune.trial.metrics import Metric, Modes, lookup, number
 
 __all__ = ["OptunaSearch"]
@@ -42,8 +48,10 @@ class OptunaSearch(Searcher):
         What proposes; a copy is used. By default ``TPESampler``, which regards trials that run as
         poor ones lest it propose the same again, and which takes parameters that depend on others
         in groups.
-    study_name : str, default="optuna"
-        Name of the study.
+    study_name : str, optional
+        Name of the study, "optuna" if left out.
+    storage : None
+        Not taken: the study lives in the driver's memory and in the experiment's snapshots.
     seed : int, optional
         Seed of the default sampler, by default of the experiment's seed. A sampler of your own has
         its own seed, without which a restored experiment cannot ask it the same again.
@@ -95,7 +103,8 @@ class OptunaSearch(Searcher):
         points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
         sampler: Any = None,
         *,
-        study_name: str = "optuna",
+        study_name: str | None = None,
+        storage: None = None,
         seed: int | None = None,
         evaluated_rewards: Sequence[float | list[float]] | None = None,
         stopped_trials: Literal["pruned", "complete"] | None = None,
@@ -105,6 +114,8 @@ class OptunaSearch(Searcher):
         super().__init__(metric=metric, mode=mode)
         known = stopped_trials in ("pruned", "complete", None)
         check(known, "stopped_trials", "'pruned' or 'complete'", stopped_trials)
+        hint = "The study is part of the snapshots; a database would know trials that they do not."
+        check(storage is None, "storage", "left out", storage, hint)
         check(constraints is None or callable(constraints), "constraints", "callable", constraints)
         points = list(points_to_evaluate or [])
         rewards = None if evaluated_rewards is None else list(evaluated_rewards)
@@ -115,14 +126,14 @@ class OptunaSearch(Searcher):
         self._own_space = None if space is None else space_of(space)
         self._space: Space | None = self._own_space
         self._sampler = sampler
-        self._study_name = study_name
+        self._study_name = study_name or "optuna"
         self._seed: int | None = seed
         self._root = 0
         self._points = [] if rewards is not None else points
         self._stopped_trials = stopped_trials
         self._constraints = constraints
         #: Arguments of :meth:`add_evaluated_point` that came before there was a study.
-        self._evaluated: list[tuple[Any, ...]] = []
+        self._evaluated: list[EvaluatedPoint] = []
         self._book: AskTell | None = None
         for point, reward in zip(points, rewards or [], strict=False):
             self.add_evaluated_point(point, reward)
@@ -180,29 +191,8 @@ class OptunaSearch(Searcher):
         else:
             book.tell(trial_id, "COMPLETE", values)
 
-    def add_evaluated_point(
-        self,
-        parameters: Mapping[str, Any],
-        value: float | list[float],
-        *,
-        error: bool = False,
-        pruned: bool = False,
-        intermediate_values: list[float] | None = None,
-    ) -> None:
-        """Learn from a configuration that was evaluated elsewhere.
-
-        Parameters
-        ----------
-        parameters : mapping
-            The whole configuration; constants may be left out.
-        value : float or list of float
-            What it came to, one value for each metric. One that is not finite means that it failed.
-        error : bool, default=False
-            Whether it failed.
-        pruned : bool, default=False
-            Whether it was stopped early.
-        intermediate_values : list of float, optional
-            The values of `metric` on the way, in order.
+    def learn_point(self, point: EvaluatedPoint) -> None:
+        """Add a trial to the study; one value that is not finite means that it failed.
 
         Raises
         ------
@@ -210,11 +200,10 @@ class OptunaSearch(Searcher):
             If it is no point of the space, or values and metrics do not match in number. If the
             space is not known yet, that shows when it is.
         """
-        point = (dict(parameters), value, error, pruned, list(intermediate_values or []))
         if self._book is None:
             self._evaluated.append(point)
         else:
-            self._learn(self._book, *point)
+            self._learn(self._book, point)
 
     def adopt(self, trial_id: str, config: Mapping[str, Any] | None) -> None:
         """Let Optuna forget what it proposed, and give the trial what it had."""
@@ -261,7 +250,7 @@ class OptunaSearch(Searcher):
             sampler = new_tpe(seed, grouped=self._space.conditional and count == 1)
         book = AskTell(sampler, modes, self._study_name)
         for point in self._evaluated:
-            self._learn(book, *point)
+            self._learn(book, point)
         book.waiting = [self._space.params_of(point) for point in self._points]
         self._book = book
         return book
@@ -310,32 +299,27 @@ class OptunaSearch(Searcher):
             return book.ranks_pruned
         return self._stopped_trials == "pruned"
 
-    def _learn(
-        self,
-        book: AskTell,
-        parameters: Mapping[str, Any],
-        value: float | list[float],
-        error: bool,
-        pruned: bool,
-        intermediate: list[float],
-    ) -> None:
+    def _learn(self, book: AskTell, point: EvaluatedPoint) -> None:
         assert self._space is not None
+        value = point.value
         told = [number(one) for one in (value if isinstance(value, list) else [value])]
         rule = f"one number for each of {book.metrics} metrics"
         check(len(told) == book.metrics, "value", rule, value)
-        values = [one for one in told if one is not None and isfinite(one) and not error]
+        values = [one for one in told if one is not None and isfinite(one) and not point.error]
         trial = require_optuna().trial.FixedTrial(
-            self._space.params_of(parameters), number=len(book.study.trials)
+            self._space.params_of(point.parameters), number=len(book.study.trials)
         )
         try:
             self._space.draw(trial, self._seed_of(trial))
         except ValueError as problem:
             rule = "a whole point of the space"
-            raise ConfigError(f"parameters must be {rule}, got {parameters!r}: {problem}") from None
+            given = dict(point.parameters)
+            raise ConfigError(f"parameters must be {rule}, got {given!r}: {problem}") from None
         if len(values) < len(told):
-            book.learn(trial, "FAIL", None, intermediate)
+            book.learn(trial, "FAIL", None, point.intermediate_values)
         else:
-            book.learn(trial, "PRUNED" if pruned else "COMPLETE", values, intermediate)
+            state = "PRUNED" if point.pruned else "COMPLETE"
+            book.learn(trial, state, values, point.intermediate_values)
 
 
 def _check_sampler(sampler: Any, seed: int | None) -> None:

@@ -10,13 +10,13 @@ from numpy.random import SeedSequence
 
 from dasktune.errors import ConfigError, check
 from dasktune.search.optuna.parameters import parameter_of
-from dasktune.search.parameter_tree import compiled, drawn, leaves, params, varies
+from dasktune.search.parameter_tree import compiled, drawn, leaves, nested, params, varies
 from dasktune.search.parameters import Options, Parameter
 from dasktune.space.domain import Function
 from dasktune.space.variants import resolve
 from dasktune.trial.metrics import flatten
 
-__all__ = ["DefinedByRun", "Space", "TreeSpace", "nested", "space_of"]
+__all__ = ["DefinedByRun", "Space", "TreeSpace", "space_of"]
 
 #: How a search space that a user gives to a searcher is called in errors; else it is param_space.
 _OWN: Final = "space"
@@ -154,32 +154,6 @@ class TreeSpace(Space):
             except ConfigError:
                 continue
         return known
-
-
-def nested(flat: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return values by path as levels.
-
-    Raises
-    ------
-    ConfigError
-        If a path leads through a value.
-
-    Examples
-    --------
-    >>> nested({"lr": 0.1, "optimizer/name": "sgd"})
-    {'lr': 0.1, 'optimizer': {'name': 'sgd'}}
-    """
-    tree: dict[str, Any] = {}
-    for path, value in flat.items():
-        *above, last = path.split("/") if isinstance(path, str) else [path]
-        level: Any = tree
-        for name in above:
-            level = level.setdefault(name, {})
-            check(isinstance(level, dict), f"{path!r}", "no path through another value", dict(flat))
-        inner = nested(value) if isinstance(value, Mapping) else value
-        both = isinstance(level.get(last), dict) and isinstance(inner, dict)
-        level[last] = {**level[last], **inner} if both else inner
-    return tree
 
 
 def _varied(node: dict[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import pytest
 
-from dasktune.classic.options import _HOMES, _INSTEAD, _OLDER, checked, configs_of
+from dasktune.classic.options import _INSTEAD, HOMES, OLDER, checked, configs_of
 from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
 from dasktune.errors import ConfigError
 
@@ -15,9 +15,9 @@ def test_each_field_of_each_configuration_is_an_argument_and_no_two_are_alike():
     kinds = TuneConfig, RunConfig, CheckpointConfig, FailureConfig
     names = [one.name for kind in kinds for one in fields(kind)]
     assert len(names) == len(set(names))
-    assert set(names) - {"failure_config"} == set(_HOMES)
-    assert set(_OLDER.values()) <= set(_HOMES)
-    assert not set(_INSTEAD) & (set(_HOMES) | set(_OLDER))
+    assert set(names) - {"failure_config"} == set(HOMES)
+    assert set(OLDER.values()) <= set(HOMES)
+    assert not set(_INSTEAD) & (set(HOMES) | set(OLDER))
 
 
 def test_arguments_come_to_the_configurations_that_they_are_fields_of():

@@ -9,6 +9,10 @@ from dasktune.dashboard.chronicle import Chronicle
 from dasktune.dashboard.density import Density, robust_range
 
 
+def test_without_a_margin_a_range_is_that_of_the_values():
+    assert robust_range(np.array([0.91, 0.92]), margin=0.0) == (0.91, 0.92)
+
+
 def test_a_range_leaves_out_what_lies_far_off_and_what_is_not_finite():
     low, high = robust_range(np.array([*np.linspace(0, 1, 50), 1e30, nan, inf, -inf]))
     assert (round(low, 2), round(high, 2)) == (-0.05, 1.05)

@@ -1,15 +1,26 @@
 from __future__ import annotations
 
+from functools import partial
 from math import nan
 
 import numpy as np
 import pytest
 from bokeh.models import ColumnDataSource, Div, Range1d
 from bokeh.plotting import figure
-from chronicle_kit import asha_journal, chronicle_of, hostile_records, pbt_journal
+from chronicle_kit import (
+    asha_journal,
+    chronicle_of,
+    hostile_records,
+    pbt_journal,
+    result,
+    suggested,
+)
 
 from dasktune.dashboard.figures import KINDS
-from dasktune.dashboard.report.trial_table import trial_table
+from dasktune.dashboard.figures.best_so_far import best_sketch
+from dasktune.dashboard.figures.learning_curves import curves_sketch
+from dasktune.dashboard.figures.timeline import timeline_sketch
+from dasktune.dashboard.report.trial_table import table_sketch, trial_table
 from dasktune.dashboard.server.draft import Draft, models_of
 
 MAKERS = {**KINDS, "trials": lambda chronicle: trial_table(chronicle, live=True)}
@@ -58,6 +69,78 @@ def test_what_a_viewer_is_sent_makes_of_each_figure_the_one_that_it_ought_to_be(
     assert replaced < 3
 
 
+SKETCHES = {
+    "best_so_far": best_sketch,
+    "learning_curves": curves_sketch,
+    "learning_curves of some": partial(curves_sketch, max_lines=4),
+    "timeline": timeline_sketch,
+    "trials": partial(table_sketch, live=True),
+}
+
+
+@pytest.mark.parametrize("kind", SKETCHES)
+def test_models_are_kept_as_long_as_they_fit_and_show_what_new_ones_would(kind):
+    records = asha_journal()
+    chronicle = chronicle_of(*records[: len(records) // 4])
+    sketch = SKETCHES[kind]
+    earlier = Draft(sketch(chronicle))
+    live = models_of(earlier.sketch.drawn())
+    kept = 0
+    for share in np.linspace(0.3, 1.0, 20):
+        for record in records[chronicle.version : int(share * len(records))]:
+            chronicle.add(record)
+        renewed = earlier.renewed(sketch(chronicle))
+        draft = renewed or Draft(sketch(chronicle))
+        kept += renewed is not None
+        changes = draft.changes_from(earlier)
+        if changes is None:
+            live = models_of(draft.sketch.drawn())
+        else:
+            changes.carry_out(live)
+        assert shown_values(live) == shown_values(models_of(draft.sketch.drawn()))
+        earlier = draft
+    # In virtual time each trial has a worker of its own, and each new one needs another row there.
+    assert kept >= (3 if kind == "timeline" else 9)
+
+
+def test_what_one_viewer_is_sent_does_not_get_into_the_sketch_of_all():
+    records = asha_journal()
+    chronicle = chronicle_of(*records[: len(records) // 2])
+    earlier = Draft(best_sketch(chronicle))
+    viewers = [models_of(earlier.sketch.drawn()) for _ in range(2)]
+    for record in records[chronicle.version :]:
+        chronicle.add(record)
+    later = Draft(best_sketch(chronicle))
+    for viewer in viewers:
+        later.changes_from(earlier).carry_out(viewer)
+    assert shown_values(viewers[0]) == shown_values(viewers[1]) == shown_values(later.models)
+
+
+def test_trials_that_have_ended_stay_in_their_rows():
+    records = asha_journal()
+    chronicle = chronicle_of(*records[: len(records) // 2])
+    earlier = Draft(best_sketch(chronicle))
+    before = earlier.sketch.sources["STOPPED"]["trial"]
+    for record in records[chronicle.version :]:
+        chronicle.add(record)
+    after = best_sketch(chronicle).sources["STOPPED"]["trial"]
+    assert after[: len(before)] == before
+    assert len(after) > len(before)
+
+
+def test_in_a_table_that_is_full_a_trial_takes_the_row_of_another_one(monkeypatch):
+    monkeypatch.setattr("dasktune.dashboard.report.trial_table.MOST_ROWS", 10)
+    chronicle = chronicle_of(
+        *(suggested(f"t{i}") for i in range(11)),
+        *(result(f"t{i}", 1, 1.0, loss=float(i)) for i in range(11)),
+    )
+    before = list(table_sketch(chronicle, live=True).sources["trials"]["trial"])
+    chronicle.add(suggested("new"))
+    after = list(table_sketch(chronicle, live=True).sources["trials"]["trial"])
+    assert len(before) == len(after) == 10
+    assert [new for old, new in zip(before, after, strict=True) if old != new] == ["new"]
+
+
 def test_what_is_the_same_needs_no_change():
     chronicle = chronicle_of(*hostile_records(), metric=None, mode=None)
     for make in MAKERS.values():
@@ -78,6 +161,8 @@ def drawn(**columns):
     [
         ({"x": [1], "y": [nan]}, {"x": [1, 2], "y": [nan, 3.0]}, "_Stream"),
         ({"x": [1] * 9, "y": [0] * 9}, {"x": [1] * 9, "y": [0] * 8 + [1]}, "_Patch"),
+        ({"x": [0] * 9}, {"x": [0] * 8 + [1, 2]}, "_Patch _Stream"),
+        ({"x": [0] * 9}, {"x": [1] * 10}, "_Columns"),
         ({"x": [1] * 9, "y": [0] * 9}, {"x": [1] * 9, "y": [2] * 9}, "_Columns"),
         ({"x": [1, 1], "y": [0, 0]}, {"x": [1], "y": [0]}, "_Columns"),
     ],
@@ -85,7 +170,7 @@ def drawn(**columns):
 def test_as_little_is_sent_as_will_do(before, after, step):
     source, other = ColumnDataSource(before), ColumnDataSource(after)
     changes = Draft(other).changes_from(Draft(source))
-    assert [type(one).__name__ for one in changes.steps] == [step]
+    assert [type(one).__name__ for one in changes.steps] == step.split()
     live = ColumnDataSource({name: list(column) for name, column in before.items()})
     changes.carry_out([live])
     assert repr(dict(live.data)) == repr(after)

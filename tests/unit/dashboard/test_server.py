@@ -1,10 +1,17 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 import urllib.error
 import urllib.request
+from itertools import count
+from math import inf
 
+import numpy as np
 import pytest
+from bokeh.document import Document
+from bokeh.models import Div, Plot, Tabs
 from chronicle_kit import PAYLOADS, asha_journal, chronicle_of, hostile_records
 from tornado.httpclient import HTTPRequest
 from tornado.ioloop import IOLoop
@@ -12,15 +19,22 @@ from tornado.websocket import websocket_connect
 
 from dasktune.dashboard import serve
 from dasktune.dashboard.chronicle import Chronicle
+from dasktune.dashboard.figures.comparison import comparison
+from dasktune.dashboard.figures.sketch import nothing
 from dasktune.dashboard.server import WebServer
+from dasktune.dashboard.server.comparison import ComparisonViewer, comparison_html
 from dasktune.dashboard.server.feed import DriverFeed, JournalFeed
 from dasktune.dashboard.server.live import Live
 from dasktune.dashboard.server.shelf import Directory, Single
+from dasktune.dashboard.server.viewer import COMING, Viewer
 from dasktune.dashboard.server.web import CONTENT_SECURITY_POLICY
+from dasktune.dashboard.text import value_text
 from dasktune.errors import ConfigError, StorageError
+from dasktune.storage.driver_lock import DriverLock, LifeSign
 from dasktune.storage.experiment_store import ExperimentStore
 from dasktune.storage.journal_follower import JournalFollower
 from dasktune.storage.journal_reader import JournalReader
+from dasktune.storage.json_lines import decode, encode
 from dasktune.storage.location import Storage
 
 
@@ -125,6 +139,20 @@ def test_what_the_driver_tells_makes_the_chronicle_that_the_journal_makes():
     assert live.chronicle.now == 1e9
 
 
+def test_the_dashboard_is_told_of_a_result_what_the_journal_tells_of_it():
+    inner = {"loss": 0.5, "step": 3, "name": "a", "done": False, "none": None}
+    for more in ({}, {"x": np.float64(2.0)}, {"y": (1, 2)}, {7: 1.0}, {"z": object}, {"n": -inf}):
+        metrics = {**inner, **more}
+        record = {"event": "ResultReported", "trial_id": "a", "time": 1.0, "metrics": metrics}
+        feed = DriverFeed()
+        feed.put(record)
+        [told] = feed.take()[1]
+        assert repr(told) == repr(decode(encode(record)))
+        # What a user changes later is not told.
+        metrics["loss"] = 9.0
+        assert told["metrics"]["loss"] == 0.5
+
+
 def test_records_that_nobody_takes_do_not_pile_up_for_ever(monkeypatch):
     monkeypatch.setattr("dasktune.dashboard.server.feed._MOST_WAITING", 2)
     feed = DriverFeed()
@@ -154,6 +182,132 @@ def test_the_state_says_how_long_a_journal_has_been_silent(tmp_path):
     taken(live)
     assert live.state == "experiment has ended"
     store.close()
+
+
+def test_a_driver_that_died_is_told_from_one_that_has_nothing_to_say(tmp_path):
+    store = new_store(tmp_path / "exp")
+    store.begin()
+    now, signs = [0.0], []
+    follower = JournalFollower(Storage(tmp_path / "exp"))
+    feed = JournalFeed(follower, lambda: signs[-1], clock=lambda: now[0])
+    live = Live(Chronicle, feed)
+    for seconds, sign, state in (
+        (0.0, LifeSign("alive", 3.0), "driver is running"),
+        (100.0, LifeSign("alive", 3.0), "driver is running, no news for 1 min"),
+        (10.0, LifeSign("lost", 250.0), "driver is lost, last sign of life 4 min ago"),
+        (1.0, LifeSign("alive"), "driver is lost, last sign of life 4 min ago"),
+        (10.0, LifeSign("lost"), "driver is lost"),
+        (10.0, LifeSign("ended", 3.0), "driver has ended"),
+        (10.0, LifeSign("none"), "no news for 2 min"),
+    ):
+        now[0] += seconds
+        signs.append(sign)
+        taken(live)
+        assert live.state == state
+    # Who writes is alive, whatever the lock says.
+    signs.append(LifeSign("lost"))
+    store.append({"event": "TimePassed", "time": 1.0})
+    store.commit(force=True)
+    taken(live)
+    assert live.state == "driver is running"
+    store.close()
+
+
+def test_an_experiment_says_whether_its_driver_holds_the_lock(tmp_path):
+    new_store(tmp_path / "exp").close()
+    shelf = Directory(Storage(tmp_path / "exp"))
+    with DriverLock(Storage(tmp_path / "exp")):
+        taken(shelf.find(""))
+        assert shelf.find("").state == "driver is running"
+    ended = Directory(Storage(tmp_path / "exp")).find("")
+    taken(ended)
+    assert ended.state == "driver has ended"
+
+
+def test_pages_are_drawn_while_a_journal_is_read_and_say_how_far_that_is(tmp_path, monkeypatch):
+    monkeypatch.setattr("dasktune.dashboard.server.live._STRIDE", 8)
+    store = new_store(tmp_path / "exp")
+    store.begin()
+    records = asha_journal()
+    for record in records:
+        store.append(record)
+    store.commit(force=True)
+    store.close()
+    live = Directory(Storage(tmp_path / "exp")).find("")
+    # It is read before anybody looks.
+    assert live.is_wanted
+    # As if each look at the clock came half a second later than the last one.
+    document, ticks = Document(), count(step=0.5)
+    live._clock = lambda: next(ticks)
+    assert live.poll()
+    viewer = Viewer(live, document)
+    read = live.chronicle.version
+    assert 0 < read < len(records)
+    [header] = [one for one in document.select({"type": Div}) if "results" in one.text]
+    part = live._feed.share
+    assert f"is being read: {read} records, {part:.0%}" in header.text
+    assert 0 < part < 1
+    assert document.select_one({"type": Tabs}) is not None
+    taken(live)
+    viewer.update()
+    assert live.has_caught_up
+    assert live._feed.share == 1.0
+    assert "is being read" not in header.text
+    assert f">{live.chronicle.num_results:,}<" in header.text
+    assert not live.is_wanted
+
+
+def test_slow_figures_are_drawn_in_threads_and_never_two_in_one_moment():
+    live = Live(lambda: Chronicle(metric="loss", mode="min"), DriverFeed(asha_journal))
+    taken(live)
+    document = Document()
+    viewer = Viewer(live, document)
+    tabs = document.select_one({"type": Tabs})
+    number = [one.title for one in tabs.tabs].index("Parameters")
+    cards = tabs.tabs[number].child.children
+    tabs.active = number
+    # Nobody waits for them.
+    assert all(one.children[0].name == COMING or one.children[0].select(Plot) for one in cards)
+    until, drawn = time.monotonic() + 120, 0
+    while drawn < len(cards):
+        assert time.monotonic() < until
+        viewer.update()
+        before, drawn = drawn, sum(one.children[0].name != COMING for one in cards)
+        assert drawn <= before + 1
+    assert not viewer.has_missed
+
+
+def test_a_slow_figure_that_fails_is_logged_and_made_again(caplog):
+    live = Live(lambda: Chronicle(metric="loss", mode="min"), DriverFeed(asha_journal))
+    taken(live)
+    outcomes = iter([RuntimeError("no"), None])
+
+    def make():
+        error = next(outcomes)
+        if error is not None:
+            raise error
+        return nothing("title")
+
+    until = time.monotonic() + 120
+    while live.draft_beside("one", make) is None:
+        assert time.monotonic() < until
+    assert "could not be made" in caplog.text
+
+
+def test_a_page_that_nobody_sees_is_not_brought_up_to_date_until_it_is_seen_again():
+    records = asha_journal()
+    live = Live(lambda: Chronicle(metric="loss", mode="min"), DriverFeed(lambda: records[:90]))
+    taken(live)
+    document = Document()
+    viewer = Viewer(live, document)
+    header = viewer._header
+    before = header.text
+    header.tags = ["hidden"]
+    live.chronicle.extend(records[90:])
+    viewer._look()
+    assert header.text == before
+    header.tags = ["seen"]
+    assert header.text != before
 
 
 def test_a_damaged_journal_is_told_and_does_not_end_the_server(tmp_path):
@@ -270,6 +424,72 @@ def test_a_directory_without_experiments_is_refused(tmp_path):
         serve(tmp_path)
     with pytest.raises(ConfigError, match="port must be an int from 0 to 65535"):
         serve(tmp_path, port=70_000)
+
+
+def compared(**chronicles):
+    return [Live(lambda one=one: one, DriverFeed()) for one in chronicles.values()]
+
+
+def test_a_comparison_has_a_line_for_each_experiment_of_the_same_goal_and_a_row_for_each():
+    records = asha_journal()
+    lives = compared(
+        one=chronicle_of(*records, name="one"),
+        evil=chronicle_of(*records[: len(records) // 2], name=PAYLOADS[0]),
+        other=chronicle_of(*records, metric="loss", mode="max", name="other"),
+    )
+    told = [live.chronicle for live in lives]
+    for x in ("time", "results"):
+        figure = comparison(told, x=x)
+        assert figure.title.text.endswith("without 1 that have another goal, or no result")
+        ends = [line.data_source.data["x"][-1] for line in figure.renderers]
+        wanted = [one.elapsed if x == "time" else one.num_results for one in told[:2]]
+        assert ends == pytest.approx(wanted)
+    page = comparison_html(lives)
+    assert page.count("<tr>") == 4
+    assert "<img" not in page
+    assert value_text(told[0].best_value) in page
+
+
+def test_a_comparison_follows_what_happens():
+    records = asha_journal()
+    chronicles = {name: chronicle_of(*records[: len(records) // 2], name=name) for name in "ab"}
+    lives, document = compared(**chronicles), Document()
+    viewer = ComparisonViewer(lives, document)
+    [table] = [one for one in document.select({"type": Div}) if "<table" in one.text]
+    figures = list(document.select({"type": Plot}))
+    before = table.text
+    with lives[0].lock:
+        viewer.update()
+    assert viewer.has_missed
+    chronicles["b"].extend(records[len(records) // 2 :])
+    viewer.update()
+    assert not viewer.has_missed
+    assert table.text != before
+    assert set(document.select({"type": Plot})) == set(figures)
+    [over_time] = [one for one in figures if "time" in one.xaxis[0].axis_label]
+    ends = [line.data_source.data["x"][-1] for line in over_time.renderers]
+    assert ends == pytest.approx([one.elapsed for one in chronicles.values()])
+
+
+@pytest.mark.parametrize("wedged", ["poll", "loop"])
+def test_a_wedged_server_does_not_keep_a_run_from_ending(monkeypatch, wedged):
+    free = threading.Event()
+
+    class Stuck(DriverFeed):
+        def take(self):
+            free.wait(300)
+            return super().take()
+
+    server = WebServer(Single(Live(Chronicle, Stuck() if wedged == "poll" else DriverFeed())))
+    try:
+        if wedged == "loop":
+            server._loop.add_callback(free.wait, 300)
+        began = time.monotonic()
+        server.close()
+        assert time.monotonic() - began < 20  # of the thirty that it might have taken
+    finally:
+        free.set()
+        server._thread.join(60)
 
 
 def test_an_error_of_the_page_is_not_found_elsewhere(server):

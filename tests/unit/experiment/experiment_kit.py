@@ -23,13 +23,16 @@ from dasktune.trial.events import (
     StopRequested,
     Suggested,
     TimePassed,
+    TrialAddRequested,
     TrialEnded,
     TrialEvent,
     TrialFailed,
     TrialLost,
     TrialPaused,
+    TrialPauseRequested,
     TrialStarted,
     TrialStopped,
+    TrialUnpauseRequested,
 )
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.status import TrialStatus
@@ -143,6 +146,11 @@ class RecordingSearch(SearchAlgorithm):
     def next_trial(self, trial_id: str) -> Suggestion:
         raise NotImplementedError
 
+    def knows(self, trial: Trial) -> bool:
+        """Whether it was told anything of a trial."""
+        told = [*self.results, *self.ends]
+        return trial.trial_id in {*(one[0] for one in told), *(key for _, key in self.pauses)}
+
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
         self.results.append((trial_id, result["training_iteration"]))
         self.told.append(result)
@@ -236,6 +244,22 @@ class Lab:
 
     def stop(self, reason: str = "the user wants it") -> list[Action]:
         return self.handle(StopRequested(reason=reason, time=self.tick()))
+
+    def pause(self, trial: Trial) -> list[Action]:
+        """Let a trial rest, as the user wants."""
+        event = TrialPauseRequested(trial_id=trial.trial_id, reason="a rest", time=self.tick())
+        return self.handle(event)
+
+    def unpause(self, trial: Trial) -> list[Action]:
+        return self.handle(TrialUnpauseRequested(trial_id=trial.trial_id, time=self.tick()))
+
+    def add_for_the_user(self, **config: Any) -> Trial:
+        trial_id = self.experiment.free_trial_id
+        event = TrialAddRequested(
+            trial_id=trial_id, config=config, resources=ONE_CPU, time=self.tick()
+        )
+        self.handle(event)
+        return self.experiment.trials[trial_id]
 
     def time_passes(self) -> list[Action]:
         return self.handle(TimePassed(time=self.tick()))
@@ -367,6 +391,15 @@ def _paused(lab: Lab) -> Trial:
     return trial
 
 
+def _rests(status: TrialStatus) -> Callable[[Lab], Trial]:
+    def way(lab: Lab) -> Trial:
+        trial = bring(lab, status)
+        lab.pause(trial)
+        return trial
+
+    return way
+
+
 def _terminated(lab: Lab) -> Trial:
     trial = lab.running()
     lab.tell(trial, TrialEnded)
@@ -388,6 +421,10 @@ WAYS: dict[TrialStatus, Callable[[Lab], Trial]] = {
     TrialStatus.PAUSING: _decided(Pause("not now")),
     TrialStatus.PAUSED: _paused,
     TrialStatus.RESIZING: _decided(Resize(TWO_CPUS, "there is room")),
+    TrialStatus.SUSPENDING: _rests(TrialStatus.RUNNING),
+    TrialStatus.SUSPENDED: _rests(TrialStatus.PENDING),
+    TrialStatus.SHELVING: _rests(TrialStatus.PAUSING),
+    TrialStatus.SHELVED: _rests(TrialStatus.PAUSED),
     TrialStatus.STOPPING: _decided(Stop("bad")),
     TrialStatus.FAILING: _failing,
     TrialStatus.TERMINATED: _terminated,

@@ -22,9 +22,25 @@ from dasktune.trial.events import (
     TrialReopenRequested,
     TrialStopRequested,
 )
+from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.retention import Retention
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial
+
+
+def test_the_owner_of_a_checkpoint_is_found_by_its_directory():
+    """Which may be called what another trial's id is."""
+    request = PlacementGroupFactory([{"CPU": 1}])
+    names = {"a": "b", "b": "elsewhere", "c": ""}
+    trials = {
+        key: Trial(trial_id=key, config={}, resources=request, dirname=dirname)
+        for key, dirname in names.items()
+    }
+    custody = Custody(trials, Retention())
+    for key, folder in (("a", "b"), ("b", "elsewhere"), ("c", "c")):
+        path = f"trials/{folder}/checkpoint_000000_i01"
+        record = CheckpointRecord(path=path, index=0, iteration=1)
+        assert custody._owner(record) is trials[key]
 
 
 def in_memory(trial: Trial, index: int, iteration: int) -> CheckpointRecord:

@@ -28,6 +28,7 @@ from dasktune.trial.actions import (
     ContinueTraining,
     DeleteCheckpoint,
     PauseTrial,
+    RecallTrial,
     ResizeTrial,
     RestoreTrial,
     SaveTrial,
@@ -40,6 +41,8 @@ from dasktune.trial.events import (
     CheckpointLost,
     CheckpointStored,
     ErrorInfo,
+    HoldRequested,
+    ReleaseRequested,
     ResultReported,
     StartFailed,
     Suggested,
@@ -58,7 +61,23 @@ from dasktune.trial.retention import Retention
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial
 
-ORDERS = {PauseTrial: TrialPaused, ResizeTrial: TrialPaused, StopTrial: TrialStopped}
+ORDERS = {
+    PauseTrial: TrialPaused,
+    RecallTrial: TrialPaused,
+    ResizeTrial: TrialPaused,
+    StopTrial: TrialStopped,
+}
+
+
+#: Where a wish to rest comes too late, or a second time.
+LATE = {
+    TrialStatus.SUSPENDING,
+    TrialStatus.SHELVING,
+    TrialStatus.STOPPING,
+    TrialStatus.FAILING,
+    TrialStatus.TERMINATED,
+    TrialStatus.ERROR,
+}
 
 
 @dataclass
@@ -103,7 +122,7 @@ class Cluster:
                 case ContinueTraining() | SaveTrial():
                     assert self.runs[action.trial_id].waits
                     self.runs[action.trial_id].waits = False
-                case PauseTrial() | ResizeTrial() | StopTrial():
+                case PauseTrial() | ResizeTrial() | RecallTrial() | StopTrial():
                     run = self.runs[action.trial_id]
                     run.waits, run.order = False, ORDERS[type(action)]
                 case DeleteCheckpoint() if action.checkpoint.kind is CheckpointKind.MEMORY:
@@ -197,6 +216,35 @@ class ExperimentMachine(RuleBasedStateMachine):
         trial_id = data.draw(st.sampled_from(list(self.lab.experiment.trials)))
         event = TrialStopRequested(trial_id=trial_id, reason="the user", time=self.lab.tick())
         self.cluster.obey(self.lab, self.lab.handle(event))
+
+    @precondition(lambda self: self.lab.experiment.trials)
+    @rule(data=st.data(), sure=st.integers(0, 1))
+    def let_one_rest_or_go_on(self, data: st.DataObject, sure: int) -> None:
+        if sure:
+            return
+        trials = self.lab.experiment.trials
+        trial = trials[data.draw(st.sampled_from(list(trials)))]
+        heeded = trial.status not in LATE
+        actions = self.lab.unpause(trial) if trial.status.is_resting else self.lab.pause(trial)
+        assert len(actions) == heeded, "a wish is heeded, or comes too late"
+        self.cluster.obey(self.lab, actions)
+
+    @rule(sure=st.integers(0, 3))
+    def hold_or_release(self, sure: int) -> None:
+        if not sure:
+            self._toggle()
+
+    def _toggle(self) -> None:
+        kind = ReleaseRequested if self.lab.experiment.on_hold else HoldRequested
+        assert self.lab.handle(kind(time=self.lab.tick())) == []
+        held = self.lab.experiment.on_hold
+        assert not held or self.lab.experiment.next_trial() is None
+        assert not (held and self.lab.experiment.wants_suggestion)
+
+    @rule(sure=st.integers(0, 3))
+    def add_one_for_the_user(self, sure: int) -> None:
+        if not sure:
+            self.lab.add_for_the_user(lr=1.0)
 
     @rule(strands=st.booleans())
     def change_its_mind(self, strands: bool) -> None:
@@ -323,11 +371,13 @@ class ExperimentMachine(RuleBasedStateMachine):
         for trial in experiment.trials.values():
             iterations = [row["training_iteration"] for row in trial.history]
             assert all(one < next_one for one, next_one in pairwise(iterations))
+            assert not (trial.added and self.lab.search.knows(trial)), "nobody suggested it"
             ends = [error for key, _, error in self.lab.search.ends if key == trial.trial_id]
             assert len(self.lab.scheduler.ends(trial)) == trial.status.is_final
             # A search that is asked hears of it later.
             hears = not experiment.inquiry.is_open
-            assert len(ends) == trial.status.is_final or not (ends or hears)
+            due = trial.status.is_final and not trial.added
+            assert len(ends) == due or not (ends or hears)
             if ends:
                 assert ends == [trial.status is TrialStatus.ERROR]
         shown = self.lab.stopper.shown
@@ -342,6 +392,8 @@ class ExperimentMachine(RuleBasedStateMachine):
         self.lab.scheduler.commands.clear()
         self.lab.scheduler.decide = lambda *_: Continue()
         self.lab.no_more()
+        if self.lab.experiment.on_hold:
+            self._toggle()
         for _ in range(3 * len(self.lab.experiment.trials) + 1):
             if self.lab.experiment.next_trial() is not None:
                 self.grant()
@@ -354,6 +406,9 @@ class ExperimentMachine(RuleBasedStateMachine):
                     self._say(run, TrialStarted, worker="w")
                 self._say(run, run.order or TrialEnded)
             self.time_passes()
+            for trial in list(self.lab.experiment.roster.resting.values()):
+                assert not self.lab.experiment.finished, "who rests is not forgotten"
+                self.lab.unpause(trial)
         assert self.lab.experiment.finished
         self.everything_is_consistent()
         assert all(trial.status.is_final for trial in self.lab.experiment.trials.values())

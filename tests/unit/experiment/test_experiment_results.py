@@ -382,3 +382,12 @@ def test_a_trial_goes_on_from_the_newest_checkpoint_with_the_next_number():
     assert action.next_checkpoint == 2
     assert action.config == {"lr": 0.1}
     assert trial.status is TrialStatus.RESTORING
+
+
+def test_a_trial_of_a_snapshot_from_before_there_were_names_has_none():
+    lab = Lab()
+    state = state_of(lab.running())
+    del state["name"], state["dirname"]
+    trial = trial_of(state)
+    assert (trial.name, trial.dirname) == ("", "")
+    assert trial.folder == trial.trial_id

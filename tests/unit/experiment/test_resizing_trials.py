@@ -117,7 +117,7 @@ def test_only_a_trial_on_no_worker_asks_anew(status: TrialStatus):
     command = ResizeWaiting(trial_id=trial.trial_id, resources=FOUR_CPUS)
     deciding(lab, Continue(commands=(command,)))
     asked = lab.result(lab.running(), 1)[1:]
-    if status in (TrialStatus.PENDING, TrialStatus.PAUSED):
+    if status in (TrialStatus.PENDING, TrialStatus.PAUSED) or status.is_resting:
         key, number = trial.trial_id, trial.incarnation
         assert asked == [ChangeRequest(trial_id=key, incarnation=number, resources=FOUR_CPUS)]
         assert trial.status is status

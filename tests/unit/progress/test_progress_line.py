@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import io
 import os
-from math import nan
 
 import pytest
 
-from dasktune.progress import ProgressLine
+from dasktune.progress import PlainLines, Progress, ProgressLine
 from dasktune.progress import line as module
 from dasktune.trial.status import PublicStatus
 
@@ -33,142 +32,124 @@ class Broken(io.StringIO):
         raise BrokenPipeError
 
 
-def counts(running=0, done=0):
-    return {_S.RUNNING: running, _S.TERMINATED: done}
+def progress(running=0, done=0, **more):
+    return Progress(counts={_S.RUNNING: running, _S.TERMINATED: done}, **more)
 
 
-def test_a_file_gets_a_line_at_most_every_five_seconds_and_one_at_the_end():
+def test_a_file_gets_a_line_every_thirty_seconds():
     stream = io.StringIO()
-    line = ProgressLine(stream, total=9)
-    for second in range(9):
-        line.update(counts(done=second), now=100.0 + second)
-    line.finish()
+    lines = PlainLines(stream)
+    for second in range(61):
+        if lines.is_due(100.0 + second, False):
+            lines.update(progress(done=second, total=99), None, 100.0 + second)
+    lines.end(progress(done=99, total=99), None, ["the end"])
     shown = [text.split(" trials")[0] for text in stream.getvalue().splitlines()]
-    assert shown == ["0/9", "5/9", "8/9"]
-    assert "\r" not in stream.getvalue()
+    assert shown == [*(f"[dasktune] {n}/99" for n in (0, 30, 60, 99)), "the end"]
+
+
+def test_better_values_bring_lines_that_are_five_seconds_apart():
+    stream = io.StringIO()
+    lines = PlainLines(stream)
+    shown = []
+    for second in range(12):
+        if lines.is_due(float(second), improved=second > 0):
+            lines.update(progress(), None, float(second))
+            shown.append(second)
+    assert shown == [0, 5, 10]
 
 
 def test_a_terminal_has_its_line_rewritten():
     stream = Terminal()
     line = ProgressLine(stream)
-    line.update(counts(running=100), now=0.0)
-    line.update(counts(running=50), now=0.05)
-    line.update(counts(running=1), now=0.1)
-    line.finish()
+    line.update(progress(running=100), None, 0.0)
+    assert not line.is_due(0.05, True)
+    assert line.is_due(0.1, False)
+    line.update(progress(running=1), None, 0.1)
+    line.end(progress(running=1), None, ["the end"])
     _, first, second, last = stream.getvalue().split("\r")
     assert first == "0 trials done · 100 running · 0 errors · 00:00"
     assert second.rstrip() == "0 trials done · 1 running · 0 errors · 00:00"
     assert len(second) == len(first)
-    assert last.rstrip(" ") == second.rstrip() + "\n"
+    assert last.splitlines() == [second.rstrip(), "the end"]
 
 
-def test_the_interval_is_the_users_choice():
-    stream = io.StringIO()
-    line = ProgressLine(stream, min_interval_s=0)
+def test_what_is_said_stands_above_the_line():
+    stream = Terminal()
+    line = ProgressLine(stream)
+    line.show(progress(running=1), None)
+    line.say("a_00001 ended")
+    line.close()
+    _, above, below = stream.getvalue().split("\r")[1:]
+    assert above.rstrip() == "a_00001 ended"
+    assert above.endswith("\n")
+    assert below == "0 trials done · 1 running · 0 errors · 00:00\n"
+
+
+def test_the_end_comes_once():
+    stream = Terminal()
+    line = ProgressLine(stream)
+    line.show(progress(), None)
     for _ in range(3):
-        line.update(counts(), now=0.0)
-    assert stream.getvalue().count("\n") == 3
+        line.close()
+    assert stream.getvalue().count("\n") == 1
 
 
-def test_time_starts_with_the_first_update():
-    stream = io.StringIO()
-    line = ProgressLine(stream, total=6)
-    line.update(counts(done=2), now=1e9)
-    line.update(counts(done=4), now=1e9 + 10)
-    assert stream.getvalue().splitlines()[-1].endswith(" · 00:10 · 00:10 left")
-
-
-@pytest.mark.parametrize(("mode", "best"), [("min", "1 (b)"), ("max", "3 (a)"), (None, "3 (a)")])
-def test_the_better_value_is_kept(mode, best):
-    stream = io.StringIO()
-    line = ProgressLine(stream, metric="loss", mode=mode)
-    for value, trial_id in [(nan, "x"), (3.0, "a"), (1.0, "b"), (2.0, "c"), (nan, "d")]:
-        line.update(counts(), now=0.0, best_value=value, best_trial_id=trial_id)
-    line.finish()
-    assert f"best loss {best} · " in stream.getvalue().splitlines()[-1]
-
-
-def test_the_counts_may_go_on_changing_after_an_update():
-    stream = io.StringIO()
-    line = ProgressLine(stream)
-    live = counts(running=1)
-    line.update(live, now=0.0)
-    live[_S.RUNNING] = 7
-    line.finish()
-    assert "7" not in stream.getvalue()
-
-
-def test_it_ends_once():
+def test_a_line_fits_the_terminal(monkeypatch):
+    monkeypatch.setattr(module, "_width", lambda stream: 30)
     stream = Terminal()
-    line = ProgressLine(stream)
-    line.update(counts(), now=0.0)
-    line.finish()
-    text = stream.getvalue()
-    line.finish()
-    line.update(counts(), now=9.0)
-    assert stream.getvalue() == text
-    assert text.endswith("\n")
+    ProgressLine(stream).show(progress(running=3), None)
+    assert stream.getvalue() == "\r0 trials done · 0 errors"
 
 
-def test_nothing_is_said_of_nothing():
-    stream = Terminal()
-    ProgressLine(stream).finish()
-    assert stream.getvalue() == ""
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs a pseudo-terminal")
+def test_the_width_is_that_of_the_terminal():
+    ours, theirs = os.openpty()
+    try:
+        import fcntl
+        import struct
+        import termios
+
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 43, 0, 0))
+        with os.fdopen(os.dup(theirs), "w") as stream:
+            assert module._width(stream) == 43
+    finally:
+        os.close(ours)
+        os.close(theirs)
 
 
-def test_a_stream_without_utf8_gets_plain_characters():
+def test_what_only_looks_like_a_terminal_has_eighty_columns():
+    assert module._width(Terminal()) == module._width(None) == 80
+
+
+@pytest.mark.parametrize("kind", [PlainLines, ProgressLine])
+def test_a_stream_that_cannot_be_written_to_is_given_up(kind):
+    display = kind(Broken())
+    display.show(progress(), None)
+    assert not display.stream.is_open
+    display.say("more")
+    display.end(progress(), None, ["the end"])
+    kind(None).end(progress(), None, ["nowhere"])
+
+
+def test_words_are_enough_of_a_stream():
+    stream = WordsOnly()
+    stream.flush = lambda: None
+    PlainLines(stream).show(progress(), None)
+    assert stream.text.startswith("[dasktune] 0 trials done")
+    assert not module.is_terminal(stream)
+
+
+def test_a_stream_of_few_characters_gets_what_it_can_show():
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="ascii")
-    line = ProgressLine(stream, metric="größe")
-    line.update(counts(), now=0.0, best_value=1.0)
-    assert raw.getvalue() == b"0 trials done - 0 running - 0 errors - best gr??e 1 - 00:00\n"
+    PlainLines(stream).say("精 · …")
+    assert raw.getvalue() == b"[dasktune] ? - ~\n"
 
 
-@pytest.mark.parametrize("kind", [io.StringIO, Terminal])
-def test_a_stream_that_closes_is_given_up(kind):
-    stream = kind()
-    line = ProgressLine(stream, min_interval_s=0)
-    line.update(counts(), now=0.0)
-    stream.close()
-    line.update(counts(), now=1.0)
-    line.finish()
-
-
-def test_a_closed_or_missing_stream_is_silence(monkeypatch):
-    closed = io.StringIO()
-    closed.close()
-    line = ProgressLine(closed)
-    line.update(counts(), now=0.0)
-    line.finish()
-    monkeypatch.setattr("sys.stderr", None)
-    line = ProgressLine()
-    line.update(counts(), now=0.0)
-    line.finish()
-
-
-def test_a_broken_pipe_is_given_up():
-    line = ProgressLine(Broken())
-    line.update(counts(), now=0.0)
-    line.finish()
-
-
-def test_what_can_only_write_is_written_to():
-    stream = WordsOnly()
-    ProgressLine(stream).update(counts(), now=0.0)
-    assert stream.text.startswith("0 trials")
-
-
-def test_standard_error_is_the_default(capsys):
-    ProgressLine().update(counts(), now=0.0)
-    assert capsys.readouterr().err.startswith("0 trials")
-
-
-@pytest.mark.parametrize(("columns", "longest"), [(30, 29), (0, 79), (1, 1)])
-def test_the_last_column_stays_free(monkeypatch, columns, longest):
-    size = os.terminal_size((columns, 24))
-    monkeypatch.setattr(module.os, "get_terminal_size", lambda descriptor: size)
-    monkeypatch.setattr(Terminal, "fileno", lambda self: 2)
+def test_a_closed_stream_is_no_terminal():
     stream = Terminal()
-    line = ProgressLine(stream, metric="m" * 200)
-    line.update(counts(running=1), now=0.0, best_value=1.0)
-    assert 0 < len(stream.getvalue()) - 1 <= longest
+    assert module.is_terminal(stream)
+    with open(os.devnull, "w") as closed:
+        pass
+    assert not module.is_terminal(closed)
+    assert not module.is_terminal(None)

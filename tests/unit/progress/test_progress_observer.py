@@ -1,123 +1,112 @@
 from __future__ import annotations
 
-import io
 from math import nan
 
 import pytest
-from numpy.random import SeedSequence
+from progress_kit import Run
 
-from dasktune.experiment import Experiment, ExperimentSettings
-from dasktune.progress import ProgressLine, ProgressObserver
+from dasktune.progress import PlainLines
 from dasktune.runner.ports import Observer
-from dasktune.schedulers.fifo import FIFOScheduler
-from dasktune.search.searcher import SearchAlgorithm, Suggestion
-from dasktune.stopper import NoopStopper
-from dasktune.trial.events import (
-    ResourcesGranted,
-    ResultReported,
-    Suggested,
-    TimePassed,
-    TrialEnded,
-    TrialStarted,
-)
-from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.trial.events import TimePassed, TrialEnded
 
 
-class NoSearch(SearchAlgorithm):
-    total_samples = None
-
-    def setup(self, spec):
-        pass
-
-    def next_trial(self, trial_id):
-        return Suggestion(config=None)
-
-
-class Run:
-    """An experiment whose events an observer sees."""
-
-    def __init__(self, metric="loss", mode="min", min_interval_s=0.0):
-        self.experiment = Experiment(
-            ExperimentSettings(metric=metric, mode=mode),
-            search=NoSearch(),
-            scheduler=FIFOScheduler(),
-            criteria=NoopStopper(),
-            stopper=NoopStopper(),
-            seed=SeedSequence(0),
-        )
-        self.stream = io.StringIO()
-        self.watch(min_interval_s)
-
-    def watch(self, min_interval_s=0.0):
-        settings = self.experiment.settings
-        line = ProgressLine(
-            self.stream,
-            metric=settings.metric,
-            mode=settings.mode,
-            min_interval_s=min_interval_s,
-        )
-        self.observer: Observer = ProgressObserver(line)
-
-    def tell(self, event):
-        actions = self.experiment.handle(event)
-        self.observer.on_event(event, actions, self.experiment)
-
-    def start(self):
-        trial_id = self.experiment.next_trial_id
-        resources = PlacementGroupFactory([{"CPU": 1}])
-        self.tell(Suggested(trial_id=trial_id, config={}, time=0.0, resources=resources))
-        self.tell(ResourcesGranted(trial_id=trial_id, time=0.0))
-        self.tell(TrialStarted(trial_id=trial_id, incarnation=1, time=0.0, worker="w"))
-        return trial_id
-
-    def report(self, trial_id, seq, loss, time=1.0):
-        metrics = {"loss": loss, "training_iteration": seq}
-        self.tell(
-            ResultReported(trial_id=trial_id, incarnation=1, seq=seq, metrics=metrics, time=time)
-        )
-
-    @property
-    def last_line(self):
-        return self.stream.getvalue().splitlines()[-1]
+class Always(PlainLines):
+    interval_s = 0.0
 
 
 @pytest.mark.parametrize(("mode", "best"), [("min", "1"), ("max", "3")])
 def test_the_line_follows_the_experiment(mode, best):
-    run = Run(mode=mode)
+    run = Run(mode=mode, display=Always)
     trial_id = run.start()
     for seq, loss in enumerate([2.0, nan, 3.0, 1.0, 2.0], start=1):
         run.report(trial_id, seq, loss)
     assert "0 trials done · 1 running · 0 errors" in run.last_line
     assert f"best loss {best} ({trial_id})" in run.last_line
-    run.tell(TrialEnded(trial_id=trial_id, incarnation=1, time=62.0))
+    run.end(trial_id, time=62.0)
     assert "1 trial done · 0 running" in run.last_line
     assert run.last_line.endswith("01:02")
 
 
 def test_without_a_metric_results_are_counted():
-    run = Run(metric=None, mode=None)
+    run = Run(metric=None, mode=None, display=Always)
     trial_id = run.start()
     run.report(trial_id, 1, 0.5)
     run.report(trial_id, 2, 0.5)
     assert " · 2 results · " in run.last_line
 
 
-def test_a_resumed_experiment_remembers_its_best():
+def test_a_resumed_experiment_remembers_its_best_and_who_has_ended():
+    run = Run(display=Always)
+    first = run.start()
+    run.report(first, 1, 0.5)
+    run.end(first, time=2.0)
+    run.watch(Always)
+    second = run.start(time=100.0)
+    run.report(second, 1, 0.7, time=110.0)
+    assert f"best loss 0.5 ({first})" in run.last_line
+    assert "1 trial done" in run.last_line
+    # Nothing has ended since, so nobody knows how long it takes.
+    assert run.last_line.endswith("00:10")
+
+
+def test_the_end_is_shown_with_the_best_and_where_results_are():
+    run = Run(place="/results/run")
+    trial_id = run.start()
+    run.report(trial_id, 1, 0.5)
+    run.end(trial_id)
+    run.observer.on_end(run.experiment)
+    end = run.lines[-3:]
+    assert "1 trial done" in end[0]
+    assert end[1:] == [f"Best: loss 0.5 in {trial_id} with lr=0.1", "Results: /results/run"]
+
+
+def test_failures_are_told_of_as_they_happen_and_at_the_end():
     run = Run()
     trial_id = run.start()
-    run.report(trial_id, 1, 0.5)
-    run.watch()
-    run.report(trial_id, 2, 0.7)
-    assert f"best loss 0.5 ({trial_id})" in run.last_line
+    run.fail(trial_id, "ValueError: a\x1b[31m\nb")
+    assert run.lines[-1] == f"[dasktune] {trial_id} failed: ValueError: a?[31m"
+    run.observer.on_end(run.experiment)
+    assert run.lines[-3] == "1 trial failed:"
+    assert run.lines[-1].split() == [
+        trial_id,
+        "1",
+        "ValueError:",
+        "a?[31m",
+        f"memory://progress/trials/{trial_id}/error.txt",
+    ]
 
 
-def test_the_end_is_shown_however_new_the_last_line_is():
-    run = Run(min_interval_s=100.0)
+def test_many_failures_are_told_of_by_their_number():
+    run = Run()
+    for _ in range(30):
+        run.fail(run.start(), "ValueError: no")
+    assert sum(" failed: " in line for line in run.lines) == 20
+    run.observer.on_end(run.experiment)
+    assert "30 trials failed:" in run.lines
+    assert run.lines[-1] == "  … 10 more"
+
+
+@pytest.mark.parametrize(("verbose", "results", "ends"), [(1, 0, 0), (2, 0, 1), (3, 2, 1)])
+def test_who_wants_to_know_more_hears_of_trials_and_results(verbose, results, ends):
+    run = Run(verbose=verbose)
     trial_id = run.start()
     run.report(trial_id, 1, 0.5)
-    assert run.stream.getvalue().count("\n") == 1
+    run.report(trial_id, 1, 0.5)  # it was restarted, and tells the same again
+    run.report(trial_id, 2, 0.25)
+    run.end(trial_id)
+    told = [line.removeprefix("[dasktune] ") for line in run.lines]
+    assert told.count(f"{trial_id} reported loss 0.25 at iteration 2") == (results > 0)
+    assert sum(" reported " in line for line in told) == results
+    assert told.count(f"{trial_id} ended loss 0.25 at iteration 2") == ends
+
+
+def test_who_wants_to_know_more_hears_of_trials_that_were_given_up():
+    run = Run(verbose=2)
+    trial_id = run.start()
+    run.lose(trial_id, "its worker is gone")
+    assert any(f"{trial_id} was given up: " in line for line in run.lines)
     run.observer.on_end(run.experiment)
-    assert "best loss 0.5" in run.last_line
+    assert "1 trial failed:" in run.lines
 
 
 def test_an_experiment_without_events_ends_in_silence():
@@ -127,7 +116,30 @@ def test_an_experiment_without_events_ends_in_silence():
 
 
 def test_time_that_passes_is_shown():
-    run = Run()
+    run = Run(display=Always)
     run.tell(TimePassed(time=0.0))
     run.tell(TimePassed(time=7.0))
     assert run.last_line.endswith("00:07")
+
+
+@pytest.mark.parametrize("broken", ["show", "say", "end", "close"])
+def test_a_display_that_raises_is_left_alone_and_the_experiment_goes_on(broken, caplog):
+    calls = []
+
+    class Crash(Always):
+        pass
+
+    def crash(*args, **kwargs):
+        calls.append(broken)
+        raise RuntimeError("the display is broken")
+
+    setattr(Crash, broken, crash)
+    run = Run(display=Crash, verbose=3)
+    observer: Observer = run.observer
+    trial_id = run.start()
+    run.report(trial_id, 1, 0.5)
+    run.tell(TrialEnded(trial_id=trial_id, incarnation=1, time=2.0))
+    observer.on_end(run.experiment)
+    # What is left of it is closed, whatever that does.
+    assert calls == ([broken] if broken != "close" else ["close", "close"])
+    assert "the progress is not shown any more" in caplog.text

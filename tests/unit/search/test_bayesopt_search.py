@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from types import SimpleNamespace
 
@@ -53,6 +54,18 @@ def test_duplicates_may_be_wanted():
     assert len([searcher.suggest(str(number)) for number in range(6)]) == 6
 
 
+@pytest.mark.parametrize("verbose", [0, 1])
+def test_what_it_expects_is_told_to_those_who_want_to_hear_it(verbose, caplog):
+    caplog.set_level(logging.INFO, logger="dasktune")
+    searcher = made(random_search_steps=2, verbose=verbose)
+    for number in range(3):
+        config = searcher.suggest(f"t{number}")
+        searcher.on_trial_complete(f"t{number}", {"loss": config["x"]})
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == verbose
+    assert all(f"of 2 trials proposes {config}" in line for line in told)
+
+
 def test_it_learns_from_what_was_evaluated_elsewhere():
     told = {"history": [{"loss": 0.1}], "error": None, "stopped_early": False}
     earlier = SimpleNamespace(config={"x": 0.5}, **told)
@@ -72,6 +85,7 @@ def test_it_learns_from_what_was_evaluated_elsewhere():
         (SPACE, {"utility_kwargs": {"kap": 1}}, "utility_kwargs must be a dict with some of"),
         (SPACE, {"utility_kwargs": {"xi": -1}}, r"utility_kwargs\['xi'\] must be at least 0"),
         (SPACE, {"patience": 0}, "patience must be"),
+        (SPACE, {"verbose": -1}, "verbose must be"),
     ],
 )
 def test_what_it_cannot_search_is_refused(space, arguments, sentence):

@@ -57,5 +57,6 @@ def test_what_is_no_searcher_is_refused(foreign):
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones(foreign):
-    with pytest.raises(ConfigError, match=r"searcher must be one of .*, mine, other, got 'optuan'"):
+    told = r"searcher must be one of .*, mine, other, got 'optuan'\. Did you mean 'optuna'"
+    with pytest.raises(ConfigError, match=told):
         create_searcher("optuan")

@@ -369,6 +369,7 @@ def test_a_function_that_raises_is_named_and_leaves_no_trial_behind():
         ({"stopped_trials": "failed"}, "stopped_trials must be 'pruned' or 'complete'"),
         ({"constraints": 3}, "constraints must be callable"),
         ({"evaluated_rewards": [1.0]}, "evaluated_rewards must be one for each of points_to"),
+        ({"storage": "sqlite:///a.db"}, "storage must be left out, got .*part of the snapshots"),
         ({"mode": "up"}, "mode must be 'min' or 'max'"),
         ({"space": 3}, "space must be a dict with domains, or a function"),
         ({"sampler": unpicklable()}, "sampler must be picklable"),

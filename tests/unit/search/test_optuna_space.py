@@ -10,7 +10,8 @@ from numpy.random import SeedSequence
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from dasktune.errors import ConfigError
-from dasktune.search.optuna.space import nested, space_of
+from dasktune.search.optuna.space import space_of
+from dasktune.search.parameter_tree import nested
 from dasktune.space import (
     Float,
     choice,

@@ -246,6 +246,7 @@ def test_a_function_that_raises_is_named():
         ({"a": {"grid_search": {1, 2}}}, "grid_search at 'a' must be a list of values"),
         ({"a": [{"eval": "1 + 1"}]}, r"param_space at 'a/0' must be written with sample_from"),
         ({"a": choice([{"b": grid_search([1])}])}, "drawn value at 'a/b' must be without grid"),
+        ({"a": {"b": uniform}}, r"param_space at 'a/b' must be .* Call it: uniform\(...\)"),
         ({"a": sample_from(lambda: grid_search([1]))}, "drawn value at 'a' must be without grid"),
         ({"x": {"a/b": uniform(0, 1)}}, "keys of param_space at 'x' must be strings without '/'"),
         ({"x": {1: grid_search([1])}}, "keys of param_space at 'x' must be strings without '/'"),

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from dasktune.errors import ConfigError, StorageError
 from dasktune.storage import driver_lock
-from dasktune.storage.driver_lock import DriverLock
+from dasktune.storage.driver_lock import DriverLock, LifeSign, life_sign
 from dasktune.storage.lease import Lease, machine_id
 from dasktune.storage.location import Storage
 
@@ -204,6 +204,27 @@ def test_a_lease_says_to_people_who_leads_and_until_when(storage: Storage, clock
     assert told["host"]
     assert told["expires"] > "2024"
     assert json.loads(storage.read_bytes("driver/000001.json"))["released"]
+
+
+def test_it_is_told_whether_a_driver_lives_has_ended_or_is_lost(
+    remote: Storage, clock: Clock
+) -> None:
+    def told() -> LifeSign:
+        return life_sign(remote, clock=clock)
+
+    assert told() == LifeSign("none")
+    lock_of(remote, clock).acquire()
+    clock.now += 10
+    assert told() == LifeSign("alive", 10.0)
+    with elsewhere():
+        # By the clock of the world there, which has hardly gone on.
+        assert told().word == "alive"
+        assert 0 <= (told().age_s or 0.0) < 30
+    clock.now += 25
+    assert told() == LifeSign("lost", 35.0)
+    with lock_of(remote, clock):
+        assert told() == LifeSign("alive", 0.0)
+    assert told().word == "ended"
 
 
 @pytest.mark.parametrize("here", [True, False])

@@ -361,3 +361,17 @@ def test_a_simulated_request_that_never_fits_is_refused_with_a_table():
 def test_simulated_workers_must_be_given_by_size(workers: Any):
     with pytest.raises(ConfigError, match="workers must be a list of sizes or WorkerCapacity"):
         simulate(steps, workers=workers)
+
+
+def test_a_step_can_ask_to_be_saved_where_that_is_done_on_demand():
+    def counting(config, checkpoint):
+        for number in range(checkpoint or 0, 4):
+            yield {"n": number, "should_checkpoint": number == 1}, 10.0, number + 1
+
+    store = MemoryStore()
+    result = only(counting, saves_on_demand=True, lose={35.0: 0}, store=store)
+    assert b"checkpoint_000000_i01" in store.journal
+    assert b"checkpoint_000001" not in store.journal
+    # It was lost in its fourth step, and went on from its third.
+    assert result.metrics["n"] == 3
+    assert store.journal.count(b'"ResultReported"') == 3 + 2

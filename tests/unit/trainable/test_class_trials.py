@@ -93,6 +93,20 @@ def test_a_class_trains_until_its_result_says_done():
     assert calls == ["setup", "cleanup"]
 
 
+def test_a_class_knows_which_of_its_results_will_be_judged():
+    class Frugal(Counting):
+        def step(self):
+            judged = self.is_milestone(), self.is_milestone({"training_iteration": 5})
+            return {**super().step(), "judged": list(judged)}
+
+    driver, _ = drive(Frugal, {"until": 4}, milestones=(Milestone("training_iteration", 2),))
+    later = (Milestone("training_iteration", 4),)
+    driver.run.answer(GoOn(seq=driver.awaiting().seq, milestones=later))
+    assert isinstance(driver.end(), Ended)
+    told = [one.metrics["judged"] for one in driver.results]
+    assert told == [[False, True], [True, True], [False, True], [True, True]]
+
+
 def test_a_class_streams_up_to_its_milestone_without_being_asked():
     class Tells(Counting):
         def step(self):

@@ -701,5 +701,5 @@ def test_a_result_without_a_metric_that_decides_fails_the_trial():
     driver = Driver(lambda config: report({"los": 0.5}), required_metrics=("eval/loss",))
     failed = driver.end()
     assert isinstance(failed, Failed)
-    assert "metrics must hold 'eval/loss' in every result" in failed.error.message
+    assert "metrics must hold 'eval/loss', got ['los']. Report it" in failed.error.message
     assert driver.results == []

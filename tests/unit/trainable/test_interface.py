@@ -8,6 +8,7 @@ import pytest
 from dasktune.errors import ConfigError, TuneError
 from dasktune.trainable.interface import (
     default_resources,
+    resource_help,
     trainable_name,
     validate_trainable,
     with_parameters,
@@ -199,3 +200,18 @@ def train_on_default(config, data=()):
 def test_resources_that_are_none_are_refused():
     with pytest.raises(ConfigError, match="resources must be"):
         with_resources(train, 3)
+
+
+class TestResourceHelp:
+    def test_a_class_may_have_something_to_say_and_nobody_else_has(self):
+        class Helpful(Trainable):
+            def step(self):
+                return {}
+
+            @classmethod
+            def resource_help(cls, config):
+                return f"Lower {sorted(config)[0]}."
+
+        assert resource_help(Helpful, {"layers": 3}) == "Lower layers."
+        assert resource_help(len, {"layers": 3}) == ""
+        assert "raised IndexError" in resource_help(Helpful, {})

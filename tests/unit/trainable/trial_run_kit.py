@@ -51,7 +51,7 @@ class Driver:
     ) -> None:
         self.bell = threading.Semaphore(0)
         self.messages: list[Message] = []
-        extra = {name: options.pop(name) for name in ("timer", "keeper") if name in options}
+        extra = {name: options.pop(name) for name in ("timer", "keeper", "dock") if name in options}
         opener = lambda: (trainable, config or {})  # noqa: E731 - a def would say no more
         ring = lambda urgency: self.bell.release()  # noqa: E731
         given = {"fence": fence, "keep": keep, "packed": packed}

@@ -114,7 +114,9 @@ def test_nothing_but_the_user_leads_out_of_the_final_statuses():
 
 
 def test_every_status_is_active_final_or_waiting():
-    waiting = {TrialStatus.PENDING, TrialStatus.PAUSED}
+    resting = {status for status in TrialStatus if status.is_resting}
+    assert resting == {TrialStatus.SUSPENDED, TrialStatus.SHELVED}
+    waiting = {TrialStatus.PENDING, TrialStatus.PAUSED, *resting}
     assert ACTIVE | FINAL | waiting == set(TrialStatus)
     assert not ACTIVE & FINAL
     assert {status for status in TrialStatus if status.is_active} == ACTIVE

@@ -229,6 +229,11 @@ def test_none_is_the_default_of_each_part():
         {"dashboard": 70_000},
         {"dashboard": 0},
         {"dashboard": "yes"},
+        {"dashboard_controls": True},
+        {"dashboard_controls": 1, "dashboard": True},
+        {"server_port": -1},
+        {"server_port": 70_000},
+        {"server_port": "4321"},
         {"heartbeat_timeout": 0},
         {"driver_ttl": -1.0},
         {"driver_ttl": float("inf")},
@@ -258,3 +263,71 @@ def test_a_ray_users_run_config_is_taken():
         stop_grace=0,
     )
     assert config.stop == {"training_iteration": 10}
+
+
+class TestLogToFile:
+    @pytest.mark.parametrize(
+        ("given", "files"),
+        [
+            (False, None),
+            (True, ("stdout", "stderr")),
+            ("words.txt", ("words.txt", "words.txt")),
+            (("out", "err"), ("out", "err")),
+            (["out", "err"], ("out", "err")),
+        ],
+    )
+    def test_it_names_the_files_of_both_streams(self, given, files):
+        assert RunConfig(log_to_file=given).log_files == files
+
+    @pytest.mark.parametrize(
+        "given",
+        [
+            None,
+            1,
+            "",
+            "a/b",
+            "..",
+            ("out",),
+            ("a", "b", "c"),
+            ("out", 1),
+            "error.txt",
+            "result.json",
+        ],
+    )
+    def test_what_is_no_name_or_has_another_use_is_refused(self, given):
+        with pytest.raises(
+            ConfigError, match="log_to_file must be True, False, the name of a file"
+        ):
+            RunConfig(log_to_file=given)
+
+
+class TestDirectoryOfATrial:
+    def test_it_needs_a_process_for_each_trial(self):
+        assert RunConfig(chdir_to_trial_dir=True, isolation="process").chdir_to_trial_dir
+        with pytest.raises(
+            ConfigError, match="isolation must be 'process' with chdir_to_trial_dir"
+        ):
+            RunConfig(chdir_to_trial_dir=True)
+
+    def test_it_must_be_on_a_disk(self):
+        with pytest.raises(ConfigError, match="storage_path must be on a disk"):
+            RunConfig(
+                chdir_to_trial_dir=True, isolation="process", storage_path="s3://bucket/results"
+            )
+
+
+@pytest.mark.parametrize("given", [5, "", ["a"], b"a"])
+def test_what_trials_begin_from_is_a_checkpoint_or_its_place(given):
+    with pytest.raises(ConfigError, match="restore must be a Checkpoint, or the path or URL"):
+        RunConfig(restore=given)
+
+
+def test_formats_are_lowered_and_may_be_the_users_own():
+    assert RunConfig(export_formats=["ONNX", "our-own"]).export_formats == ("onnx", "our-own")
+    assert RunConfig(export_formats=[]).export_formats == ()
+
+
+@pytest.mark.parametrize("given", ["model", ["a/b"], [""], [1], {"model": 1}])
+def test_formats_are_a_list_of_names(given):
+    with pytest.raises(ConfigError, match="export_formats must be a list of names"):
+        RunConfig(export_formats=given)

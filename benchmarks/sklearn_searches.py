@@ -1,0 +1,275 @@
+"""The searches of `dasktune.sklearn` beside others: ``python -m benchmarks.sklearn_searches``.
+
+``grid``: as many fits by scikit-learn with joblib's processes, and by dasktune on as many worker
+processes; fits sleep, so that nothing but the way of running them counts. ``hyperband``: models
+that sleep, on 8 threads, beside the time of one model and, with ``--daskml-python``, beside
+dask-ml. ``early``: candidates stopped by ASHA beside a random search. ``passive``: Hyperband beside
+as much training of models that are not stopped. ``memory``: what 200 MB of data take, where.
+
+All in turn: one run of each, then the next run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from distributed import Client, LocalCluster
+from scipy.stats import loguniform, randint
+from sklearn import model_selection
+from sklearn.datasets import load_digits, make_classification
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.neural_network import MLPClassifier
+
+from benchmarks._measure import Row, Series, format_table, load, machine
+from benchmarks.daskml_side import measure_daskml
+from benchmarks.sklearn_memory import measure_memory
+from benchmarks.sklearn_models import (
+    CALLS_PER_S,
+    PARAMETERS,
+    Constant,
+    Sleeper,
+    rings,
+    sleeping_data,
+)
+from dasktune.sklearn import GridSearchCV, HyperbandSearchCV, TuneSearchCV
+
+__all__ = ["main"]
+
+Keep = Callable[[str, str, dict[str, float]], None]
+
+PARTS = ("grid", "hyperband", "early", "passive", "memory")
+
+#: Seconds of a fit, how many candidates there are, and how many processes.
+_FIT, _CANDIDATES, _PROCESSES = 0.25, 24, 2
+
+#: A tenth of the samples of MNIST; as many calls as the published comparison had.
+_SAMPLES, _MAX_ITER = 6_000, 100
+
+#: Steps of a candidate that is not stopped, and how many candidates there are.
+_STEPS, _TRIED = 27, 16
+
+ROWS = (
+    Row("48 fits of 0.25 s", "s", "grid", "wall_s", ("joblib", "grid", "wall_s"), False),
+    Row("48 fits of no time", "s", "empty", "wall_s", ("joblib", "empty", "wall_s"), False),
+    Row("Hyperband", "s", "hyperband", "wall_s", ("one model", "hyperband", "wall_s"), False),
+    Row("Hyperband", "s", "hyperband", "wall_s", ("dask-ml", "hyperband", "wall_s"), False),
+    Row("its best value", "", "hyperband", "best", ("dask-ml", "hyperband", "best")),
+    Row("its calls", "", "hyperband", "calls", ("dask-ml", "hyperband", "calls")),
+    Row("network on digits", "s", "network", "wall_s", ("all steps", "network", "wall_s"), False),
+    Row("its score", "", "network", "best", ("all steps", "network", "best")),
+    Row("boosting", "s", "boosting", "wall_s", ("all steps", "boosting", "wall_s"), False),
+    Row("its score", "", "boosting", "best", ("all steps", "boosting", "best")),
+    Row("Hyperband on rings", "", "rings", "best", ("passive", "rings", "best")),
+    Row("its passes to the passive end", "", "rings", "passes", ("passive", "rings", "passes")),
+    Row("200 MB: a worker's memory grows by", "MB", "memory", "worker_mb"),
+    Row("200 MB: the driver's memory grows by", "MB", "memory", "driver_mb"),
+)
+
+
+@contextmanager
+def _cluster(workers: int, threads: int) -> Iterator[LocalCluster]:
+    with (
+        LocalCluster(
+            n_workers=workers, threads_per_worker=threads, dashboard_address=None
+        ) as cluster,
+        Client(cluster),
+    ):
+        yield cluster
+
+
+def _timed(fit: Callable[[], Any]) -> tuple[float, Any]:
+    begun = time.monotonic()
+    found = fit()
+    return time.monotonic() - begun, found
+
+
+def grid(runs: int, keep: Keep) -> None:
+    """Run the same fits by joblib's processes and by those of a cluster."""
+    X, y = np.zeros((200, 20)), np.arange(200) % 2
+    space = {"number": list(range(_CANDIDATES))}
+
+    def search(kind: Any, seconds: float) -> Any:
+        options = {"n_jobs": _PROCESSES} if kind is model_selection.GridSearchCV else {}
+        made = kind(Sleeper(seconds), space, cv=2, refit=False, **options)
+        return lambda: made.fit(X, y)
+
+    with _cluster(_PROCESSES, 1):
+        for kind in (model_selection.GridSearchCV, GridSearchCV):
+            search(kind, 0.0)()
+        for _ in range(runs):
+            for seconds, workload in ((_FIT, "grid"), (0.0, "empty")):
+                for side, kind in (
+                    ("joblib", model_selection.GridSearchCV),
+                    ("dasktune", GridSearchCV),
+                ):
+                    keep(side, workload, {"wall_s": _timed(search(kind, seconds))[0]})
+
+
+def hyperband(runs: int, keep: Keep, python: str | None) -> None:
+    """Search among models that sleep, on 8 threads."""
+    import dask.array as da
+
+    X, y = (da.from_array(one, chunks=-1) for one in sleeping_data(_SAMPLES))
+    with _cluster(2, 4):
+        HyperbandSearchCV(Constant(), PARAMETERS, max_iter=1).fit(X, y)
+        for seed in range(runs):
+            search = HyperbandSearchCV(
+                Constant(), PARAMETERS, max_iter=_MAX_ITER, aggressiveness=4, random_state=seed
+            )
+            wall, found = _timed(lambda search=search: search.fit(X, y))  # type: ignore[misc]
+            calls = found.metadata_["partial_fit_calls"]
+            told = {"wall_s": wall, "best": found.best_score_, "calls": calls}
+            keep("dasktune", "hyperband", told)
+            # One model, trained as long, on all samples.
+            keep("one model", "hyperband", {"wall_s": _MAX_ITER * _SAMPLES / CALLS_PER_S})
+            if python is not None:
+                told = measure_daskml(python, _SAMPLES, _MAX_ITER, seed)
+                keep("dask-ml", "hyperband", told)
+
+
+def early(runs: int, keep: Keep) -> None:
+    """Search with ASHA, and among the same candidates without it."""
+    digits = load_digits(return_X_y=True)
+    # Of two kinds of models: one with partial_fit, one with warm_start.
+    network = {
+        "alpha": loguniform(1e-6, 1),
+        "learning_rate_init": loguniform(1e-5, 1e-1),
+        "batch_size": [16, 32, 64],
+    }
+    trees = {
+        "learning_rate": loguniform(1e-3, 1),
+        "max_leaf_nodes": randint(3, 32),
+        "l2_regularization": loguniform(1e-6, 10),
+    }
+    data = make_classification(1500, 20, n_informative=8, random_state=0)
+    workloads = {
+        "network": (MLPClassifier(random_state=0), network, digits, 1),
+        "boosting": (HistGradientBoostingClassifier(random_state=0), trees, data, 3),
+    }
+    with _cluster(2, 1):
+        for seed in range(runs):
+            for name, (model, space, (X, y), step) in workloads.items():
+                for side, scheduler in (("all steps", None), ("dasktune", "asha")):
+                    search = TuneSearchCV(
+                        model,
+                        space,
+                        n_iter=_TRIED,
+                        scheduler=scheduler,
+                        max_iters=_STEPS,
+                        iters_per_step=step,
+                        cv=3,
+                        random_state=seed,
+                        refit=False,
+                    )
+                    wall, found = _timed(lambda s=search, X=X, y=y: s.fit(X, y))  # type: ignore[misc]
+                    keep(side, name, {"wall_s": wall, "best": found.best_score_})
+
+
+def passive(runs: int, keep: Keep) -> None:
+    """Compare Hyperband with as much training of models that are trained to their end.
+
+    Both score the same held-out part; what counts is the accuracy on 2,000 samples beside.
+    """
+    space = {
+        "hidden_layer_sizes": [(24,), (12, 12), (6, 6, 6, 6), (4,) * 6, (12, 6, 3, 3)],
+        "alpha": np.logspace(-6, -3, 100),
+        "learning_rate_init": np.logspace(-4, -1, 100),
+        "momentum": np.linspace(0, 1, 100),
+        "power_t": np.linspace(0.1, 0.9, 50),
+        "batch_size": [32, 64, 128, 256],
+    }
+    model = MLPClassifier(solver="sgd", learning_rate="invscaling", random_state=0)
+    most = 27
+    for seed in range(runs):
+        X, y = rings(3_000, seed)
+        test = slice(2_000, None)
+        active = HyperbandSearchCV(
+            model, space, max_iter=most, aggressiveness=3, random_state=seed
+        ).fit(X[:2_000], y[:2_000])
+        calls = active.metadata_["partial_fit_calls"]
+        # As many calls, which are enough for so many models.
+        drawn = list(
+            model_selection.ParameterSampler(space, calls // most, random_state=seed + 1000)
+        )
+        scored = [_trained(model, params, X[:2_000], y[:2_000], most, seed) for params in drawn]
+        best = max(scored, key=lambda one: one[0])
+        told = float(best[1].score(X[test], y[test]))
+        keep("passive", "rings", {"best": told, "passes": float(calls)})
+        reached = _passes_to(active.history_, best[0])
+        found = float(active.best_estimator_.score(X[test], y[test]))
+        keep("dasktune", "rings", {"best": found, "passes": reached})
+
+
+def _trained(
+    model: Any, params: dict[str, Any], X: Any, y: Any, calls: int, seed: int
+) -> tuple[float, Any]:
+    """Return the score on a fifth of the samples of a model that is trained on the others."""
+    from sklearn.base import clone
+
+    rows = np.random.RandomState(seed).permutation(len(X))
+    train, held = rows[len(rows) // 5 :], rows[: len(rows) // 5]
+    one = clone(model).set_params(**params)
+    for _ in range(calls):
+        one.partial_fit(X[train], y[train], classes=np.arange(4))
+    return float(one.score(X[held], y[held])), one
+
+
+def _passes_to(history: list[dict[str, Any]], score: float) -> float:
+    """Return after how many calls of all models one had that score; infinite if none ever had."""
+    made: dict[Any, int] = {}
+    for record in history:
+        made[record["model_id"]] = record["partial_fit_calls"]
+        if record["score"] >= score:
+            return float(sum(made.values()))
+    return float("inf")
+
+
+def _measure(options: argparse.Namespace) -> Series:
+    series: Series = {}
+
+    def keep(side: str, workload: str, figures: dict[str, float]) -> None:
+        print(side, workload, figures, file=sys.stderr, flush=True)
+        for figure, value in figures.items():
+            series.setdefault((side, workload, figure), []).append(float(value))
+
+    for part in options.only:
+        print(f"{part}, load {load():.1f}", file=sys.stderr, flush=True)
+        match part:
+            case "grid":
+                grid(options.runs, keep)
+            case "hyperband":
+                hyperband(options.runs, keep, options.daskml_python)
+            case "early":
+                early(options.runs, keep)
+            case "passive":
+                passive(options.runs, keep)
+            case "memory":
+                for _ in range(options.runs):
+                    keep("dasktune", "memory", measure_memory(options.megabytes))
+    return series
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="benchmarks.sklearn_searches", description=__doc__)
+    parser.add_argument("--runs", type=int, default=5, help="runs of each (5)")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="which parts (all)")
+    parser.add_argument("--daskml-python", help="an interpreter that has dask-ml")
+    parser.add_argument("--megabytes", type=int, default=200, help="data of the last part (200)")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    about, before = machine(), load()
+    series = _measure(options)
+    print(f"{about['date']}, {about['cores']} cores, load {before:.1f} to {load():.1f}")
+    print(f"revision {about['revision']}\n\n{format_table(ROWS, series)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,295 @@
+"""MLflow: a run for each trial."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from math import isinf
+from typing import Any, Final
+
+from dasktune.callback import TrialView
+from dasktune.errors import ConfigError, check
+from dasktune.integration.tracked import TrackedTrial, run_key
+from dasktune.logger.trial_logger import TrialLog, TrialLoggerCallback
+from dasktune.trainable import get_context
+from dasktune.trial.metrics import flatten, number
+from dasktune.trial.status import PublicStatus
+
+__all__ = ["MLflowLoggerCallback", "setup_mlflow"]
+
+#: How MLflow knows the run of a trial again.
+_KEY: Final = "dasktune.trial"
+
+#: Of one request.
+_MOST_METRICS: Final = 1000
+_MOST_PARAMS: Final = 100
+
+#: Characters of a parameter's value.
+_LONGEST_VALUE: Final = 6000
+
+#: MLflow refuses names with others.
+_SAFE: Final = frozenset("_-./ abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
+
+
+class MLflowLoggerCallback(TrialLoggerCallback):
+    """Keeps a run of MLflow for each trial, from a thread.
+
+    A run has the trial's configuration as parameters and its numbers by ``training_iteration``. A
+    later driver goes on with the runs of an earlier one. Needs ``pip install 'dasktune[mlflow]'``.
+
+    Parameters
+    ----------
+    tracking_uri : str, optional
+        Where the runs are kept; what MLflow is set to by default.
+    registry_uri : str, optional
+        Where models are registered; `tracking_uri` by default.
+    experiment_name : str, optional
+        MLflow's experiment, which is made if need be; by default what ``MLFLOW_EXPERIMENT_NAME``
+        says, else ``"dasktune"``.
+    tags : mapping of str to str, optional
+        Tags of each run.
+    tracking_token : str, optional
+        What proves to the server who you are, as ``MLFLOW_TRACKING_TOKEN``.
+    save_artifact : bool, default=False
+        Whether the files of a trial's newest checkpoint become artifacts of its run at its end.
+    log_params_on_trial_end : bool, default=False
+        Whether parameters are told at a trial's end, and so as population based training has left
+        them; MLflow lets nobody change them.
+
+    Raises
+    ------
+    ConfigError
+        If MLflow is not installed.
+
+    Examples
+    --------
+    >>> import dasktune as tune
+    >>> logger = MLflowLoggerCallback("sqlite:///runs.db", experiment_name="digits")
+    >>> run_config = tune.RunConfig(callbacks=[logger])
+    """
+
+    def __init__(
+        self,
+        tracking_uri: str | None = None,
+        *,
+        registry_uri: str | None = None,
+        experiment_name: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        tracking_token: str | None = None,
+        save_artifact: bool = False,
+        log_params_on_trial_end: bool = False,
+    ) -> None:
+        super().__init__()
+        _client_class()
+        self.tracking_uri = tracking_uri
+        self.registry_uri = registry_uri
+        self.experiment_name = experiment_name
+        self.tags = dict(tags or {})
+        self.tracking_token = tracking_token
+        self.save_artifact = save_artifact
+        self.log_params_on_trial_end = log_params_on_trial_end
+        self._client: Any = None
+        self._experiment_id = ""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_client": None}
+
+    def open_log(self, trial: TrialView) -> TrialLog:
+        """Return the run of a trial."""
+        return _Run(trial, self)
+
+    def connected(self) -> tuple[Any, str]:
+        """Return the client and the id of the experiment."""
+        if self._client is None:
+            if self.tracking_token is not None:
+                os.environ["MLFLOW_TRACKING_TOKEN"] = self.tracking_token
+            client = _client_class()(self.tracking_uri, self.registry_uri or self.tracking_uri)
+            name = self.experiment_name or os.environ.get("MLFLOW_EXPERIMENT_NAME") or "dasktune"
+            known = client.get_experiment_by_name(name)
+            self._experiment_id = (
+                client.create_experiment(name) if known is None else known.experiment_id
+            )
+            self._client = client
+        return self._client, self._experiment_id
+
+
+class _Run(TrackedTrial):
+    def __init__(self, trial: TrialView, logger: MLflowLoggerCallback) -> None:
+        super().__init__(trial)
+        self._logger = logger
+        self._id = ""
+        #: Results that are yet to be sent.
+        self._rows: list[tuple[int, Mapping[str, Any]]] = []
+
+    def open(self, trial: TrialView) -> int:
+        """Begin the run, or go on with that of an earlier driver."""
+        client, experiment_id = self._logger.connected()
+        key = run_key(trial)
+        known = client.search_runs([experiment_id], f"tags.`{_KEY}` = '{key}'", max_results=1)
+        if known:
+            self._id = known[0].info.run_id
+            client.update_run(self._id, status="RUNNING")
+            history = client.get_metric_history(self._id, "training_iteration")
+            return max((point.step for point in history), default=0)
+        tags = {**self._logger.tags, "trial_id": trial.trial_id, _KEY: key}
+        run = client.create_run(experiment_id, tags=tags, run_name=str(trial))
+        self._id = run.info.run_id
+        if not self._logger.log_params_on_trial_end:
+            self._log_params(trial.config)
+        return 0
+
+    def send(self, iteration: int, row: Mapping[str, Any]) -> None:
+        """Keep a result for the next request."""
+        self._rows.append((iteration, row))
+
+    def flush(self) -> None:
+        """Send the results since."""
+        from mlflow.entities import Metric
+
+        client, _ = self._logger.connected()
+        points = (
+            Metric(name, value, int(1000 * float(row.get("timestamp", 0))), iteration)
+            for iteration, row in self._rows
+            for name, value in _metrics(row)
+        )
+        while part := list(islice(points, _MOST_METRICS)):
+            client.log_batch(self._id, metrics=part)
+        self._rows = []
+
+    def finish(self, trial: TrialView) -> None:
+        """End the run with the trial."""
+        client, _ = self._logger.connected()
+        if self._logger.log_params_on_trial_end:
+            self._log_params(trial.config)
+        checkpoint = trial.checkpoint
+        if self._logger.save_artifact and checkpoint is not None:
+            with checkpoint.as_directory() as path:
+                client.log_artifacts(self._id, path, "checkpoint")
+        failed = trial.status is PublicStatus.ERROR
+        client.set_terminated(self._id, "FAILED" if failed else "FINISHED")
+
+    def leave(self) -> None:
+        """Say that nobody runs it now."""
+        client, _ = self._logger.connected()
+        client.set_terminated(self._id, "KILLED")
+
+    def _log_params(self, config: Mapping[str, Any]) -> None:
+        from mlflow.entities import Param
+
+        client, _ = self._logger.connected()
+        params = (Param(_name(key), str(value)[:_LONGEST_VALUE]) for key, value in _flat(config))
+        while part := list(islice(params, _MOST_PARAMS)):
+            client.log_batch(self._id, params=part)
+
+
+def setup_mlflow(
+    config: Mapping[str, Any] | None = None,
+    tracking_uri: str | None = None,
+    registry_uri: str | None = None,
+    experiment_id: str | None = None,
+    experiment_name: str | None = None,
+    tracking_token: str | None = None,
+    artifact_location: str | None = None,
+    run_name: str | None = None,
+    create_experiment_if_not_exists: bool = False,
+    tags: Mapping[str, str] | None = None,
+    rank_zero_only: bool = True,
+) -> Any:
+    """Begin a run of MLflow for the trial that calls this, and return MLflow.
+
+    For trainables that use MLflow themselves; :class:`MLflowLoggerCallback` needs nothing in them.
+    End the run by ``mlflow.end_run()``: the trial's process may go on to another trial.
+
+    Parameters
+    ----------
+    config : mapping, optional
+        What becomes the run's parameters.
+    tracking_uri, registry_uri : str, optional
+        As of :class:`MLflowLoggerCallback`.
+    experiment_id, experiment_name : str, optional
+        MLflow's experiment; by default what ``MLFLOW_EXPERIMENT_ID`` or ``MLFLOW_EXPERIMENT_NAME``
+        says.
+    tracking_token : str, optional
+        As of :class:`MLflowLoggerCallback`.
+    artifact_location : str, optional
+        Where artifacts of an experiment that is made are kept.
+    run_name : str, optional
+        The trial's name by default.
+    create_experiment_if_not_exists : bool, default=False
+        Whether the experiment may be made.
+    tags : mapping of str to str, optional
+        Tags of the run.
+    rank_zero_only : bool, default=True
+        Ray Tune's; a trial here is one process.
+
+    Returns
+    -------
+    module
+        ``mlflow``, with the run active.
+
+    Raises
+    ------
+    ConfigError
+        If MLflow is not installed, or there is no such experiment.
+
+    Examples
+    --------
+    >>> def train(config):
+    ...     mlflow = setup_mlflow(config, "sqlite:///runs.db", experiment_name="digits")
+    ...     with mlflow.active_run():
+    ...         mlflow.log_metric("loss", 0.5)
+    """
+    client_class = _client_class()
+    import mlflow
+
+    if tracking_token is not None:
+        os.environ["MLFLOW_TRACKING_TOKEN"] = tracking_token
+    if tracking_uri is not None:
+        mlflow.set_tracking_uri(tracking_uri)
+    if registry_uri is not None:
+        mlflow.set_registry_uri(registry_uri)
+    name = experiment_name or os.environ.get("MLFLOW_EXPERIMENT_NAME")
+    identity = experiment_id or os.environ.get("MLFLOW_EXPERIMENT_ID")
+    if identity is None and name is not None:
+        known = client_class().get_experiment_by_name(name)
+        hint = "Make it, or set create_experiment_if_not_exists=True."
+        there = known is not None or create_experiment_if_not_exists
+        check(there, "experiment_name", "that of an experiment", name, hint)
+        identity = (
+            client_class().create_experiment(name, artifact_location)
+            if known is None
+            else known.experiment_id
+        )
+    context = get_context()
+    told = {"trial_id": context.get_trial_id(), **(tags or {})}
+    run_name = run_name or context.get_trial_name()
+    mlflow.start_run(experiment_id=identity, run_name=run_name, tags=told)
+    params = ((_name(key), value) for key, value in _flat(config or {}))
+    while part := dict(islice(params, _MOST_PARAMS)):
+        mlflow.log_params(part)
+    return mlflow
+
+
+def _client_class() -> Any:
+    try:
+        from mlflow import MlflowClient
+    except ImportError as error:
+        raise ConfigError("MLflow is not installed: pip install 'dasktune[mlflow]'") from error
+    return MlflowClient
+
+
+def _flat(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    return iter(flatten(config).items())
+
+
+def _metrics(row: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Yield the numbers of a result; databases know no infinity."""
+    for name, value in _flat(row):
+        points = number(value)
+        if points is not None and not isinf(points):
+            yield _name(name), points
+
+
+def _name(name: str) -> str:
+    return "".join(letter if letter in _SAFE else "_" for letter in name)

@@ -1,0 +1,259 @@
+"""What all incremental searches share."""
+
+from __future__ import annotations
+
+import numbers
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from scipy.stats import rankdata
+from sklearn.model_selection import ParameterGrid
+from sklearn.utils.validation import check_is_fitted
+
+from dasktune.errors import check
+from dasktune.results import ResultGrid
+from dasktune.sklearn.base import AwaitableFit, ClusterSearchCV
+from dasktune.sklearn.incremental_run import Contest, Keep, Outcome, Task, run_contests
+from dasktune.sklearn.plots import grid_of
+from dasktune.sklearn.predictions import BlockwisePredictions, is_collection
+from dasktune.sklearn.site import site_of
+
+__all__ = ["BaseIncrementalSearchCV"]
+
+#: Arguments of a search that change nothing of what it comes to.
+_OF_A_CALL: Final = frozenset(
+    {"client", "n_jobs", "name", "prefix", "resume", "storage_path", "verbose"}
+    | {"predict_meta", "predict_proba_meta", "transform_meta"}
+)
+
+
+class _Fit(ClusterSearchCV):
+    """Fits by batches of `partial_fit`, where scikit-learn's searches fit once."""
+
+    scoring: Any
+    n_jobs: Any
+    error_score: Any
+    verbose: Any
+    prefix: str
+    max_iter: Any
+    random_state: Any
+    storage_path: Any
+    name: str | None
+    resume: bool
+
+    def fit(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
+        self._check_arguments()
+        task = Task.of(self, X, y, fit_params)
+        self._run(task)
+        self.scorer_ = task.scorer
+        return self
+
+    def _check_arguments(self) -> None:
+        if self.max_iter is not None and self.max_iter < 1:
+            raise ValueError(f"Received max_iter={self.max_iter}. max_iter < 1 is not supported")
+        share = 1.0 if isinstance(self.verbose, bool) else self.verbose
+        if not 0 <= share <= 1:
+            raise ValueError(f"verbose={self.verbose} does not satisfy 0 <= verbose <= 1")
+
+        check(
+            not self.resume
+            or (
+                self.storage_path is not None
+                and self.name is not None
+                and isinstance(self.random_state, numbers.Integral)
+            ),
+            "storage_path, name and an integer random_state",
+            "given with resume=True",
+            (self.storage_path, self.name, self.random_state),
+        )
+
+    def _keep(self, task: Task) -> Keep:
+        """Return where the experiment is kept, and what it was begun with."""
+        if self.storage_path is None:
+            return Keep()
+        params = self.get_params(deep=False)
+        arguments = {name: one for name, one in params.items() if name not in _OF_A_CALL}
+        arguments |= {"X": task.X, "y": task.y, "fit_params": task.fit_params}
+        return Keep(
+            storage_path=self.storage_path, name=self.name, resume=self.resume, arguments=arguments
+        )
+
+    def _run(self, task: Task) -> None:
+        site = site_of(self.client, self.n_jobs)
+        (outcome,) = run_contests(task, [Contest(search=self)], site, self._keep(task))
+        if outcome.model is None:
+            raise ValueError("All models failed.")
+        self._take(outcome)
+
+
+class BaseIncrementalSearchCV(AwaitableFit, BlockwisePredictions, _Fit):
+    """Trains many models a little, and only those on that look good.
+
+    What is different between its subclasses is :meth:`_get_params` and :meth:`_additional_calls`.
+    """
+
+    #: It never fits anew: the best model is there, trained.
+    refit = True
+    #: Only of this kind of search.
+    cv = None
+    return_train_score = False
+    _parameter_constraints: ClassVar[dict[str, Any]] = {}
+
+    parameters: Any
+    random_state: Any
+    test_size: Any
+
+    def _get_params(self) -> Iterable[Mapping[str, Any]]:
+        """Return the parameters of the models, by default all combinations."""
+        combinations: Iterable[Mapping[str, Any]] = ParameterGrid(self.parameters)
+        return combinations
+
+    def _additional_calls(self, info: dict[int, list[dict[str, Any]]]) -> Mapping[int, int]:
+        """Return how often each model is to be trained once more before it is scored again.
+
+        Parameters
+        ----------
+        info : dict of int to list of dict
+            The records of each model that is left, as in ``model_history_``.
+
+        Returns
+        -------
+        dict of int to int
+            0 keeps a model as it is; one that is missing is given up. When nobody is to go on, the
+            search is over.
+        """
+        raise NotImplementedError
+
+    def _save_policy(self) -> dict[str, Any]:
+        """Return what :meth:`_additional_calls` remembers from call to call, as plain values."""
+        return {}
+
+    def _load_policy(self, state: Mapping[str, Any]) -> None:
+        """Take it back when a search goes on."""
+
+    def _take(self, outcome: Outcome) -> None:
+        """Set the attributes of a search that has been fitted."""
+        self.history_ = outcome.history
+        self.model_history_: dict[Any, list[dict[str, Any]]] = outcome.model_history
+        self.cv_results_ = results_of(self.model_history_)
+        self.best_index_ = outcome.best
+        self.best_estimator_ = outcome.model
+        self.best_score_ = float(self.cv_results_["test_score"][outcome.best])
+        self.best_params_ = self.cv_results_["params"][outcome.best]
+        self.n_splits_ = 1
+        self.multimetric_ = False
+        self._take_from_best()
+
+    def _to_plot(self) -> ResultGrid:
+        found = []
+        for records in self.model_history_.values():
+            rows = [
+                {
+                    "score": float(one["score"]),
+                    "training_iteration": int(one["partial_fit_calls"]),
+                    "timestamp": float(one["elapsed_wall_time"]),
+                }
+                for one in records
+            ]
+            found.append((records[0]["params"], rows))
+        return grid_of(found, "score")
+
+    def _take_from_best(self) -> None:
+        #: Calls of `partial_fit` that the best model has had.
+        self.n_iter_ = int(self.cv_results_["partial_fit_calls"][self.best_index_])
+        if hasattr(self.best_estimator_, "feature_names_in_"):
+            self.feature_names_in_ = self.best_estimator_.feature_names_in_
+
+    def score(self, X: Any, y: Any = None, **params: Any) -> Any:
+        """Score the best model with the search's own scorer.
+
+        Parameters
+        ----------
+        X, y : array-like or Dask collection
+            Samples and their targets. Collections come together on one worker.
+        **params
+            For the scorer.
+
+        Returns
+        -------
+        float
+            The score.
+        """
+        check_is_fitted(self, "best_estimator_")
+        targets = () if y is None else (y,)
+        if not (is_collection(X) or is_collection(y)):
+            return self.scorer_(self.best_estimator_, X, *targets, **params)
+        from dasktune.cluster.collections import called_there
+
+        return called_there(self.client, self.scorer_, self.best_estimator_, X, *targets)
+
+
+def results_of(histories: Mapping[Any, list[dict[str, Any]]]) -> dict[str, Any]:
+    """Return `cv_results_`: a row for each model.
+
+    Parameters
+    ----------
+    histories : mapping
+        The records of each model.
+    """
+    rows = [_row(number, records) for number, records in histories.items()]
+    columns: dict[str, list[Any]] = {key: [row[key] for row in rows] for key in rows[0]}
+    named: defaultdict[str, list[Any]] = defaultdict(lambda: [None] * len(rows))
+    for place, params in enumerate(columns["params"]):
+        for name, value in params.items():
+            named[f"param_{name}"][place] = value
+    results = {key: column_of(values) for key, values in {**columns, **named}.items()}
+    results["rank_test_score"] = ranks_of(results["test_score"])
+    return results
+
+
+def ranks_of(scores: Any) -> Any:
+    """Return the rank of each score, 1 for the best; NaN is the worst.
+
+    Parameters
+    ----------
+    scores : array of shape (n_models,)
+        The scores.
+
+    Examples
+    --------
+    >>> ranks_of(np.array([0.5, np.nan, 0.7])).tolist()
+    [2, 3, 1]
+    """
+    return rankdata(np.where(np.isnan(scores), np.inf, -scores), method="min").astype(int)
+
+
+def column_of(values: list[Any]) -> Any:
+    """Return values as an array; of any objects where they are no plain numbers or strings.
+
+    Parameters
+    ----------
+    values : list
+        The values.
+    """
+    texts = {isinstance(value, str) for value in values}
+    plain = all(isinstance(value, bool | int | float | str | np.generic) for value in values)
+    if plain and len(texts) == 1:
+        return np.array(values)
+    column = np.empty(len(values), dtype=object)
+    for place, value in enumerate(values):
+        column[place] = value
+    return column
+
+
+def _row(number: Any, records: list[dict[str, Any]]) -> dict[str, Any]:
+    times = {
+        name: [record[name] for record in records] for name in ("partial_fit_time", "score_time")
+    }
+    return {
+        "mean_partial_fit_time": np.mean(times["partial_fit_time"]),
+        "mean_score_time": np.mean(times["score_time"]),
+        "std_partial_fit_time": np.std(times["partial_fit_time"]),
+        "std_score_time": np.std(times["score_time"]),
+        "test_score": float(records[-1]["score"]),
+        "model_id": number,
+        "params": records[0]["params"],
+        "partial_fit_calls": records[-1]["partial_fit_calls"],
+    }

@@ -1,0 +1,464 @@
+"""One run of an incremental search: models of some brackets on the blocks of one data set."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import partial
+from inspect import signature
+from typing import Any
+from warnings import warn
+
+import numpy as np
+from sklearn.base import is_classifier
+from sklearn.exceptions import FitFailedWarning
+from sklearn.metrics import check_scoring
+from sklearn.utils import check_random_state
+
+from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
+from dasktune.sklearn.batches import BatchScheduler, Bracket, ModelQueue
+from dasktune.sklearn.blocks import (
+    Block,
+    BlockOrder,
+    Blocks,
+    Division,
+    LocalBlocks,
+    RemoteBlocks,
+    divided,
+    held_out_of,
+    joined,
+    made,
+)
+from dasktune.sklearn.candidates import check_candidates
+from dasktune.sklearn.compat import Surroundings, check_method_params, indexable
+from dasktune.sklearn.engine import Site
+from dasktune.sklearn.model_trial import ModelJob, ModelTrial
+from dasktune.sklearn.plan import Carried, Plan, carried_out
+from dasktune.sklearn.predictions import is_collection
+from dasktune.sklearn.site import in_memory
+from dasktune.trainable import with_parameters
+from dasktune.trial.trial import Trial
+
+__all__ = ["Contest", "Keep", "Outcome", "Task", "run_contests"]
+
+logger = logging.getLogger("dasktune.sklearn")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What `fit` was called for.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Each model is a clone of it.
+    X, y : object
+        The data.
+    fit_params : mapping
+        For `partial_fit`.
+    scorer : callable
+        Scores a model.
+    error_score : float or "raise"
+        Score of a model that fails.
+    """
+
+    estimator: Any
+    X: Any
+    y: Any
+    fit_params: Mapping[str, Any]
+    scorer: Any
+    error_score: Any = np.nan
+
+    @classmethod
+    def of(cls, search: Any, X: Any, y: Any, fit_params: dict[str, Any]) -> Task:
+        """Return the task of a search, with what is small in memory."""
+        estimator, fit_params = search.estimator, dict(fit_params)
+        if any(hasattr(one, "key") for one in (estimator, *fit_params.values())):
+            # Perhaps futures of Dask.
+            from dasktune.cluster.collections import resolved
+
+            estimator = resolved(estimator)
+            fit_params = {name: resolved(one) for name, one in fit_params.items()}
+        if not is_collection(X):
+            X, y, fit_params = in_memory(search.client, X, y, fit_params)
+            X, y = indexable(X, y)
+        else:
+            _, _, fit_params = in_memory(search.client, None, None, fit_params)
+        if not hasattr(estimator, "partial_fit"):
+            raise TypeError(
+                f"estimator must have partial_fit(), got {estimator!r}, which has none. "
+                "Search with RandomizedSearchCV, or HalvingRandomSearchCV."
+            )
+        return cls(
+            estimator=estimator,
+            X=X,
+            y=y,
+            fit_params=fit_params,
+            scorer=check_scoring(estimator, scoring=search.scoring),
+            error_score=search.error_score,
+        )
+
+    @property
+    def wants_classes(self) -> bool:
+        """Whether the models must be told the classes, and are not."""
+        return (
+            self.y is not None
+            and "classes" not in self.fit_params
+            and is_classifier(self.estimator)
+            and "classes" in signature(self.estimator.partial_fit).parameters
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contest:
+    """A search whose models are compared with each other.
+
+    Parameters
+    ----------
+    search : object
+        Has `random_state`, `test_size`, `prefix` and `verbose`, and names parameters and decides.
+    """
+
+    search: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keep:
+    """Where the experiment of a search is kept, if it is.
+
+    Parameters
+    ----------
+    storage_path : str or path, optional
+        By default nothing is kept.
+    name : str, optional
+        Of the experiment.
+    resume : bool, default=False
+        Go on with it if there is one.
+    arguments : mapping
+        What it is begun with.
+    """
+
+    storage_path: Any = None
+    name: str | None = None
+    resume: bool = False
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What has come of a contest.
+
+    Parameters
+    ----------
+    history : list of dict
+        All records, in the order in which batches were complete.
+    best : int
+        The model with the highest last score of all that were left.
+    model : estimator or None
+        That model, trained; None if all have failed.
+    """
+
+    history: list[dict[str, Any]]
+    best: int
+    model: Any = field(repr=False)
+
+    @property
+    def model_history(self) -> dict[int, list[dict[str, Any]]]:
+        """The records of each model."""
+        histories: dict[int, list[dict[str, Any]]] = {}
+        for record in self.history:
+            histories.setdefault(record["model_id"], []).append(record)
+        return dict(sorted(histories.items()))
+
+
+@dataclass(slots=True)
+class _Draw:
+    """What is random of a contest."""
+
+    division: Division
+    params: list[dict[str, Any]]
+    order: BlockOrder
+
+
+def _drawn(search: Any, n_blocks: int) -> _Draw:
+    # In this order, where one generator is used for all.
+    rng = check_random_state(search.random_state)
+    division = divided(n_blocks, search.test_size, rng)
+    params = [dict(one) for one in search._get_params()]
+    # What was given by number begins anew each time.
+    rng = deepcopy(check_random_state(search.random_state))
+    return _Draw(division, params, BlockOrder(n_blocks, rng))
+
+
+def run_contests(task: Task, contests: Sequence[Contest], site: Site, keep: Keep) -> list[Outcome]:
+    """Run some contests side by side, and return what came of each.
+
+    Parameters
+    ----------
+    task : Task
+        What for.
+    contests : sequence of Contest
+        The contests. Their models begin in this order.
+    site : Site
+        Where.
+    keep : Keep
+        What remains of it.
+
+    Raises
+    ------
+    Exception
+        What the first model to fail has raised, with ``error_score="raise"``.
+    ValueError
+        If all models fail, or there is nothing to train or score on.
+    """
+    with ExitStack() as stack:
+        # A search that was given its own logging needs none; all contests share it.
+        if contests[0].search.verbose:
+            stack.enter_context(_printed())
+        prepared = stack.enter_context(_prepared(task, contests, site))
+        brackets = []
+        error_score = np.nan if task.error_score == "raise" else float(task.error_score)
+        for contest, draw in zip(contests, prepared.draws, strict=True):
+            logger.info("[CV%s] creating %d models", contest.search.prefix, len(draw.params))
+            _tell_sizes(contest.search.prefix, draw.division, prepared.sizes)
+            check_candidates(task.estimator, draw.params)
+            search = contest.search
+            brackets.append(
+                Bracket(
+                    draw.params,
+                    search._additional_calls,
+                    error_score,
+                    search._save_policy,
+                    search._load_policy,
+                )
+            )
+        scheduler = BatchScheduler(brackets, on_batch=_teller(contests))
+        plan = _plan(task, prepared, scheduler, keep, in_process=site.in_process)
+        carried = stack.enter_context(carried_out(plan, site))
+        trials = {trial.trial_id: trial for trial in carried.trials}
+        _warn_of_failures(brackets, trials, task.error_score)
+        return [_outcome(bracket, carried) for bracket in brackets]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Prepared:
+    """All that a run needs of its data."""
+
+    draws: list[_Draw]
+    blocks: Blocks
+    #: For `partial_fit`, but for what has a value for each sample.
+    fit_params: dict[str, Any]
+    #: How many samples each block has.
+    sizes: list[int]
+
+
+def _plan(
+    task: Task,
+    prepared: _Prepared,
+    scheduler: BatchScheduler,
+    keep: Keep,
+    *,
+    in_process: bool,
+) -> Plan:
+    job = ModelJob(
+        estimator=task.estimator,
+        scorer=task.scorer,
+        orders=[draw.order for draw in prepared.draws],
+        fit_params=prepared.fit_params,
+        surroundings=None if in_process else Surroundings.current(),
+    )
+    queue = ModelQueue([(number, draw.params) for number, draw in enumerate(prepared.draws)])
+    fail_fast: Any = "raise" if task.error_score == "raise" else False
+    return Plan(
+        trainable=with_parameters(ModelTrial, job=job, blocks=prepared.blocks),
+        tune_config=TuneConfig(search_alg=queue, scheduler=scheduler, num_samples=1),
+        run_config=RunConfig(
+            name=keep.name,
+            storage_path=keep.storage_path,
+            verbose=0,
+            # A model that waits is in the storage, and lost with no worker.
+            checkpoint_config=CheckpointConfig(
+                num_to_keep=1, checkpoint_at_end=True, memory_limit=0
+            ),
+            failure_config=FailureConfig(fail_fast=fail_fast),
+        ),
+        resume=keep.resume,
+        # What is told is read from these brackets.
+        renewed=True,
+        arguments=keep.arguments,
+    )
+
+
+@contextmanager
+def _prepared(task: Task, contests: Sequence[Contest], site: Site) -> Iterator[_Prepared]:
+    """Yield what a run needs, for as long as its data is kept."""
+    if is_collection(task.X) and not site.in_process:
+        with _on_cluster(task, contests, site) as prepared:
+            yield prepared
+        return
+    fit_params = dict(task.fit_params)
+    if is_collection(task.X):
+        from dasktune.cluster.blocks import blocks_here
+
+        whole = blocks_here(task.X, task.y, made)
+    else:
+        weights = _sample_params(task)
+        fit_params = {name: one for name, one in fit_params.items() if name not in weights}
+        whole = [Block(task.X, task.y, weights)]
+    if task.wants_classes:
+        fit_params["classes"] = _all_classes([_classes(one) for one in whole])
+    sizes = [len(one) for one in whole]
+    draws = [_drawn(contest.search, len(whole)) for contest in contests]
+    _check_sizes(draws, sizes)
+    blocks = LocalBlocks(whole, [draw.division for draw in draws])
+    yield _Prepared(draws=draws, blocks=blocks, fit_params=fit_params, sizes=sizes)
+
+
+@contextmanager
+def _on_cluster(task: Task, contests: Sequence[Contest], site: Site) -> Iterator[_Prepared]:
+    from dasktune.cluster.blocks import placed_blocks
+
+    with placed_blocks(site.client, task.X, task.y, made) as placed:
+        sizes, keys = placed.sizes, placed.keys
+        draws = [_drawn(contest.search, len(sizes)) for contest in contests]
+        _check_sizes(draws, sizes)
+        fit_params = dict(task.fit_params)
+        if task.wants_classes:
+            name = placed.joined(_classes, [None] * len(sizes), _all_classes)
+            fit_params["classes"] = placed.fetch(name)
+        held_out = [
+            placed.joined(held_out_of, [(draw.division, i) for i in range(len(sizes))], joined)
+            for draw in draws
+        ]
+        blocks = RemoteBlocks(keys, held_out, [draw.division for draw in draws])
+        yield _Prepared(draws=draws, blocks=blocks, fit_params=fit_params, sizes=sizes)
+
+
+def _classes(block: Block, _: None = None) -> Any:
+    return np.unique(block.y)
+
+
+def _all_classes(parts: Sequence[Any]) -> Any:
+    return np.unique(np.concatenate(list(parts)))
+
+
+def _sample_params(task: Task) -> dict[str, Any]:
+    """Return those parameters of `fit` that have a value for each sample."""
+    size = len(Block(task.X, task.y))
+    named = {
+        name: value
+        for name, value in task.fit_params.items()
+        if name != "classes" and getattr(value, "shape", (0,))[:1] == (size,)
+    }
+    return dict(check_method_params(task.X, params=named))
+
+
+def _check_sizes(draws: Sequence[_Draw], sizes: Sequence[int]) -> None:
+    for draw in draws:
+        share = draw.division.test_size
+        if not 0 <= share <= 1:
+            raise ValueError(f"'test_size' must be between 0 and 1. Got {share}")
+        rows = [draw.division.rows(number, size) for number, size in enumerate(sizes)]
+        for purpose, count in (
+            ("train on", sum(len(train) for train, _ in rows)),
+            ("score on", sum(len(test) for _, test in rows)),
+        ):
+            if not count:
+                raise ValueError(
+                    f"test_size={share} must leave samples to {purpose}, "
+                    f"got n_samples={sum(sizes)} in {len(sizes)} blocks."
+                )
+
+
+def _tell_sizes(prefix: str, division: Division, sizes: Sequence[int]) -> None:
+    left = [len(division.rows(number, size)[0]) for number, size in enumerate(sizes)]
+    logger.info(
+        "[CV%s] For training there are between %d and %d examples in each chunk",
+        prefix,
+        min(left),
+        max(left),
+    )
+
+
+def _teller(contests: Sequence[Contest]) -> Any:
+    searches = [one.search for one in contests]
+    return partial(_tell, searches, [0] * len(searches))
+
+
+def _tell(
+    searches: Sequence[Any], counts: list[int], place: int, records: list[dict[str, Any]]
+) -> None:
+    """Log what a batch has come to, as often as the search wants it."""
+    search = searches[place]
+    share = 1.0 if isinstance(search.verbose, bool) else float(search.verbose)
+    number = counts[place]
+    counts[place] += 1
+    if not share or number % int(1 / share):
+        return
+    best = max(records, key=lambda record: np.nan_to_num(record["score"], nan=-np.inf))
+    logger.info(
+        "[CV%s] validation score of %0.4f received after %d partial_fit calls",
+        search.prefix,
+        best["score"],
+        best["partial_fit_calls"],
+    )
+
+
+@contextmanager
+def _printed() -> Iterator[None]:
+    """Let what is logged be printed."""
+    handler = logging.StreamHandler(sys.stdout)
+    before = logger.level
+    logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+
+
+def _warn_of_failures(
+    brackets: Sequence[Bracket], trials: Mapping[str, Trial], error_score: Any
+) -> None:
+    total = sum(len(bracket.params) for bracket in brackets)
+    reasons = [trials[key].reason for bracket in brackets for key in bracket.failed.values()]
+    if not reasons:
+        return
+    counts = "\n".join(
+        f"{'-' * 80}\n{reasons.count(reason)} fits failed with the following error:\n{reason}"
+        for reason in dict.fromkeys(reasons)
+    )
+    if len(reasons) == total:
+        raise ValueError(
+            f"\nAll the {total} fits failed.\nIt is very likely that your model is misconfigured.\n"
+            f"You can try to debug the error by setting error_score='raise'.\n\n"
+            f"Below are more details about the failures:\n{counts}"
+        )
+    warn(
+        f"\n{len(reasons)} fits failed out of a total of {total}.\n"
+        f"The score on these train-test partitions for these parameters will be set to "
+        f"{error_score}.\nIf these failures are not expected, you can try to debug them by setting "
+        f"error_score='raise'.\n\nBelow are more details about the failures:\n{counts}",
+        FitFailedWarning,
+        stacklevel=6,
+    )
+
+
+def _outcome(bracket: Bracket, carried: Carried) -> Outcome:
+    if not bracket.info:
+        # Other brackets have models.
+        return Outcome(bracket.history, 0, None)
+    for record in bracket.history:
+        record.pop("_adapt", None)
+    scores = {number: records[-1]["score"] for number, records in sorted(bracket.info.items())}
+    best = max(scores, key=lambda number: np.nan_to_num(scores[number], nan=-np.inf))
+    trial_id = bracket.trials[best]
+    (position,) = (i for i, one in enumerate(carried.trials) if one.trial_id == trial_id)
+    checkpoint = carried.results[position].checkpoint
+    assert checkpoint is not None, "a model that is scored is saved"
+    return Outcome(bracket.history, best, checkpoint.to_dict()["model"])

@@ -1,0 +1,335 @@
+"""Ways to train an estimator a little further: what a step of a trial adds to it."""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.pipeline import Pipeline
+
+from dasktune.errors import check
+from dasktune.sklearn.compat import check_method_params, safe_indexing
+from dasktune.sklearn.heads import fit_head, params_of_steps
+
+__all__ = ["BUDGETS", "Part", "Route", "find_route", "refuse_collisions", "trained_part"]
+
+#: What `TuneSearchCV` takes as its budget.
+BUDGETS: Final = (
+    "auto",
+    "partial_fit",
+    "max_iter",
+    "n_estimators",
+    "boosting",
+    "folds",
+    "n_samples",
+)
+
+#: Names of the number of rounds, all of which mean the same to the libraries.
+_ROUNDS: Final = ("n_estimators", "num_boost_round", "num_iterations", "num_trees", "iterations")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What an estimator is trained on."""
+
+    X: Any
+    y: Any
+    #: For its ``fit``.
+    params: Mapping[str, Any]
+
+    def fit(self, method: Callable[..., Any], **more: Any) -> None:
+        """Call a method that fits."""
+        targets = () if self.y is None else (self.y,)
+        method(self.X, *targets, **self.params, **more)
+
+
+class Route(ABC):
+    """A way to train step by step.
+
+    Parameters
+    ----------
+    amount : int
+        How much a step adds.
+    """
+
+    #: The value of `budget` that asks for it.
+    budget: ClassVar[str]
+
+    def __init__(self, amount: int) -> None:
+        self.amount = amount
+
+    @property
+    @abstractmethod
+    def owned(self) -> tuple[str, ...]:
+        """Parameters that it sets itself, so that they cannot be searched."""
+
+    @abstractmethod
+    def advance(self, model: Any, part: Part, step: int) -> Any:
+        """Train by one step, and return the model.
+
+        Parameters
+        ----------
+        model : estimator
+            After the steps before; unfitted at the first.
+        part : Part
+            What it is trained on, the same at each step.
+        step : int
+            The number of this step, from 1.
+        """
+
+    def fit_all(self, model: Any, part: Part, steps: int) -> None:
+        """Fit an estimator, perhaps a whole pipeline, with what so many steps come to."""
+        part.fit(model.fit)
+
+
+class _PartialFit(Route):
+    budget = "partial_fit"
+    #: Of no effect on ``partial_fit``, which trains for one epoch.
+    owned = ("max_iter", "n_iter_no_change", "tol")
+
+    def __init__(self, amount: int, classes: Any) -> None:
+        super().__init__(amount)
+        self._classes = classes
+
+    def advance(self, model: Any, part: Part, step: int) -> Any:
+        takes = "classes" in signature(model.partial_fit).parameters
+        more = {"classes": self._classes} if takes and self._classes is not None else {}
+        for _ in range(self.amount):
+            part.fit(model.partial_fit, **more)
+        return model
+
+    def fit_all(self, model: Any, part: Part, steps: int) -> None:
+        last, inner = model, part
+        if isinstance(model, Pipeline):
+            params = params_of_steps(model, part.params)
+            X, _ = fit_head(model.steps[:-1], part.X, part.y, params)
+            last = model.steps[-1][1]
+            inner = Part(X=X, y=part.y, params=params[model.steps[-1][0]].fit)
+        for step in range(1, steps + 1):
+            self.advance(last, inner, step)
+
+
+class _WarmStart(Route):
+    """Goes on where the last ``fit`` ended.
+
+    Parameters
+    ----------
+    amount : int
+        How much a step adds.
+    parameter : str
+        What limits a ``fit``.
+    counts_all : bool
+        Whether the limit is for all that was fitted so far, or for this ``fit`` only.
+    """
+
+    def __init__(self, amount: int, parameter: str, counts_all: bool) -> None:
+        super().__init__(amount)
+        self._parameter = parameter
+        self._counts_all = counts_all
+
+    @property
+    def budget(self) -> str:  # type: ignore[override]
+        return self._parameter
+
+    @property
+    def owned(self) -> tuple[str, ...]:
+        return (self._parameter, "warm_start")
+
+    def advance(self, model: Any, part: Part, step: int) -> Any:
+        limit = self.amount * (step if self._counts_all else 1)
+        model.set_params(warm_start=True, **{self._parameter: limit})
+        with warnings.catch_warnings():
+            # To end before it has converged is the purpose.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            part.fit(model.fit)
+        return model
+
+    def fit_all(self, model: Any, part: Part, steps: int) -> None:
+        trained_part(model).set_params(**{self._parameter: self.amount * steps})
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            part.fit(model.fit)
+
+
+class _Boosting(Route):
+    """Adds rounds to a booster of another library.
+
+    Parameters
+    ----------
+    amount : int
+        How many rounds a step adds.
+    keyword : str
+        Argument of its ``fit`` that takes the model to go on from.
+    """
+
+    budget = "boosting"
+    owned = _ROUNDS
+
+    _GO_ON: ClassVar[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
+        "xgboost": ("xgb_model", lambda model: model.get_booster()),
+        "lightgbm": ("init_model", lambda model: model.booster_),
+        "catboost": ("init_model", lambda model: model),
+    }
+
+    def __init__(self, amount: int, library: str) -> None:
+        super().__init__(amount)
+        self._library = library
+        self._rounds = "iterations" if library == "catboost" else "n_estimators"
+
+    def advance(self, model: Any, part: Part, step: int) -> Any:
+        keyword, fitted = self._GO_ON[self._library]
+        if step == 1:
+            model.set_params(**{self._rounds: self.amount})
+            part.fit(model.fit)
+            return model
+        # Another object: some take the model that they go on from apart.
+        longer = clone(model)
+        part.fit(longer.fit, **{keyword: fitted(model)})
+        return longer
+
+    def fit_all(self, model: Any, part: Part, steps: int) -> None:
+        trained_part(model).set_params(**{self._rounds: self.amount * steps})
+        part.fit(model.fit)
+
+
+class _Samples(Route):
+    """Fits anew, with more samples each time.
+
+    Parameters
+    ----------
+    max_steps : int
+        At which step all samples are there.
+    """
+
+    budget = "n_samples"
+    owned = ()
+
+    def __init__(self, max_steps: int) -> None:
+        super().__init__(1)
+        self._max_steps = max_steps
+
+    def advance(self, model: Any, part: Part, step: int) -> Any:
+        count = part.X.shape[0] if hasattr(part.X, "shape") else len(part.X)
+        # The same order at each step, so that samples are only added.
+        order = np.random.default_rng(0).permutation(count)
+        rows = np.sort(order[: max(1, -(-count * step // self._max_steps))])
+        fresh = clone(model)
+        params = check_method_params(part.X, params=part.params, indices=rows)
+        some = Part(X=_rows(part.X, rows), y=_rows(part.y, rows), params=params)
+        some.fit(fresh.fit)
+        return fresh
+
+
+def _rows(values: Any, rows: Any) -> Any:
+    return None if values is None else safe_indexing(values, rows)
+
+
+def trained_part(estimator: Any) -> Any:
+    """Return what is trained step by step: the last step of a pipeline, else the estimator."""
+    return estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
+
+
+def find_route(
+    estimator: Any, budget: str, *, amount: int, max_steps: int, classes: Any = None
+) -> Route | None:
+    """Return how an estimator can be trained step by step.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Which; of a pipeline it is the last step.
+    budget : str
+        What a step adds to, or "auto" for the first way that there is.
+    amount : int
+        How much a step adds.
+    max_steps : int
+        Most steps of a trial.
+    classes : array, optional
+        All that there are.
+
+    Returns
+    -------
+    Route or None
+        None if there is none.
+    """
+    model = trained_part(estimator)
+    if budget == "n_samples":
+        return _Samples(max_steps)
+    if budget == "folds" or not _is_separable(estimator):
+        return None
+    routes: list[Route] = []
+    if hasattr(model, "partial_fit"):
+        routes.append(_PartialFit(amount, classes))
+    for parameter in ("max_iter", "n_estimators"):
+        if _has(model, "warm_start") and _has(model, parameter):
+            # Those of trees count what is there already.
+            is_histogram = isinstance(
+                model, HistGradientBoostingClassifier | HistGradientBoostingRegressor
+            )
+            counts_all = parameter == "n_estimators" or is_histogram
+            routes.append(_WarmStart(amount, parameter, counts_all))
+    library = _library(model)
+    if library:
+        routes.append(_Boosting(amount, library))
+    return next((one for one in routes if budget in ("auto", one.budget)), None)
+
+
+def refuse_collisions(route: Route, estimator: Any, names: set[str]) -> None:
+    """Refuse parameters that are searched and that a route sets itself.
+
+    Parameters
+    ----------
+    route : Route
+        How the estimator is trained.
+    estimator : estimator
+        Which.
+    names : set of str
+        What is searched.
+
+    Raises
+    ------
+    ConfigError
+        If there is one.
+    """
+    prefix = f"{estimator.steps[-1][0]}__" if isinstance(estimator, Pipeline) else ""
+    taken = sorted(names & {prefix + name for name in route.owned})
+    check(
+        not taken,
+        "param_distributions",
+        f"without {', '.join(prefix + name for name in route.owned)}, which the budget "
+        f"{route.budget!r} decides",
+        taken,
+        "Leave them out, or choose another budget=.",
+    )
+
+
+def _is_separable(estimator: Any) -> bool:
+    """Whether the transformers of a pipeline can be fitted on their own."""
+    if not isinstance(estimator, Pipeline):
+        return True
+    return all(
+        step in (None, "passthrough") or hasattr(step, "transform")
+        for _, step in estimator.steps[:-1]
+    )
+
+
+def _has(model: Any, parameter: str) -> bool:
+    return hasattr(model, "get_params") and parameter in model.get_params(deep=False)
+
+
+def _library(model: Any) -> str:
+    """Return which library's booster it is that can go on; empty if it is none."""
+    kind = type(model)
+    if kind.__name__.startswith("XGBRF"):
+        # A forest of one round.
+        return ""
+    names = [parent.__module__.partition(".")[0] for parent in kind.__mro__]
+    return next((name for name in names if name in _Boosting._GO_ON), "")

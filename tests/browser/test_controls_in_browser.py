@@ -1,0 +1,67 @@
+"""The dashboard's buttons in a real browser, on an experiment that runs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from test_dashboard_in_browser import MODELS, open_live, wait
+
+from dasktune.dashboard.server import WebServer
+from dasktune.dashboard.server.feed import DriverFeed
+from dasktune.dashboard.server.live import Live
+from dasktune.dashboard.server.shelf import Single
+from dasktune.dashboard.sources import described
+from dasktune.runner.recording import RecordingObserver
+
+pytest.importorskip("selenium.webdriver")
+sys.path.append(str(Path(__file__).parents[1] / "unit" / "control"))
+
+PRESS = (
+    f"{MODELS} const [one] = found.filter((one) => one.label === arguments[1]);"
+    " if (!one || !one.visible) return false;"
+    " const view = Object.values(Bokeh.index).length && Bokeh.index.find_one(one);"
+    " if (!view) return false; view.click(); return true;"
+)
+
+
+@pytest.fixture
+def place():
+    from control_kit import Controlled
+
+    feed = DriverFeed()
+    place = Controlled(observers=[RecordingObserver(feed.put, feed.pass_time)])
+    live = Live(lambda: described({"metric": "loss", "mode": "min"}), feed)
+    server = WebServer(Single(live), commander=lambda: place.runner.commands)
+    yield place, server
+    server.close()
+    place.close()
+
+
+def press(browser, label):
+    wait(browser, PRESS, "Button", label)
+
+
+def held(place):
+    return place.runner.commands.ask(lambda experiment, now: experiment.on_hold).result(60)
+
+
+def test_whoever_has_the_link_can_hold_and_stop_an_experiment(browser, place):
+    run, server = place
+    browser.get(server.url)
+    assert "403" in browser.page_source
+    assert browser.execute_script("return window.Bokeh === undefined")
+    open_live(browser, server.link)
+    assert browser.current_url == server.url
+    assert not [one for one in browser.get_cookies() if not one["httpOnly"]]
+    press(browser, "Hold new trials")
+    assert not held(run)
+    press(browser, "Confirm")
+    wait(browser, f"{MODELS} return found.some((one) => one.text.includes('release'))", "Div")
+    assert held(run)
+    press(browser, "Stop experiment")
+    press(browser, "Confirm")
+    run.wait()
+    assert run.experiment.finished
+    browser.delete_all_cookies()

@@ -1,0 +1,144 @@
+"""A real run, whose driver is another process, as a real browser shows it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from test_dashboard_in_browser import open_live, wait
+from test_report_in_browser import MODELS, complaints, wait_until_idle
+
+from dasktune.dashboard import serve
+
+pytest.importorskip("selenium.webdriver")
+
+DRIVER = Path(__file__).with_name("driver_of_a_run.py")
+PATIENCE = 240
+
+
+@pytest.fixture
+def driver(tmp_path):
+    """Return a run in a process group of its own, where its pages are, and its gates."""
+    gates = tmp_path / "gates"
+    gates.mkdir()
+    command = [sys.executable, str(DRIVER), str(tmp_path), str(gates)]
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        told = threading.Event()
+        urls = []
+
+        def listen():
+            for line in process.stderr:
+                # Dask's own dashboard has a page of it, too.
+                if line.startswith("Dashboard: ") and "/dasktune" not in line:
+                    urls.append(line.split()[1])
+                    told.set()
+
+        reader = threading.Thread(target=listen)
+        reader.start()
+        try:
+            assert told.wait(PATIENCE), "the driver has not told where its dashboard is"
+            yield process, urls[0], gates
+        finally:
+            kill(process)
+            reader.join(60)
+
+
+def kill(process):
+    # Its workers, too: they would wait at their gates.
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(60)
+
+
+def go(browser, number):
+    browser.execute_script(f"{MODELS} found[0].active = arguments[1]", "Tabs", number)
+    wait(
+        browser,
+        f"{MODELS} return found[0].tabs[arguments[1]].child.children.every("
+        "(card) => card.children.length > 0 && card.children[0].name !== 'coming')",
+        "Tabs",
+        number,
+    )
+    wait_until_idle(browser)
+
+
+def pages(browser):
+    return browser.execute_script(f"{MODELS} return found[0].tabs.map((one) => one.title)", "Tabs")
+
+
+def column(name):
+    """Return a script that gives a column of the table of trials."""
+    return f"{MODELS} const all = found.map((one) => one.source.data['{name}'])[0];"
+
+
+def refused(browser):
+    messages = [json.loads(one["message"])["message"] for one in browser.get_log("performance")]
+    answers = [one["params"]["response"] for one in messages if one["method"] == _ANSWERED]
+    return [(one["url"], one["status"]) for one in answers if one["status"] >= 400]
+
+
+_ANSWERED = "Network.responseReceived"
+
+
+def header(words):
+    return f"{MODELS} return found.some((one) => one.text.includes({json.dumps(words)}))"
+
+
+@pytest.mark.timeout(900)
+def test_a_run_is_shown_while_it_goes_on_and_as_lost_when_its_driver_is_dead(
+    browser, driver, tmp_path
+):
+    process, url, gates = driver
+    (gates / "1").touch()
+    open_live(browser, url)
+    titles = pages(browser)
+    assert titles[:3] == ["Overview", "Trials", "Parameters"]
+    go(browser, titles.index("Trials"))
+    wait(
+        browser,
+        f"{column('iteration')} return all.length === 4 && all.every((i) => i === 1)",
+        "DataTable",
+    )
+    # What comes is shown without anybody doing anything.
+    (gates / "2").touch()
+    (gates / "3").touch()
+    reached = f"{column('iteration')} return [...all].sort().join() === '1,3,3,3'"
+    wait(browser, reached, "DataTable")
+    wait(
+        browser,
+        f"{column('status')} return all.filter((one) => one === 'ERROR').length === 1",
+        "DataTable",
+    )
+    for number, title in enumerate(titles):
+        go(browser, number)
+        if title == "Workers":
+            wait(
+                browser,
+                f"{MODELS} return found.filter((one) => 'left' in one.data)"
+                ".reduce((sum, one) => sum + one.data.left.length, 0) === 4",
+                "ColumnDataSource",
+            )
+        if title == "Errors":
+            wait(browser, header("the third one breaks"), "PreText")
+    assert complaints(browser) == []
+    assert refused(browser) == []
+    kill(process)
+    browser.get("about:blank")
+    server = serve(tmp_path / "watched", port=0)
+    try:
+        open_live(browser, server.url)
+        wait(browser, header("driver is lost, last sign of life"), "Div")
+        wait(browser, header("3 running"), "Div")
+        assert complaints(browser) == []
+    finally:
+        browser.get("about:blank")
+        server.close()

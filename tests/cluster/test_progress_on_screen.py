@@ -1,0 +1,189 @@
+"""What a user sees while an experiment runs: in a real terminal, a pipe, and a notebook."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.skipif(os.name != "posix", reason="pseudo-terminals are POSIX"),
+]
+
+PROGRAM = """
+import sys
+import distributed
+import dasktune as tune
+
+def train(config):
+    for epoch in range(3):
+        if config["x"] == 2 and epoch:
+            raise ValueError("no [bold]such\\x1b[31m loss")
+        tune.report({"loss": config["x"] / (epoch + 1)})
+
+class Broken(tune.CLIReporter):
+    def report(self, trials, done, *sys_info):
+        raise RuntimeError("the reporter is broken")
+
+REPORTERS = {"": None, "table": tune.CLIReporter(max_report_frequency=0), "broken": Broken()}
+
+def main(place, kind="", verbose=1):
+    with distributed.Client(
+        n_workers=1, threads_per_worker=2, dashboard_address=None, silence_logs=50
+    ) as client:
+        results = tune.Tuner(
+            train,
+            param_space={"x": tune.grid_search([1.0, 2.0, 3.0, 4.0])},
+            tune_config=tune.TuneConfig(metric="loss", mode="min"),
+            run_config=tune.RunConfig(
+                storage_path=place, name="e", verbose=int(verbose),
+                progress_reporter=REPORTERS[kind],
+            ),
+            client=client,
+        ).fit()
+        print("RETURNED", len(results), results.num_errors, flush=True)
+    return results
+"""
+
+#: Runs a command in a terminal of 80 columns and 40 lines, and returns what that was sent.
+TERMINAL = """
+import fcntl, os, pty, struct, sys, termios
+def resize(fd):
+    fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 80, 0, 0))
+pid, fd = pty.fork()
+if not pid:
+    resize(1)
+    os.execv(sys.argv[1], sys.argv[1:])
+try:
+    while data := os.read(fd, 65536):
+        os.write(1, data)
+except OSError:
+    pass
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+
+
+def run(home, *arguments, terminal=False, **environ):
+    """Return what a program writes, to its terminal or to its two pipes."""
+    script = home / "script.py"
+    script.write_text(
+        PROGRAM + '\nif __name__ == "__main__":\n    main(sys.argv[1], *sys.argv[2:])\n'
+    )
+    command = [sys.executable, str(script), str(home / "runs"), *arguments]
+    if terminal:
+        command = [sys.executable, "-c", TERMINAL, *command]
+    unset = {"CI", "DASKTUNE_PROGRESS", "COLUMNS", "LINES"}
+    env = {name: value for name, value in os.environ.items() if name not in unset}
+    root = str(Path(__file__).parents[2])
+    env |= {"TERM": "xterm", "PYTHONIOENCODING": "utf-8", "PYTHONPATH": root, **environ}
+    done = subprocess.run(command, capture_output=True, env=env, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode(), done.stderr.decode()
+
+
+def screen(text):
+    """Return the lines that a terminal of 80 columns shows in the end, all of them."""
+    pyte = pytest.importorskip("pyte")
+    shown = pyte.Screen(80, 40)
+    pyte.Stream(shown).feed(text)
+    return [line.rstrip() for line in shown.display if line.strip()]
+
+
+def test_a_terminal_shows_a_table_that_stays(tmp_path):
+    pytest.importorskip("rich")
+    sent, _ = run(tmp_path, terminal=True)
+    lines = screen(sent)
+    [place] = [n for n, line in enumerate(lines) if line.startswith("4/4 trials done")]
+    assert lines[place - 1].strip("━") == ""
+    assert " · 1 error · best loss 0.3333 (" in lines[place]
+    assert lines[place + 1].split() == ["trial", "iter", "loss", "best", "time", "x"]
+    assert [line.split()[0] for line in lines[place + 2 : place + 6]] == ["✓", "✓", "✓", "✗"]
+    assert re.match(r"Best: loss 0\.3333 in \w+ with x=1", lines[place + 6])
+    assert "1 trial failed:" in lines
+    text = "".join(lines)
+    assert "ValueError: no [bold]such?[31m loss" in text
+    assert text.count("RETURNED 4 1") == 1
+    # The table was there while trials ran, and the cursor is left as it was.
+    assert sent.count("\x1b[2K") > 3
+    assert sent.rfind("\x1b[?25h") > sent.rfind("\x1b[?25l")
+    assert "such\x1b[31m" not in sent
+
+
+def test_a_simple_terminal_shows_one_line(tmp_path):
+    sent, _ = run(tmp_path, terminal=True, TERM="dumb")
+    assert "\x1b" not in sent
+    assert sent.count("\r") > sent.count("\r\n")
+    lines = [line.rstrip().split("\r")[-1] for line in sent.split("\n")]
+    [last] = [line for line in lines if line.startswith("4/4 trials done")]
+    assert len(last) < 80
+
+
+def test_continuous_integration_gets_lines_even_on_a_terminal(tmp_path):
+    sent, _ = run(tmp_path, terminal=True, CI="true")
+    assert "\x1b" not in sent
+    lines = sent.split("\r\n")
+    assert sum(line.startswith("[dasktune] 4/4 trials done") for line in lines) == 1
+    assert sum(" failed: ValueError: no [bold]such?[31m loss" in line for line in lines) == 1
+
+
+def test_a_pipe_gets_lines_and_the_output_is_left_to_the_program(tmp_path):
+    output, errors = run(tmp_path, "", "2")
+    assert output == "RETURNED 4 1\n"
+    told = [line for line in errors.splitlines() if line.startswith("[dasktune] ")]
+    assert sum(" ended loss " in line for line in told) == 3
+    assert sum(" failed: " in line for line in told) == 1
+    assert f"Results: {tmp_path}/runs/e" in errors.splitlines()
+
+
+def test_nothing_is_shown_to_who_wants_nothing(tmp_path):
+    assert run(tmp_path, "", "0") == ("RETURNED 4 1\n", "")
+
+
+def test_a_reporter_prints_its_tables(tmp_path):
+    output, errors = run(tmp_path, "table")
+    assert output == "RETURNED 4 1\n"
+    assert "Trials: 4 of 4 (3 TERMINATED, 1 ERROR)" in errors
+    assert "1 trial failed:" in errors
+    assert "[dasktune]" not in errors
+
+
+def test_a_reporter_that_raises_costs_nothing_but_itself(tmp_path):
+    output, errors = run(tmp_path, "broken")
+    assert output == "RETURNED 4 1\n"
+    assert errors.count("RuntimeError: the reporter is broken") == 1
+
+
+@pytest.mark.parametrize("how", ["fit", "fit_async", "reporter"])
+def test_a_notebook_keeps_the_last_picture(tmp_path, how):
+    nbformat = pytest.importorskip("nbformat")
+    nbclient = pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    calls = {
+        "fit": f"main({str(tmp_path)!r})",
+        "fit_async": f"import asyncio; await asyncio.to_thread(main, {str(tmp_path)!r})",
+        "reporter": f"REPORTERS['table'] = tune.JupyterNotebookReporter(); "
+        f"main({str(tmp_path)!r}, 'table')",
+    }
+    notebook = nbformat.v4.new_notebook()
+    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "x", "language": "python"}
+    notebook.cells = [nbformat.v4.new_code_cell(text) for text in (PROGRAM, calls[how] + ";")]
+    nbclient.NotebookClient(notebook, timeout=250, kernel_name="python3").execute()
+    outputs = notebook.cells[1].outputs
+    pages = [one.data["text/html"] for one in outputs if one.output_type == "display_data"]
+    assert len(pages) == 1
+    [page] = pages
+    assert "ValueError: no [bold]such?[31m loss" in page
+    if how == "reporter":
+        assert "Trials: 4 of 4 (3 TERMINATED, 1 ERROR)" in page
+    else:
+        assert '<progress max="4" value="4"' in page
+        assert "Best: loss 0.3333 in " in page
+    assert len(page) < 10_000
+    streams = "".join(one.text for one in outputs if one.output_type == "stream")
+    assert "RETURNED 4 1" in streams
+    assert "[dasktune]" not in streams

@@ -1,0 +1,73 @@
+"""The pages that newcomers read first: their code, block by block, in a notebook."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+pytestmark = pytest.mark.cluster
+
+
+def blocks(page: str) -> list[str]:
+    """Return the Python of a page."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    return re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def run_page(page: str, tmp_path: Path, monkeypatch: Any, *, last: str) -> str:
+    """Run a page as its reader would, then `last`; return what was printed."""
+    nbclient = pytest.importorskip("nbclient")
+    nbformat = pytest.importorskip("nbformat")
+    pytest.importorskip("ipykernel")
+    pytest.importorskip("sklearn")
+    # Its results must not lie among the user's.
+    monkeypatch.setenv("HOME", str(tmp_path))
+    notebook = nbformat.v4.new_notebook()
+    notebook.cells = [nbformat.v4.new_code_cell(text) for text in (*blocks(page), last)]
+    client = nbclient.NotebookClient(
+        notebook,
+        timeout=280,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(tmp_path)}},
+    )
+    client.execute()
+    streams = (one for cell in notebook.cells for one in cell.outputs)
+    return "".join(one.text for one in streams if one.output_type == "stream")
+
+
+@pytest.mark.timeout(900)
+def test_the_tutorial_leads_from_a_loop_to_a_tuned_model(tmp_path, monkeypatch):
+    told = run_page(
+        "tutorial.md",
+        tmp_path,
+        monkeypatch,
+        last="print('TEST', model.score(X_test, y_test), search.score(X_test, y_test))",
+    )
+    epochs = re.search(r"(\d+) epochs instead of 648", told)
+    assert epochs is not None
+    # What the page says of it: less than the eight trials of before, of 27 epochs each.
+    assert int(epochs[1]) < 216
+    assert "10 trials" in told
+    scores = re.search(r"TEST ([\d.]+) ([\d.]+)", told)
+    assert scores is not None
+    # Guessing would be right in 10 % of the cases.
+    assert all(float(score) > 0.7 for score in scores.groups())
+    assert (tmp_path / "digits.html").stat().st_size > 100_000
+
+
+@pytest.mark.timeout(600)
+def test_the_quickstart_runs_as_it_stands(tmp_path, monkeypatch):
+    told = run_page(
+        "quickstart.md",
+        tmp_path,
+        monkeypatch,
+        last="print('BEST', best.metrics['loss'], len(analysis.trials), len(results))",
+    )
+    found = re.search(r"BEST ([\d.e-]+) 20 100", told)
+    assert found is not None
+    assert float(found[1]) < 1.0

@@ -1,0 +1,74 @@
+"""The scheduler of the searches block by block keeps the contract of all schedulers."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+pytest.importorskip("sklearn")
+
+from dasktune.sklearn.batches import BatchScheduler, Bracket
+from dasktune.sklearn.policies import best_models
+from dasktune.testing import SchedulerContract
+
+
+def halved(info, most=16):
+    """Let the better half of the models go on, each time for twice as many calls."""
+    calls = max(records[-1]["partial_fit_calls"] for records in info.values())
+    if len(info) == 1 or 2 * calls > most:
+        return dict.fromkeys(info, 0)
+    return dict.fromkeys(best_models(info, len(info) // 2), calls)
+
+
+def noon():
+    return 12.0
+
+
+class TestBatches(SchedulerContract):
+    sizes = (9, 7)
+
+    def make_scheduler(self):
+        brackets = [
+            Bracket([{"x": n} for n in range(size)], partial(halved, most=16), float("nan"))
+            for size in self.sizes
+        ]
+        return BatchScheduler(brackets, timer=noon)
+
+
+class TestOneBracket(TestBatches):
+    sizes = (16,)
+    metric, mode = "accuracy", "max"
+
+
+class TestModelsThatEndByThemselves(TestBatches):
+    longest = 3
+
+
+class TestManySmallBrackets(TestBatches):
+    sizes = (1, 2, 3, 4, 5, 1)
+
+
+def test_a_search_goes_on_with_the_records_and_the_time_that_it_had():
+    class Watch:
+        now = 100.0
+
+        def __call__(self):
+            return self.now
+
+    contract, watch = TestBatches(), Watch()
+    drill = next(iter(contract._drills()))
+    drill.scheduler._timer = watch
+    watch.now = 103.5
+    drill.run(events=40)
+    watch.now = 110.0
+    state = drill.scheduler.state_dict()
+    later = contract.make_scheduler()
+    later._timer = lambda: 5000.0
+    later.load_state_dict(state)
+    assert later.state_dict() == state
+    assert state["elapsed"] == 6.5
+    for one, other in zip(drill.scheduler._brackets, later._brackets, strict=True):
+        assert other.info == one.info
+        # Who decides may leave notes in the records, which both lists share.
+        assert all(record in other.history for rows in other.info.values() for record in rows)

@@ -1,0 +1,132 @@
+"""An experiment whose events an observer of its progress sees."""
+
+from __future__ import annotations
+
+import io
+
+from numpy.random import SeedSequence
+
+from dasktune.callback import TrialPlaces
+from dasktune.experiment import Experiment, ExperimentSettings
+from dasktune.progress import Board, PlainLines, ProgressObserver
+from dasktune.schedulers.fifo import FIFOScheduler
+from dasktune.search.searcher import SearchAlgorithm, Suggestion
+from dasktune.stopper import NoopStopper
+from dasktune.storage.location import Storage
+from dasktune.trial.events import (
+    ErrorInfo,
+    ResourcesGranted,
+    ResultReported,
+    Suggested,
+    TrialEnded,
+    TrialFailed,
+    TrialLost,
+    TrialStarted,
+)
+from dasktune.trial.resources import PlacementGroupFactory
+
+ONE_CPU = PlacementGroupFactory([{"CPU": 1}])
+
+
+class NoSearch(SearchAlgorithm):
+    total_samples = None
+
+    def setup(self, spec):
+        pass
+
+    def next_trial(self, trial_id):
+        return Suggestion(config=None)
+
+
+def places():
+    return TrialPlaces(
+        trainable_name="train", storage=Storage("memory://progress"), checkpoint=lambda record: None
+    )
+
+
+class Run:
+    """An experiment, its board, and where lines go."""
+
+    def __init__(
+        self, metric="loss", mode="min", display=PlainLines, verbose=1, order="best", place=""
+    ):
+        self.experiment = Experiment(
+            ExperimentSettings(metric=metric, mode=mode, max_worker_losses=0),
+            search=NoSearch(),
+            scheduler=FIFOScheduler(),
+            criteria=NoopStopper(),
+            stopper=NoopStopper(),
+            seed=SeedSequence(0),
+        )
+        self.stream = io.StringIO()
+        self.verbose, self.order, self.place = verbose, order, place
+        self.watch(display)
+
+    def watch(self, display):
+        settings = self.experiment.settings
+        self.board = Board(
+            self.experiment.trials,
+            places(),
+            metric=settings.metric,
+            mode=settings.mode,
+            order=self.order,
+        )
+        self.observer = ProgressObserver(
+            display(self.stream), self.board, verbose=self.verbose, place=self.place
+        )
+
+    def tell(self, event):
+        actions = self.experiment.handle(event)
+        self.observer.on_event(event, actions, self.experiment)
+
+    def add(self, config=None, time=0.0):
+        trial_id = self.experiment.next_trial_id
+        config = {"lr": 0.1} if config is None else config
+        self.tell(Suggested(trial_id=trial_id, config=config, time=time, resources=ONE_CPU))
+        return trial_id
+
+    def start(self, config=None, worker="w", time=0.0):
+        trial_id = self.add(config, time)
+        self.tell(ResourcesGranted(trial_id=trial_id, time=time))
+        self.tell(TrialStarted(trial_id=trial_id, incarnation=1, time=time, worker=worker))
+        return trial_id
+
+    def report(self, trial_id, seq, loss, /, time=1.0, **more):
+        metrics = {"loss": loss, "training_iteration": seq, "time_total_s": 60.0 * seq, **more}
+        self.tell(
+            ResultReported(trial_id=trial_id, incarnation=1, seq=seq, metrics=metrics, time=time)
+        )
+
+    def end(self, trial_id, time=1.0):
+        self.tell(TrialEnded(trial_id=trial_id, incarnation=1, time=time))
+
+    def fail(self, trial_id, message, time=1.0):
+        error = ErrorInfo(message=message)
+        self.tell(TrialFailed(trial_id=trial_id, incarnation=1, error=error, time=time))
+
+    def lose(self, trial_id, reason, time=1.0):
+        self.tell(TrialLost(trial_id=trial_id, incarnation=1, reason=reason, time=time))
+
+    @property
+    def lines(self):
+        return self.stream.getvalue().splitlines()
+
+    @property
+    def last_line(self):
+        return self.lines[-1]
+
+
+class Printed:
+    """What has been written to ``sys.stderr`` so far."""
+
+    def __init__(self, capsys):
+        self._capsys = capsys
+        self._text = ""
+
+    def getvalue(self):
+        self._text += self._capsys.readouterr().err
+        return self._text
+
+    def forget(self):
+        self.getvalue()
+        self._text = ""

@@ -21,6 +21,7 @@ from contextlib import suppress
 from typing import Any
 
 from distributed import SchedulerPlugin
+from tornado import web
 
 __all__ = ["PROTOCOL", "BoardPlugin"]
 
@@ -283,8 +284,6 @@ class BoardPlugin(SchedulerPlugin):  # type: ignore[misc]
         return section.changes.get(number)
 
     def _mount(self, scheduler: Any) -> None:
-        from tornado import web
-
         root = scheduler.http_application
         self.port = scheduler.http_server.port
         if getattr(scheduler.http_server, "ssl_options", None) is not None:
@@ -293,7 +292,7 @@ class BoardPlugin(SchedulerPlugin):  # type: ignore[misc]
         taken = {getattr(one, "dasktune_path", "") for one in root.applications}
         path = f"{self.prefix}/dasktune"
         self.path = path if path not in taken else f"{path}-{PROTOCOL}"
-        routes = [(rf"{self.path}(?:~(\w+))?/?", _handler(), {"board": self})]
+        routes = [(rf"{self.path}(?:~(\w+))?/?", _Handler, {"board": self})]
         application = web.Application(routes)
         application.dasktune_path = self.path  # type: ignore[attr-defined]
         # One of the same protocol that was unregistered has left its own, which would come first.
@@ -353,80 +352,76 @@ def _bar(pages: list[str], own: str) -> str:
     return f'<div class="navbar"><ul>{_LOGO}{links}</ul></div>'
 
 
-def _handler() -> Any:
-    """Return what answers browsers; made here, so that Tornado is imported where it is needed."""
-    from tornado import web
+class _Handler(web.RequestHandler):
+    """Answers browsers."""
 
-    class Handler(web.RequestHandler):
-        def initialize(self, board: Any) -> None:
-            self.board = board
+    def initialize(self, board: Any) -> None:
+        self.board = board
 
-        def set_default_headers(self) -> None:
-            self.set_header("Content-Security-Policy", _POLICY)
-            self.set_header("X-Content-Type-Options", "nosniff")
-            self.set_header("Referrer-Policy", "same-origin")
-            self.set_header("Cache-Control", "no-store")
+    def set_default_headers(self) -> None:
+        self.set_header("Content-Security-Policy", _POLICY)
+        self.set_header("X-Content-Type-Options", "nosniff")
+        self.set_header("Referrer-Policy", "same-origin")
+        self.set_header("Cache-Control", "no-store")
 
-        def get(self, what: str | None) -> None:
-            if self.request.path.endswith("/"):
-                # All links are relative.
-                self.redirect("../" + self.request.path.rstrip("/").rpartition("/")[2])
-                return
-            ask = getattr(self, f"_{what or 'page'}", None)
-            if what not in (None, "script", "news", "whole", "change", "bokeh") or ask is None:
-                raise web.HTTPError(404)
-            ask()
+    def get(self, what: str | None) -> None:
+        if self.request.path.endswith("/"):
+            # All links are relative.
+            self.redirect("../" + self.request.path.rstrip("/").rpartition("/")[2])
+            return
+        ask = getattr(self, f"_{what or 'page'}", None)
+        if what not in (None, "script", "news", "whole", "change", "bokeh") or ask is None:
+            raise web.HTTPError(404)
+        ask()
 
-        def _page(self) -> None:
-            own = self.board.path.rpartition("/")[2]
-            parts = {
-                "{head}": _HEAD if self.board.pages else "",
-                "{pages}": _bar(self.board.pages, own),
-                "{script}": html.escape(f"{own}~script"),
-            }
-            page = self.board.page
-            for place, content in parts.items():
-                page = page.replace(place, content)
-            self.finish(page)
+    def _page(self) -> None:
+        own = self.board.path.rpartition("/")[2]
+        parts = {
+            "{head}": _HEAD if self.board.pages else "",
+            "{pages}": _bar(self.board.pages, own),
+            "{script}": html.escape(f"{own}~script"),
+        }
+        page = self.board.page
+        for place, content in parts.items():
+            page = page.replace(place, content)
+        self.finish(page)
 
-        def _script(self) -> None:
-            self.set_header("Content-Type", "text/javascript; charset=utf-8")
-            self.finish(self.board.script)
+    def _script(self) -> None:
+        self.set_header("Content-Type", "text/javascript; charset=utf-8")
+        self.finish(self.board.script)
 
-        def _news(self) -> None:
-            self.set_header("Content-Type", "application/json")
-            self.finish(json.dumps(self.board.news(self.get_query_argument("key", ""))))
+    def _news(self) -> None:
+        self.set_header("Content-Type", "application/json")
+        self.finish(json.dumps(self.board.news(self.get_query_argument("key", ""))))
 
-        def _whole(self) -> None:
-            self._part(True)
+    def _whole(self) -> None:
+        self._part(True)
 
-        def _change(self) -> None:
-            self._part(False)
+    def _change(self) -> None:
+        self._part(False)
 
-        def _part(self, whole: bool) -> None:
-            number = self.get_query_argument("number", "")
-            key = self.get_query_argument("key", "")
-            number = number if number.isdecimal() and len(number) < 16 else "0"
-            self._send(self.board.part(key, int(number), whole=whole), "application/json")
+    def _part(self, whole: bool) -> None:
+        number = self.get_query_argument("number", "")
+        key = self.get_query_argument("key", "")
+        number = number if number.isdecimal() and len(number) < 16 else "0"
+        self._send(self.board.part(key, int(number), whole=whole), "application/json")
 
-        def _bokeh(self) -> None:
-            files = self.board.scripts.get(self.get_query_argument("version", ""), {})
-            content = files.get(self.get_query_argument("name", ""))
-            self._send(content, "text/javascript; charset=utf-8")
-            self.set_header("Cache-Control", "private, max-age=86400")
+    def _bokeh(self) -> None:
+        files = self.board.scripts.get(self.get_query_argument("version", ""), {})
+        content = files.get(self.get_query_argument("name", ""))
+        self._send(content, "text/javascript; charset=utf-8")
+        self.set_header("Cache-Control", "private, max-age=86400")
 
-        def _send(self, content: bytes | None, kind: str) -> None:
-            """Send what a driver has compressed as it is, to those who understand that."""
-            if content is None:
-                raise web.HTTPError(404)
-            self.set_header("Content-Type", kind)
-            if "gzip" in self.request.headers.get("Accept-Encoding", ""):
-                self.set_header("Content-Encoding", "gzip")
-            else:
-                content = gzip.decompress(content)
-            self.write(content)
+    def _send(self, content: bytes | None, kind: str) -> None:
+        """Send what a driver has compressed as it is, to those who understand that."""
+        if content is None:
+            raise web.HTTPError(404)
+        self.set_header("Content-Type", kind)
+        if "gzip" in self.request.headers.get("Accept-Encoding", ""):
+            self.set_header("Content-Encoding", "gzip")
+        else:
+            content = gzip.decompress(content)
+        self.write(content)
 
-        def write_error(self, status_code: int, **kwargs: Any) -> None:
-            self.finish(f"{status_code}")
-
-    return Handler
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        self.finish(f"{status_code}")

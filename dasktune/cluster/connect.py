@@ -209,7 +209,7 @@ def _current() -> _Target | None:
     try:
         worker = get_worker()
     except ValueError:
-        pass
+        pass  # not on a worker
     else:
         # The worker's own client must stay as it is: other tasks share it.
         return _Target(address=worker.scheduler.address, security=worker.security)

@@ -13,7 +13,7 @@ from dasktune.cluster.code import pack
 from dasktune.cluster.connect import Connection, connect
 from dasktune.cluster.demand import Growth
 from dasktune.cluster.executor import DaskTrialExecutor
-from dasktune.cluster.payload import pack_trainable
+from dasktune.cluster.payload import Payload, pack_trainable
 from dasktune.cluster.poster import posted
 from dasktune.cluster.preflight import Checks, check_request, preflight
 from dasktune.cluster.service import ServiceSettings
@@ -156,24 +156,7 @@ def launched(client: Any, launch: Launch, clock: Clock) -> Iterator[DaskTrialExe
     payload = pack_trainable(launch.trainable, code=config.code)
     with connect(client, timeout_s=config.scheduler_wait) as connection:
         growth = Growth(client, embedded=connection.embedded)
-        checks = Checks(
-            blob=payload.blob,
-            storage=launch.storage,
-            code=config.code,
-            # A worker that is silent for longer would be given up anyway.
-            timeout_s=min(60.0, max(10.0, 2 * config.heartbeat_timeout)),
-            saves=launch.saves,
-        )
-        try:
-            with traceless(launch.storage):
-                admission = connection.client.sync(
-                    _check, connection.client, checks, launch, growth
-                )
-        except OSError as error:
-            raise ClusterError(
-                f"the Dask scheduler at {connection.address} was lost before the first trial "
-                f"({error}). Call fit() again when it is back."
-            ) from error
+        admission = _admitted(connection, payload, launch, growth)
         executor = DaskTrialExecutor(
             connection,
             launch.service_settings(),
@@ -193,6 +176,31 @@ def launched(client: Any, launch: Launch, clock: Clock) -> Iterator[DaskTrialExe
             executor.close()
             if connection.client.status == "running":
                 connection.client.loop.add_callback(admission.close)
+
+
+def _admitted(
+    connection: Connection, payload: Payload, launch: Launch, growth: Growth
+) -> Admission:
+    """Check the cluster, and return what checks workers that come later."""
+    config = launch.run_config
+    checks = Checks(
+        blob=payload.blob,
+        storage=launch.storage,
+        code=config.code,
+        # A worker that is silent for longer would be given up anyway.
+        timeout_s=min(60.0, max(10.0, 2 * config.heartbeat_timeout)),
+        saves=launch.saves,
+    )
+    client = connection.client
+    try:
+        with traceless(launch.storage):
+            admission: Admission = client.sync(_check, client, checks, launch, growth)
+    except OSError as error:
+        raise ClusterError(
+            f"the Dask scheduler at {connection.address} was lost before the first trial "
+            f"({error}). Call fit() again when it is back."
+        ) from error
+    return admission
 
 
 def _posted(client: Any, connection: Connection, launch: Launch) -> AbstractContextManager[None]:

@@ -7,6 +7,7 @@ cannot unpickle a plugin would be listed but dead, for everybody.
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 from distributed import WorkerPlugin
@@ -75,7 +76,16 @@ class ExperimentPlugin(WorkerPlugin):  # type: ignore[misc]
         if are_awaited:
             # What they said last is on its way, and would be lost with the connections.
             await asyncio.sleep(0.2)
-        while self.shared:
-            _, one = self.shared.popitem()
+        for slot in tuple(self.slots.values()):
+            if not slot.is_needed:
+                slot.leave()
+        if self.shared:
             # Beside the event loop: a client may have to talk to a scheduler that lives on it.
-            await loop.run_in_executor(None, one.close)
+            await loop.run_in_executor(None, self._let_go)
+
+    def _let_go(self) -> None:
+        """Close what is shared, and free its memory: the next experiment may bring as much."""
+        while self.shared:
+            self.shared.popitem()[1].close()
+        # Classes, to which large objects are bound, refer to themselves.
+        gc.collect()

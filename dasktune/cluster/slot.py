@@ -166,6 +166,13 @@ class TrialSlot:
         for tenant in self._tenants():
             tenant.join(max(0.0, deadline - time.monotonic()))
 
+    def leave(self) -> None:
+        """Keep nothing of the experiment: somebody may still refer to this slot for long."""
+        self._nursery.close()
+        self._unpacker.close()
+        self._turn = None
+        self._plugin.slots.pop(self.key, None)
+
     def watch_driver(self) -> None:
         """Stop a trial whose driver is gone or silent, and end with a driver that is gone."""
         forgotten = self.is_forgotten
@@ -182,8 +189,7 @@ class TrialSlot:
             self._keeper.close()
         self._keeper.urge()
         if forgotten and not self.is_busy:
-            self._nursery.close()
-            self._plugin.slots.pop(self.key, None)
+            self.leave()
 
     @property
     def _is_abandoned(self) -> bool:

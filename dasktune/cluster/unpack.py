@@ -48,6 +48,10 @@ class Unpacker:
         offer_client(self._client)
         return self._trainable, open_config(config)
 
+    def close(self) -> None:
+        """Let go of the trainable, and so of the large objects that are bound to it."""
+        self._trainable = None
+
     def parcel(self, config: bytes) -> Parcel:
         """Return what another process on this host opens."""
         self._await_orphans()

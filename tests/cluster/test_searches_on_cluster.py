@@ -52,15 +52,7 @@ def test_results_do_not_depend_on_which_fit_ends_first(client):
             np.testing.assert_array_equal(ours[key], theirs[key])
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "GridSearchCV",
-        pytest.param(
-            "TuneSearchCV", marks=pytest.mark.xfail(reason="a worker has two", strict=True)
-        ),
-    ],
-)
+@pytest.mark.parametrize("kind", ["GridSearchCV", "TuneSearchCV"])
 def test_the_data_is_on_each_worker_once_and_only_there(client, kind):
     from dasktune import sklearn as searches
 

@@ -49,6 +49,7 @@ from dasktune.storage.location import Storage
 __all__ = ["pages", "runs", "work"]
 
 _WORKERS = 16
+_RATE_OF_RESULTS = "steady_results_per_s"
 #: Results a second, while it goes on.
 _RATE = 500
 #: Seconds for which each thing is looked at.
@@ -325,7 +326,7 @@ def runs(count: int) -> list[tuple[str, list[Figures]]]:
         "open, nobody looks": [],
         "open, one looks": [],
     }
-    size = Size(trials=4, steps=2_000)
+    size = Size(trials=4, steps=100_000)
     with local_cluster() as cluster:
         warm_up(cluster)
         for _ in range(count):
@@ -387,12 +388,24 @@ def main() -> None:
         for what, told in pages(arguments.trials, arguments.results):
             print(f"{what}: {told}", flush=True)
     if arguments.only in (None, "runs"):
-        figures = ("steady_results_per_s", "driver_cpu_us_per_result")
+        found = runs(arguments.runs)
+        bare = [one[_RATE_OF_RESULTS] for one in found[0][1]]
         rows = [
-            (way, *(spread([one[name] for one in found]) for name in figures))
-            for way, found in runs(arguments.runs)
+            (
+                way,
+                spread(rates := [one[_RATE_OF_RESULTS] for one in figures]),
+                spread([rate / other for rate, other in zip(rates, bare, strict=True)]),
+                spread([one["driver_cpu_us_per_result"] for one in figures]),
+            )
+            for way, figures in found
         ]
-        print("\n" + table(("dashboard", "results/s", "driver's CPU, us per result"), rows))
+        head = (
+            "dashboard",
+            "results/s",
+            "of the same round without",
+            "driver's CPU, us per result",
+        )
+        print("\n" + table(head, rows))
 
 
 if __name__ == "__main__":

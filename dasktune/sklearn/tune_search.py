@@ -41,8 +41,9 @@ from dasktune.sklearn.evaluation import Data, Split
 from dasktune.sklearn.plan import Plan, carried_out
 from dasktune.sklearn.plots import plain_params
 from dasktune.sklearn.read import Read
-from dasktune.sklearn.routes import BUDGETS, Part, find_route, refuse_collisions
+from dasktune.sklearn.routes import BUDGETS, Part, find_route, refuse_collisions, trained_part
 from dasktune.sklearn.site import site_of
+from dasktune.sklearn.targets import classes_of, labels_of
 from dasktune.sklearn.training import Course
 from dasktune.trainable import with_parameters, with_resources
 
@@ -431,10 +432,7 @@ def _classes(estimator: Any, y: Any) -> Any:
     """Return all classes, for those that see only a part of them at first."""
     if y is None or not is_classifier(estimator):
         return None
-    targets = np.asarray(y)
-    if targets.ndim == 1:
-        return np.unique(targets)
-    return [np.unique(column) for column in targets.T]
+    return classes_of(trained_part(estimator), labels_of(y))
 
 
 def _names(distributions: Any) -> set[str]:

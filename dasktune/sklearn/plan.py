@@ -17,7 +17,7 @@ from dasktune.results import ResultGrid
 from dasktune.runner import Stage, SystemClock, ThinkingAtOnce
 from dasktune.sklearn.arguments import check_arguments
 from dasktune.sklearn.engine import Site
-from dasktune.sklearn.in_process import InProcessExecutor
+from dasktune.sklearn.in_process import in_process_executor
 from dasktune.storage import workspace
 from dasktune.storage.experiment_store import SPEC_FILE
 from dasktune.storage.location import Storage
@@ -214,7 +214,7 @@ class InProcessTuner(SearchTuner):
     @contextmanager
     def _on_stage(self, experiment: Experiment, name: str, storage: Storage) -> Iterator[Stage]:
         clock = ManualClock(SystemClock().now())
-        executor = InProcessExecutor(
+        executor = in_process_executor(
             self._trainable,
             storage=storage,
             config=self._run_config.checkpoint_config,

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, Final
 
 from sklearn.base import clone, is_classifier
 from sklearn.model_selection import check_cv
@@ -32,6 +32,18 @@ from dasktune.sklearn.plots import Plots
 from dasktune.sklearn.site import in_memory, is_on_its_loop, portable, site_of
 
 __all__ = ["AwaitableFit", "ClusterSearchCV", "Task"]
+
+
+#: Attributes that only some searches have after their `fit`.
+_NOT_ALWAYS: Final = (
+    "best_estimator_",
+    "best_index_",
+    "best_iteration_",
+    "best_params_",
+    "best_score_",
+    "feature_names_in_",
+    "refit_time_",
+)
 
 
 class AwaitableFit:
@@ -128,6 +140,7 @@ class ClusterSearchCV(Plots, BaseSearchCV):  # type: ignore[misc]
             told=told,
             callbacks=begin_callbacks(self, **told),
         )
+        self._forget()
         self._checked_cv_orig = check_cv(self.cv, y, classifier=is_classifier(self.estimator))
         self._check_input_parameters(X=X, y=y, split_params=routed.splitter.split)
         self.n_splits_ = self._checked_cv_orig.get_n_splits(X, y, **routed.splitter.split)
@@ -139,6 +152,12 @@ class ClusterSearchCV(Plots, BaseSearchCV):  # type: ignore[misc]
         self.cv_results_ = results
         task.callbacks.call_on_fit_task_end(estimator=self, **told)
         return self
+
+    def _forget(self) -> None:
+        """Drop what a `fit` before may have left and this one may not come to."""
+        for name in _NOT_ALWAYS:
+            if name in vars(self):
+                delattr(self, name)
 
     async def fit_async(self, X: Any, y: Any = None, **params: Any) -> Any:
         """Run :meth:`fit` in a thread, for callers that live on an event loop.

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Mapping, Sequence
-from traceback import format_exc
 from typing import Any, ClassVar
 
-import cloudpickle
 import numpy as np
 
-from dasktune.sklearn.evaluation import Data, Outcome, Split, failed_outcome, heard, told
+from dasktune.sklearn.evaluation import Data, Outcome, Split, heard, told
 from dasktune.sklearn.heads import Heads, heads_of
 from dasktune.sklearn.training import Candidate, Course
 from dasktune.trainable import Trainable
@@ -71,20 +68,15 @@ class CandidateTrial(Trainable):
         params = self._course.params(new_config)
         arguments = self._course, self._data, self._splits, params, self._heads
         self._candidate: Candidate = self._course.call(Candidate, *arguments)
-        self._error = ""
         return True
 
     def step(self) -> dict[str, Any]:
         """Take a step, and report what has come of all splits so far."""
         candidate = self._candidate
-        self._advance()
-        done = bool(self._error) or candidate.step >= candidate.last_step
-        if self._error:
-            failed = failed_outcome(self._course, self._error)
-            outcomes = [dict(failed) for _ in self._splits]
-        else:
-            outcomes = candidate.outcomes
-        return {**self._means(outcomes), _OUTCOMES: [told(one) for one in outcomes], "done": done}
+        candidate.advance()
+        outcomes = candidate.outcomes
+        listed = [told(one) for one in outcomes]
+        return {**self._means(outcomes), _OUTCOMES: listed, "done": candidate.is_done}
 
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
         """Save the estimators of all splits."""
@@ -93,39 +85,15 @@ class CandidateTrial(Trainable):
             "step": candidate.step,
             "folds": candidate.folds,
             "params": candidate.params,
-            "error": self._error,
         }
 
     def load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Go on from there, perhaps with another configuration than that which led there."""
         candidate, wanted = self._candidate, self._candidate.params
         candidate.step, candidate.folds = checkpoint["step"], checkpoint["folds"]
-        candidate.params, self._error = checkpoint["params"], checkpoint["error"]
+        candidate.params = checkpoint["params"]
         if not self._course.by_folds:
             candidate.change(wanted)
-
-    def _advance(self) -> None:
-        course, candidate = self._course, self._candidate
-        if course.by_folds:
-            # It tries again itself, and knows which failures are scores.
-            candidate.advance()
-            return
-        for attempt in range(course.retries + 1):
-            # A step that fails may leave the estimators anywhere.
-            before = None
-            if attempt < course.retries:
-                before = cloudpickle.dumps((candidate.step, candidate.folds))
-            try:
-                course.call(candidate.advance)
-            except Exception:
-                if before is not None:
-                    candidate.step, candidate.folds = pickle.loads(before)
-                elif course.error_score == "raise":
-                    raise
-                else:
-                    self._error = format_exc()
-            else:
-                return
 
     def _means(self, outcomes: Sequence[Outcome]) -> dict[str, Any]:
         """Return the mean test scores of the splits so far, and that which is judged."""
@@ -134,8 +102,14 @@ class CandidateTrial(Trainable):
             mean = _mean(scores)
             return {SCORE: mean, "mean_test_score": mean}
         # A fit that fails has one score, however many metrics a function returns.
-        full = [one for one in scores if isinstance(one, Mapping)]
-        named = {name: _mean([one[name] for one in full if name in one]) for name in full[0]}
+        names = next(one for one in scores if isinstance(one, Mapping))
+        columns = {
+            name: [
+                one.get(name, float("nan")) if isinstance(one, Mapping) else one for one in scores
+            ]
+            for name in names
+        }
+        named = {name: _mean(column) for name, column in columns.items()}
         judged = named.get(self._course.metric, next(iter(named.values()), float("nan")))
         return {SCORE: judged, **{f"mean_test_{name}": mean for name, mean in named.items()}}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Number
 from typing import Any, Final
 
 import numpy as np
@@ -13,7 +14,7 @@ from dasktune.errors import check
 from dasktune.search.searcher import SearchAlgorithm, SearchSpec, Suggestion
 from dasktune.space import Domain, choice, lograndint, loguniform, randint, uniform
 
-__all__ = ["CandidateQueue", "CandidateSpace", "check_candidates", "drawn", "examples"]
+__all__ = ["CandidateQueue", "CandidateSpace", "check_candidates", "drawn", "examples", "variants"]
 
 #: What every searcher and the journal can hold.
 _PLAIN: Final = (str, int, float, bool, type(None))
@@ -97,6 +98,54 @@ def examples(distributions: Any) -> list[dict[str, Any]]:
     """
     found = [drawn(one, 1, 0)[0] for one in _dicts(distributions)]
     return [one for one in found if not any(hasattr(value, "get_params") for value in one.values())]
+
+
+def variants(estimator: Any, distributions: Any) -> list[Any]:
+    """Return an estimator with each value that may decide by which way it can be trained.
+
+    Those are listed and no numbers, as of a parameter that chooses an algorithm.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Is cloned.
+    distributions : mapping or list of mapping
+        As `TuneSearchCV` takes them.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> space = {"C": [0.1, 1.0], "solver": ["lbfgs", "saga"]}
+    >>> variants(LogisticRegression(), space)
+    [LogisticRegression(), LogisticRegression(solver='saga')]
+    """
+    found = []
+    for one in _dicts(distributions):
+        pairs = [(name, value) for name, many in one.items() for value in _deciding(many)]
+        whole = [(name, value) for name, value in pairs if hasattr(value, "get_params")]
+        others = [(name, value) for name, value in pairs if not hasattr(value, "get_params")]
+        bases = [_with(estimator, *pair) for pair in whole] or [estimator]
+        found += bases if whole else []
+        found += [_with(base, *pair) for base in bases for pair in others]
+    return [one for one in found if one is not None]
+
+
+def _deciding(many: Any) -> list[Any]:
+    """Return the values of a list, or of a domain of such, that are no numbers."""
+    domain = _of_optuna(many)
+    if domain is not None:
+        many = getattr(domain, "categories", ())
+    if hasattr(many, "rvs") or isinstance(many, str | Mapping) or not isinstance(many, Iterable):
+        return []
+    return [one for one in many if isinstance(one, bool) or not isinstance(one, Number)]
+
+
+def _with(estimator: Any, name: str, value: Any) -> Any:
+    """Return an estimator with another value of a parameter; None if it takes none."""
+    try:
+        return clone(estimator).set_params(**{name: clone(value, safe=False)})
+    except Exception:  # said where candidates are checked, if it is none with the others of its own
+        return None
 
 
 def check_candidates(estimator: Any, candidates: Iterable[Mapping[str, Any]]) -> None:

@@ -40,6 +40,7 @@ from dasktune.sklearn.model_trial import ModelJob, ModelTrial
 from dasktune.sklearn.plan import Carried, Plan, carried_out
 from dasktune.sklearn.predictions import is_collection
 from dasktune.sklearn.site import in_memory
+from dasktune.sklearn.targets import classes_of, joined_labels, labels_of
 from dasktune.trainable import with_parameters
 from dasktune.trial.trial import Trial
 
@@ -316,7 +317,8 @@ def _prepared(task: Task, contests: Sequence[Contest], site: Site) -> Iterator[_
         fit_params = {name: one for name, one in fit_params.items() if name not in weights}
         whole = [Block(task.X, task.y, weights)]
     if task.wants_classes:
-        fit_params["classes"] = _all_classes([_classes(one) for one in whole])
+        labels = joined_labels([_labels(one) for one in whole])
+        fit_params["classes"] = classes_of(task.estimator, labels)
     sizes = [len(one) for one in whole]
     draws = [_drawn(contest.search, len(whole)) for contest in contests]
     _check_sizes(draws, sizes)
@@ -334,8 +336,8 @@ def _on_cluster(task: Task, contests: Sequence[Contest], site: Site) -> Iterator
         _check_sizes(draws, sizes)
         fit_params = dict(task.fit_params)
         if task.wants_classes:
-            name = placed.joined(_classes, [None] * len(sizes), _all_classes)
-            fit_params["classes"] = placed.fetch(name)
+            name = placed.joined(_labels, [None] * len(sizes), joined_labels)
+            fit_params["classes"] = classes_of(task.estimator, placed.fetch(name))
         held_out = [
             placed.joined(held_out_of, [(draw.division, i) for i in range(len(sizes))], joined)
             for draw in draws
@@ -344,12 +346,8 @@ def _on_cluster(task: Task, contests: Sequence[Contest], site: Site) -> Iterator
         yield _Prepared(draws=draws, blocks=blocks, fit_params=fit_params, sizes=sizes)
 
 
-def _classes(block: Block, _: None = None) -> Any:
-    return np.unique(block.y)
-
-
-def _all_classes(parts: Sequence[Any]) -> Any:
-    return np.unique(np.concatenate(list(parts)))
+def _labels(block: Block, _: None = None) -> list[Any]:
+    return labels_of(block.y)
 
 
 def _sample_params(task: Task) -> dict[str, Any]:

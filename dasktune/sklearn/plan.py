@@ -11,14 +11,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dasktune.config import RunConfig, TuneConfig
-from dasktune.errors import TrialError
+from dasktune.errors import StorageError, TrialError
 from dasktune.experiment import Experiment
 from dasktune.results import ResultGrid
 from dasktune.runner import Stage, SystemClock, ThinkingAtOnce
 from dasktune.sklearn.arguments import check_arguments
 from dasktune.sklearn.engine import Site
-from dasktune.sklearn.in_process import InProcessExecutor
+from dasktune.sklearn.in_process import in_process_executor
 from dasktune.storage import workspace
+from dasktune.storage.experiment_store import SPEC_FILE
 from dasktune.storage.location import Storage
 from dasktune.testing import ManualClock
 from dasktune.trial.trial import Trial
@@ -166,12 +167,25 @@ def _tuner(plan: Plan, site: Site) -> Tuner:
                 storage_options=config.storage_options,
                 client=site.client,
             )
+        _refuse_taken(storage, config.name, resume=plan.resume)
     return kind(
         plan.trainable,
         param_space=plan.param_space,
         tune_config=tune_config,
         run_config=config,
         client=site.client,
+    )
+
+
+def _refuse_taken(storage: Storage, name: str, *, resume: bool) -> None:
+    """Say in the words of a search that a name is taken."""
+    if not storage.exists(SPEC_FILE):
+        return
+    way = "" if resume else ", or go on with that one by resume=True"
+    what = "one that never began" if resume else "an experiment already"
+    raise StorageError(
+        f"name must be new to its storage_path, got {name!r}: {storage} holds {what}. Give this "
+        f"search another name{way}."
     )
 
 
@@ -200,7 +214,7 @@ class InProcessTuner(SearchTuner):
     @contextmanager
     def _on_stage(self, experiment: Experiment, name: str, storage: Storage) -> Iterator[Stage]:
         clock = ManualClock(SystemClock().now())
-        executor = InProcessExecutor(
+        executor = in_process_executor(
             self._trainable,
             storage=storage,
             config=self._run_config.checkpoint_config,

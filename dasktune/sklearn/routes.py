@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any, ClassVar, Final
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.ensemble import (
+    BaggingClassifier,
+    BaggingRegressor,
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+)
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
 
 from dasktune.errors import check
-from dasktune.sklearn.compat import check_method_params, safe_indexing
+from dasktune.sklearn.compat import safe_indexing
 from dasktune.sklearn.heads import fit_head, params_of_steps
 
 __all__ = ["BUDGETS", "Part", "Route", "find_route", "refuse_collisions", "trained_part"]
@@ -34,6 +39,10 @@ BUDGETS: Final = (
 
 #: Names of the number of rounds, all of which mean the same to the libraries.
 _ROUNDS: Final = ("n_estimators", "num_boost_round", "num_iterations", "num_trees", "iterations")
+
+#: Fewest samples of a step, and fewest of each class.
+_FEWEST: Final = 10
+_OF_EACH: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +93,20 @@ class Route(ABC):
         step : int
             The number of this step, from 1.
         """
+
+    def samples(self, y: Any, rows: Any, step: int) -> Any:
+        """Return on which samples a step trains, of those of a split: all by default.
+
+        Parameters
+        ----------
+        y : object
+            All targets.
+        rows : array of int
+            Which samples the split trains on.
+        step : int
+            The number of the step, from 1.
+        """
+        return rows
 
     def fit_all(self, model: Any, part: Part, steps: int) -> None:
         """Fit an estimator, perhaps a whole pipeline, with what so many steps come to."""
@@ -207,29 +230,51 @@ class _Samples(Route):
     ----------
     max_steps : int
         At which step all samples are there.
+    classes : array or list of array, optional
+        Of a classifier.
     """
 
     budget = "n_samples"
     owned = ()
 
-    def __init__(self, max_steps: int) -> None:
+    def __init__(self, max_steps: int, classes: Any) -> None:
         super().__init__(1)
         self._max_steps = max_steps
+        self._classes = classes
 
     def advance(self, model: Any, part: Part, step: int) -> Any:
-        count = part.X.shape[0] if hasattr(part.X, "shape") else len(part.X)
-        # The same order at each step, so that samples are only added.
-        order = np.random.default_rng(0).permutation(count)
-        rows = np.sort(order[: max(1, -(-count * step // self._max_steps))])
         fresh = clone(model)
-        params = check_method_params(part.X, params=part.params, indices=rows)
-        some = Part(X=_rows(part.X, rows), y=_rows(part.y, rows), params=params)
-        some.fit(fresh.fit)
+        part.fit(fresh.fit)
         return fresh
 
+    def samples(self, y: Any, rows: Any, step: int) -> Any:
+        rows = np.asarray(rows)
+        if rows.dtype == bool:
+            rows = np.flatnonzero(rows)
+        is_classifier = self._classes is not None
+        fewest = max(_FEWEST, _OF_EACH * len(self._classes)) if is_classifier else _FEWEST
+        # The same order at each step, so that samples are only added.
+        order = _order(len(rows), safe_indexing(y, rows) if is_classifier else None)
+        count = max(fewest, -(-len(rows) * step // self._max_steps))
+        return rows[np.sort(order[:count])]
 
-def _rows(values: Any, rows: Any) -> Any:
-    return None if values is None else safe_indexing(values, rows)
+
+def _order(count: int, labels: Any) -> Any:
+    """Return the numbers of samples in an order whose beginnings have each class by its share.
+
+    Some of each class come first, for a classifier that lacks one fails.
+    """
+    order = np.random.default_rng(0).permutation(count)
+    labels = None if labels is None else np.asarray(labels)
+    if labels is None or labels.size != count:
+        return order
+    _, kinds = np.unique(labels.ravel(), return_inverse=True)
+    places = np.empty(count)
+    for kind in range(kinds.max() + 1):
+        own = order[kinds[order] == kind]
+        places[own] = (np.arange(len(own)) + 0.5) / len(own)
+        places[own[:_OF_EACH]] -= 1
+    return order[np.argsort(places[order], kind="stable")]
 
 
 def trained_part(estimator: Any) -> Any:
@@ -238,7 +283,13 @@ def trained_part(estimator: Any) -> Any:
 
 
 def find_route(
-    estimator: Any, budget: str, *, amount: int, max_steps: int, classes: Any = None
+    estimator: Any,
+    budget: str,
+    *,
+    amount: int,
+    max_steps: int,
+    classes: Any = None,
+    variants: Sequence[Any] = (),
 ) -> Route | None:
     """Return how an estimator can be trained step by step.
 
@@ -254,17 +305,28 @@ def find_route(
         Most steps of a trial.
     classes : array, optional
         All that there are.
+    variants : sequence of estimator
+        The same with other parameters, which must be trained by the same way.
 
     Returns
     -------
     Route or None
         None if there is none.
     """
-    model = trained_part(estimator)
     if budget == "n_samples":
-        return _Samples(max_steps)
-    if budget == "folds" or not _is_separable(estimator):
-        return None
+        return _Samples(max_steps, classes)
+    found = [one for one in _routes(estimator, amount, classes) if budget in ("auto", one.budget)]
+    for variant in variants if found else ():
+        allowed = {one.budget for one in _routes(variant, amount, classes)}
+        found = [one for one in found if one.budget in allowed]
+    return found[0] if found else None
+
+
+def _routes(estimator: Any, amount: int, classes: Any) -> list[Route]:
+    """Return all ways to train an estimator step by step, the best first."""
+    if not _is_separable(estimator):
+        return []
+    model = trained_part(estimator)
     routes: list[Route] = []
     if hasattr(model, "partial_fit"):
         routes.append(_PartialFit(amount, classes))
@@ -279,7 +341,21 @@ def find_route(
     library = _library(model)
     if library:
         routes.append(_Boosting(amount, library))
-    return next((one for one in routes if budget in ("auto", one.budget)), None)
+    return [one for one in routes if not _is_ruled_out(model, one.budget)]
+
+
+def _is_ruled_out(model: Any, budget: str) -> bool:
+    """Whether scikit-learn refuses to train a model this way, or begins anew with each step."""
+    if budget == "partial_fit":
+        # Others may know what to do with parameters of these names.
+        is_theirs = getattr(model.partial_fit, "__module__", "").startswith("sklearn.")
+        return is_theirs and (
+            _has_value(model, "early_stopping", True)
+            or _has_value(model, "class_weight", "balanced")
+        )
+    if budget == "max_iter":
+        return _has_value(model, "solver", "liblinear")
+    return isinstance(model, BaggingClassifier | BaggingRegressor) and bool(model.oob_score)
 
 
 def refuse_collisions(route: Route, estimator: Any, names: set[str]) -> None:
@@ -323,6 +399,17 @@ def _is_separable(estimator: Any) -> bool:
 
 def _has(model: Any, parameter: str) -> bool:
     return hasattr(model, "get_params") and parameter in model.get_params(deep=False)
+
+
+def _has_value(model: Any, parameter: str, wanted: str | bool) -> bool:
+    """Whether a model, or an estimator within it, has this value of a parameter."""
+    params = model.get_params() if hasattr(model, "get_params") else {}
+    return any(
+        name.rpartition("__")[2] == parameter
+        and isinstance(value, str | bool | np.bool_)
+        and value == wanted
+        for name, value in params.items()
+    )
 
 
 def _library(model: Any) -> str:

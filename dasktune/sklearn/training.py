@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from traceback import format_exc
 from typing import Any
 
+import cloudpickle
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
 from dasktune.errors import ConfigError
 from dasktune.sklearn.candidates import CandidateSpace
 from dasktune.sklearn.compat import check_method_params, safe_split, score
-from dasktune.sklearn.evaluation import Data, Fit, Job, Outcome, Split, evaluate
+from dasktune.sklearn.evaluation import (
+    Data,
+    Fit,
+    Job,
+    Outcome,
+    Split,
+    evaluate,
+    failed_outcome,
+)
 from dasktune.sklearn.heads import Head, Heads, fit_head, head_key, params_of_steps, transformed
 from dasktune.sklearn.routes import Part, Route, find_route
 
@@ -82,6 +93,23 @@ class Fold:
     fit_time: float = 0.0
     outcome: Outcome | None = None
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether a fit has failed: there is no next step then."""
+        return self.outcome is not None and self.outcome["fit_error"] is not None
+
+
+@dataclass(frozen=True, slots=True)
+class _Trained:
+    """What a step has trained, and what it is scored on."""
+
+    model: Any
+    #: Which samples it was trained on.
+    rows: Any
+    #: X and y.
+    train: tuple[Any, Any]
+    test: tuple[Any, Any]
+
 
 class Candidate:
     """Trains one candidate on all splits.
@@ -145,9 +173,11 @@ class Candidate:
         return [fold.outcome for fold in self.folds if fold.outcome is not None]
 
     @property
-    def last_step(self) -> int:
-        """The number of its last step."""
-        return len(self._splits) if self._course.by_folds else self._course.max_steps
+    def is_done(self) -> bool:
+        """Whether there is no further step."""
+        if self._course.by_folds:
+            return self.step >= len(self._splits)
+        return self.step >= self._course.max_steps or all(one.has_failed for one in self.folds)
 
     def advance(self) -> None:
         """Take the next step.
@@ -162,7 +192,8 @@ class Candidate:
             self._evaluate(self.step - 1)
             return
         for number in range(len(self._splits)):
-            self._train(number)
+            if not self.folds[number].has_failed:
+                self._course.call(self._train, number)
 
     def change(self, params: Mapping[str, Any]) -> None:
         """Go on with other parameters, as population based training has it.
@@ -223,14 +254,44 @@ class Candidate:
         return steps
 
     def _train(self, number: int) -> None:
+        """Take the step on a split; if it cannot be fitted, that alone has failed."""
+        course = self._course
+        for left in range(course.retries, -1, -1):
+            # A step that fails may leave the estimators anywhere.
+            before = cloudpickle.dumps(self.folds[number]) if left else b""
+            started = time.perf_counter()
+            try:
+                try:
+                    trained = self._fitted(number)
+                except Exception:
+                    if left or course.error_score == "raise":
+                        raise
+                    self._give_up(number, format_exc(), time.perf_counter() - started)
+                    return
+                self._score(number, trained)
+            except Exception:
+                if not left:
+                    raise
+                self.folds[number] = pickle.loads(before)
+            else:
+                return
+
+    def _give_up(self, number: int, reason: str, seconds: float) -> None:
+        fit_time = self.folds[number].fit_time + seconds
+        outcome = failed_outcome(self._course, reason) | {"fit_time": fit_time}
+        self.folds[number] = Fold(fit_time=fit_time, outcome=outcome)
+
+    def _fitted(self, number: int) -> _Trained:
+        """Train on a split by a step."""
         assert self._route is not None, "without one it has no steps"
-        fold, (train, test) = self.folds[number], self._splits[number]
-        X, y, (fit_params, score_params) = self._data.X, self._data.y, self._data.metadata
-        X_train, y_train = safe_split(self._estimator, X, y, train)
-        X_test, y_test = safe_split(self._estimator, X, y, test, train)
-        params = check_method_params(X, params=fit_params, indices=train)
+        fold, (rows, others) = self.folds[number], self._splits[number]
+        X, y, fit_params = self._data.X, self._data.y, self._data.metadata[0]
+        rows = self._route.samples(y, rows, self.step)
+        X_train, y_train = safe_split(self._estimator, X, y, rows)
+        X_test, y_test = safe_split(self._estimator, X, y, others, rows)
+        params = check_method_params(X, params=fit_params, indices=rows)
         started = time.perf_counter()
-        scored, X_scored = None, (X_train, X_test)
+        given = X_train, X_test
         if self._is_piped:
             routed = params_of_steps(self._estimator, params)
             head = self._head(number, X_train, y_train, X_test, routed)
@@ -241,15 +302,10 @@ class Candidate:
         part = Part(X=X_train, y=y_train, params=params)
         fold.model = self._route.advance(fold.model, part, self.step)
         fold.fit_time += time.perf_counter() - started
-        scored = fold.model
-        if self._is_piped and self._course.lean:
-            X_scored = X_train, X_test
-        elif self._is_piped:
-            scored = _assembled(self._estimator, fold)
-        fold.outcome = self._scored(
-            scored, number, (X_scored[0], y_train), (X_scored[1], y_test), score_params
-        )
-        fold.outcome["fit_time"] = fold.fit_time
+        if self._is_piped and not self._course.lean:
+            whole = _assembled(self._estimator, fold)
+            return _Trained(whole, rows, (given[0], y_train), (given[1], y_test))
+        return _Trained(fold.model, rows, (X_train, y_train), (X_test, y_test))
 
     def _head(self, number: int, X: Any, y: Any, X_test: Any, routed: Any) -> Head:
         """Return the fitted transformers of a split, and what they make of it."""
@@ -274,24 +330,24 @@ class Candidate:
             return head
         return self._heads.get((*place, id(fold.steps)), transform)
 
-    def _scored(
-        self, model: Any, number: int, train: tuple[Any, Any], test: tuple[Any, Any], params: Any
-    ) -> Outcome:
-        course, (rows, others) = self._course, self._splits[number]
+    def _score(self, number: int, trained: _Trained) -> None:
+        course, fold, others = self._course, self.folds[number], self._splits[number][1]
+        params, model = self._data.metadata[1], trained.model
         started = time.perf_counter()
         on_test = check_method_params(self._data.X, params=params, indices=others)
         outcome: Outcome = {
             "fit_error": None,
-            "test_scores": score(model, *test, course.scorer, on_test, course.error_score),
+            "test_scores": score(model, *trained.test, course.scorer, on_test, course.error_score),
             "score_time": time.perf_counter() - started,
             "n_test_samples": len(others),
+            "fit_time": fold.fit_time,
         }
         if course.return_train_score:
-            on_train = check_method_params(self._data.X, params=params, indices=rows)
+            on_train = check_method_params(self._data.X, params=params, indices=trained.rows)
             outcome["train_scores"] = score(
-                model, *train, course.scorer, on_train, course.error_score
+                model, *trained.train, course.scorer, on_train, course.error_score
             )
-        return outcome
+        fold.outcome = outcome
 
 
 def _assembled(pipeline: Pipeline, fold: Fold) -> Pipeline:

@@ -27,6 +27,7 @@ from dasktune.sklearn.candidates import (
     check_candidates,
     drawn,
     examples,
+    variants,
 )
 from dasktune.sklearn.compat import (
     BaseSearchCV,
@@ -41,8 +42,9 @@ from dasktune.sklearn.evaluation import Data, Split
 from dasktune.sklearn.plan import Plan, carried_out
 from dasktune.sklearn.plots import plain_params
 from dasktune.sklearn.read import Read
-from dasktune.sklearn.routes import BUDGETS, Part, find_route, refuse_collisions
+from dasktune.sklearn.routes import BUDGETS, Part, find_route, refuse_collisions, trained_part
 from dasktune.sklearn.site import site_of
+from dasktune.sklearn.targets import classes_of, labels_of
 from dasktune.sklearn.training import Course
 from dasktune.trainable import with_parameters, with_resources
 
@@ -78,8 +80,9 @@ class TuneSearchCV(AwaitableFit, ClusterSearchCV):
         What a step adds to. "partial_fit": calls of ``partial_fit``; "max_iter" or "n_estimators":
         that parameter, by ``warm_start``; "boosting": rounds of XGBoost, LightGBM or CatBoost;
         "n_samples": samples, so that the last step fits with all of them; "folds": a step is a
-        whole fit on the next split. "auto" takes the first of these that the estimator allows, or
-        the last step of a pipeline; else, and with ``max_iters=1``, "folds".
+        whole fit on the next split. "auto" takes the first of these that the estimator, or the last
+        step of a pipeline, allows with all values that are searched, but never "n_samples"; else,
+        and with ``max_iters=1``, "folds".
     iters_per_step : int, default=1
         How many calls, iterations, trees or rounds a step adds.
     scoring : str, callable, list, tuple or dict, optional
@@ -96,8 +99,8 @@ class TuneSearchCV(AwaitableFit, ClusterSearchCV):
     random_state : int or RandomState, optional
         Where randomness comes from.
     error_score : "raise" or float, default=np.nan
-        Score of a candidate that fails, or whose worker dies four times; "raise" raises what it
-        raised.
+        Score of a split on which a candidate fails, and of all splits of one whose worker dies four
+        times; "raise" raises what it raised.
     return_train_score : bool, default=False
         Score the samples that each candidate was fitted on, too.
     resources_per_trial : dict, Resources, PlacementGroupFactory or callable, optional
@@ -285,7 +288,7 @@ class TuneSearchCV(AwaitableFit, ClusterSearchCV):
             return
         route = find_route(
             best,
-            self.budget,
+            self.budget_,
             amount=self.iters_per_step,
             max_steps=self.max_iters,
             classes=_classes(best, data.y),
@@ -326,11 +329,13 @@ class TuneSearchCV(AwaitableFit, ClusterSearchCV):
             amount=self.iters_per_step,
             max_steps=self.max_iters,
             classes=classes,
+            variants=variants(task.estimator, self.param_distributions),
         )
         if route is None and budget not in ("auto", "folds"):
             raise ConfigError(
-                f"estimator must be one that can be trained by {budget!r}, got {task.estimator!r}. "
-                "Use budget='folds' or budget='n_samples', which work with any."
+                f"estimator must be one that can be trained by {budget!r}, with all values that "
+                f"are searched, got {task.estimator!r}. Use budget='folds' or budget='n_samples', "
+                "which work with any."
             )
         if route is not None:
             refuse_collisions(route, task.estimator, _names(self.param_distributions))
@@ -431,10 +436,7 @@ def _classes(estimator: Any, y: Any) -> Any:
     """Return all classes, for those that see only a part of them at first."""
     if y is None or not is_classifier(estimator):
         return None
-    targets = np.asarray(y)
-    if targets.ndim == 1:
-        return np.unique(targets)
-    return [np.unique(column) for column in targets.T]
+    return classes_of(trained_part(estimator), labels_of(y))
 
 
 def _names(distributions: Any) -> set[str]:

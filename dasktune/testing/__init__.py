@@ -4,8 +4,9 @@ from dasktune.testing.clock import ManualClock
 from dasktune.testing.memory_store import MemoryStore
 from dasktune.testing.scheduler_contract import SchedulerContract
 from dasktune.testing.searcher_contract import SearcherContract
-from dasktune.testing.simulated_executor import SimulatedTrainable, SimulatedTrialExecutor
+from dasktune.testing.simulated_executor import SimulatedTrialExecutor
 from dasktune.testing.simulation import simulate
+from dasktune.testing.trial_kind import SimulatedTrainable, TrialKind
 from dasktune.testing.worker_died import WorkerDied
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "SearcherContract",
     "SimulatedTrainable",
     "SimulatedTrialExecutor",
+    "TrialKind",
     "WorkerDied",
     "simulate",
 ]

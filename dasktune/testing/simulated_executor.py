@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import heapq
-import inspect
 import traceback
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
-from math import isfinite
 from typing import Any, Final
 
 from dasktune.errors import check
 from dasktune.testing.clock import ManualClock
 from dasktune.testing.places import Cluster, Slots, Workers
+from dasktune.testing.trial_kind import (
+    GeneratorTrials,
+    SimulatedTrainable,
+    Step,
+    Steps,
+    TrialKind,
+    is_time,
+)
 from dasktune.testing.worker_died import WorkerDied
 from dasktune.trial.actions import (
     AdmitOthers,
@@ -46,28 +54,13 @@ from dasktune.trial.events import (
     TrialStarted,
     TrialStopped,
 )
-from dasktune.trial.metrics import flatten, number
+from dasktune.trial.metrics import flatten
 from dasktune.trial.milestone import Milestone, reached
 from dasktune.trial.resources import PlacementGroupFactory
 
-__all__ = ["SimulatedTrialExecutor", "SimulatedTrainable"]
+__all__ = ["SimulatedTrialExecutor"]
 
-#: ``fn(config)`` or ``fn(config, checkpoint)`` yields ``(metrics, seconds)`` or
-#: ``(metrics, seconds, checkpoint)``.
-SimulatedTrainable = Callable[..., Generator[tuple[Any, ...], None, None]]
-
-_SHAPE: Final = "(metrics, seconds) or (metrics, seconds, checkpoint)"
 _REASON: Final = "its slot was taken away, as the simulation was told to"
-_HINT: Final = f"Yield {_SHAPE}."
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """What a simulated trainable yielded, checked."""
-
-    metrics: Mapping[str, Any]
-    seconds: float
-    checkpoint: Any
 
 
 @dataclass(slots=True, kw_only=True)
@@ -76,7 +69,7 @@ class _Run:
 
     trial_id: str
     incarnation: int
-    steps: Generator[tuple[Any, ...], None, None]
+    steps: Steps
     milestones: tuple[Milestone, ...]
     next_checkpoint: int
     iteration: int = 0
@@ -101,12 +94,13 @@ class SimulatedTrialExecutor:
 
     Parameters
     ----------
-    trainable : callable
+    trainable : callable or TrialKind
         A generator function ``fn(config)`` or ``fn(config, checkpoint)`` that yields ``(metrics,
         seconds)`` or ``(metrics, seconds, checkpoint)``: what a step reports, how long it takes,
         and whatever the trial needs to go on from there. `checkpoint` is None at the first start,
         and where there is nothing to save. What breaks these rules fails the trial;
-        :class:`WorkerDied` ends its worker.
+        :class:`WorkerDied` ends its worker. Or what says more of what a step does, and how a
+        checkpoint is kept.
     clock : ManualClock
         Advanced as events are taken.
     slots : int, default=1
@@ -121,12 +115,13 @@ class SimulatedTrialExecutor:
         Virtual seconds -> number of the trial, in order of start from 0, whose worker dies then.
         All trials on that worker are lost; it is back at once. If the trial does not run, its
         checkpoint is lost that was kept in memory.
-    checkpoints : dict, optional
+    checkpoints : mapping, optional
         Where checkpoints are kept, by path. The executor of a restored experiment is given that of
         the one before.
     saves_on_demand : bool, default=False
         Whether what a step yields as its checkpoint is saved only when that is asked for, as with
-        the class API: by ``should_checkpoint=True`` in its metrics, or at a pause, in memory.
+        the class API: by ``should_checkpoint=True`` in its metrics, or at a pause, in memory. Not
+        used with a `TrialKind`.
 
     Raises
     ------
@@ -136,37 +131,32 @@ class SimulatedTrialExecutor:
 
     def __init__(
         self,
-        trainable: SimulatedTrainable,
+        trainable: SimulatedTrainable | TrialKind,
         *,
         clock: ManualClock,
         slots: int = 1,
         workers: Cluster | None = None,
         start_overhead: float = 0.0,
         lose: Mapping[float, int] | None = None,
-        checkpoints: dict[str, Any] | None = None,
+        checkpoints: MutableMapping[str, Any] | None = None,
         saves_on_demand: bool = False,
     ) -> None:
-        check(
-            inspect.isgeneratorfunction(trainable) and 1 <= _arguments(trainable) <= 2,
-            "trainable",
-            "a generator function of (config) or (config, checkpoint)",
-            trainable,
-            "It yields (metrics, seconds) for each step.",
-        )
-        check(_is_time(start_overhead), "start_overhead", "at least 0 seconds", start_overhead)
+        if not isinstance(trainable, TrialKind):
+            trainable = GeneratorTrials(trainable, saves_on_demand=saves_on_demand)
+        check(is_time(start_overhead), "start_overhead", "at least 0 seconds", start_overhead)
         losses = dict(lose or {})
-        check(all(map(_is_time, losses)), "lose", "a dict of times, at least 0 seconds", lose)
-        self._trainable = trainable
+        check(all(map(is_time, losses)), "lose", "a dict of times, at least 0 seconds", lose)
+        self._kind = trainable
         #: Says what a trial's directory is called.
         self.folder_of: Callable[[str], str] = str
-        self._takes_checkpoint = _arguments(trainable) == 2
         self._clock = clock
         self._places = Slots(slots) if workers is None else Workers(workers)
         self._overhead = start_overhead
         self._runs: dict[str, _Run] = {}
         self._numbers: dict[str, int] = {}
         self._checkpoints = {} if checkpoints is None else checkpoints
-        self._saves_on_demand = saves_on_demand
+        #: What was told by trials that go on when they are asked for more.
+        self._told: deque[tuple[_Run, AnyTrialEvent]] = deque()
         #: What is kept in memory, by path, with the trial's id.
         self._memory: dict[str, tuple[str, Any]] = {}
         self._tickets = count()
@@ -226,7 +216,10 @@ class SimulatedTrialExecutor:
 
     def stop_trial(self, action: StopTrial | FailTrial) -> None:
         """End a trial."""
-        self._halt(self._runs[action.trial_id], TrialStopped)
+        run = self._runs[action.trial_id]
+        if self._kind.saves_at_end:
+            run.saves = CheckpointKind.PERSISTENT
+        self._halt(run, TrialStopped)
 
     def withdraw(self) -> None:
         """Take all trials off their slots."""
@@ -249,6 +242,11 @@ class SimulatedTrialExecutor:
 
     def next_events(self, timeout: float) -> Sequence[ExecutorEvent]:
         """Return the next event of all, and set the clock to its time."""
+        while self._told:
+            run, told = self._told.popleft()
+            # It may have been taken off meanwhile.
+            if self._is_current(told):
+                self._follow_up(run, told)
         while self._agenda:
             when, _, item = heapq.heappop(self._agenda)
             events = self._changed(when) if item is None else self._come_about(item, when)
@@ -256,7 +254,7 @@ class SimulatedTrialExecutor:
                 self._clock.advance_to(when)
                 for one in events:
                     if isinstance(one, TrialEvent):
-                        self._follow_up(self._runs[one.trial_id], one)
+                        self._take_note(self._runs[one.trial_id], one)
                 return events
         self._clock.advance_to(self._clock.now() + timeout)
         return []
@@ -279,12 +277,14 @@ class SimulatedTrialExecutor:
     def _begin(
         self, action: StartTrial | RestoreTrial, checkpoint: Any, iteration: int, elapsed: float
     ) -> None:
-        # Copies, as on a cluster: what user code does to them is its own affair.
-        arguments = deepcopy((action.config, checkpoint)[: 1 + self._takes_checkpoint])
+        # A copy, as on a cluster: what user code does to it is its own affair.
+        config = deepcopy(action.config)
         run = _Run(
             trial_id=action.trial_id,
             incarnation=action.incarnation,
-            steps=self._trainable(*arguments),
+            steps=self._kind.begin(
+                config, checkpoint, partial(self._is_milestone, action.trial_id)
+            ),
             milestones=action.milestones,
             next_checkpoint=action.next_checkpoint,
             iteration=iteration,
@@ -294,6 +294,9 @@ class SimulatedTrialExecutor:
         self._runs[run.trial_id] = run
         worker = self._places.take(run.trial_id, action.resources, self._clock.now())
         self._tell(run, TrialStarted, self._overhead, worker=worker)
+
+    def _is_milestone(self, trial_id: str, result: Mapping[str, Any]) -> bool:
+        return reached(self._runs[trial_id].milestones, result)
 
     def _go_on(self, run: _Run, milestones: tuple[Milestone, ...]) -> None:
         run.milestones = milestones
@@ -308,8 +311,7 @@ class SimulatedTrialExecutor:
 
     def _advance(self, run: _Run) -> None:
         try:
-            yielded = next(run.steps)
-            step = self._checked(yielded)
+            step = self._kind.checked(next(run.steps))
             result = self._result(run, step)
         except StopIteration:
             self._tell(run, TrialEnded)
@@ -319,7 +321,7 @@ class SimulatedTrialExecutor:
             self._fail(run, error)
         else:
             run.state, run.result = step.checkpoint, result
-            due = not self._saves_on_demand or result.get("should_checkpoint")
+            due = not self._kind.saves_on_demand or result.get("should_checkpoint")
             record = self._save(run, CheckpointKind.PERSISTENT) if due else None
             awaits = not result["done"] and reached(run.milestones, result)
             self._tell(
@@ -331,23 +333,7 @@ class SimulatedTrialExecutor:
                 awaits=awaits,
             )
 
-    def _checked(self, step: Any) -> _Step:
-        """Return a step, or raise what the trial fails with."""
-        shaped = isinstance(step, tuple) and len(step) in (2, 3)
-        check(shaped, "what a simulated trainable yields", _SHAPE, step)
-        metrics, seconds, checkpoint = (*step, None)[:3]
-        check(isinstance(metrics, Mapping), "metrics", "a dict", metrics, _HINT)
-        check(_is_time(seconds), "seconds", "a number, at least 0", seconds, _HINT)
-        check(
-            checkpoint is None or self._takes_checkpoint,
-            "checkpoint",
-            "None where the trainable takes none",
-            checkpoint,
-            "Write def trainable(config, checkpoint).",
-        )
-        return _Step(metrics, float(seconds), checkpoint)
-
-    def _result(self, run: _Run, step: _Step) -> dict[str, Any]:
+    def _result(self, run: _Run, step: Step) -> dict[str, Any]:
         """Return the metrics with the fields that a worker fills in."""
         result = {
             "training_iteration": run.iteration + 1,
@@ -382,7 +368,7 @@ class SimulatedTrialExecutor:
 
     def _save_now(self, run: _Run, kind: CheckpointKind) -> None:
         """Save what is saved on demand."""
-        record = self._save(run, kind) if self._saves_on_demand else None
+        record = self._save(run, kind) if self._kind.saves_on_demand else None
         if record is not None:
             self._tell(run, CheckpointCommitted, checkpoint=record)
 
@@ -393,8 +379,7 @@ class SimulatedTrialExecutor:
         run.next_checkpoint += 1
         folder = self.folder_of(run.trial_id)
         path = f"trials/{folder}/checkpoint_{number:06d}_i{run.incarnation:02d}"
-        # As it is now, whatever the trial does to it later.
-        state = deepcopy(run.state)
+        state = self._kind.kept(run.state)
         if kind is CheckpointKind.MEMORY:
             self._memory[path] = run.trial_id, state
         else:
@@ -469,6 +454,15 @@ class SimulatedTrialExecutor:
         run = self._runs.get(event.trial_id)
         return run is not None and run.incarnation == event.incarnation
 
+    def _take_note(self, run: _Run, event: AnyTrialEvent) -> None:
+        goes_on = isinstance(event, TrialStarted) or (
+            isinstance(event, ResultReported) and not event.awaits and not event.metrics["done"]
+        )
+        if goes_on and self._kind.takes_turns:
+            self._told.append((run, event))
+        else:
+            self._follow_up(run, event)
+
     def _follow_up(self, run: _Run, event: AnyTrialEvent) -> None:
         match event:
             case ResultReported() if event.metrics["done"]:
@@ -484,13 +478,3 @@ class SimulatedTrialExecutor:
             case _:
                 del self._runs[run.trial_id]
                 self._places.give_back(run.trial_id)
-
-
-def _arguments(function: SimulatedTrainable) -> int:
-    """Return how many arguments a function takes."""
-    return len(inspect.signature(function).parameters)
-
-
-def _is_time(value: object) -> bool:
-    seconds = None if isinstance(value, bool) else number(value)
-    return seconds is not None and isfinite(seconds) and seconds >= 0

@@ -18,7 +18,8 @@ from dasktune.storage.experiment_store import ExperimentStore as StoredExperimen
 from dasktune.testing.clock import ManualClock
 from dasktune.testing.memory_store import MemoryStore
 from dasktune.testing.places import Cluster
-from dasktune.testing.simulated_executor import SimulatedTrainable, SimulatedTrialExecutor
+from dasktune.testing.simulated_executor import SimulatedTrialExecutor
+from dasktune.testing.trial_kind import SimulatedTrainable
 from dasktune.trial.checkpoint import CheckpointRecord
 from dasktune.trial.resources import as_placement_group
 

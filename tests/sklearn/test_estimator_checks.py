@@ -7,7 +7,11 @@ import pytest
 pytest.importorskip("sklearn")
 
 from sklearn import model_selection
+from sklearn.decomposition import PCA
+from sklearn.ensemble import GradientBoostingClassifier
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
+from sklearn.linear_model import LogisticRegression, SGDClassifier, SGDRegressor
+from sklearn.pipeline import Pipeline
 from sklearn.utils import estimator_checks
 
 import dasktune.sklearn
@@ -24,6 +28,27 @@ def instances():
             yield getattr(dasktune.sklearn, name)(**arguments)
     for arguments in generator.INIT_PARAMS[model_selection.RandomizedSearchCV]:
         yield dasktune.sklearn.TuneSearchCV(**arguments)
+    yield from stepwise_searches()
+
+
+def stepwise_searches():
+    """Return searches that train step by step, by each way that scikit-learn's estimators allow."""
+    more = {"cv": 2, "random_state": 0, "error_score": "raise", "max_iters": 2, "scheduler": "asha"}
+    alphas = {"alpha": [1e-4, 1e-3]}
+    for model, space in (
+        (SGDClassifier(random_state=0), alphas),
+        (SGDRegressor(random_state=0), alphas),
+        (LogisticRegression(), {"C": [0.1, 1.0]}),
+        (
+            Pipeline([("pca", PCA()), ("sgd", SGDClassifier(random_state=0))]),
+            {"sgd__alpha": [1e-4, 1e-3]},
+        ),
+        (GradientBoostingClassifier(random_state=0), {"max_depth": [1, 2]}),
+    ):
+        yield dasktune.sklearn.TuneSearchCV(model, space, n_iter=2, **more)
+    yield dasktune.sklearn.TuneSearchCV(
+        LogisticRegression(), {"C": [0.1, 1.0]}, n_iter=2, budget="n_samples", **more
+    )
 
 
 def known_failures(search):
@@ -44,8 +69,6 @@ def test_the_searches_are_estimators(estimator, check):
 
 def incremental_searches():
     """Return our incremental searches, as small as they can be."""
-    from sklearn.linear_model import SGDClassifier, SGDRegressor
-
     space = {"alpha": [1e-4, 1e-3]}
     sizes = {
         "IncrementalSearchCV": {"n_initial_parameters": "grid", "max_iter": 2},

@@ -23,7 +23,7 @@ from sklearn.ensemble import (
     RandomForestClassifier,
     RandomForestRegressor,
 )
-from sklearn.exceptions import FitFailedWarning
+from sklearn.exceptions import ConvergenceWarning, FitFailedWarning
 from sklearn.linear_model import Lasso, LogisticRegression, SGDClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -33,6 +33,7 @@ import dasktune as tune
 from dasktune.errors import ConfigError
 from dasktune.schedulers import AsyncHyperBandScheduler, PopulationBasedTraining
 from dasktune.sklearn import TuneSearchCV
+from dasktune.storage.setup_file import SETUP_FILE
 
 X, y = load_iris(return_X_y=True)
 ALPHA = {"alpha": stats.loguniform(1e-4, 1)}
@@ -180,9 +181,23 @@ def test_histogram_boosting_counts_all_iterations():
 
 
 def test_a_warm_start_does_as_many_iterations_in_steps_as_at_once():
-    found = search(Lasso(), {"alpha": [0.1]}, n_iter=1, max_iters=3, iters_per_step=5).fit(X, y)
+    # On columns that say much the same it takes its time.
+    columns = np.vander(X[:, 2] / 7, 6, increasing=True)
+    model = Lasso(tol=0.0)
+    options = {"n_iter": 1, "max_iters": 3, "iters_per_step": 5}
+    found = search(model, {"alpha": [1e-4]}, **options).fit(columns, y)
     assert found.budget_ == "max_iter"
     assert found.best_estimator_.max_iter == 15
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        at_once = [
+            model_selection.cross_val_score(
+                Lasso(1e-4, tol=0.0, max_iter=5 * step), columns, y, cv=2
+            ).mean()
+            for step in (1, 2, 3)
+        ]
+    np.testing.assert_allclose([row["score"] for row in found.results_[0].history], at_once)
+    assert len(set(at_once)) == 3
 
 
 def test_classes_that_a_split_lacks_are_known_from_the_start():
@@ -529,8 +544,17 @@ def test_a_search_whose_driver_died_goes_on_by_the_same_fit(tmp_path):
     )
     # Three candidates on two splits, and the refit: no step is taken twice.
     assert len(before) + len(Counter.calls) == 3 * 2 * 4 + 4
-    with pytest.raises(tune.StorageError, match="holds an experiment already"):
+    with pytest.raises(tune.StorageError, match="go on with that one by resume=True"):
         clone(made).set_params(resume=False).fit(X, y)
+
+
+def test_the_beginning_of_a_search_that_cannot_go_on_is_told_from_one_that_can(tmp_path):
+    made = search(max_iters=2, storage_path=tmp_path, name="mine")
+    made.fit(X, y)
+    # What it would be restored from: its driver died before it was written.
+    (tmp_path / "mine" / SETUP_FILE).unlink()
+    with pytest.raises(tune.StorageError, match="one that never began"):
+        clone(made).set_params(resume=True).fit(X, y)
 
 
 # What any estimator can

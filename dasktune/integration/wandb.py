@@ -154,9 +154,9 @@ def setup_wandb(
 ) -> Any:
     """Begin a run of Weights & Biases for the trial that calls this.
 
-    For trainables that use wandb themselves; :class:`WandbLoggerCallback` needs nothing in them, and
-    has runs of its own. End the run by ``run.finish()``: the trial's process may go on to another
-    trial. A trial that begins again, after a failure or a pause, goes on with its run.
+    For trainables that use wandb themselves; :class:`WandbLoggerCallback` needs nothing in them,
+    and has runs of its own. End the run by ``run.finish()``: the trial's process may go on to
+    another trial. A trial that begins again, after a failure or a pause, goes on with its run.
 
     Parameters
     ----------

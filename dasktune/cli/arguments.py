@@ -66,7 +66,7 @@ def storage_of(arguments: argparse.Namespace) -> Storage:
     listed = Path(DEFAULT_STORAGE_PATH).expanduser() / given
     is_name = not given.is_absolute() and "://" not in arguments.experiment and not given.exists()
     if is_name and (listed / SPEC_FILE).is_file():
-        return Storage(listed)
+        return Storage(str(listed))
     return Storage(arguments.experiment, storage_options(arguments))
 
 

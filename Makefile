@@ -144,7 +144,8 @@ screenshots: $(DEV)
 # A copy is built, because a build writes into the tree, where other tests may be reading. The tests
 # run from an empty directory, or they would import the checkout and prove nothing. That the wheel
 # has every file is seen by comparing; the tests are there to see that it works without the checkout,
-# so they need not be all: every module with its examples, and what users meet first.
+# so they need not be all: every module with its examples, and what users meet first. Before that comes
+# what a newcomer does who has nothing but the wheel: the quickstart of the README.
 .PHONY: wheel-test
 wheel-test: $(DEV)
 	rm -rf $(WHEEL_DIR) $(WHEEL_SOURCE)
@@ -152,8 +153,12 @@ wheel-test: $(DEV)
 	cp -R dasktune pyproject.toml setup.cfg README.md LICENSE $(WHEEL_SOURCE)
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $(WHEEL_DIR) ./$(WHEEL_SOURCE)
 	$(call make_venv,$(WHEEL_VENV))
-	wheel=$$(echo $(WHEEL_DIR)/dasktune-*.whl); \
-		$(WHEEL_VENV)/bin/python -m pip install --quiet "$$wheel[test]"
+	wheel=$$(echo $(WHEEL_DIR)/dasktune-*.whl); python='$(CURDIR)/$(WHEEL_VENV)/bin/python'; \
+		"$$python" -m pip install --quiet "$$wheel"; \
+		elsewhere=$$(mktemp -d); trap 'rm -rf "$$elsewhere"' EXIT; \
+		"$$python" .ci/quickstart.py README.md > "$$elsewhere/quickstart.py"; \
+		(cd "$$elsewhere"; HOME="$$elsewhere" "$$python" quickstart.py | grep "^{'lr': 0" >/dev/null); \
+		"$$python" -m pip install --quiet "$$wheel[test]"
 	elsewhere=$$(mktemp -d); trap 'rm -rf "$$elsewhere"' EXIT; cd "$$elsewhere"; \
 		python='$(CURDIR)/$(WHEEL_VENV)/bin/python'; \
 		there=$$("$$python" -c 'import dasktune; print(*dasktune.__path__)'); \

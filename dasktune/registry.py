@@ -21,7 +21,16 @@ _envs: Final[dict[str, Callable[..., Any]]] = {}
 
 
 class RegistrationError(ConfigError, TypeError):
-    """A name that is no string, or a thing that cannot be called, was to be registered."""
+    """A name that is no string, or a thing that cannot be called, was to be registered.
+
+    Examples
+    --------
+    >>> try:
+    ...     register_trainable("square", 4)
+    ... except RegistrationError as error:
+    ...     print(error)
+    trainable 'square' must be callable, got 4
+    """
 
 
 def register_trainable(name: str, trainable: Callable[..., Any], warn: bool = True) -> None:
@@ -84,6 +93,12 @@ def get_trainable(name: str) -> Callable[..., Any]:
     ------
     ConfigError
         If nothing was; the message lists what was.
+
+    Examples
+    --------
+    >>> register_trainable("documented", max, warn=False)
+    >>> get_trainable("documented") is max
+    True
     """
     return _get(_trainables, name, kind="trainable")
 
@@ -100,6 +115,12 @@ def get_env(name: str) -> Callable[..., Any]:
     ------
     ConfigError
         If nothing was; the message lists what was.
+
+    Examples
+    --------
+    >>> register_env("maze", dict)
+    >>> get_env("maze")({"size": 3})
+    {'size': 3}
     """
     return _get(_envs, name, kind="env")
 

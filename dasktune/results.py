@@ -365,20 +365,40 @@ class ResultGrid(Sequence[Result]):
 
         return plot(self._told(metric, mode), kind, **options)
 
-    def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
+    @overload
+    def to_html(self, path: None = None) -> str: ...
+
+    @overload
+    def to_html(self, path: str | os.PathLike[str]) -> None: ...
+
+    def to_html(self, path: str | os.PathLike[str] | None = None) -> str | None:
         """Return a report of the experiment as one HTML page, which needs nothing else.
 
         Parameters
         ----------
         path : str or path, optional
-            A file that it is written to, too.
+            A file that it is written to instead.
+
+        Returns
+        -------
+        str or None
+            The page; None if it is written to a file, as a notebook would show two megabytes.
+
+        Examples
+        --------
+        >>> from dasktune.testing import simulate
+        >>> def train(config):
+        ...     yield {"loss": config["x"]}, 1.0
+        >>> simulate(train, param_space={"x": 1}).to_html().startswith("<!DOCTYPE html>")
+        True
         """
         from dasktune.dashboard.report import to_html
 
         page = to_html(self._told(None, None))
-        if path is not None:
-            Path(path).expanduser().write_text(page, encoding="utf-8")
-        return page
+        if path is None:
+            return page
+        Path(path).expanduser().write_text(page, encoding="utf-8")
+        return None
 
     def _told(self, metric: Metric, mode: Modes) -> Chronicle:
         from dasktune.dashboard.sources import chronicle_of_results

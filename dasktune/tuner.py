@@ -285,7 +285,7 @@ class Tuner:
             interrupts.raise_again()
             if self._session is not None:
                 self._session.begin(runner)
-            self._run(runner)
+            self._run(runner, storage)
         if runner.interrupted:
             self._tell_how_to_go_on(storage)
         self._results = self._read_off(experiment, store, storage)
@@ -470,13 +470,13 @@ class Tuner:
             commander=commands if config.dashboard_controls else None,
         )
 
-    def _run(self, runner: TrialRunner) -> None:
+    def _run(self, runner: TrialRunner, storage: Storage) -> None:
         self._runner = runner
         if self._cancelled:
             runner.interrupt()
         runner.commands.config_rule = partial(check_fits, self._param_space)
         port = self._run_config.server_port
-        with controlled(port, runner.commands), interruptible(runner):
+        with controlled(port, runner.commands, storage), interruptible(runner):
             runner.run()
 
     def _read_off(

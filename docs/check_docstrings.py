@@ -18,8 +18,13 @@ from numpydoc.validate import validate
 import dasktune
 
 #: The packages whose classes and functions must each have an example, where `__all__` names them.
-SHOWN = ("", ".callback", ".errors", ".integration.mlflow", ".integration.wandb", ".logger")
-SHOWN += (".schedulers", ".search", ".sklearn", ".stopper", ".testing", ".dashboard", ".control")
+SHOWN = ("", ".callback", ".errors", ".logger", ".registry", ".schedulers", ".search", ".sklearn")
+SHOWN += (".stopper", ".testing", ".control", ".dashboard")
+SHOWN += (".dashboard.figures", ".dashboard.report")
+SHOWN += tuple(
+    f".integration.{package}"
+    for package in ("keras", "lightgbm", "mlflow", "pytorch_lightning", "torch", "wandb", "xgboost")
+)
 
 #: What packages of ours take from each other, and what is only read or made by others.
 UNSHOWN = frozenset(

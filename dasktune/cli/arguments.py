@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
+from dasktune.config import DEFAULT_STORAGE_PATH
 from dasktune.errors import ConfigError, check
+from dasktune.storage.experiment_store import SPEC_FILE
 from dasktune.storage.location import Storage
 
 __all__ = [
@@ -25,7 +28,9 @@ __all__ = [
 def add_experiment(parser: argparse.ArgumentParser) -> None:
     """Let a subcommand be told of an experiment."""
     parser.add_argument(
-        "experiment", metavar="EXPERIMENT", help="its directory, or a URL such as s3://bucket/exp"
+        "experiment",
+        metavar="EXPERIMENT",
+        help="its directory, a URL such as s3://bucket/exp, or its name as ls lists it",
     )
     add_storage_options(parser)
 
@@ -56,7 +61,12 @@ def add_format(parser: argparse.ArgumentParser, *formats: str) -> None:
 
 
 def storage_of(arguments: argparse.Namespace) -> Storage:
-    """Return the experiment that was named."""
+    """Return the experiment that was named: its place, or its name as ``dasktune ls`` lists it."""
+    given = Path(arguments.experiment)
+    listed = Path(DEFAULT_STORAGE_PATH).expanduser() / given
+    is_name = not given.is_absolute() and "://" not in arguments.experiment and not given.exists()
+    if is_name and (listed / SPEC_FILE).is_file():
+        return Storage(str(listed))
     return Storage(arguments.experiment, storage_options(arguments))
 
 

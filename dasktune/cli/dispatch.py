@@ -33,7 +33,7 @@ COMMANDS: Final = {
     "dashboard": "show experiments in the browser, live, until Ctrl-C",
     "run": "tune a function or a Trainable of a script or a module",
     "resume": "go on with an experiment that was interrupted (unpickles what it stored)",
-    "stop": "end an experiment that was submitted to a cluster",
+    "stop": "end an experiment that runs, by itself on a cluster or in a program",
     "doctor": "check whether a cluster can run experiments, and say what to do",
 }
 

@@ -86,6 +86,15 @@ _SCHEMAS: Final[dict[str, Any]] = {
         "properties": {"config": {"type": "object"}},
     },
     "Nothing": {"type": "object", "additionalProperties": False, "properties": {}},
+    "Description": {
+        "type": "object",
+        "required": ["openapi", "info", "paths"],
+        "properties": {
+            "openapi": _TEXT,
+            "info": {"type": "object"},
+            "paths": {"type": "object"},
+        },
+    },
 }
 
 _ID: Final = {"name": "trial_id", "in": "path", "required": True, "schema": _TEXT}
@@ -103,9 +112,10 @@ def _answers(schema: str, *good: str) -> dict[str, Any]:
     return {**told, **dict.fromkeys(_REFUSALS, refused)}
 
 
-def _get(summary: str, schema: str, *parameters: dict[str, Any]) -> dict[str, Any]:
+def _get(name: str, summary: str, schema: str, *parameters: dict[str, Any]) -> dict[str, Any]:
     return {
         "get": {
+            "operationId": name,
             "summary": summary,
             "parameters": list(parameters),
             "responses": _answers(schema, "200"),
@@ -113,9 +123,10 @@ def _get(summary: str, schema: str, *parameters: dict[str, Any]) -> dict[str, An
     }
 
 
-def _post(summary: str, body: str, *parameters: dict[str, Any]) -> dict[str, Any]:
+def _post(name: str, summary: str, body: str, *parameters: dict[str, Any]) -> dict[str, Any]:
     return {
         "post": {
+            "operationId": name,
             "summary": summary,
             "parameters": list(parameters),
             "requestBody": {"required": body != "Nothing", "content": _json(body)},
@@ -133,21 +144,20 @@ def describe() -> dict[str, Any]:
     status = _query("status", {"type": "string", "enum": [one.value for one in PublicStatus]})
     limit = _query("limit", {"type": "integer", "minimum": 1, "maximum": LARGEST_PAGE})
     offset = _query("offset", {"type": "integer", "minimum": 0, "maximum": 10**9})
-    trials = _get("List trials", "Trials", status, limit, offset)
+    trials = _get("get_trials", "List trials", "Trials", status, limit, offset)
+    # Operations are called as the methods of TuneClient are.
     paths = {
-        "/experiment": _get("How the experiment stands", "Experiment"),
-        "/experiment/hold": _post("Let no trial start", "Nothing"),
-        "/experiment/release": _post("Let trials start again", "Nothing"),
-        "/experiment/stop": _post("Stop all trials and end", "Nothing"),
-        "/experiment/cancel": _post("End with trials unfinished", "Nothing"),
-        "/trials": {**trials, **_post("Add a trial", "NewTrial")},
-        "/trials/{trial_id}": _get("One trial", "Trial", _ID),
-        "/trials/{trial_id}/stop": _post("End a trial", "Nothing", _ID),
-        "/trials/{trial_id}/pause": _post("Let a trial rest", "Nothing", _ID),
-        "/trials/{trial_id}/unpause": _post("Let a trial go on", "Nothing", _ID),
-        "/openapi.json": {
-            "get": {"summary": "This", "responses": {"200": {"description": "this"}}}
-        },
+        "/experiment": _get("get_experiment", "How the experiment stands", "Experiment"),
+        "/experiment/hold": _post("hold", "Let no trial start", "Nothing"),
+        "/experiment/release": _post("release", "Let trials start again", "Nothing"),
+        "/experiment/stop": _post("stop_experiment", "Stop all trials and end", "Nothing"),
+        "/experiment/cancel": _post("cancel_experiment", "End with trials unfinished", "Nothing"),
+        "/trials": {**trials, **_post("add_trial", "Add a trial", "NewTrial")},
+        "/trials/{trial_id}": _get("get_trial", "One trial", "Trial", _ID),
+        "/trials/{trial_id}/stop": _post("stop_trial", "End a trial", "Nothing", _ID),
+        "/trials/{trial_id}/pause": _post("pause_trial", "Let a trial rest", "Nothing", _ID),
+        "/trials/{trial_id}/unpause": _post("unpause_trial", "Let a trial go on", "Nothing", _ID),
+        "/openapi.json": _get("get_description", "This", "Description"),
     }
     return {
         "openapi": "3.0.3",

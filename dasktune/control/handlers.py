@@ -94,7 +94,15 @@ class _Handler(RequestHandler):
             message, kind = error.message, error.kind
         if status_code == 401:
             self.set_header("WWW-Authenticate", "Bearer")
+        elif status_code == 405:
+            self.set_header("Allow", ", ".join(self._methods()))
         self.finish(json.dumps({"error": {"message": message, "kind": kind}}))
+
+    def _methods(self) -> list[str]:
+        """Return the methods that this handler has, in the order of the alphabet."""
+        kind, names = type(self), sorted(self.SUPPORTED_METHODS)
+        missing = RequestHandler._unimplemented_method
+        return [name for name in names if getattr(kind, name.lower()) is not missing]
 
     def send_error(self, status_code: int = 500, **kwargs: Any) -> None:
         error = kwargs.get("exc_info", (None, None, None))[1]

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from dasktune.runner.commands import Commands
+from dasktune.storage.location import Storage
 
 if TYPE_CHECKING:
     from dasktune.control.server import ControlServer
@@ -14,7 +15,7 @@ __all__ = ["controlled"]
 
 
 def controlled(
-    wanted: bool | int | None, commands: Commands
+    wanted: bool | int | None, commands: Commands, storage: Storage | None = None
 ) -> AbstractContextManager[ControlServer | None]:
     """Take commands over HTTP for as long as the context lasts, if that is wanted.
 
@@ -24,9 +25,11 @@ def controlled(
         Whether, or at which port.
     commands : Commands
         By which the experiment is told.
+    storage : Storage, optional
+        The experiment's directory, where it is noted where the server is.
     """
     if wanted is None or wanted is False:
         return nullcontext()
     from dasktune.control.server import controlled as really_controlled
 
-    return really_controlled(wanted, commands)
+    return really_controlled(wanted, commands, storage)

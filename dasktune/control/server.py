@@ -14,9 +14,11 @@ from tornado.httpserver import HTTPServer
 from tornado.iostream import IOStream
 from tornado.netutil import bind_sockets
 
+from dasktune.control import whereabouts
 from dasktune.control.handlers import LARGEST_BODY, make_application
 from dasktune.guard import Guard, new_token
 from dasktune.runner.commands import Commands
+from dasktune.storage.location import Storage
 
 __all__ = ["ControlServer", "controlled"]
 
@@ -122,7 +124,9 @@ class ControlServer:
 
 
 @contextmanager
-def controlled(wanted: bool | int, commands: Commands) -> Iterator[ControlServer | None]:
+def controlled(
+    wanted: bool | int, commands: Commands, storage: Storage | None = None
+) -> Iterator[ControlServer | None]:
     """Take commands over HTTP for as long as the context lasts.
 
     What goes wrong with it is logged, and the experiment goes on without.
@@ -133,6 +137,8 @@ def controlled(wanted: bool | int, commands: Commands) -> Iterator[ControlServer
         At which port; True and 0 are a free one.
     commands : Commands
         By which the experiment is told.
+    storage : Storage, optional
+        The experiment's directory, where it is noted where the server is.
 
     Yields
     ------
@@ -146,12 +152,16 @@ def controlled(wanted: bool | int, commands: Commands) -> Iterator[ControlServer
         logger.warning("there is no control server at port %s: %s", wanted, error)
     if server is not None:
         logger.info("control server: %s", server.url)
+        if storage is not None:
+            whereabouts.note(storage, server.url)
         _print(f"Control: TuneClient({server.url!r}, token={server.token!r})\n")
     try:
         yield server
     finally:
         if server is not None:
             server.close()
+            if storage is not None:
+                whereabouts.forget(storage)
 
 
 def _print(text: str) -> None:

@@ -43,6 +43,13 @@ class TuneCallback(Callback):  # type: ignore[misc]
     ------
     ConfigError
         If Lightning is not installed or has no such hook.
+
+    Examples
+    --------
+    >>> class TellEpoch(TuneCallback):
+    ...     def _handle(self, trainer, pl_module):
+    ...         print("epoch", trainer.current_epoch)
+    >>> callback = TellEpoch(on="train_epoch_end")  # doctest: +SKIP
     """
 
     def __init__(self, on: str | Sequence[str] = "validation_end") -> None:
@@ -148,6 +155,14 @@ class TuneReportCallback(TuneReportCheckpointCallback):
     ------
     ConfigError
         If Lightning is not installed, or an argument breaks its rule.
+
+    Examples
+    --------
+    >>> def train(config):
+    ...     from lightning.pytorch import Trainer
+    ...     callback = TuneReportCallback({"loss": "val_loss"}, on="validation_end")
+    ...     trainer = Trainer(max_epochs=10, callbacks=[callback], logger=False)
+    ...     trainer.fit(Net(config), data)
     """
 
     def __init__(

@@ -83,6 +83,16 @@ def load_state(checkpoint: Checkpoint | None, /, **parts: Any) -> dict[str, Any]
     ------
     ConfigError
         If PyTorch is not installed, or the checkpoint lacks a part.
+
+    Examples
+    --------
+    >>> def train(config):
+    ...     parts = {"model": model, "optimizer": optimizer}
+    ...     start = load_state(tune.get_checkpoint(), **parts, epoch=0)["epoch"]
+    ...     for epoch in range(start, 10):
+    ...         report_state({"loss": train_epoch(**parts)}, **parts, epoch=epoch + 1)
+    >>> load_state(results.get_best_result().checkpoint, model=model)  # doctest: +SKIP
+    {'epoch': 10}
     """
     saved = {} if checkpoint is None else _load(checkpoint)
     lacking = sorted(parts.keys() - saved.keys()) if checkpoint is not None else []

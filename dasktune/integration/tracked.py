@@ -10,7 +10,7 @@ from typing import Any
 from dasktune.callback import TrialView
 from dasktune.logger.trial_logger import TrialLog
 
-__all__ = ["TrackedTrial", "run_key"]
+__all__ = ["TrackedTrial", "key_of", "run_key"]
 
 
 class TrackedTrial(TrialLog):
@@ -127,4 +127,17 @@ def run_key(trial: TrialView) -> str:
     trial : TrialView
         The trial.
     """
-    return f"{trial.trial_id}-{sha256(trial.path.encode()).hexdigest()[:12]}"
+    return key_of(trial.trial_id, trial.path)
+
+
+def key_of(trial_id: str, place: str) -> str:
+    """Return a key of a trial that no trial of another experiment has.
+
+    Parameters
+    ----------
+    trial_id : str
+        The trial's id, unique within its experiment.
+    place : str
+        Something that no other experiment has, such as the trial's directory.
+    """
+    return f"{trial_id}-{sha256(place.encode()).hexdigest()[:12]}"

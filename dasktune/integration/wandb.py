@@ -8,7 +8,7 @@ from typing import Any
 
 from dasktune.callback import TrialView
 from dasktune.errors import ConfigError, check
-from dasktune.integration.tracked import TrackedTrial, run_key
+from dasktune.integration.tracked import TrackedTrial, key_of, run_key
 from dasktune.logger.trial_logger import TrialLog, TrialLoggerCallback
 from dasktune.trainable import get_context
 from dasktune.trial.metrics import flatten, number
@@ -154,8 +154,9 @@ def setup_wandb(
 ) -> Any:
     """Begin a run of Weights & Biases for the trial that calls this.
 
-    For trainables that use wandb themselves; :class:`WandbLoggerCallback` needs nothing in them.
-    End the run by ``run.finish()``: the trial's process may go on to another trial.
+    For trainables that use wandb themselves; :class:`WandbLoggerCallback` needs nothing in them,
+    and has runs of its own. End the run by ``run.finish()``: the trial's process may go on to
+    another trial. A trial that begins again, after a failure or a pause, goes on with its run.
 
     Parameters
     ----------
@@ -168,8 +169,8 @@ def setup_wandb(
     rank_zero_only : bool, default=True
         Ray Tune's; a trial here is one process.
     **kwargs
-        More of ``wandb.init()``. Its ``name``, ``id`` and ``group`` are those of trial and
-        experiment by default.
+        More of ``wandb.init()``. By default its ``name`` is the trial's, its ``group`` the
+        experiment's name, its ``id`` one that no other trial has, and ``resume`` is ``"allow"``.
 
     Returns
     -------
@@ -193,9 +194,12 @@ def setup_wandb(
         os.environ["WANDB_API_KEY"] = key
     context = get_context()
     own = {
+        "id": key_of(context.get_trial_id(), f"{context.get_trial_dir()}#own"),
         "name": context.get_trial_name(),
         "group": context.get_experiment_name(),
+        # Others may run beside it in this process.
         "reinit": "create_new",
+        "resume": "allow",
     }
     return wandb.init(**{**own, "config": dict(config or {}), **kwargs})
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import dasktune as tune
+from dasktune.cli import main
 from dasktune.errors import ConfigError, ControlError
 
 pytestmark = pytest.mark.cluster
@@ -135,6 +136,17 @@ def test_a_run_is_stopped(pair, tmp_path, capsys):
     with_status(client, "RUNNING", 2)
     client.stop_experiment()
     assert {one.status for one in run.wait()} == {"TERMINATED"}
+
+
+def test_a_run_is_stopped_from_its_directory(pair, tmp_path, capsys):
+    run = Run(pair, tmp_path, capsys)
+    client = run.client()
+    with_status(client, "RUNNING", 2)
+    assert main(["stop", str(tmp_path / "controlled"), "--token", client._token]) == 0
+    assert capsys.readouterr().out == f"{client.url} is being stopped\n"
+    assert {one.status for one in run.wait()} == {"TERMINATED"}
+    assert main(["stop", str(tmp_path / "controlled")]) == 0
+    assert capsys.readouterr().out == "controlled does not run: it is finished\n"
 
 
 def test_a_submitted_driver_would_listen_where_nobody_is(pair, tmp_path):

@@ -7,32 +7,16 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from distributed import Client, LocalCluster
 
 import dasktune as tune
 from dasktune.schedulers import ASHAScheduler, PopulationBasedTraining
 from dasktune.search import BasicVariantGenerator
 from dasktune.stopper import CombinedStopper, MaximumIterationStopper, TrialPlateauStopper
 
-pytestmark = pytest.mark.cluster
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _connected() -> Iterator[None]:
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
-        Client(cluster),
-    ):
-        yield
-
-
-@pytest.fixture
-def run_config(tmp_path):
-    return lambda **more: tune.RunConfig(name="exp", storage_path=str(tmp_path), verbose=0, **more)
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("connected")]
 
 
 def objective(config):

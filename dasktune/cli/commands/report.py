@@ -8,7 +8,7 @@ from pathlib import Path
 from dasktune.cli.arguments import add_experiment, storage_of
 from dasktune.cli.experiments import read_experiment
 from dasktune.cli.output import one_line, write
-from dasktune.errors import ConfigError
+from dasktune.errors import ConfigError, check
 
 __all__ = ["add_arguments", "run"]
 
@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         metavar="FILE",
-        help="where to write it; by default NAME.html in the working directory",
+        help="a file or a directory; by default NAME.html in the working directory",
     )
     parser.add_argument("--force", action="store_true", help="overwrite a file that is there")
 
@@ -31,7 +31,12 @@ def run(arguments: argparse.Namespace) -> int:
     from dasktune.dashboard.report import to_html
 
     overview = read_experiment(storage_of(arguments))
-    path = Path(arguments.output or f"{overview.name}.html").expanduser()
+    name = f"{overview.name}.html"
+    path = Path(arguments.output or name).expanduser()
+    if path.is_dir():
+        path /= name
+    hint = "Make it first."
+    check(path.parent.is_dir(), "--output", "in a directory that there is", str(path), hint)
     page = to_html(overview.chronicle)
     try:
         with path.open("w" if arguments.force else "x", encoding="utf-8") as file:

@@ -68,6 +68,18 @@ def plot(chronicle: Chronicle, kind: str = "best_so_far", **options: Any) -> Any
         If there is no such kind.
     TypeError
         If it has no such option.
+
+    Examples
+    --------
+    >>> from dasktune.dashboard.sources import chronicle_of_results
+    >>> from dasktune.testing import simulate
+    >>> def train(config):
+    ...     for step in (1, 2):
+    ...         yield {"loss": config["x"] / step}, 1.0
+    >>> results = simulate(train, param_space={"x": {"grid_search": [1, 2]}})
+    >>> chronicle = chronicle_of_results(results, metric="loss", mode="min")
+    >>> plot(chronicle, "timeline", height=300).height
+    300
     """
     check(kind in KINDS, "kind", f"one of {', '.join(map(repr, KINDS))}", kind)
     return KINDS[kind](chronicle, **options)

@@ -43,6 +43,18 @@ def best_so_far(
         Over the time since its beginning, or over its trials.
     height : int, default=340
         Pixels.
+
+    Examples
+    --------
+    >>> from dasktune.dashboard.sources import chronicle_of_results
+    >>> from dasktune.testing import simulate
+    >>> def train(config):
+    ...     for step in (1, 2):
+    ...         yield {"loss": config["x"] / step}, 1.0
+    >>> results = simulate(train, param_space={"x": {"grid_search": [1, 2]}})
+    >>> chronicle = chronicle_of_results(results, metric="loss", mode="min")
+    >>> best_so_far(chronicle, x="trials", height=300).height
+    300
     """
     return best_sketch(chronicle, x=x, height=height).drawn()
 

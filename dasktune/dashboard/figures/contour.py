@@ -63,6 +63,18 @@ def contour(
     -----
     In between, the mean of the trials' values is drawn, weighted by a Gaussian of their distance
     (Nadaraya and Watson). Where no trial is near, nothing is.
+
+    Examples
+    --------
+    >>> from dasktune.dashboard.sources import chronicle_of_results
+    >>> from dasktune.testing import simulate
+    >>> def train(config):
+    ...     yield {"loss": config["x"] * config["y"]}, 1.0
+    >>> space = {"x": {"grid_search": [1, 2]}, "y": {"grid_search": [3, 4]}}
+    >>> results = simulate(train, param_space=space)
+    >>> chronicle = chronicle_of_results(results, metric="loss", mode="min")
+    >>> contour(chronicle, x="x", y="y", height=300).height
+    300
     """
     return contour_sketch(chronicle, x=x, y=y, height=height, ranked=ranked).drawn()
 

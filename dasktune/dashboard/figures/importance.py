@@ -101,6 +101,18 @@ def importance(
     Assessing Hyperparameter Importance" (fANOVA), ICML 2014, on ranks. Otherwise the share of the
     variance of the ranks that lies between eight bins of each parameter. Of more than 2,000 trials
     every second, third, ... is compared.
+
+    Examples
+    --------
+    >>> from dasktune.dashboard.sources import chronicle_of_results
+    >>> from dasktune.testing import simulate
+    >>> def train(config):
+    ...     yield {"loss": config["x"] * config["y"]}, 1.0
+    >>> space = {"x": {"grid_search": [1, 2]}, "y": {"grid_search": [3, 4]}}
+    >>> results = simulate(train, param_space=space)
+    >>> chronicle = chronicle_of_results(results, metric="loss", mode="min")
+    >>> importance(chronicle, height=200).height
+    200
     """
     return importance_sketch(chronicle, iteration=iteration, height=height, ranked=ranked).drawn()
 

@@ -63,6 +63,18 @@ def learning_curves(
     ------
     ConfigError
         If there is no trial of such a name.
+
+    Examples
+    --------
+    >>> from dasktune.dashboard.sources import chronicle_of_results
+    >>> from dasktune.testing import simulate
+    >>> def train(config):
+    ...     for step in (1, 2):
+    ...         yield {"loss": config["x"] / step}, 1.0
+    >>> results = simulate(train, param_space={"x": {"grid_search": [1, 2]}})
+    >>> chronicle = chronicle_of_results(results, metric="loss", mode="min")
+    >>> learning_curves(chronicle, height=300).height
+    300
     """
     return curves_sketch(
         chronicle, max_lines=max_lines, trials=trials, density=density, height=height

@@ -53,6 +53,17 @@ def objectives(
     ------
     ConfigError
         If `x` or `y` is no goal.
+
+    Examples
+    --------
+    >>> from dasktune.dashboard.sources import chronicle_of_results
+    >>> from dasktune.testing import simulate
+    >>> def train(config):
+    ...     yield {"loss": config["x"], "cost": config["x"]}, 1.0
+    >>> results = simulate(train, param_space={"x": {"grid_search": [1, 2]}})
+    >>> chronicle = chronicle_of_results(results, metric=["loss", "cost"], mode=["min", "max"])
+    >>> objectives(chronicle, height=300).height
+    300
     """
     title = "Pareto front"
     if len(chronicle.metrics) < 2:
@@ -126,6 +137,17 @@ def hypervolume_over_time(
     ------
     ConfigError
         If the reference point has not a finite number for each goal.
+
+    Examples
+    --------
+    >>> from dasktune.dashboard.sources import chronicle_of_results
+    >>> from dasktune.testing import simulate
+    >>> def train(config):
+    ...     yield {"loss": config["x"], "cost": config["x"]}, 1.0
+    >>> results = simulate(train, param_space={"x": {"grid_search": [1, 2]}})
+    >>> chronicle = chronicle_of_results(results, metric=["loss", "cost"], mode=["min", "max"])
+    >>> hypervolume_over_time(chronicle, height=300).height
+    300
     """
     title = "Hypervolume"
     if not 2 <= len(chronicle.metrics) <= _MOST_GOALS:

@@ -44,6 +44,18 @@ def parallel_coordinates(
         Which, and in which order; by default the first 12 that differ between trials.
     height : int, default=400
         Pixels.
+
+    Examples
+    --------
+    >>> from dasktune.dashboard.sources import chronicle_of_results
+    >>> from dasktune.testing import simulate
+    >>> def train(config):
+    ...     yield {"loss": config["x"] * config["y"]}, 1.0
+    >>> space = {"x": {"grid_search": [1, 2]}, "y": {"grid_search": [3, 4]}}
+    >>> results = simulate(train, param_space=space)
+    >>> chronicle = chronicle_of_results(results, metric="loss", mode="min")
+    >>> parallel_coordinates(chronicle, height=300).height
+    300
     """
     return parallel_sketch(chronicle, parameters=parameters, height=height).drawn()
 

@@ -39,6 +39,18 @@ def rungs(chronicle: Chronicle, *, height: int = 380) -> Figure:
         The experiment. Of brackets, each rung of each one has a column of its own.
     height : int, default=380
         Pixels.
+
+    Examples
+    --------
+    >>> from dasktune.dashboard.sources import chronicle_of_results
+    >>> from dasktune.testing import simulate
+    >>> def train(config):
+    ...     for step in (1, 2):
+    ...         yield {"loss": config["x"] / step}, 1.0
+    >>> results = simulate(train, param_space={"x": {"grid_search": [1, 2]}})
+    >>> chronicle = chronicle_of_results(results, metric="loss", mode="min")
+    >>> rungs(chronicle, height=300).height
+    300
     """
     name = goal_name(chronicle)
     title = "Rungs"

@@ -42,6 +42,18 @@ def slices(
     -------
     object
         A grid of figures; a figure if there is nothing to show.
+
+    Examples
+    --------
+    >>> from dasktune.dashboard.sources import chronicle_of_results
+    >>> from dasktune.testing import simulate
+    >>> def train(config):
+    ...     yield {"loss": config["x"] * config["y"]}, 1.0
+    >>> space = {"x": {"grid_search": [1, 2]}, "y": {"grid_search": [3, 4]}}
+    >>> results = simulate(train, param_space=space)
+    >>> chronicle = chronicle_of_results(results, metric="loss", mode="min")
+    >>> type(slices(chronicle)).__name__
+    'GridPlot'
     """
     return slices_sketch(chronicle, parameters=parameters, height=height).drawn()
 

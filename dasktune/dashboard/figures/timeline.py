@@ -39,6 +39,18 @@ def timeline(chronicle: Chronicle, *, height: int | None = None) -> Figure:
         The experiment.
     height : int, optional
         Pixels; by default what the workers need.
+
+    Examples
+    --------
+    >>> from dasktune.dashboard.sources import chronicle_of_results
+    >>> from dasktune.testing import simulate
+    >>> def train(config):
+    ...     for step in (1, 2):
+    ...         yield {"loss": config["x"] / step}, 1.0
+    >>> results = simulate(train, param_space={"x": {"grid_search": [1, 2]}})
+    >>> chronicle = chronicle_of_results(results, metric="loss", mode="min")
+    >>> timeline(chronicle, height=300).height
+    300
     """
     return timeline_sketch(chronicle, height=height).drawn()
 

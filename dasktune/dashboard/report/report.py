@@ -59,6 +59,18 @@ def to_html(chronicle: Chronicle) -> str:
     -----
     Its size is bounded: 2 MB are Bokeh, and of thousands of trials the table has those that failed,
     the best and the newest, and says how many it has not.
+
+    Examples
+    --------
+    >>> from dasktune.dashboard.sources import chronicle_of_results
+    >>> from dasktune.testing import simulate
+    >>> def train(config):
+    ...     for step in (1, 2):
+    ...         yield {"loss": config["x"] / step}, 1.0
+    >>> results = simulate(train, param_space={"x": {"grid_search": [1, 2]}})
+    >>> chronicle = chronicle_of_results(results, metric="loss", mode="min")
+    >>> to_html(chronicle).startswith("<!DOCTYPE html>")
+    True
     """
     tabs = [
         TabPanel(title=title, child=column(*map(_card, parts), sizing_mode="stretch_width"))

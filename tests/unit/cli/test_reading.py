@@ -46,6 +46,18 @@ def test_ls_tells_of_all_experiments_below(path, tmp_path, written, dasktune):
     assert "third" in dasktune("ls", str(tmp_path), "--depth", "3")[1]
 
 
+def test_what_ls_lists_by_default_can_be_named_so(written, tmp_path, monkeypatch, dasktune):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    place = written(tmp_path / "dasktune_results" / "mine")
+    assert place in dasktune("show", "mine")[1]
+    # What lies here comes first.
+    here = written(tmp_path / "mine")
+    assert f" {here}\n" in dasktune("show", "mine")[1]
+    code, _, err = dasktune("show", "other")
+    assert (code, f"no experiment is stored at {tmp_path}/other" in err) == (2, True)
+
+
 def test_ls_of_an_experiment_is_that_experiment_alone(path, results, dasktune):
     code, out, _ = dasktune("ls", path, "--format", "json")
     [facts] = json.loads(out)
@@ -252,6 +264,14 @@ def test_a_report_is_written_once_unless_forced(path, tmp_path, dasktune):
     code, _, err = dasktune("report", path, "-o", str(page))
     assert (code, "--force overwrites it" in err) == (2, True)
     assert dasktune("report", path, "-o", str(page), "--force")[0] == 0
+
+
+def test_a_report_is_written_into_a_directory_that_there_is(path, tmp_path, dasktune):
+    assert dasktune("report", path, "-o", str(tmp_path)) == (0, f"{tmp_path}/exp.html\n", "")
+    assert (tmp_path / "exp.html").stat().st_size > 100_000
+    code, _, err = dasktune("report", path, "-o", str(tmp_path / "nowhere" / "page.html"))
+    assert code == 2
+    assert "--output must be in a directory that there is" in err
 
 
 def test_a_dashboard_is_served_until_somebody_has_seen_enough(path, dasktune, monkeypatch):

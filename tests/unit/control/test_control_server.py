@@ -434,3 +434,21 @@ def test_the_description_can_be_asked_for_and_names_all_there_is(shared: Control
         target = PREFIX + path.replace("{trial_id}", "nobody")
         for method in {"get", "post", "put", "delete"} - methods.keys():
             assert shared.request(method.upper(), target)[0] == 405
+
+
+def test_every_operation_has_a_name_the_clients_and_says_that_it_may_be_refused():
+    named = {
+        operation["operationId"]: operation["responses"]
+        for methods in describe()["paths"].values()
+        for operation in methods.values()
+    }
+    assert len(named) == sum(len(methods) for methods in describe()["paths"].values())
+    assert all("401" in responses for responses in named.values())
+    assert all(hasattr(TuneClient, name) for name in named.keys() - {"get_description"})
+
+
+def test_a_method_that_there_is_not_is_answered_with_those_that_there_are(shared: Controlled):
+    for path, methods in describe()["paths"].items():
+        target = PREFIX + path.replace("{trial_id}", "nobody")
+        status, told, _ = shared.request("DELETE", target)
+        assert (status, told["Allow"]) == (405, ", ".join(sorted(map(str.upper, methods))))

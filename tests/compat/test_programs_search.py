@@ -1,0 +1,136 @@
+"""Programs with searchers, as Ray Tune's users write them; only the import differs."""
+
+from __future__ import annotations
+
+import pickle
+import random
+
+import pytest
+
+import dasktune as tune
+from dasktune.search import BasicVariantGenerator, ConcurrencyLimiter, Repeater, Searcher
+
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("connected")]
+
+SPACE = {"x": tune.uniform(-1, 1), "kind": tune.choice(["a", "b"])}
+
+
+def objective(config):
+    for step in range(1, 3):
+        tune.report({"loss": config["x"] ** 2 / step})
+
+
+def fit(run_config, search_alg, space=None, **more):
+    return tune.Tuner(
+        objective,
+        param_space=SPACE if space is None else space,
+        tune_config=tune.TuneConfig(
+            metric="loss", mode="min", search_alg=search_alg, num_samples=4, **more
+        ),
+        run_config=run_config(),
+    ).fit()
+
+
+def test_optuna_under_a_limit(run_config):
+    pytest.importorskip("optuna")
+    from dasktune.search.optuna import OptunaSearch
+
+    algo = ConcurrencyLimiter(OptunaSearch(seed=1), max_concurrent=2)
+    results = fit(run_config, algo)
+    assert results.num_terminated == 4
+    assert {result.config["kind"] for result in results} <= {"a", "b"}
+
+
+def test_optuna_with_points_to_evaluate_and_a_space_of_its_own(run_config):
+    pytest.importorskip("optuna")
+    from dasktune.search.optuna import OptunaSearch
+
+    def space(trial):
+        trial.suggest_float("x", -1, 1)
+        return {"kind": "a"}
+
+    searcher = OptunaSearch(
+        space, metric="loss", mode="min", points_to_evaluate=[{"x": 0.0}], sampler=None
+    )
+    tuner = tune.Tuner(
+        objective,
+        tune_config=tune.TuneConfig(search_alg=searcher, num_samples=2),
+        run_config=run_config(),
+    )
+    results = tuner.fit()
+    assert results.get_best_result("loss", "min").config == {"x": 0.0, "kind": "a"}
+
+
+def test_hyperopt(run_config):
+    pytest.importorskip("hyperopt")
+    from dasktune.search.hyperopt import HyperOptSearch
+
+    results = fit(run_config, HyperOptSearch(random_state_seed=1), max_concurrent_trials=2)
+    assert results.num_terminated == 4
+
+
+def test_bayesian_optimisation(run_config):
+    pytest.importorskip("bayes_opt")
+    from dasktune.search.bayesopt import BayesOptSearch
+
+    algo = ConcurrencyLimiter(BayesOptSearch(random_search_steps=2), max_concurrent=2)
+    assert fit(run_config, algo, {"x": tune.uniform(-1, 1)}).num_terminated == 4
+
+
+def test_a_repeater(run_config):
+    pytest.importorskip("optuna")
+    from dasktune.search.optuna import OptunaSearch
+
+    algo = Repeater(OptunaSearch(seed=1), repeat=2)
+    results = fit(run_config, algo)
+    assert sorted(result.config["__trial_index__"] for result in results) == [0, 0, 1, 1]
+
+
+def test_random_search_with_presets_and_a_constant_grid(run_config):
+    algo = BasicVariantGenerator(
+        points_to_evaluate=[{"x": 0.5}], constant_grid_search=True, random_state=3
+    )
+    space = {"x": tune.uniform(-1, 1), "fold": tune.grid_search([1, 2])}
+    results = fit(run_config, algo, space)
+    assert [result.config["x"] for result in results][:2] == [0.5, 0.5]
+    assert len(results) == 8
+
+
+class OwnSearch(Searcher):
+    """The one of Ray Tune's guide, with what Ray Tune's users save and restore."""
+
+    def __init__(self, metric="loss", mode="min", **kwargs):
+        super().__init__(metric=metric, mode=mode, **kwargs)
+        self.configurations, self.completed = {}, {}
+        self.random = random.Random(0)
+
+    def suggest(self, trial_id):
+        self.configurations[trial_id] = {"x": self.random.uniform(-1, 1)}
+        return self.configurations[trial_id]
+
+    def on_trial_complete(self, trial_id, result=None, error=False):
+        if result:
+            self.completed[trial_id] = result[self.metric]
+
+    def save(self, checkpoint_path):
+        with open(checkpoint_path, "wb") as file:
+            pickle.dump(self.configurations, file)
+
+    def restore(self, checkpoint_path):
+        with open(checkpoint_path, "rb") as file:
+            self.configurations = pickle.load(file)
+
+
+def test_a_searcher_of_the_users_own(run_config):
+    searcher = OwnSearch()
+    results = fit(run_config, searcher, {})
+    assert results.num_terminated == 4
+    assert {result.config["x"] for result in results} == {
+        config["x"] for config in searcher.configurations.values()
+    }
+    assert searcher.completed == {one.trial_id: one.metrics["loss"] for one in results}
+
+
+def test_a_searcher_by_its_name(run_config):
+    pytest.importorskip("optuna")
+    assert fit(run_config, "optuna", scheduler="asha").num_terminated == 4

@@ -72,6 +72,9 @@
   function tell(one) {
     const heard = `last heard of ${Math.round(one.age)} s ago`
     say(one.state, one.state === "alive" || one.state === "ended" ? "" : heard)
+    // Nothing is running any more, and the time that was left is not.
+    const header = shown.document?.get_model_by_name("header")
+    if (header) header.css_classes = one.state === "lost" || one.state === "ended" ? ["dt-lost"] : []
     if (shown.document === null) {
       const reasons = {
         alive: "The driver draws the page now.",

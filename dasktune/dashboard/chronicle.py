@@ -73,6 +73,8 @@ class Chronicle:
         What figures have worked out of it, by a name, so that they need not again.
     improvements : list of tuple
         ``(time, value, trial's place, training_iteration)`` whenever the first goal became better.
+    improvements_of : list of list of tuple
+        The same for each goal.
     improved_after : list of int
         For each of the improvements: how many results there were by then.
     workers : dict of str to int
@@ -136,6 +138,7 @@ class Chronicle:
         #: Of each goal: at which version, and the trials in order.
         self._ranked: dict[int, tuple[int, list[TrialLog]]] = {}
         self.improvements: list[tuple[float, float, int, int]] = []
+        self.improvements_of = [self.improvements, *([] for _ in self.metrics[1:])]
         self.improved_after: list[int] = []
         self.workers: dict[str, int] = {}
         self.began = self.now = nan
@@ -324,15 +327,21 @@ class Chronicle:
         log.iteration = iteration
         self.full_budget = max(self.full_budget, iteration)
 
-    def see_best(self, log: TrialLog, value: float, iteration: int, time: float) -> None:
-        """Note a trial's best value of the first goal, if it is the best of all."""
-        if self.mode is None or not self.better[0](value, self.best_value):
+    def see_best(
+        self, log: TrialLog, value: float, iteration: int, time: float, goal: int = 0
+    ) -> None:
+        """Note a trial's best value of a goal, if it is the best of all."""
+        told = self.improvements_of[goal]
+        best = told[-1][1] if told else nan
+        if self.modes[goal] is None or not self.better[goal](value, best):
             return
-        self.improvements.append((time, value, log.index, iteration))
-        self.improved_after.append(self.num_results)
-        if len(self.improvements) > _MOST_IMPROVEMENTS:
-            self.improvements[:-1] = self.improvements[:-1:2]
-            self.improved_after[:-1] = self.improved_after[:-1:2]
+        lists: list[list[Any]] = [told] if goal else [told, self.improved_after]
+        told.append((time, value, log.index, iteration))
+        if goal == 0:
+            self.improved_after.append(self.num_results)
+        if len(told) > _MOST_IMPROVEMENTS:
+            for one in lists:
+                one[:-1] = one[:-1:2]
 
     def see_milestones(self, milestones: Sequence[tuple[str, float]]) -> None:
         """Note how far trials are meant to train."""

@@ -102,8 +102,8 @@ def _take_result(chronicle: Chronicle, log: TrialLog, record: Told, time: float)
         value = metrics.get(name)
         if type(value) is not float:
             value = _number(metrics, name)
-        if log.take_value(goal, value, iteration, time, chronicle.better[goal]) and goal == 0:
-            chronicle.see_best(log, value, iteration, time)
+        if log.take_value(goal, value, iteration, time, chronicle.better[goal]):
+            chronicle.see_best(log, value, iteration, time, goal)
     if record.get("checkpoint") is not None:
         log.keep_checkpoint(record["checkpoint"])
     if not record.get("awaits") or not log.milestones:
@@ -124,6 +124,8 @@ def _take_event(chronicle: Chronicle, log: TrialLog, record: Told, time: float) 
         chronicle.begin_stay(log, str(record["worker"]), time)
     elif event == "CheckpointCommitted":
         log.keep_checkpoint(record["checkpoint"])
+    elif event == "CheckpointLost":
+        log.stored.pop(record["path"], None)
     elif event in _OUTCOMES:
         log.end_attempt(_OUTCOMES[event], time)
     if event == "TrialPaused":
@@ -133,6 +135,7 @@ def _take_event(chronicle: Chronicle, log: TrialLog, record: Told, time: float) 
         log.reason = _short(record["reason"])
     elif event == "TrialFailed":
         log.failures += 1
+        log.failed_at = time
         log.error = _short(record["error"]["message"])
         log.traceback = str(record["error"]["traceback"])[-_MOST_TRACEBACK:]
 
@@ -204,9 +207,14 @@ def _give_up(chronicle: Chronicle, log: TrialLog, action: Told, time: float) -> 
     chronicle.set_status(log, "ERROR")
 
 
+def _delete_checkpoint(chronicle: Chronicle, log: TrialLog, action: Told, time: float) -> None:
+    log.stored.pop(action["checkpoint"]["path"], None)
+
+
 def _reopen(chronicle: Chronicle, log: TrialLog, action: Told, time: float) -> None:
     chronicle.uncut(log)
     log.reason = log.error = log.traceback = ""
+    log.failed_at = nan
     log.rests = False
     if action["fresh"]:
         chronicle.rewind(log, 0)
@@ -253,6 +261,7 @@ _ACTIONS: Final[dict[str, Callable[[Chronicle, TrialLog, Told, float], None]]] =
     "FinishTrial": _finish,
     "GiveUp": _give_up,
     "ReopenTrial": _reopen,
+    "DeleteCheckpoint": _delete_checkpoint,
     "ExploitTrial": _exploit,
 }
 

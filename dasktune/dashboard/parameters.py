@@ -22,6 +22,7 @@ __all__ = [
     "finite_text",
     "is_few",
     "marks_of",
+    "names_of",
     "parameters_of",
     "values_at",
 ]
@@ -102,6 +103,60 @@ def parameters_of(
 
 
 _MISSING: Final = object()
+
+
+class _Names:
+    """Names of parameters in the order in which they came, and whether trials differ in them."""
+
+    def __init__(self) -> None:
+        self._version = 0
+        self._configs: dict[int, dict[str, Any]] = {}
+        #: What all trials have so far; `_MISSING` where they differ.
+        self.common: dict[str, Any] = {}
+
+    def update(self, chronicle: Chronicle) -> None:
+        """Look at the trials that are new, or have another configuration than before."""
+        changed = list(chronicle.changed_since(self._version))[::-1]
+        self._version = chronicle.version
+        for log in changed:
+            if self._configs.get(log.index) is not log.config:
+                self._look(log.config)
+                self._configs[log.index] = log.config
+
+    def _look(self, config: dict[str, Any]) -> None:
+        for name, value in config.items():
+            if name not in self.common:
+                # The trials before had none.
+                self.common[name] = _MISSING if self._configs else value
+            elif self.common[name] is not _MISSING and _differ(self.common[name], value):
+                self.common[name] = _MISSING
+        if len(config) < len(self.common):
+            for name in self.common.keys() - config.keys():
+                self.common[name] = _MISSING
+
+
+def _differ(one: Any, other: Any) -> bool:
+    try:
+        return one is not other and bool(one != other)
+    except Exception:  # a user's object, which need not compare
+        return True
+
+
+def names_of(chronicle: Chronicle) -> tuple[list[str], dict[str, Any]]:
+    """Return the names of all parameters, and the values of those that are the same everywhere.
+
+    It costs as much as the trials that have changed. New names come last, and one whose value is
+    not the same everywhere stays so.
+
+    Parameters
+    ----------
+    chronicle : Chronicle
+        The experiment.
+    """
+    names: _Names = chronicle.memo.setdefault("names of parameters", _Names())
+    names.update(chronicle)
+    common = names.common
+    return list(common), {name: one for name, one in common.items() if one is not _MISSING}
 
 
 def _parameter(name: str, values: list[Any], chronicle: Chronicle) -> Parameter:

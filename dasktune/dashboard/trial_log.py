@@ -9,11 +9,14 @@ from typing import Any, Final
 
 from dasktune.dashboard.curve import Curve
 
-__all__ = ["MAX_KEPT", "Attempt", "Better", "Exploit", "RungVisit", "TrialLog"]
+__all__ = ["MAX_CHECKPOINTS", "MAX_KEPT", "Attempt", "Better", "Exploit", "RungVisit", "TrialLog"]
 
 #: Attempts and visits to rungs that are kept of a trial, the newest. Population based training can
 #: make thousands.
 MAX_KEPT: Final = 256
+
+#: Paths of checkpoints that are kept of a trial, the newest.
+MAX_CHECKPOINTS: Final = 16
 
 #: Whether a value is better than another one, which may be NaN.
 Better = Callable[[float, float], bool]
@@ -117,11 +120,15 @@ class TrialLog:
     checkpoints: int = 0
     #: Path of the newest one, below the experiment.
     checkpoint: str = ""
+    #: ``training_iteration`` of each that has not been deleted, by its path; the newest come last.
+    stored: dict[str, int] = field(default_factory=dict)
     #: Why it ended, was stopped or is paused.
     reason: str = ""
     #: The last failure of its code: the message, and the end of the traceback.
     error: str = ""
     traceback: str = ""
+    #: When that was, in seconds of the runner's clock; NaN if its code has not failed.
+    failed_at: float = nan
     #: Whether the user lets it rest, whatever its scheduler wants.
     rests: bool = False
     #: Whether it was ended before its time.
@@ -233,3 +240,7 @@ class TrialLog:
         """Note that it has saved a checkpoint."""
         self.checkpoints += 1
         self.checkpoint = str(told["path"])
+        self.stored.pop(self.checkpoint, None)
+        self.stored[self.checkpoint] = int(told["iteration"])
+        if len(self.stored) > MAX_CHECKPOINTS:
+            del self.stored[next(iter(self.stored))]

@@ -15,7 +15,12 @@ import pytest
 from test_dashboard_in_browser import open_live, wait
 from test_report_in_browser import MODELS, complaints, wait_until_idle
 
+from chronicle_kit import chronicle_of, result, started, suggested  # isort: skip
+
 from dasktune.dashboard import serve
+from dasktune.dashboard.server import WebServer
+from dasktune.dashboard.server.live import Live
+from dasktune.dashboard.server.shelf import Single
 
 pytest.importorskip("selenium.webdriver")
 
@@ -93,6 +98,65 @@ def header(words):
     return f"{MODELS} return found.some((one) => one.text.includes({json.dumps(words)}))"
 
 
+#: The words of the header that can be seen.
+WORDS = """
+const texts = []
+const look = (node) => {
+  if (node.nodeType === Node.TEXT_NODE) texts.push(node.data)
+  else if (!node.matches?.("style, script") && (node instanceof ShadowRoot
+           || getComputedStyle(node).display !== "none")) {
+    const inner = node.shadowRoot ? [node.shadowRoot] : []
+    for (const one of [...inner, ...node.childNodes]) look(one)
+  }
+}
+const [header] = found.filter((one) => one.text.includes("trials done"))
+if (header) look(Bokeh.index.find_one(header).el)
+return texts.join(" ")
+"""
+
+
+def seen(browser, words):
+    return words in browser.execute_script(MODELS + WORDS, "Div")
+
+
+def wait_until_seen(browser, words):
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    WebDriverWait(browser, PATIENCE).until(lambda _: seen(browser, words))
+
+
+def test_a_page_says_when_nothing_is_heard_and_takes_it_back(browser, monkeypatch):
+    monkeypatch.setattr("dasktune.dashboard.server.viewer._BEAT", 0.0)
+    monkeypatch.setattr("dasktune.dashboard.server.viewer._SILENT", 10.0)
+    records = [suggested("a"), started("a", 0.0), result("a", 1, 1.0, loss=1.0)]
+    live = Live(lambda: chronicle_of(*records, total=4), Silent())
+    server, free = WebServer(Single(live)), threading.Event()
+    try:
+        open_live(browser, server.url)
+        wait_until_seen(browser, "driver is running")
+        # The connection stays, but nobody is at its other end.
+        server._loop.add_callback(free.wait, PATIENCE)
+        wait_until_seen(browser, "this page's server does not answer")
+        assert seen(browser, "1 was running")
+        free.set()
+        wait_until_seen(browser, "driver is running")
+        assert not seen(browser, "does not answer")
+        assert complaints(browser) == []
+    finally:
+        free.set()
+        browser.get("about:blank")
+        server.close()
+
+
+class Silent:
+    """A driver that lives and says nothing."""
+
+    state, is_ahead, now, share = "driver is running", False, None, None
+
+    def take(self):
+        return False, iter(())
+
+
 @pytest.mark.timeout(900)
 def test_a_run_is_shown_while_it_goes_on_and_as_lost_when_its_driver_is_dead(
     browser, driver, tmp_path
@@ -131,13 +195,21 @@ def test_a_run_is_shown_while_it_goes_on_and_as_lost_when_its_driver_is_dead(
             wait(browser, header("the third one breaks"), "PreText")
     assert complaints(browser) == []
     assert refused(browser) == []
+    assert seen(browser, "driver is running")
+    assert seen(browser, "3 running")
+    assert not seen(browser, "driver is lost")
     kill(process)
+    # The server is gone with its driver, so the page has to see it by itself.
+    wait_until_seen(browser, "driver is lost")
+    assert not seen(browser, "driver is running")
+    assert seen(browser, "3 were running")
+    assert not seen(browser, "left")
     browser.get("about:blank")
     server = serve(tmp_path / "watched", port=0)
     try:
         open_live(browser, server.url)
         wait(browser, header("driver is lost, last sign of life"), "Div")
-        wait(browser, header("3 running"), "Div")
+        wait(browser, header("3 were running"), "Div")
         assert complaints(browser) == []
     finally:
         browser.get("about:blank")

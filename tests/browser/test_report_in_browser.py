@@ -2,22 +2,30 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "unit" / "dashboard"))
 
+from bokeh.embed import file_html
+from bokeh.resources import INLINE
 from chronicle_kit import (
     about,
     asha_journal,
     chronicle_of,
     hostile_chronicle,
+    result,
     started,
     suggested,
 )
 
+from dasktune.cli.columns import TrialTable
+from dasktune.cli.filters import parse_condition
 from dasktune.dashboard.report import to_html
+from dasktune.dashboard.report.trial_table import trial_table
+from dasktune.errors import ConfigError
 
 #: Finds the models of a kind in what the browser has, not in what it was sent.
 MODELS = """
@@ -88,10 +96,125 @@ def test_the_filter_leaves_the_trials_that_are_asked_for(open_page, report):
     assert 0 < len(left("iteration>=9")) < 30
     assert left("iteration>=9 iteration<9") == []
     assert len(left("x<=0.5")) + len(left("x>0.5")) == 31
-    # A field that is not there is said to be unknown, and decides nothing.
-    assert len(left("constructor:1")) == 31
     assert left("__import__('os')") == []
     assert complaints(browser) == []
+
+
+#: Conditions, and the trials that meet them; the same as on the command line where both have them.
+CONDITIONS = [
+    ("lr > 0.01", "b c"),
+    ("lr>0.01", "b c"),
+    ("0.05 < lr <= 1", "b c"),
+    ("lr > 0.01 and best < 0.3", "b"),
+    ("lr > 0.01 best < 0.3", "b"),
+    ("loss < 0.3 or status == 'RUNNING'", "b c"),
+    ("not loss < 0.3", "a c d"),
+    ("loss == null", "c"),
+    ("loss != 0.5", "b c d"),
+    ("opt = adam or opt:SGD", "a b d"),
+    ("opt in [adam, 'sgd']", "a b d"),
+    ("opt not in ['adam']", "b c"),
+    ("opt ~ 'AD'", "a d"),
+    ("'batch size' >= 64", "b d"),
+    ("`batch size` = 32", "a"),
+    ("config/lr >= 1e-1", "b c"),
+    ("trial_id = a", "a"),
+    ("status:RUNNING", "c"),
+    ("(status:RUNNING or lr < 0.01) and not trial:d", "a c"),
+    ("worker:127.0.0.1:4000", "b"),
+    ("fixed = 3 lr = 1", "c"),
+    ("best < last", "d"),
+    ("'two words'", "c"),
+    ("two", "c"),
+    ("words two", "c"),
+    ("127.0.0.1", "b"),
+]
+
+#: What is no condition, and what is said of it; all trials are shown then.
+NO_CONDITIONS = [
+    ("lr >", "The filter must have a value at character 5; there is nothing more."),
+    (
+        "lr > 1 and",
+        "The filter must have a field or a word at character 11; there is nothing more.",
+    ),
+    ("(lr > 1", 'The filter must have ")" at character 8; there is nothing more.'),
+    ("lr > 1)", 'The filter must have "and", "or" or the end at character 7; there is ")".'),
+    ("> 1", 'The filter must have a field or a word at character 1; there is ">".'),
+    ("opt = 'adam", "The quote ' is not closed."),
+    ("lr ! 1", '"! 1" is no part of a condition.'),
+    ("constructor:1", 'There is no field "constructor". Fields: trial, status,'),
+    ("batch size = 1", 'There is no field "size". Fields: trial, status,'),
+]
+
+
+@pytest.fixture(scope="module")
+def four():
+    rows = [
+        ("a", 0.001, "adam", 32, "tcp://w1:1"),
+        ("b", 0.1, "sgd", 64, "tcp://127.0.0.1:4000"),
+        ("c", 1.0, "two words", 16, "tcp://w1:1"),
+        ("d", 0.01, "adam", 64, "tcp://w1:1"),
+    ]
+    records = []
+    for name, lr, opt, size, worker in rows:
+        records.append(suggested(name, lr=lr, opt=opt, fixed=3, **{"batch size": size}))
+        records.append(started(name, 1.0, worker))
+    for name, steps in (("a", [0.5]), ("b", [0.1]), ("d", [0.4, 0.6])):
+        records += [result(name, i, 2.0 + i, loss=loss) for i, loss in enumerate(steps, 1)]
+        records.append(about("TrialEnded", name, 9.0, status="TERMINATED"))
+    return records
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_the_filter_understands_conditions_and_says_what_is_wrong_with_others(
+    open_page, four, live
+):
+    # A table that a server changes has the parameters that are the same in all trials, too.
+    browser = open_page(file_html(trial_table(chronicle_of(*four), live=live), INLINE))
+
+    def told(text):
+        browser.execute_script(f"{MODELS} found[0].value = arguments[1]", "TextInput", text)
+        wait_until_idle(browser)
+        left = browser.execute_script(
+            f"{MODELS} const {{view, source}} = found[0];"
+            "return view.filter.indices.map((i) => source.data.trial[i]).join(' ')",
+            "DataTable",
+        )
+        notes = f"{MODELS} return found.map((one) => one.text)"
+        return left, browser.execute_script(notes, "Paragraph")
+
+    for text, trials in CONDITIONS:
+        if live or "fixed" not in text:
+            left, notes = told(text)
+            assert (text, left) == (text, trials)
+            assert f"{len(trials.split())} of 4 trials" in notes
+    for text, words in NO_CONDITIONS:
+        left, notes = told(text)
+        assert (text, left) == (text, "a b c d")
+        assert any(note.startswith(words) for note in notes), notes
+    assert complaints(browser) == []
+
+
+def test_conditions_that_the_command_line_knows_mean_the_same_there(four):
+    chronicle = chronicle_of(*four)
+    # Its columns of a goal are the last results, and texts need quotes there.
+    own = {"best", "last", "loss"}
+    compared = 0
+    for text, trials in CONDITIONS:
+        try:
+            condition = parse_condition(text, TrialTable(chronicle).resolve)
+        except ConfigError:
+            continue
+        if own.isdisjoint(condition.names) and condition.names and "'two" not in text:
+            table = TrialTable(chronicle)
+            found = [
+                log.trial_id
+                for log in chronicle.trials
+                if condition.holds(partial(table.value, log))
+            ]
+            assert (text, " ".join(found)) == (text, trials)
+            compared += 1
+    assert compared >= 5
 
 
 def test_a_trial_that_is_selected_shows_its_details(open_page, report):

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from bokeh.embed import file_html
 from bokeh.layouts import column
-from bokeh.models import InlineStyleSheet, PreText, TabPanel, Tabs
+from bokeh.models import InlineStyleSheet, TabPanel, Tabs
 from bokeh.resources import INLINE
 
 from dasktune.dashboard.chronicle import Chronicle
@@ -23,17 +23,14 @@ from dasktune.dashboard.figures import (
     slices,
     timeline,
 )
+from dasktune.dashboard.goals import as_goal
+from dasktune.dashboard.report.failures import failures_sketch
 from dasktune.dashboard.report.header import header
 from dasktune.dashboard.report.style import BODY, CARD, TABS
 from dasktune.dashboard.report.trial_table import trial_table
-from dasktune.dashboard.text import printable, shown
+from dasktune.dashboard.text import shown
 
-__all__ = ["decisions", "failures", "to_html"]
-
-#: Failures whose tracebacks are shown in full.
-_MOST_ERRORS: Final = 50
-#: Characters of each.
-_MOST_TRACEBACK: Final = 4_000
+__all__ = ["decisions", "to_html"]
 
 #: Nothing is fetched from anywhere, whatever the page holds. Bokeh's callbacks need `unsafe-eval`.
 _PAGE: Final = f"""
@@ -95,8 +92,9 @@ def _card(part: Any) -> Any:
 
 
 def _pages(chronicle: Chronicle) -> list[tuple[str, list[Any]]]:
+    seen = [as_goal(chronicle, goal) for goal in range(len(chronicle.metrics) or 1)]
     pages = [
-        ("Overview", [best_so_far(chronicle), learning_curves(chronicle)]),
+        ("Overview", [draw(one) for one in seen for draw in (best_so_far, learning_curves)]),
         ("Trials", [trial_table(chronicle)]),
         (
             "Parameters",
@@ -114,9 +112,9 @@ def _pages(chronicle: Chronicle) -> list[tuple[str, list[Any]]]:
     if judged:
         pages.append(("Scheduler", judged))
     pages.append(("Workers", [timeline(chronicle)]))
-    failed = [log for log in chronicle.trials if log.error]
+    failed = sum(bool(log.error) for log in chronicle.trials)
     if failed:
-        pages.append((f"Errors ({len(failed):,})", failures(chronicle)))
+        pages.append((f"Errors ({failed:,})", [failures_sketch(chronicle).drawn()]))
     return pages
 
 
@@ -131,30 +129,3 @@ def decisions(chronicle: Chronicle) -> list[Any]:
     visits = (visit for log in chronicle.trials for visit in log.rungs)
     judged = [rungs(chronicle)] if any(one.outcome != "went on" for one in visits) else []
     return [*judged, lineage(chronicle)] if chronicle.exploits else judged
-
-
-def failures(chronicle: Chronicle) -> list[Any]:
-    """Return the last failures as texts, one for each trial.
-
-    Parameters
-    ----------
-    chronicle : Chronicle
-        The experiment.
-    """
-    failed = [log for log in chronicle.trials if log.error]
-    texts = [
-        f"{log.trial_id} ({log.outcome}, {log.failures} failures)\n"
-        + (log.traceback or log.error)[-_MOST_TRACEBACK:]
-        for log in failed[-_MOST_ERRORS:]
-    ]
-    if len(failed) > _MOST_ERRORS:
-        texts.insert(0, f"The last {_MOST_ERRORS} of {len(failed):,} trials that failed.")
-    return [
-        PreText(
-            text=printable(text),
-            disable_math=True,
-            sizing_mode="stretch_width",
-            styles={"white-space": "pre-wrap", "overflow-wrap": "anywhere", "font-size": "12px"},
-        )
-        for text in texts
-    ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -20,7 +21,8 @@ from bokeh.layouts import column
 from bokeh.models import Div, InlineStyleSheet, TabPanel, Tabs
 
 from dasktune.dashboard.figures import best_so_far, learning_curves, rungs, timeline
-from dasktune.dashboard.report.header import header_html
+from dasktune.dashboard.goals import as_goal, density_of
+from dasktune.dashboard.report.header import LOST, header_html
 from dasktune.dashboard.report.style import TABS
 from dasktune.dashboard.report.trial_table import trial_table
 from dasktune.dashboard.server.live import Live
@@ -64,7 +66,13 @@ class Broadcast:
     def __init__(self, live: Live) -> None:
         self._live = live
         self._document = Document()
-        self._header: Any = Div(text="", disable_math=True, sizing_mode="stretch_width")
+        self._header: Any = Div(
+            text="",
+            name="header",
+            disable_math=True,
+            sizing_mode="stretch_width",
+            stylesheets=[InlineStyleSheet(css=LOST)],
+        )
         self._panels: list[Panel] = []
         self._events: list[_Event] = []
         #: Bytes of the last whole, and of the changes since.
@@ -148,12 +156,27 @@ def _pages(live: Live) -> list[Page]:
         "curves",
         lambda: learning_curves(live.chronicle, density=live.density, max_lines=_MOST_LINES),
     )
+    others = [
+        Part(f"{name} {goal}", partial(_of_goal, live, goal, draw, **options))
+        for goal in range(1, len(live.chronicle.metrics))
+        for name, draw, options in (
+            ("best", best_so_far, {}),
+            ("curves", learning_curves, {"max_lines": _MOST_LINES}),
+        )
+    ]
     return [
-        Page("Overview", (drawn("best", best_so_far), curves)),
+        Page("Overview", (drawn("best", best_so_far), curves, *others)),
         Page("Trials", (drawn("trials", trial_table, live=True, most=_MOST_ROWS),)),
         Page("Rungs", (drawn("rungs", rungs),)),
         Page("Workers", (drawn("timeline", timeline),)),
     ]
+
+
+def _of_goal(live: Live, goal: int, draw: Any, **options: Any) -> Any:
+    seen = as_goal(live.chronicle, goal)
+    if "max_lines" in options:
+        options["density"] = density_of(seen)
+    return draw(seen, **options)
 
 
 def _compressed(content: Any) -> bytes:

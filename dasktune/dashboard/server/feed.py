@@ -154,7 +154,11 @@ class DriverFeed(JournalFeed):
         self._has_ended = True
 
     def _words(self, now: float) -> str:
-        return "driver has ended" if self._has_ended else "driver is running"
+        if self._has_ended:
+            return "driver has ended"
+        silence = now - self._heard
+        silent = f", no news for {_coarse(silence)}" if silence > _SILENT else ""
+        return f"driver is running{silent}"
 
 
 def _coarse(seconds: float) -> str:

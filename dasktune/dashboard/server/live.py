@@ -15,7 +15,7 @@ from dasktune.dashboard.chronicle import Chronicle
 from dasktune.dashboard.density import Density
 from dasktune.dashboard.figures.sketch import Sketch
 from dasktune.dashboard.server.draft import Draft
-from dasktune.dashboard.server.feed import Feed
+from dasktune.dashboard.server.feed import DriverFeed, Feed
 from dasktune.dashboard.server.pace import Pace
 from dasktune.dashboard.server.ranking import Ranking
 
@@ -107,6 +107,11 @@ class Live:
     @property
     def _share(self) -> float:
         return _SHARE * self.pace.thrift
+
+    @property
+    def is_of_driver(self) -> bool:
+        """Whether the driver is in this process, so that both are lost together."""
+        return isinstance(self._feed, DriverFeed)
 
     @property
     def stage(self) -> object:

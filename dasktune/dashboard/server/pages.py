@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from bokeh.layouts import column, row
-from bokeh.models import Paragraph, PreText
+from bokeh.models import Paragraph
 
+from dasktune.dashboard.density import Density
 from dasktune.dashboard.figures import hypervolume_over_time, learning_curves, objectives
 from dasktune.dashboard.figures.best_so_far import best_sketch
 from dasktune.dashboard.figures.contour import contour_sketch
@@ -18,8 +19,11 @@ from dasktune.dashboard.figures.parallel_coordinates import parallel_sketch
 from dasktune.dashboard.figures.sketch import Sketch, nothing
 from dasktune.dashboard.figures.slice import slices_sketch
 from dasktune.dashboard.figures.timeline import timeline_sketch
-from dasktune.dashboard.report.report import decisions, failures
-from dasktune.dashboard.report.trial_table import DETAIL, table_sketch, trial_text
+from dasktune.dashboard.goals import as_goal, density_of
+from dasktune.dashboard.report.failures import failures_sketch
+from dasktune.dashboard.report.report import decisions
+from dasktune.dashboard.report.trial_detail import detail, trial_text
+from dasktune.dashboard.report.trial_table import table_sketch
 from dasktune.dashboard.server.live import Live
 
 __all__ = ["Page", "Part", "pages_of", "trial_part"]
@@ -59,9 +63,9 @@ def pages_of(live: Live) -> list[Page]:
     def slow(name: str, draw: Callable[..., Any]) -> Part:
         return Part(name, lambda: draw(live.chronicle), is_slow=True)
 
-    curves = Part("curves", lambda: curves_sketch(live.chronicle, density=live.density))
+    goals = range(len(live.chronicle.metrics) or 1)
     pages = [
-        Page("Overview", (drawn("best", best_sketch), curves)),
+        Page("Overview", tuple(part for goal in goals for part in _overview(live, goal))),
         Page("Trials", (drawn("trials", table_sketch, live=True),)),
         Page(
             "Parameters",
@@ -74,12 +78,27 @@ def pages_of(live: Live) -> list[Page]:
         ),
         Page("Scheduler", (drawn("decisions", _column, parts=decisions, none=_UNDECIDED),)),
         Page("Workers", (drawn("timeline", timeline_sketch),)),
-        Page("Errors", (drawn("failures", _column, parts=failures, none="No trial has failed."),)),
+        Page("Errors", (drawn("failures", failures_sketch),)),
     ]
     if len(live.chronicle.metrics) > 1:
         parts = drawn("front", objectives), drawn("hypervolume", hypervolume_over_time)
         pages.insert(3, Page("Objectives", parts))
     return pages
+
+
+def _overview(live: Live, goal: int) -> Iterator[Part]:
+    """Yield what there is of each goal."""
+
+    def curves() -> Sketch:
+        return curves_sketch(as_goal(live.chronicle, goal), density=_density(live, goal))
+
+    more = f" {goal}" if goal else ""
+    yield Part(f"best{more}", lambda: best_sketch(as_goal(live.chronicle, goal)))
+    yield Part(f"curves{more}", curves)
+
+
+def _density(live: Live, goal: int) -> Density:
+    return density_of(as_goal(live.chronicle, goal)) if goal else live.density
 
 
 def _importance(live: Live) -> Sketch:
@@ -112,16 +131,20 @@ def trial_part(live: Live, place: int) -> Part:
     def make() -> Any:
         chronicle = live.chronicle
         log = chronicle.trials[place]
-        text = PreText(
-            text=trial_text(chronicle, log),
-            disable_math=True,
-            sizing_mode="stretch_width",
-            styles=DETAIL,
-        )
-        curve = learning_curves(chronicle, trials=[log.trial_id], height=300)
-        return row(text, curve, sizing_mode="stretch_width")
+        text = detail(trial_text(chronicle, log))
+        goals = range(len(chronicle.metrics) or 1)
+        curves = [_beside_best(live, goal, log.trial_id) for goal in goals]
+        return row(text, column(*curves, sizing_mode="stretch_width"), sizing_mode="stretch_width")
 
     return Part(f"trial {place}", make)
+
+
+def _beside_best(live: Live, goal: int, trial_id: str) -> Any:
+    """Return the curve of a trial, and that of the best one."""
+    seen = as_goal(live.chronicle, goal)
+    trials = [trial_id] if seen.best is None else [trial_id, seen.best.trial_id]
+    density = _density(live, goal)
+    return learning_curves(seen, trials=list(dict.fromkeys(trials)), density=density, height=300)
 
 
 def _column(chronicle: Any, parts: Callable[[Any], list[Any]], none: str) -> Any:

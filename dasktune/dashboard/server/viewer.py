@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +20,7 @@ from bokeh.models import (
     Tabs,
 )
 
-from dasktune.dashboard.report.header import header_html
+from dasktune.dashboard.report.header import LOST, header_html
 from dasktune.dashboard.report.style import CARD, TABS
 from dasktune.dashboard.server.controls import Commander, ControlBar
 from dasktune.dashboard.server.draft import Draft, models_of
@@ -34,12 +35,35 @@ logger = logging.getLogger(__name__)
 #: Milliseconds between two looks at what is new.
 _PERIOD = 1000
 
+#: Seconds between two signs of life that a page is given, and without one after which it says that
+#: nothing is heard any more.
+_BEAT = 5.0
+_SILENT = 20.0
+
 #: Tells whether the page can be seen; a browser's page behind another one need not be kept up.
 _TELL_WHETHER_SEEN = """
 const tell = () => { header.tags = [document.hidden ? "hidden" : "seen"] }
 document.addEventListener("visibilitychange", tell)
 if (document.hidden) tell()
 """
+
+#: Looks whether there are signs of life. Nobody else can say that there are none: a server that is
+#: killed or stands still says nothing.
+_LISTEN = """
+let heard = Date.now()
+const show = (lost) => {
+  if (lost !== header.css_classes.includes("dt-lost")) header.css_classes = lost ? ["dt-lost"] : []
+}
+const hear = () => { heard = Date.now(); show(false) }
+for (const one of [pulse.properties.tags, header.properties.text]) one.change.connect(hear)
+setInterval(() => {
+  // Who is not seen is sent nothing.
+  if (document.hidden) heard = Date.now()
+  else if (Date.now() - heard > patience) show(true)
+}, 500)
+"""
+#: What it is told at once if the connection ends.
+_LOSE = 'header.css_classes = ["dt-lost"]'
 
 #: What a figure is called as long as it is made.
 COMING = "coming"
@@ -138,7 +162,14 @@ class Viewer:
         commander: Callable[[], Commander | None] | None = None,
     ) -> None:
         self.live, self.lives, self.document = live, (live,), document
-        self._header = Div(text="", disable_math=True, sizing_mode="stretch_width")
+        self._header = Div(
+            text="",
+            disable_math=True,
+            sizing_mode="stretch_width",
+            stylesheets=[InlineStyleSheet(css=LOST)],
+        )
+        self._pulse: Any = Div(visible=False, name="pulse")
+        self._beaten = time.monotonic()
         self._pages: list[Page] = []
         self._panels: list[list[Panel]] = []
         self._detail: Panel | None = None
@@ -150,15 +181,26 @@ class Viewer:
         self._top: list[Any] = [self._header]
         if commander is not None:
             self._top.append(ControlBar(commander, document, lambda: self._selected).root)
+        self._top.append(self._pulse)
         self._page = column(*self._top, sizing_mode="stretch_width")
         name = live.chronicle.name or "experiment"
         document.title = f"{shown(name, 80)} · dasktune"
         document.add_root(self._page)
         document.add_periodic_callback(self._look, _PERIOD)
-        told = CustomJS(args={"header": self._header}, code=_TELL_WHETHER_SEEN)
-        document.js_on_event(DocumentReady, told)
+        document.js_on_event(DocumentReady, *self._scripts())
+        # Bokeh 3.8 is the first that tells it; before, the signs of life must do.
+        document.js_on_event("connection_lost", CustomJS(args={"header": self._header}, code=_LOSE))
         self._header.on_change("tags", lambda name, old, new: self._look())
         self.update()
+
+    def _scripts(self) -> list[Any]:
+        """Return what the page does by itself once it is there."""
+        told = {"header": self._header}
+        listening = {**told, "pulse": self._pulse, "patience": 1000 * _SILENT}
+        return [
+            CustomJS(args=told, code=_TELL_WHETHER_SEEN),
+            CustomJS(args=listening, code=_LISTEN),
+        ]
 
     @property
     def is_hidden(self) -> bool:
@@ -169,8 +211,12 @@ class Viewer:
 
     def _look(self) -> None:
         """Bring it up to date unless nobody looks any more: the session outlives its browser."""
-        if not self.is_hidden:
-            self.update()
+        if self.is_hidden:
+            return
+        if time.monotonic() - self._beaten >= _BEAT:
+            self._beaten = time.monotonic()
+            self._pulse.tags = [self._beaten]
+        self.update()
 
     def update(self) -> None:
         """Bring the header and the page that is seen up to date."""
@@ -190,7 +236,10 @@ class Viewer:
 
     def _update(self) -> None:
         live = self.live
-        self._header.text = live.once("header", lambda: header_html(live.chronicle, live.state))
+        gone = "driver is lost" if live.is_of_driver else "this page's server does not answer"
+        self._header.text = live.once(
+            "header", lambda: header_html(live.chronicle, live.state, gone)
+        )
         if self._tabs is None:
             if not live.chronicle.trials:
                 return

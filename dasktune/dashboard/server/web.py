@@ -96,7 +96,15 @@ async def _take_all(lives: set[Live]) -> None:
 
 
 class _Headers(OutputTransform):
-    """Adds to each answer what keeps browsers from doing more than is needed."""
+    """Adds to each answer what keeps browsers from doing more than is needed.
+
+    It is made before any request is looked at, and so keeps the token out of all that is logged of
+    one, refused or not.
+    """
+
+    def __init__(self, request: Any) -> None:
+        # Tornado logs the address; what it asks for has been read from it already.
+        request.uri = request.path
 
     def transform_first_chunk(
         self, status_code: int, headers: Any, chunk: bytes, finishing: bool

@@ -256,3 +256,14 @@ def test_the_link_with_the_token_is_told_on_stderr_and_nowhere_else(loud, tmp_pa
         assert len(token) >= 32
         assert token not in told.out + caplog.text
         assert "http://localhost:" in caplog.text
+
+
+@pytest.mark.parametrize("path", ["/", "/other", "/autoload.js", "/metadata", "/ws", "/static/a"])
+def test_the_token_of_a_link_that_is_opened_is_in_no_log(server, path, caplog):
+    caplog.set_level(logging.DEBUG)
+    token = server.link.partition("token=")[2]
+    get(server, f"{path}?experiment=one&token={token}")
+    get(server, f"{path}?token={token[:-1]}")
+    server.close()
+    assert f"GET {path} " in caplog.text
+    assert token[:-1] not in caplog.text

@@ -42,7 +42,8 @@ def documented_objects(package: str) -> Iterator[str]:
             if inspect.isclass(value):
                 yield f"{info.name}.{name}"
                 for attribute, member in vars(value).items():
-                    if not attribute.startswith("_") and inspect.isroutine(member):
+                    shown = not attribute.startswith("_") and hasattr(value, attribute)
+                    if shown and inspect.isroutine(member):
                         yield f"{info.name}.{name}.{attribute}"
             elif inspect.isfunction(value):
                 yield f"{info.name}.{name}"

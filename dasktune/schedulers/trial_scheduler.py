@@ -37,6 +37,23 @@ class Waiting:
     paused: Mapping[str, Trial]
 
 
+class _Moved:
+    """A name of Ray Tune's that says what to write here, and is not there otherwise."""
+
+    def __init__(self, here: str) -> None:
+        self._here = here
+        self._name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: object, owner: type) -> str:
+        raise AttributeError(
+            f"{owner.__name__}.{self._name} is Ray Tune's: a scheduler here returns {self._here}, "
+            "from dasktune.schedulers"
+        )
+
+
 class TrialScheduler(ABC):
     """Decides which trial runs next, and which goes on, pauses or stops.
 
@@ -66,6 +83,11 @@ class TrialScheduler(ABC):
 
     metric: str | None = None
     mode: Mode | None = None
+
+    CONTINUE = _Moved("Continue()")
+    PAUSE = _Moved('Pause("why")')
+    STOP = _Moved('Stop("why")')
+    NOOP = _Moved('what is to become of the trial, such as Continue() or Pause("why")')
 
     def set_search_properties(self, metric: str | None, mode: Mode | None) -> None:
         """Take metric and mode from the experiment where the constructor left them open.

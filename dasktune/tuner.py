@@ -264,7 +264,7 @@ class Tuner:
             store = self._open_store(storage, name, experiment)
             if self._beginning is not None:
                 copy_beginning(self._beginning, store.storage)
-            places = TrialPlaces.of(store, trainable_name(self._trainable))
+            places = TrialPlaces.of(store, trainable_name(self._trainable), self._param_space)
             progress = watched(self._run_config, experiment, places, self._param_space)
             missed = None if self._session is None else self._session.missed
             runner = TrialRunner(

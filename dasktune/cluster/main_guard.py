@@ -1,8 +1,8 @@
 """Whether worker processes could start: each of them imports the user's script first.
 
-Without ``if __name__ == "__main__":`` it comes by the same line again, dies of that, and its death is
-all that the user would hear of. So the script is looked at before the first process is started, and
-refused only where there is no doubt.
+Without ``if __name__ == "__main__":`` it comes by the same line again, dies of that, and its death
+is all that the user would hear of. So the script is looked at before the first process is started,
+and refused only where there is no doubt.
 """
 
 from __future__ import annotations

@@ -102,7 +102,11 @@ def test_and_by_its_older_ones(trials: Any, tmp_path: Any):
     assert (view.custom_trial_name, view.custom_dirname) == (None, None)
     assert (view.node_ip, view.has_reported_at_least_once, view.get_error()) == (None, False, None)
     trial.name, trial.dirname = "deep", "net"
-    assert (view.custom_trial_name, view.custom_dirname, view.logdir[-4:]) == ("deep", "net", "/net")
+    assert (view.custom_trial_name, view.custom_dirname, view.logdir[-4:]) == (
+        "deep",
+        "net",
+        "/net",
+    )
     trial.history.append({"hostname": "node", "node_ip": "10.0.0.1", "pid": 1})
     trial.errors.append(ErrorInfo(message="ValueError: bad", traceback="line 1"))
     assert (view.node_ip, view.has_reported_at_least_once) == ("10.0.0.1", True)

@@ -85,7 +85,10 @@ def test_what_every_process_does_is_found(tmp_path: Path, text: str, line: int):
         ('if __name__ != "__main__":\n    raise SystemExit\ntuner.fit()', 3),
         ("def main():\n    if __name__ == '__main__':\n        tuner.fit()\nmain()", 4),
         ("if first:\n    tuner.fit()", 2),
-        ("def main():\n    try:\n        tuner.fit()\n    except Exception:\n        pass\nmain()", 6),
+        (
+            "def run():\n    try:\n        tuner.fit()\n    except OSError:\n        pass\nrun()",
+            6,
+        ),
         ("import multiprocessing as mp\nmp.parent_process() or tuner.fit()", 2),
         ("from multiprocessing import parent_process as p\np() or tuner.fit()", 2),
         ("from contextlib import suppress as s\nwith s(Exception):\n    tuner.fit()", 3),

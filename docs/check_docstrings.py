@@ -42,8 +42,7 @@ def documented_objects(package: str) -> Iterator[str]:
             if inspect.isclass(value):
                 yield f"{info.name}.{name}"
                 for attribute, member in vars(value).items():
-                    shown = not attribute.startswith("_") and hasattr(value, attribute)
-                    if shown and inspect.isroutine(member):
+                    if not attribute.startswith("_") and inspect.isroutine(member):
                         yield f"{info.name}.{name}.{attribute}"
             elif inspect.isfunction(value):
                 yield f"{info.name}.{name}"

@@ -50,7 +50,7 @@ def _walk(node: Any, value: Any, path: str) -> Iterator[tuple[str, Any]]:
     elif _are_lists(node, value) and len(node) == len(value):
         for index, (inner, part) in enumerate(zip(node, value, strict=True)):
             yield from _walk(inner, part, f"{below}{index}")
-    elif isinstance(node, Variable | Mapping) or _differs(node, value):
+    elif isinstance(node, Variable | Mapping) or (node is not value and _differs(node, value)):
         yield path, value
 
 

@@ -44,7 +44,7 @@ class TrialPlaces:
 
     @classmethod
     def of(
-        cls, store: ExperimentStore, trainable_name: str, space: Mapping[str, Any]
+        cls, store: ExperimentStore, trainable_name: str, space: Mapping[str, Any] | None = None
     ) -> TrialPlaces:
         """Return those in a store.
 
@@ -54,11 +54,11 @@ class TrialPlaces:
             The experiment's.
         trainable_name : str
             What the trials run.
-        space : mapping
+        space : mapping, optional
             The search space as the user wrote it.
         """
         return cls(
-            space=space,
+            space=space or {},
             trainable_name=trainable_name,
             storage=store.storage,
             checkpoint=store.checkpoints.reference,

@@ -320,7 +320,7 @@ def _drive(blob: bytes, mark: str) -> ResultGrid:
     parts = pickle.loads(blob)
     origin: _Origin | None = parts.pop("origin")
     # From here they go on to the workers.
-    offer_envs(parts.pop("envs"))
+    offer_envs(parts.pop("envs", {}))
     storage = _storage_of(parts) if origin is None else origin.storage
     try:
         session = _session(parts, storage, origin, mark)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         TuneError,
     )
     from dasktune.progress.reporter import CLIReporter, JupyterNotebookReporter, ProgressReporter
-    from dasktune.registry import register_env, register_trainable
+    from dasktune.registry import get_env, register_env, register_trainable
     from dasktune.results import Result, ResultGrid
     from dasktune.resume_config import ResumeConfig
     from dasktune.schedulers import create_scheduler
@@ -97,6 +97,7 @@ __all__ = [
     "get_checkpoint",
     "get_client",
     "get_context",
+    "get_env",
     "register_env",
     "register_trainable",
     "report",
@@ -165,7 +166,7 @@ _HOMES: Final = {
         "JupyterNotebookReporter",
         "ProgressReporter",
     ),
-    "dasktune.registry": ("register_env", "register_trainable"),
+    "dasktune.registry": ("get_env", "register_env", "register_trainable"),
     "dasktune.results": ("Result", "ResultGrid"),
     "dasktune.resume_config": ("ResumeConfig",),
     "dasktune.schedulers": ("create_scheduler",),

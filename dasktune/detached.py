@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from dasktune.errors import ControlError, StorageError, check
 from dasktune.first_error import raise_first_error
+from dasktune.registry import offer_envs
 from dasktune.results import ResultGrid
 from dasktune.resume import Session, restored
 from dasktune.resume_config import ResumeConfig
@@ -277,6 +278,7 @@ def submit(
     """
     from dasktune.cluster.code import pack
     from dasktune.cluster.detached import host
+    from dasktune.cluster.payload import pack_envs
 
     run_config, origin = parts["run_config"], None
     for served in ("server_port", "dashboard_controls"):
@@ -292,7 +294,10 @@ def submit(
         parts = {**parts, "run_config": replace(run_config, **_SILENT)}
         origin = _Origin(session.storage, session.resume, session.end.position)
         storage = partial(_same, session.storage)
-    work = partial(_drive, pack({**parts, "origin": origin}, code=run_config.code))
+    code = run_config.code
+    work = partial(
+        _drive, pack({**parts, "origin": origin, "envs": pack_envs(code=code)}, code=code)
+    )
     return DetachedExperiment(host(client, name, work, storage, timeout_s=timeout_s))
 
 
@@ -314,6 +319,8 @@ def _drive(blob: bytes, mark: str) -> ResultGrid:
     """Run an experiment, or go on with it, in a task."""
     parts = pickle.loads(blob)
     origin: _Origin | None = parts.pop("origin")
+    # From here they go on to the workers.
+    offer_envs(parts.pop("envs", {}))
     storage = _storage_of(parts) if origin is None else origin.storage
     try:
         session = _session(parts, storage, origin, mark)
@@ -325,6 +332,7 @@ def _drive(blob: bytes, mark: str) -> ResultGrid:
             return tuner.get_results()
         return _fit(tuner)
     finally:
+        offer_envs({})
         # It has begun, or never will.
         if mark:
             storage.remove(mark)

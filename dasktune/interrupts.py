@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first ends an experiment in good order, the second at once."""
+"""Ctrl-C, SIGTERM and SIGUSR1: the first ends an experiment in good order, the second at once."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ from dasktune.runner import TrialRunner
 __all__ = ["Interrupts", "interruptible", "interrupts_remembered"]
 
 logger = logging.getLogger(__name__)
+
+#: What a process is told to end by, other than Ctrl-C. Batch systems send SIGUSR1 some time before
+#: they kill a job; some systems do not have it.
+_TOLD = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGUSR1") if hasattr(signal, name))
 
 #: Seconds from the second Ctrl-C until nothing is waited for any more.
 _AGAIN = 0.5
@@ -57,7 +61,7 @@ def interrupts_remembered() -> Iterator[Interrupts]:
 
 @contextmanager
 def interruptible(runner: TrialRunner) -> Iterator[None]:
-    """Let the first Ctrl-C or SIGTERM end the run in good order, and the second one at once."""
+    """Let the first such signal end the run in good order, and the second one at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -66,9 +70,10 @@ def interruptible(runner: TrialRunner) -> Iterator[None]:
     again = threading.Timer(_AGAIN, lambda: signal.pthread_kill(main, signal.SIGINT))
     again.daemon = True
     before = {signal.SIGINT: signal.getsignal(signal.SIGINT)}
-    # Whoever has a handler of his own means it.
-    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        before[signal.SIGTERM] = signal.SIG_DFL
+    for number in _TOLD:
+        # Whoever has a handler of his own means it.
+        if signal.getsignal(number) is signal.SIG_DFL:
+            before[number] = signal.SIG_DFL
 
     def interrupt(number: int, frame: object) -> None:
         for one in before:

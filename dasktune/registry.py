@@ -1,23 +1,38 @@
-"""Names for trainables and environments, within this process.
+"""Names for trainables and environments.
 
-A name is resolved where the experiment is defined; what travels to workers is the object itself.
+The name of a trainable is resolved where the experiment is defined, and what travels to workers is
+the object itself. Names of environments are resolved by the trials, so that they travel along.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import pickle
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import Any, Final
 
 from dasktune.errors import ConfigError
 
-__all__ = ["RegistrationError", "get_env", "get_trainable", "register_env", "register_trainable"]
+__all__ = [
+    "RegistrationError",
+    "get_env",
+    "get_trainable",
+    "offer_envs",
+    "register_env",
+    "register_trainable",
+    "registered_envs",
+]
 
 logger = logging.getLogger(__name__)
 
 _trainables: Final[dict[str, Callable[..., Any]]] = {}
 _envs: Final[dict[str, Callable[..., Any]]] = {}
+
+#: The pickled creators of the experiment whose code runs here. Others may use the same names.
+_offered: ContextVar[dict[str, bytes] | None] = ContextVar("dasktune_envs", default=None)
 
 
 class RegistrationError(ConfigError, TypeError):
@@ -62,6 +77,8 @@ def register_trainable(name: str, trainable: Callable[..., Any], warn: bool = Tr
 def register_env(name: str, creator: Callable[..., Any]) -> None:
     """Let an environment be named in a configuration.
 
+    What is registered when an experiment begins is known to all its trials, by :func:`get_env`.
+
     Parameters
     ----------
     name : str
@@ -79,6 +96,8 @@ def register_env(name: str, creator: Callable[..., Any]) -> None:
     >>> register_env("pendulum", lambda config: ("a pendulum", config["length"]))
     """
     _register(_envs, name, creator, kind="env", warn=True)
+    # What a trial registers itself is newer.
+    (_offered.get() or {}).pop(name, None)
 
 
 def get_trainable(name: str) -> Callable[..., Any]:
@@ -100,11 +119,14 @@ def get_trainable(name: str) -> Callable[..., Any]:
     >>> get_trainable("documented") is max
     True
     """
-    return _get(_trainables, name, kind="trainable")
+    found: Callable[..., Any] = _get(_trainables, name, kind="trainable")
+    return found
 
 
 def get_env(name: str) -> Callable[..., Any]:
     """Return the creator of the environment that was registered as `name`.
+
+    In a trial, it was registered before its experiment began, in the process that drives it.
 
     Parameters
     ----------
@@ -118,11 +140,35 @@ def get_env(name: str) -> Callable[..., Any]:
 
     Examples
     --------
-    >>> register_env("maze", dict)
-    >>> get_env("maze")({"size": 3})
-    {'size': 3}
+    >>> register_env("pendulum", lambda config: ("a pendulum", config["length"]))
+    >>> get_env("pendulum")({"length": 2})
+    ('a pendulum', 2)
     """
-    return _get(_envs, name, kind="env")
+    found: Callable[..., Any] | bytes = _get(registered_envs(), name, kind="env")
+    return _opened(found) if isinstance(found, bytes) else found
+
+
+def registered_envs() -> dict[str, Callable[..., Any] | bytes]:
+    """Return all creators that are known here, those pickled that came with an experiment."""
+    return {**_envs, **(_offered.get() or {})}
+
+
+def offer_envs(envs: Mapping[str, bytes]) -> None:
+    """Let :func:`get_env` know creators in this thread and in what inherits its context.
+
+    Parameters
+    ----------
+    envs : mapping of str to bytes
+        Each pickled as ``{"env": creator}``. It is opened when it is asked for, as it may need what
+        is not installed here.
+    """
+    _offered.set(dict(envs))
+
+
+@lru_cache(maxsize=64)
+def _opened(blob: bytes) -> Callable[..., Any]:
+    creator: Callable[..., Any] = pickle.loads(blob)["env"]
+    return creator
 
 
 def _register(
@@ -137,7 +183,7 @@ def _register(
     registry[name] = thing
 
 
-def _get(registry: dict[str, Callable[..., Any]], name: str, *, kind: str) -> Callable[..., Any]:
+def _get(registry: Mapping[str, Any], name: str, *, kind: str) -> Any:
     if name in registry:
         return registry[name]
     close = get_close_matches(name, registry, n=1)

@@ -198,6 +198,11 @@ class Result:
         return self.path
 
     @property
+    def filesystem(self) -> Any:
+        """The fsspec filesystem that `path` lies in; None of a simulation."""
+        return None if self.storage is None else self.storage.fs
+
+    @property
     def location(self) -> Location | None:
         """Where it reported its last result; None if there is none, and in a simulation."""
         return Location.of(self.metrics, self.worker)

@@ -136,6 +136,11 @@ class ResultGrid(Sequence[Result]):
         return self._results[index]
 
     @property
+    def filesystem(self) -> Any:
+        """The fsspec filesystem that `experiment_path` lies in; None of a simulation."""
+        return None if self._storage is None else self._storage.fs
+
+    @property
     def errors(self) -> list[TrialError]:
         """Why trials failed for good, in the order of the trials."""
         return [result.error for result in self if result.error is not None]

@@ -172,7 +172,8 @@ class Session:
         if not self.missed.owes_end:
             return
         with leading(self.storage, self.run_config.driver_ttl, self, lambda: None):
-            places = TrialPlaces.of(ExperimentStore(self.storage), trainable_name(trainable))
+            store, name = ExperimentStore(self.storage), trainable_name(trainable)
+            places = TrialPlaces.of(store, name, self.param_space)
             callbacks = build_callbacks(
                 self.tune_config, self.run_config, self.experiment, places, self.missed
             )

@@ -265,7 +265,7 @@ class Tuner:
             showing.enter_context(self._shown(experiment, name, storage, stage.clock.now))
             if self._beginning is not None:
                 copy_beginning(self._beginning, store.storage)
-            places = TrialPlaces.of(store, trainable_name(self._trainable))
+            places = TrialPlaces.of(store, trainable_name(self._trainable), self._param_space)
             progress = watched(self._run_config, experiment, places, self._param_space)
             missed = None if self._session is None else self._session.missed
             runner = TrialRunner(

@@ -116,8 +116,9 @@ class Callback:
         trial : TrialView
             Whose it is; its `last_result` already.
         result : dict
-            One level of metrics, nested names joined by ``/``. What is added to it reaches the
-            callbacks after this one, and nobody else.
+            One level of metrics, nested names joined by ``/``. It is a copy: what is changed in it
+            reaches the callbacks after this one, and neither the trial's record nor the loggers of
+            dasktune, which are read off that.
         **info : object
             What later versions may add.
         """

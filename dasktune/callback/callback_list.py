@@ -16,6 +16,7 @@ from dasktune.callback.stall import StallWatch
 from dasktune.callback.trial_view import TrialPlaces, TrialView, TrialViews
 from dasktune.errors import StorageError, check
 from dasktune.experiment import Experiment
+from dasktune.signatures import check_hooks
 from dasktune.storage.setup_file import SetupFile, packed
 from dasktune.trial.actions import Action
 from dasktune.trial.events import ExperimentEvent
@@ -28,7 +29,7 @@ _HOOKS: Final = tuple(name for name in vars(Callback) if name.startswith("on_"))
 
 
 def check_callbacks(callbacks: Iterable[Any] | None) -> None:
-    """Refuse what is no callback.
+    """Refuse what is no callback, or has hooks that do not take what they are given.
 
     Parameters
     ----------
@@ -38,10 +39,11 @@ def check_callbacks(callbacks: Iterable[Any] | None) -> None:
     Raises
     ------
     ConfigError
-        If one is not an object of a subclass of `Callback`.
+        If one is not an object of a subclass of `Callback`, or cannot be called as one.
     """
     for one in callbacks or ():
         check(isinstance(one, Callback), "callbacks", "a list of objects of Callback", one)
+        check_hooks("callbacks", one, Callback, ("setup", *_HOOKS), by_name=True)
 
 
 class _Entry:

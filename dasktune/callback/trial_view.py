@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, overload
 
-from dasktune.errors import StorageError
+from dasktune.errors import StorageError, TrialError
+from dasktune.space.searched import searched
 from dasktune.storage.checkpoint import Checkpoint
 from dasktune.storage.experiment_store import ExperimentStore
 from dasktune.storage.location import Storage
@@ -32,14 +33,19 @@ class TrialPlaces:
         The experiment's directory; None in a simulation.
     checkpoint : callable
         Gives the checkpoint of a record, without reading anything of it.
+    space : mapping, default={}
+        The search space as the user wrote it.
     """
 
     trainable_name: str
     storage: Storage | None
     checkpoint: Callable[[CheckpointRecord], Checkpoint]
+    space: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, store: ExperimentStore, trainable_name: str) -> TrialPlaces:
+    def of(
+        cls, store: ExperimentStore, trainable_name: str, space: Mapping[str, Any] | None = None
+    ) -> TrialPlaces:
         """Return those in a store.
 
         Parameters
@@ -48,8 +54,11 @@ class TrialPlaces:
             The experiment's.
         trainable_name : str
             What the trials run.
+        space : mapping, optional
+            The search space as the user wrote it.
         """
         return cls(
+            space=space or {},
             trainable_name=trainable_name,
             storage=store.storage,
             checkpoint=store.checkpoints.reference,
@@ -106,6 +115,11 @@ class TrialView:
         return dict(self._trial.config)
 
     @property
+    def evaluated_params(self) -> dict[str, Any]:
+        """What of its configuration was searched for, by path: ``{"net/lr": 0.1}``."""
+        return searched(self._places.space, self._trial.config)
+
+    @property
     def experiment_tag(self) -> str:
         """What distinguishes it from the others of its grid, ``"lr=0.1,depth=3"``."""
         return self._trial.tag
@@ -135,6 +149,21 @@ class TrialView:
     def placement_group_factory(self) -> PlacementGroupFactory:
         """What it holds while it runs."""
         return self._trial.resources
+
+    @property
+    def resources(self) -> PlacementGroupFactory:
+        """As `placement_group_factory`."""
+        return self._trial.resources
+
+    @property
+    def custom_trial_name(self) -> str | None:
+        """What ``trial_name_creator`` calls it; None without one."""
+        return self._trial.name or None
+
+    @property
+    def custom_dirname(self) -> str | None:
+        """What ``trial_dirname_creator`` calls its directory; None without one."""
+        return self._trial.dirname or None
 
     @property
     def num_failures(self) -> int:
@@ -186,6 +215,33 @@ class TrialView:
         return self.storage.path() if self.storage.is_local else None
 
     @property
+    def logdir(self) -> str:
+        """As `path`, whose older name this is."""
+        return self.path
+
+    @property
+    def relative_logdir(self) -> str:
+        """The name of its directory."""
+        return self._trial.folder
+
+    @property
+    def local_experiment_path(self) -> str | None:
+        """The path of the experiment's directory, if that is on a disk."""
+        storage = self._places.storage
+        return storage.path() if storage is not None and storage.is_local else None
+
+    @property
+    def local_dir(self) -> str | None:
+        """As `local_experiment_path`, whose older name this is."""
+        return self.local_experiment_path
+
+    @property
+    def experiment_dir_name(self) -> str:
+        """The name of the experiment's directory; empty in a simulation."""
+        storage = self._places.storage
+        return "" if storage is None else storage.url.rstrip("/").rpartition("/")[2]
+
+    @property
     def error_file(self) -> str | None:
         """Where the tracebacks of its failures stand, if there are any."""
         return f"{self.path}/error.txt" if self._trial.errors else None
@@ -194,6 +250,26 @@ class TrialView:
     def present(self) -> TrialView:
         """The same trial at the moment of asking, if this is of the past."""
         return TrialView(self._now, self._places)
+
+    @property
+    def node_ip(self) -> str | None:
+        """The address of the machine of its newest result, as other machines see it."""
+        location = self.location
+        return None if location is None else location.node_ip
+
+    @property
+    def has_reported_at_least_once(self) -> bool:
+        """Whether it has a result."""
+        return bool(self._trial.history)
+
+    def get_error(self) -> TrialError | None:
+        """Return the last failure of its code, None if it never failed."""
+        error = self._trial.error
+        return (
+            None
+            if error is None
+            else TrialError(self._trial.trial_id, error.message, error.traceback)
+        )
 
     def is_finished(self) -> bool:
         """Whether it has ended for good."""

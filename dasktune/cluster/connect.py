@@ -27,6 +27,7 @@ from distributed import Client, Security, Status, default_client, get_worker
 from distributed.core import rpc
 from distributed.utils import import_term
 
+from dasktune.cluster.main_guard import check_main
 from dasktune.cluster.own_cluster import OwnCluster
 from dasktune.errors import ClusterError, ConfigError, PreflightError, check
 
@@ -438,6 +439,7 @@ def _embedded_cluster() -> Any:
     # would start workers of its own before it is one.
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise ClusterError(f"a worker process cannot start a cluster. {_GUARD}")
+    check_main()
     try:
         return OwnCluster(
             n_workers=_cpus(),

@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dasktune.cluster.code import by_value, local_modules, pack
+from dasktune.errors import ConfigError
+from dasktune.registry import registered_envs
 from dasktune.trainable.interface import bound_parameters
 from dasktune.trainable.shared_objects import Frames, frames_of, pickled_size
 
-__all__ = ["Payload", "pack_trainable"]
+__all__ = ["Payload", "pack_envs", "pack_trainable"]
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +55,8 @@ class Payload:
 def pack_trainable(trainable: Any, *, code: str = "auto") -> Payload:
     """Pickle a trainable, but not the large objects that were bound to it.
 
+    The environments that are registered come along.
+
     Parameters
     ----------
     trainable : type or callable
@@ -77,7 +81,8 @@ def pack_trainable(trainable: Any, *, code: str = "auto") -> Payload:
         if size > _LARGE and not any(thing is other for other in objects.values()):
             objects[f"{name}-{len(objects)}"] = thing
             total += size
-    blob = pack({"trainable": trainable}, code=code, apart=objects)
+    parts = {"trainable": trainable, "envs": pack_envs(code=code)}
+    blob = pack(parts, code=code, apart=objects)
     if len(blob) > _TOO_LARGE:
         logger.warning(
             "the trainable has %d MB when it is pickled, which the scheduler and every worker "
@@ -86,6 +91,28 @@ def pack_trainable(trainable: Any, *, code: str = "auto") -> Payload:
             len(blob) // 1_000_000,
         )
     return Payload(blob=blob, objects=objects, size=total, code=code)
+
+
+def pack_envs(*, code: str = "auto") -> dict[str, bytes]:
+    """Return the creators of all environments that are registered here, each pickled.
+
+    Most experiments use none of them, so one that cannot travel costs a warning.
+
+    Parameters
+    ----------
+    code : {"auto", "installed"}, default="auto"
+        As for :func:`pack_trainable`.
+    """
+    envs: dict[str, bytes] = {}
+    for name, creator in registered_envs().items():
+        if isinstance(creator, bytes):
+            envs[name] = creator
+            continue
+        try:
+            envs[name] = pack({"env": creator}, code=code)
+        except ConfigError as error:
+            logger.warning("trials will not know the environment %r: %s", name, error)
+    return envs
 
 
 def _size(thing: Any, code: str) -> int:

@@ -32,7 +32,7 @@ from dasktune.placement import NOT_ALLOWED, Ledger, WorkerCapacity
 from dasktune.storage.location import Storage
 from dasktune.storage.probe import probe
 from dasktune.trainable.shared_objects import loads_with
-from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.trial.resources import WELL_KNOWN, PlacementGroupFactory
 
 __all__ = [
     "Checks",
@@ -172,7 +172,9 @@ def _unknown(ledger: Ledger, resources: PlacementGroupFactory) -> str:
     has = {name for held in ledger.offers().values() for name, amount in held.items() if amount}
     lines = ""
     for name in sorted(set(resources.required_resources) - has):
-        close = get_close_matches(name.upper(), sorted(has), n=1)
+        # Whoever writes a name that everybody knows means it; three letters are alike by chance.
+        known = name in WELL_KNOWN
+        close = [] if known else get_close_matches(name.upper(), sorted(has), n=1, cutoff=0.7)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         lines += f"\nNo worker has any {name!r}{hint}"
     return lines

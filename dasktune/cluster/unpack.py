@@ -9,8 +9,9 @@ from typing import Any
 
 from dasktune.cluster.nested import ClusterAccess, SharedClient
 from dasktune.errors import TuneError
+from dasktune.registry import offer_envs
 from dasktune.trainable.nested import offer_client
-from dasktune.trainable.parcel import Parcel, open_config, open_trainable
+from dasktune.trainable.parcel import Code, Parcel, open_code, open_config
 from dasktune.trainable.shared_objects import SharedObject
 
 __all__ = ["Unpacker"]
@@ -38,19 +39,20 @@ class Unpacker:
         self._plugin = plugin
         self._slot = slot
         self._patience = patience
-        self._trainable: Any = None
+        self._code: Code | None = None
 
     def open(self, config: bytes) -> tuple[Any, Any]:
         """Return trainable and configuration."""
         self._await_orphans()
-        if self._trainable is None:
-            self._trainable = open_trainable(self._plugin.payload, self._shared)
+        if self._code is None:
+            self._code = open_code(self._plugin.payload, self._shared)
         offer_client(self._client)
-        return self._trainable, open_config(config)
+        offer_envs(self._code.envs)
+        return self._code.trainable, open_config(config)
 
     def close(self) -> None:
         """Let go of the trainable, and so of the large objects that are bound to it."""
-        self._trainable = None
+        self._code = None
 
     def parcel(self, config: bytes) -> Parcel:
         """Return what another process on this host opens."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dasktune.errors import check
 from dasktune.rules import check_bool, is_int, is_text
@@ -47,7 +47,7 @@ class CheckpointConfig:
     2
     """
 
-    num_to_keep: int | None = None
+    num_to_keep: int | None = field(default=None, kw_only=False)
     checkpoint_score_attribute: str | None = None
     checkpoint_score_order: Mode = "max"
     checkpoint_frequency: int = 0

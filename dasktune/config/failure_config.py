@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from dasktune.errors import check
@@ -47,7 +47,7 @@ class FailureConfig:
     dasktune.errors.ConfigError: max_failures must be 0 with fail_fast=True, got 2. Choose one.
     """
 
-    max_failures: int = 0
+    max_failures: int = field(default=0, kw_only=False)
     fail_fast: bool | Literal["raise"] = False
     max_worker_losses: int = 3
     max_total_failures: int | None = None

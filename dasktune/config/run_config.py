@@ -101,8 +101,9 @@ class RunConfig:
     export_formats : list of str, optional
         What the class of a trial is asked to export when that came to a good end, by
         ``_export_model(export_formats, export_dir)``: ``"checkpoint"``, ``"model"``, ``"onnx"``,
-        ``"h5"``, or any name that the class knows; they are lower-cased. What it writes is kept in
-        ``exported`` of the trial's directory, see :attr:`~dasktune.Result.exported`.
+        ``"h5"``, or any name that the class knows; they are stripped and lower-cased. What it
+        writes is kept in ``exported`` of the trial's directory, see
+        :attr:`~dasktune.Result.exported`.
     queue_trials : bool, optional
         Wait for a cluster that has no room yet for a single trial (True), or fail (False) after
         10 s. By default wait while there is no worker at all, and on an adaptive cluster object
@@ -142,7 +143,7 @@ class RunConfig:
     '~/dasktune_results'
     """
 
-    name: str | None = None
+    name: str | None = field(default=None, kw_only=False)
     storage_path: str | os.PathLike[str] | None = None
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
     storage_patience: float = 300.0
@@ -273,11 +274,12 @@ class RunConfig:
         check(fits, "restore", "a Checkpoint, or the path or URL of one", given)
         formats: object = self.export_formats
         if formats is not None:
-            listed = isinstance(formats, list | tuple) and all(map(is_safe_name, formats))
+            given = formats if isinstance(formats, list | tuple) else ()
+            names = tuple(one.strip().lower() if isinstance(one, str) else one for one in given)
+            listed = given is formats and all(map(is_safe_name, names))
             hint = "Names such as 'model', 'onnx', 'h5' or 'checkpoint', or those of your class."
             check(listed, "export_formats", "a list of names", formats, hint)
-            lowered = tuple(str(one).lower() for one in self.export_formats or ())
-            object.__setattr__(self, "export_formats", lowered)
+            object.__setattr__(self, "export_formats", names)
 
     @property
     def log_files(self) -> tuple[str, str] | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from math import isinf
@@ -12,11 +14,14 @@ from dasktune.callback import TrialView
 from dasktune.errors import ConfigError, check
 from dasktune.integration.tracked import TrackedTrial, run_key
 from dasktune.logger.trial_logger import TrialLog, TrialLoggerCallback
+from dasktune.storage.setup_file import is_being_stored
 from dasktune.trainable import get_context
 from dasktune.trial.metrics import flatten, number
 from dasktune.trial.status import PublicStatus
 
 __all__ = ["MLflowLoggerCallback", "setup_mlflow"]
+
+logger = logging.getLogger(__name__)
 
 #: How MLflow knows the run of a trial again.
 _KEY: Final = "dasktune.trial"
@@ -32,6 +37,12 @@ _LONGEST_VALUE: Final = 6000
 _SAFE: Final = frozenset("_-./ abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
 
 
+#: The user of a URL, and what is between it and the host.
+_PASSWORD: Final = re.compile(r"(://[^/:@\s]*):[^@]*@")
+
+_CREDENTIALS: Final = frozenset({"MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD"})
+
+
 class MLflowLoggerCallback(TrialLoggerCallback):
     """Keeps a run of MLflow for each trial, from a thread.
 
@@ -41,7 +52,8 @@ class MLflowLoggerCallback(TrialLoggerCallback):
     Parameters
     ----------
     tracking_uri : str, optional
-        Where the runs are kept; what MLflow is set to by default.
+        Where the runs are kept; what MLflow is set to by default. A password in it is not stored
+        with the experiment.
     registry_uri : str, optional
         Where models are registered; `tracking_uri` by default.
     experiment_name : str, optional
@@ -50,7 +62,8 @@ class MLflowLoggerCallback(TrialLoggerCallback):
     tags : mapping of str to str, optional
         Tags of each run.
     tracking_token : str, optional
-        What proves to the server who you are, as ``MLFLOW_TRACKING_TOKEN``.
+        What proves to the server who you are, as ``MLFLOW_TRACKING_TOKEN``. It is not stored with
+        the experiment: a later driver needs that variable, or a new callback.
     save_artifact : bool, default=False
         Whether the files of a trial's newest checkpoint become artifacts of its run at its end.
     log_params_on_trial_end : bool, default=False
@@ -68,6 +81,9 @@ class MLflowLoggerCallback(TrialLoggerCallback):
     >>> logger = MLflowLoggerCallback("sqlite:///runs.db", experiment_name="digits")
     >>> run_config = tune.RunConfig(callbacks=[logger])
     """
+
+    #: Whether credentials were left out when it was stored.
+    _withheld = False
 
     def __init__(
         self,
@@ -93,7 +109,26 @@ class MLflowLoggerCallback(TrialLoggerCallback):
         self._experiment_id = ""
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_client": None}
+        state = {**self.__dict__, "_client": None}
+        if is_being_stored():
+            shown = {
+                "tracking_uri": _without_password(self.tracking_uri),
+                "registry_uri": _without_password(self.registry_uri),
+                "tracking_token": None,
+            }
+            withheld = any(state[name] != value for name, value in shown.items())
+            state |= {**shown, "_withheld": withheld}
+        return state
+
+    def setup(self, *args: Any, **info: Any) -> None:
+        """Forget an earlier experiment."""
+        super().setup(*args, **info)
+        if self._withheld and not _CREDENTIALS & os.environ.keys():
+            logger.warning(
+                "credentials of MLflow are not stored with an experiment: set "
+                "MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, "
+                "or give Tuner.restore() a run_config with a new MLflowLoggerCallback"
+            )
 
     def open_log(self, trial: TrialView) -> TrialLog:
         """Return the run of a trial."""
@@ -277,6 +312,10 @@ def _client_class() -> Any:
     except ImportError as error:
         raise ConfigError("MLflow is not installed: pip install 'dasktune[mlflow]'") from error
     return MlflowClient
+
+
+def _without_password(uri: str | None) -> str | None:
+    return None if uri is None else _PASSWORD.sub(r"\1@", uri)
 
 
 def _flat(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

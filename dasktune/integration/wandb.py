@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,11 +11,14 @@ from dasktune.callback import TrialView
 from dasktune.errors import ConfigError, check
 from dasktune.integration.tracked import TrackedTrial, key_of, run_key
 from dasktune.logger.trial_logger import TrialLog, TrialLoggerCallback
+from dasktune.storage.setup_file import is_being_stored
 from dasktune.trainable import get_context
 from dasktune.trial.metrics import flatten, number
 from dasktune.trial.status import PublicStatus
 
 __all__ = ["WandbLoggerCallback", "setup_wandb"]
+
+logger = logging.getLogger(__name__)
 
 
 class WandbLoggerCallback(TrialLoggerCallback):
@@ -31,9 +35,10 @@ class WandbLoggerCallback(TrialLoggerCallback):
     group : str, optional
         The group of the runs; by default what ``WANDB_RUN_GROUP`` says, else the trainable's name.
     api_key_file : str, optional
-        A file on the driver's machine with the key.
+        A file on the driver's machine with the key; a later driver reads it again.
     api_key : str, optional
-        The key; by default wandb looks for ``WANDB_API_KEY`` and for who has logged in.
+        The key; by default wandb looks for ``WANDB_API_KEY`` and for who has logged in. It is not
+        stored with the experiment: a later driver needs that variable, or a new callback.
     excludes : sequence of str, optional
         Metrics and parameters that are not sent.
     log_config : bool, default=False
@@ -55,6 +60,10 @@ class WandbLoggerCallback(TrialLoggerCallback):
     >>> run_config = tune.RunConfig(callbacks=[logger])
     """
 
+    # Those that were stored by an earlier version have neither.
+    api_key_file: str | None = None
+    _withheld = False
+
     def __init__(
         self,
         project: str | None = None,
@@ -73,16 +82,30 @@ class WandbLoggerCallback(TrialLoggerCallback):
         self.project = project
         self.group = group
         self.api_key = _key(api_key, api_key_file)
+        self.api_key_file = api_key_file
         self.excludes = frozenset(excludes or ())
         self.log_config = log_config
         self.upload_checkpoints = upload_checkpoints
         self.kwargs = kwargs
 
+    def __getstate__(self) -> dict[str, Any]:
+        if not is_being_stored():
+            return dict(self.__dict__)
+        given = self.api_key is not None and self.api_key_file is None
+        return {**self.__dict__, "api_key": None, "_withheld": given}
+
     def setup(self, *args: Any, **info: Any) -> None:
         """Forget an earlier experiment, and log in."""
         super().setup(*args, **info)
+        if self.api_key is None:
+            self.api_key = _key(None, self.api_key_file)
         if self.api_key is not None:
             os.environ["WANDB_API_KEY"] = self.api_key
+        elif self._withheld and not os.environ.get("WANDB_API_KEY"):
+            logger.warning(
+                "api_key is not stored with an experiment: set WANDB_API_KEY, or give "
+                "Tuner.restore() a run_config with a new WandbLoggerCallback"
+            )
 
     def open_log(self, trial: TrialView) -> TrialLog:
         """Return the run of a trial."""
@@ -97,11 +120,11 @@ class _Run(TrackedTrial):
 
     def open(self, trial: TrialView) -> int:
         """Begin the run, or go on with that of an earlier driver."""
-        logger = self._logger
-        group = logger.group or os.environ.get("WANDB_RUN_GROUP") or trial.trainable_name
+        settings = self._logger
+        group = settings.group or os.environ.get("WANDB_RUN_GROUP") or trial.trainable_name
         self._run = _wandb().init(
-            **logger.kwargs,
-            project=logger.project,
+            **settings.kwargs,
+            project=settings.project,
             group=group,
             id=run_key(trial),
             name=str(trial),

@@ -43,6 +43,7 @@ from dasktune.isolation.wire import (
     ToChild,
     Verdict,
 )
+from dasktune.registry import offer_envs
 from dasktune.trainable.checkpoint_port import CheckpointPort
 from dasktune.trainable.contents import Content
 from dasktune.trainable.interrupt import TrialInterrupted
@@ -50,7 +51,7 @@ from dasktune.trainable.keeper import Keeper
 from dasktune.trainable.nested import offer_pickled_client
 from dasktune.trainable.outbox import Urgency
 from dasktune.trainable.output import descriptors_redirected
-from dasktune.trainable.parcel import open_config, open_trainable
+from dasktune.trainable.parcel import Code, open_code, open_config
 from dasktune.trainable.relay import Dock, Haul
 from dasktune.trainable.run import TrialRun
 from dasktune.trial.events import ErrorInfo
@@ -117,7 +118,7 @@ class Host:
         self._guests: queue.SimpleQueue[_Guest | None] = queue.SimpleQueue()
         self._guest: _Guest | None = None
         self._payload: bytes = b""
-        self._trainable: Any = None
+        self._code: Code | None = None
         self._keeper = Keeper()
 
     def serve(self) -> None:
@@ -129,12 +130,12 @@ class Host:
         self._keeper.close()
         self._keeper.settle()
 
-    def open_trainable(self, find: Callable[[str], Any]) -> Any:
+    def open_code(self, find: Callable[[str], Any]) -> Code:
         """Unpickle the user's code when the first trial needs it, in that trial's thread."""
-        if self._trainable is None:
-            self._trainable = open_trainable(self._payload, find)
+        if self._code is None:
+            self._code = open_code(self._payload, find)
             self._payload = b""
-        return self._trainable
+        return self._code
 
     def _listen(self) -> None:
         with suppress(EOFError, OSError):
@@ -150,9 +151,9 @@ class Host:
             return False
         if isinstance(message, Begin):
             if message.parcel.payload is not None:
-                self._payload, self._trainable = message.parcel.payload, None
+                self._payload, self._code = message.parcel.payload, None
             # Made here and not where it runs: what is said next is meant for it.
-            self._guest = _Guest(message, self.open_trainable, self._send, self._keeper)
+            self._guest = _Guest(message, self.open_code, self._send, self._keeper)
             if self._crash_file is not None:
                 self._guest.guard(self._crash_file)
             self._guests.put(self._guest)
@@ -178,14 +179,14 @@ class _Guest:
     def __init__(
         self,
         begin: Begin,
-        open_trainable: Callable[[Callable[[str], Any]], Any],
+        open_code: Callable[[Callable[[str], Any]], Code],
         send: Callable[[FromChild], None],
         keeper: Keeper,
     ) -> None:
         if begin.reuse:
             keeper.open()
         self._parcel = begin.parcel
-        self._open_trainable = open_trainable
+        self._open_code = open_code
         self._send = send
         self._verdicts: queue.SimpleQueue[Verdict] = queue.SimpleQueue()
         #: Every message up to here is safe, or has been sent.
@@ -255,10 +256,11 @@ class _Guest:
         parcel = self._parcel
         if parcel.client:
             offer_pickled_client(parcel.client)
-        trainable, config = self._open_trainable(parcel.find), open_config(parcel.config)
+        code, config = self._open_code(parcel.find), open_config(parcel.config)
+        offer_envs(code.envs)
         # What importing the user's modules changes is not the trial's doing.
         self._before = Surroundings.now()
-        return trainable, config
+        return code.trainable, config
 
     def _push(self, urgency: Urgency) -> None:
         # Called under the outbox's lock, so one after the other. The last message waits for the end

@@ -13,6 +13,7 @@ from dasktune.callback import CallbackList, Missed, TrialPlaces, check_callbacks
 from dasktune.config import RunConfig, TuneConfig
 from dasktune.errors import ConfigError, TuneError, check
 from dasktune.experiment import Experiment, ExperimentSettings
+from dasktune.runner.hooks import check_scheduler, check_searcher, check_stopper
 from dasktune.schedulers import FIFOScheduler, TrialScheduler, create_scheduler
 from dasktune.search import (
     BasicVariantGenerator,
@@ -78,7 +79,9 @@ def build_experiment(
             max_concurrent=tune_config.max_concurrent_trials or 0,
         )
     )
-    criteria, stopper = _split(as_stopper(run_config.stop), tune_config.time_budget)
+    stop = as_stopper(run_config.stop)
+    check_stopper(stop)
+    criteria, stopper = _split(stop, tune_config.time_budget)
     failure = run_config.failure_config
     metric, mode = tune_config.single_goal
     settings = ExperimentSettings(
@@ -196,6 +199,7 @@ def _scheduler(given: object) -> TrialScheduler:
     if isinstance(given, str):
         return create_scheduler(given)
     if isinstance(given, TrialScheduler):
+        check_scheduler(given)
         return _own(given)
     raise ConfigError(
         f"scheduler must be a TrialScheduler or the name of one, got {given!r}. "
@@ -225,6 +229,7 @@ def _search_algorithm(given: object) -> SearchAlgorithm:
     if isinstance(given, SearchAlgorithm):
         return given
     if isinstance(given, Searcher):
+        check_searcher(given)
         return SearchGenerator(given)
     raise ConfigError(
         f"search_alg must be a Searcher, a SearchAlgorithm or the name of one, got {given!r}. "

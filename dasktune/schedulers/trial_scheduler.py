@@ -37,7 +37,31 @@ class Waiting:
     paused: Mapping[str, Trial]
 
 
-class TrialScheduler(ABC):
+class _Moved:
+    """A name of Ray Tune's that says what to write here, and is not there otherwise."""
+
+    def __init__(self, here: str) -> None:
+        self._here = here
+        self._name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: object, owner: type) -> str:
+        raise AttributeError(
+            f"{owner.__name__}.{self._name} is Ray Tune's: a scheduler here returns {self._here}, "
+            "from dasktune.schedulers"
+        )
+
+
+class _DecisionsOfRayTune:
+    CONTINUE = _Moved("Continue()")
+    PAUSE = _Moved('Pause("why")')
+    STOP = _Moved('Stop("why")')
+    NOOP = _Moved('what is to become of the trial, such as Continue() or Pause("why")')
+
+
+class TrialScheduler(_DecisionsOfRayTune, ABC):
     """Decides which trial runs next, and which goes on, pauses or stops.
 
     A scheduler proposes by returning values; it never holds the experiment, the runner or the
@@ -87,10 +111,10 @@ class TrialScheduler(ABC):
             if own is None:
                 setattr(self, name, given)
 
-    def seed(self, seed: SeedSequence) -> None:  # noqa: B027 - most schedulers draw no random numbers
+    def seed(self, seed: SeedSequence) -> None:
         """Take the source of all randomness of this scheduler; called once, before any trial."""
 
-    def observe(self, view: ClusterView) -> None:  # noqa: B027 - most schedulers need not look
+    def observe(self, view: ClusterView) -> None:
         """Take the view of the cluster and of all trials, which stays up to date; called once.
 
         What a scheduler learns from it is to be in its state all the same, where it may have
@@ -117,7 +141,7 @@ class TrialScheduler(ABC):
         """
         return None
 
-    def on_trial_start(self, trial: Trial) -> None:  # noqa: B027 - an optional hook
+    def on_trial_start(self, trial: Trial) -> None:
         """Hear that a trial gets a place: for the first time, after a pause, or after a loss."""
 
     @abstractmethod
@@ -132,7 +156,7 @@ class TrialScheduler(ABC):
             Flat metrics (nested names joined by ``/``) with the auto-filled fields.
         """
 
-    def on_trial_exploit(self, trial: Trial, donor: Trial) -> None:  # noqa: B027 - optional, too
+    def on_trial_exploit(self, trial: Trial, donor: Trial) -> None:
         """Hear that a trial was given up for a clone, as this scheduler wanted.
 
         Its configuration and its history are the clone's already, and its `origin` is the
@@ -251,5 +275,5 @@ class TrialScheduler(ABC):
         """Return all that it has learnt, as plain values that JSON can hold."""
         return {}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027 - no state, no work
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back what :meth:`state_dict` gave."""

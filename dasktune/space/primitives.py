@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -23,6 +24,12 @@ __all__ = [
     "sample_from",
     "uniform",
 ]
+
+
+def _ignore(base: object) -> None:
+    if base is not None:
+        text = "the base of a logarithm has no effect on what is drawn: leave it out"
+        warnings.warn(text, DeprecationWarning, stacklevel=3)
 
 
 def uniform(lower: float, upper: float) -> Float:
@@ -69,13 +76,15 @@ def quniform(lower: float, upper: float, q: float) -> Float:
     return Float(lower, upper).uniform().quantized(q)
 
 
-def loguniform(lower: float, upper: float) -> Float:
+def loguniform(lower: float, upper: float, base: Any = None) -> Float:
     """Draw a float from ``[lower, upper)``, every order of magnitude as likely as any other.
 
     Parameters
     ----------
     lower, upper : float
         The bounds themselves, not their logarithms; ``0 < lower < upper``.
+    base : object, optional
+        Ray Tune's; it has no effect on what is drawn, and warns.
 
     Raises
     ------
@@ -87,10 +96,11 @@ def loguniform(lower: float, upper: float) -> Float:
     >>> 1e-4 <= loguniform(1e-4, 1e-1).sample(random_state=1) < 1e-1
     True
     """
+    _ignore(base)
     return Float(lower, upper).loguniform()
 
 
-def qloguniform(lower: float, upper: float, q: float) -> Float:
+def qloguniform(lower: float, upper: float, q: float, base: Any = None) -> Float:
     """Draw a multiple of `q` from ``[lower, upper]``, every order of magnitude as likely.
 
     Parameters
@@ -99,6 +109,8 @@ def qloguniform(lower: float, upper: float, q: float) -> Float:
         The bounds, both included, both multiples of `q`; ``0 < lower < upper``.
     q : float
         The quantum, > 0: the value is ``round(x / q) * q``.
+    base : object, optional
+        Ray Tune's; it has no effect on what is drawn, and warns.
 
     Raises
     ------
@@ -110,6 +122,7 @@ def qloguniform(lower: float, upper: float, q: float) -> Float:
     >>> 0.5 <= qloguniform(0.5, 8, 0.5).sample(random_state=1) <= 8
     True
     """
+    _ignore(base)
     return Float(lower, upper).loguniform().quantized(q)
 
 
@@ -203,13 +216,15 @@ def qrandint(lower: int, upper: int, q: int = 1) -> Integer:
     return Integer(lower, upper).uniform().quantized(q)
 
 
-def lograndint(lower: int, upper: int) -> Integer:
+def lograndint(lower: int, upper: int, base: Any = None) -> Integer:
     """Draw an integer from ``[lower, upper)``, every order of magnitude as likely as any other.
 
     Parameters
     ----------
     lower, upper : int
         The bounds, ``0 < lower < upper``; `upper` is **not** included.
+    base : object, optional
+        Ray Tune's; it has no effect on what is drawn, and warns.
 
     Raises
     ------
@@ -221,10 +236,11 @@ def lograndint(lower: int, upper: int) -> Integer:
     >>> sorted(set(lograndint(1, 4).sample(size=100, random_state=1)))
     [1, 2, 3]
     """
+    _ignore(base)
     return Integer(lower, upper).loguniform()
 
 
-def qlograndint(lower: int, upper: int, q: int) -> Integer:
+def qlograndint(lower: int, upper: int, q: int, base: Any = None) -> Integer:
     """Draw a multiple of `q` from ``[lower, upper]``, every order of magnitude as likely.
 
     Parameters
@@ -234,6 +250,8 @@ def qlograndint(lower: int, upper: int, q: int) -> Integer:
         is :func:`lograndint`.
     q : int
         The quantum, > 0; at least one multiple must lie within the bounds.
+    base : object, optional
+        Ray Tune's; it has no effect on what is drawn, and warns.
 
     Raises
     ------
@@ -245,6 +263,7 @@ def qlograndint(lower: int, upper: int, q: int) -> Integer:
     >>> sorted(set(qlograndint(8, 32, 8).sample(size=100, random_state=1)))
     [8, 16, 24, 32]
     """
+    _ignore(base)
     return Integer(lower, upper).loguniform().quantized(q)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from typing import Any, Final
 
 import cloudpickle
@@ -18,11 +19,21 @@ from dasktune.storage.json_lines import decode, encode, is_exact
 from dasktune.storage.location import Storage
 from dasktune.storage.masking import reading
 
-__all__ = ["SETUP_FILE", "SetupFile", "packed"]
+__all__ = ["SETUP_FILE", "SetupFile", "is_being_stored", "packed"]
 
 SETUP_FILE: Final = "tuner.json"
 #: Version of the format.
 FORMAT: Final = 1
+
+_storing: ContextVar[bool] = ContextVar("dasktune_storing", default=False)
+
+
+def is_being_stored() -> bool:
+    """Whether what is being pickled here will stand in a file: credentials do not belong there.
+
+    Objects that travel to another process are pickled as well, and need theirs.
+    """
+    return _storing.get()
 
 
 def packed(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -51,10 +62,13 @@ def _packed(value: Any) -> dict[str, Any]:
     if is_exact({"value": value}):
         return {"value": value}
     kind = type(value).__qualname__
+    token = _storing.set(True)
     try:
         blob: bytes = cloudpickle.dumps(value)
     except Exception as error:  # whatever the user's objects raise
         return {"type": kind, "lost": f"{type(error).__name__}: {error}"}
+    finally:
+        _storing.reset(token)
     return {"type": kind, "pickle": base64.b64encode(blob).decode("ascii")}
 
 

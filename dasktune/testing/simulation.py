@@ -119,7 +119,9 @@ def simulate(
     experiment = build_experiment(tune_config, run_config, param_space or {})
     executor.folder_of = lambda trial_id: experiment.trials[trial_id].folder
     name = getattr(trainable, "__name__", type(trainable).__name__)
-    places = TrialPlaces(trainable_name=name, storage=None, checkpoint=_nowhere)
+    places = TrialPlaces(
+        trainable_name=name, storage=None, checkpoint=_nowhere, space=param_space or {}
+    )
     runner = TrialRunner(
         experiment,
         executor,

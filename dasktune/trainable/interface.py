@@ -115,8 +115,17 @@ def _validate_function(trainable: TrainableFunction) -> None:
     except TypeError as error:
         raise ConfigError(
             f"trainable must be a function of exactly one positional argument, the configuration, "
-            f"got {_shown(function)}{signature}. Bind other arguments with with_parameters()."
+            f"got {_shown(function)}{signature}. {_advice(signature)}"
         ) from error
+
+
+def _advice(signature: inspect.Signature) -> str:
+    """Say what to do with the other arguments, which may be those of Ray Tune's older forms."""
+    if "reporter" in list(signature.parameters)[1:]:
+        return "Take `reporter` out, and call dasktune.report({...}) in the place of reporter(...)."
+    if "checkpoint_dir" in list(signature.parameters)[1:]:
+        return "Take `checkpoint_dir` out, and call dasktune.get_checkpoint() in its place."
+    return "Bind other arguments with with_parameters()."
 
 
 def _is_asynchronous(function: TrainableFunction) -> bool:

@@ -9,7 +9,16 @@ from typing import Any
 
 from dasktune.trainable.shared_objects import load, loads_with
 
-__all__ = ["Parcel", "open_config", "open_trainable"]
+__all__ = ["Code", "Parcel", "open_code", "open_config"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Code:
+    """What an experiment has sent to its workers, opened."""
+
+    trainable: Any
+    #: The creators of :func:`dasktune.register_env`, each pickled.
+    envs: Mapping[str, bytes] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,9 +39,10 @@ class Parcel:
         return load(self.shared[name])
 
 
-def open_trainable(payload: bytes, find: Callable[[str], Any]) -> Any:
+def open_code(payload: bytes, find: Callable[[str], Any]) -> Code:
     """Return the user's code; `find` returns the large objects that it leaves out, by name."""
-    return loads_with(payload, find)["trainable"]
+    opened = loads_with(payload, find)
+    return Code(trainable=opened["trainable"], envs=opened.get("envs", {}))
 
 
 def open_config(blob: bytes) -> dict[str, Any]:

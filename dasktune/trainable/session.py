@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import logging
 import os
 import threading
@@ -10,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from dasktune.errors import ConfigError, TuneError
 from dasktune.storage.checkpoint import Checkpoint
@@ -33,6 +34,8 @@ __all__ = [
 ]
 
 logger = logging.getLogger(__name__)
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _OUTSIDE = (
     "was called outside of a trial{effect}. In a thread that your code starts, run it through "
@@ -278,6 +281,23 @@ def protected() -> AbstractContextManager[None]:
     return nullcontext() if session is None else session.protected()
 
 
+def _told_if_called_by_names(function: F) -> F:
+    """Say what to write where it is called as older versions of Ray Tune had it."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        # For each result, so it looks at no more than it must.
+        if args or "metrics" in kwargs:
+            return function(*args, **kwargs)
+        given = {name: value for name, value in kwargs.items() if name != "checkpoint"}
+        shown = ", ".join(f"{name}={value!r:.40}" for name, value in given.items()) or "none"
+        new = ", ".join(f'"{name}": {value!r:.40}' for name, value in given.items()) or '"loss": 1'
+        raise ConfigError(f"metrics must be one dict, got {shown}. Write report({{{new}}}).")
+
+    return cast(F, call)
+
+
+@_told_if_called_by_names
 def report(metrics: dict[str, Any], *, checkpoint: Checkpoint | None = None) -> None:
     """Report a result of the trial that calls this, and perhaps wait for a decision on it.
 
@@ -314,7 +334,7 @@ def report(metrics: dict[str, Any], *, checkpoint: Checkpoint | None = None) -> 
     session = _current.get()
     if session is None:
         text = _OUTSIDE.format(effect=" and does nothing")
-        warnings.warn(f"report() {text}", UserWarning, stacklevel=2)
+        warnings.warn(f"report() {text}", UserWarning, stacklevel=3)
         return
     session.report(metrics, checkpoint)
 

@@ -7,6 +7,7 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from copy import copy
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -162,6 +163,39 @@ class Trainable(ABC):
         self._last_result = result
         self.log_result(result)
         return result
+
+    def train_buffered(
+        self, buffer_time_s: float, max_buffer_length: int = 1000
+    ) -> list[dict[str, Any]]:
+        """Do steps for a while, by hand; on a cluster results stream by themselves.
+
+        Parameters
+        ----------
+        buffer_time_s : float
+            Seconds after which no further step is begun.
+        max_buffer_length : int, default=1000
+            How many steps at most.
+
+        Returns
+        -------
+        list of dict
+            At least one result. The last one ends them early if it says ``done`` or
+            ``should_checkpoint``.
+        """
+        end = time.monotonic() + buffer_time_s
+        results = [self.train()]
+        while len(results) < max_buffer_length and time.monotonic() < end:
+            if results[-1].get("done") or results[-1].get("should_checkpoint"):
+                break
+            results.append(self.train())
+        return results
+
+    def get_auto_filled_metrics(self) -> dict[str, Any]:
+        """Return the fields that a result would get now, without counting one."""
+        filled = copy(self._autofill)({}, 0.0)
+        since = filled["iterations_since_restore"] - 1
+        own = {"training_iteration": self.iteration, "iterations_since_restore": since}
+        return {**filled, **own}
 
     def save(self, checkpoint_dir: str | None = None) -> Checkpoint:
         """Save a checkpoint in a local directory.

@@ -16,6 +16,9 @@ __all__ = ["STRATEGIES", "PlacementGroupFactory", "Resources", "as_placement_gro
 #: How the bundles of one trial may be laid out over the workers.
 STRATEGIES: Final = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 
+#: The names of what every worker has or may have; all others somebody has to declare.
+WELL_KNOWN: Final = frozenset({"CPU", "GPU", "memory"})
+
 #: The names that are easily mistyped in a bundle, and what was meant.
 _MISSPELT: Final = {"cpu": "CPU", "gpu": "GPU", "Memory": "memory", "MEMORY": "memory"}
 
@@ -179,7 +182,7 @@ def _sum(bundles: tuple[_Bundle, ...]) -> dict[str, float]:
 def _custom(given: object, name: str) -> dict[str, float]:
     """Return amounts of custom resources, checked."""
     amounts = _amounts(given, name)
-    own = not amounts.keys() & {"CPU", "GPU", "memory"}
+    own = not amounts.keys() & WELL_KNOWN
     check(own, name, "free of CPU, GPU and memory, which are arguments of their own", given)
     return amounts
 

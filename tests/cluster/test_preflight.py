@@ -189,6 +189,18 @@ def test_a_request_that_the_workers_can_never_meet_shows_both(processes: Client)
         check_request(ledger, PlacementGroupFactory([{"CPU": 7}]))
 
 
+def test_only_a_name_that_may_be_mistyped_is_guessed_at(processes: Client) -> None:
+    ledger = Ledger()
+    ledger.update(workers_of(processes))
+    for asked, hint in (
+        ("GPU", "No worker has any 'GPU'\n?$"),
+        ("TPU", "No worker has any 'TPU'\n?$"),
+        ("CPUs", "No worker has any 'CPUs'; did you mean 'CPU'\\?"),
+    ):
+        with pytest.raises(PreflightError, match=hint):
+            check_request(ledger, PlacementGroupFactory([{"CPU": 1, asked: 1}]))
+
+
 def test_another_python_is_refused_before_anything_is_sent(
     processes: Client, tmp_path: Path
 ) -> None:

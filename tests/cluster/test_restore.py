@@ -166,7 +166,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
 def test_a_driver_that_is_told_to_end_has_its_trials_save_first(
     tmp_path: Path, pair: LocalCluster, number: signal.Signals
 ):

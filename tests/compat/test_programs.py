@@ -211,3 +211,16 @@ def test_names_of_trainables_schedulers_and_searchers(run_config):
         run_config=run_config(),
     ).fit()
     assert results.num_terminated == 1
+
+
+def test_name_creators_use_what_was_searched_for(run_config):
+    def named(trial):
+        return "_".join(f"{key}={value}" for key, value in trial.evaluated_params.items())
+
+    tuner = tune.Tuner(
+        lambda config: {"loss": config["x"]},
+        param_space={"x": tune.grid_search([1, 2]), "data": "digits"},
+        tune_config=tune.TuneConfig(trial_name_creator=named, trial_dirname_creator=named),
+        run_config=run_config(),
+    )
+    assert sorted(Path(result.path).name for result in tuner.fit()) == ["x=1", "x=2"]

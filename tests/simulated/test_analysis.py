@@ -199,6 +199,7 @@ def test_a_result_is_read_from_its_own_directory(analysis):
     again = Result.from_path(f"{trial.path}/")
     assert again.history == trial.history
     assert again.path == trial.path
+    assert again.filesystem.exists(f"{again.path}/params.json")
     assert again.retention.num_to_keep == 2
     assert str(again.error) == str(trial.error)
 

@@ -8,6 +8,7 @@ import pytest
 
 from dasktune.errors import ConfigError, TrialError, TuneError
 from dasktune.results import NoResultError, Result, ResultGrid
+from dasktune.storage.location import Storage
 from dasktune.trial.checkpoint import CheckpointRecord
 from dasktune.trial.events import ErrorInfo
 from dasktune.trial.resources import PlacementGroupFactory
@@ -162,6 +163,17 @@ def test_a_grid_is_a_sequence_in_the_order_of_the_trials():
     assert results[-1].trial_id == "a"
     assert [result.trial_id for result in results[:1]] == ["b"]
     assert results.experiment_path == "s3://bucket/exp/"
+
+
+def test_results_say_which_filesystem_they_lie_in(tmp_path):
+    path, load_none = str(tmp_path / "exp"), print
+    storage = Storage(path)
+    storage.create("a.txt", b"1")
+    results = ResultGrid.from_trials([trial("a")], path, "loss", "min", load_none, storage=storage)
+    assert results.filesystem.cat(f"{results.experiment_path}/a.txt") == b"1"
+    assert results[0].filesystem is results.filesystem
+    simulated = grid(trial("a"))
+    assert (simulated.filesystem, simulated[0].filesystem) == (None, None)
 
 
 def test_a_grid_counts_how_the_trials_ended():

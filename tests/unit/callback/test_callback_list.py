@@ -90,6 +90,33 @@ def test_a_trial_is_seen_by_the_names_of_ray_tune(trials: Any, tmp_path: Any):
     assert repr(view) == "TrialView('a_00001', ERROR)"
 
 
+def test_and_by_its_older_ones(trials: Any, tmp_path: Any):
+    trial = trials["a_00001"]
+    view = TrialViews(trials, places(Storage(str(tmp_path))))[1]
+    assert view.evaluated_params == {"lr": 1}
+    assert view.resources == view.placement_group_factory
+    assert view.logdir == view.path
+    assert view.relative_logdir == "a_00001"
+    assert view.local_dir == view.local_experiment_path == str(tmp_path)
+    assert view.experiment_dir_name == tmp_path.name
+    assert (view.custom_trial_name, view.custom_dirname) == (None, None)
+    assert (view.node_ip, view.has_reported_at_least_once, view.get_error()) == (None, False, None)
+    trial.name, trial.dirname = "deep", "net"
+    assert (view.custom_trial_name, view.custom_dirname, view.logdir[-4:]) == (
+        "deep",
+        "net",
+        "/net",
+    )
+    trial.history.append({"hostname": "node", "node_ip": "10.0.0.1", "pid": 1})
+    trial.errors.append(ErrorInfo(message="ValueError: bad", traceback="line 1"))
+    assert (view.node_ip, view.has_reported_at_least_once) == ("10.0.0.1", True)
+    error = view.get_error()
+    assert error is not None
+    assert (error.trial_id, error.message) == ("a_00001", "ValueError: bad")
+    simulated = TrialViews(trials, places(None))[1]
+    assert (simulated.local_dir, simulated.experiment_dir_name) == (None, "")
+
+
 def test_what_a_callback_does_to_a_view_does_not_reach_the_trial(trials: Any):
     view = TrialViews(trials, places(None))[0]
     view.config["lr"] = 2

@@ -324,6 +324,7 @@ def test_what_trials_begin_from_is_a_checkpoint_or_its_place(given):
 
 def test_formats_are_lowered_and_may_be_the_users_own():
     assert RunConfig(export_formats=["ONNX", "our-own"]).export_formats == ("onnx", "our-own")
+    assert RunConfig(export_formats=[" H5 ", "own"]).export_formats == ("h5", "own")
     assert RunConfig(export_formats=[]).export_formats == ()
 
 
@@ -331,3 +332,11 @@ def test_formats_are_lowered_and_may_be_the_users_own():
 def test_formats_are_a_list_of_names(given):
     with pytest.raises(ConfigError, match="export_formats must be a list of names"):
         RunConfig(export_formats=given)
+
+
+def test_the_first_argument_needs_no_name():
+    assert FailureConfig(2) == FailureConfig(max_failures=2)
+    assert CheckpointConfig(1) == CheckpointConfig(num_to_keep=1)
+    assert RunConfig("first").name == "first"
+    with pytest.raises(TypeError):
+        FailureConfig(0, True)  # type: ignore[misc]

@@ -66,6 +66,24 @@ def test_loguniform_draws_floats_from_lower_to_just_below_upper(lower, factor, s
     assert all(lower <= value < upper for value in values)
 
 
+@pytest.mark.parametrize(
+    ("function", "bounds"),
+    [
+        (loguniform, (1, 8)),
+        (qloguniform, (1, 8, 1)),
+        (lograndint, (1, 8)),
+        (qlograndint, (1, 8, 2)),
+    ],
+)
+def test_a_base_is_taken_and_makes_no_difference(function, bounds):
+    with pytest.warns(DeprecationWarning, match="has no effect") as caught:
+        with_base = function(*bounds, base=2)
+    assert caught[0].filename == __file__
+    assert with_base.sample(size=9, random_state=1) == function(*bounds).sample(
+        size=9, random_state=1
+    )
+
+
 def test_loguniform_gives_every_decade_the_same_weight():
     values = loguniform(1e-4, 1.0).sample(size=4000, random_state=3)
     decades = Counter(int(-np.log10(value)) for value in values)

@@ -37,6 +37,31 @@ class Bare(Trainable):
         return {}
 
 
+def test_steps_are_done_until_there_are_enough():
+    model = Model({})
+    assert [one["weight"] for one in model.train_buffered(3600.0, max_buffer_length=3)] == [1, 2, 3]
+    assert len(model.train_buffered(0.0)) == 1
+
+
+@pytest.mark.parametrize("name", ["done", "should_checkpoint"])
+def test_a_result_may_say_that_it_is_the_last(name):
+    class Short(Bare):
+        def step(self):
+            return {name: self.iteration == 1}
+
+    assert [one[name] for one in Short().train_buffered(3600.0)] == [False, True]
+
+
+def test_what_is_filled_in_can_be_asked_for_and_counts_nothing():
+    model = Model({})
+    model.train()
+    for _ in range(2):
+        filled = model.get_auto_filled_metrics()
+        assert (filled["training_iteration"], filled["iterations_since_restore"]) == (1, 1)
+        assert {"pid", "hostname", "node_ip", "date", "time_total_s"} <= filled.keys()
+    assert model.train()["training_iteration"] == 2
+
+
 def test_a_model_trains_saves_and_is_restored_without_a_trial(tmp_path):
     model = Model({"weight": 5})
     model.train()

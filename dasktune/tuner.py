@@ -265,7 +265,8 @@ class Tuner:
             if self._beginning is not None:
                 copy_beginning(self._beginning, store.storage)
             places = TrialPlaces.of(store, trainable_name(self._trainable))
-            progress = watched(self._run_config, experiment, places, self._param_space)
+            offers = stage.executor.offers
+            progress = watched(self._run_config, experiment, places, self._param_space, offers)
             missed = None if self._session is None else self._session.missed
             runner = TrialRunner(
                 experiment,

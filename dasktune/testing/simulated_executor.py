@@ -185,6 +185,10 @@ class SimulatedTrialExecutor:
         """Whether there is room for a trial."""
         return self._places.has_room(request, self._clock.now())
 
+    def offers(self) -> dict[str, dict[str, float]]:
+        """Return what the workers have; nothing for slots."""
+        return self._places.offers()
+
     def note_waiting(self, request: PlacementGroupFactory | None, count: int) -> None:
         """Do nothing: there are as many slots as there are."""
 

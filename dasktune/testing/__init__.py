@@ -4,8 +4,9 @@ from dasktune.testing.clock import ManualClock
 from dasktune.testing.memory_store import MemoryStore
 from dasktune.testing.scheduler_contract import SchedulerContract
 from dasktune.testing.searcher_contract import SearcherContract
-from dasktune.testing.simulated_executor import SimulatedTrainable, SimulatedTrialExecutor
+from dasktune.testing.simulated_executor import SimulatedTrialExecutor
 from dasktune.testing.simulation import simulate
+from dasktune.testing.steps import SimulatedTrainable
 from dasktune.testing.worker_died import WorkerDied
 
 __all__ = [

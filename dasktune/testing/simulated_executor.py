@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import heapq
-import inspect
 import traceback
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from itertools import count
-from math import isfinite
 from typing import Any, Final
 
 from dasktune.errors import check
 from dasktune.testing.clock import ManualClock
 from dasktune.testing.places import Cluster, Slots, Workers
+from dasktune.testing.steps import SimulatedTrainable, Step, as_step, check_simulated, is_time
 from dasktune.testing.worker_died import WorkerDied
 from dasktune.trial.actions import (
     AdmitOthers,
@@ -46,28 +46,13 @@ from dasktune.trial.events import (
     TrialStarted,
     TrialStopped,
 )
-from dasktune.trial.metrics import flatten, number
+from dasktune.trial.metrics import flatten
 from dasktune.trial.milestone import Milestone, reached
 from dasktune.trial.resources import PlacementGroupFactory
 
-__all__ = ["SimulatedTrialExecutor", "SimulatedTrainable"]
+__all__ = ["SimulatedTrialExecutor"]
 
-#: ``fn(config)`` or ``fn(config, checkpoint)`` yields ``(metrics, seconds)`` or
-#: ``(metrics, seconds, checkpoint)``.
-SimulatedTrainable = Callable[..., Generator[tuple[Any, ...], None, None]]
-
-_SHAPE: Final = "(metrics, seconds) or (metrics, seconds, checkpoint)"
 _REASON: Final = "its slot was taken away, as the simulation was told to"
-_HINT: Final = f"Yield {_SHAPE}."
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """What a simulated trainable yielded, checked."""
-
-    metrics: Mapping[str, Any]
-    seconds: float
-    checkpoint: Any
 
 
 @dataclass(slots=True, kw_only=True)
@@ -88,6 +73,8 @@ class _Run:
     state: Any = None
     #: The last result.
     result: dict[str, Any] = field(default_factory=dict)
+    #: Whether it will come to no result within its time.
+    hangs: bool = False
     #: Whether it stands at a milestone and will tell nothing before it is answered.
     waits: bool = False
     #: What it tells instead of going on, once it has been told to stop or to pause.
@@ -127,6 +114,10 @@ class SimulatedTrialExecutor:
     saves_on_demand : bool, default=False
         Whether what a step yields as its checkpoint is saved only when that is asked for, as with
         the class API: by ``should_checkpoint=True`` in its metrics, or at a pause, in memory.
+    beginning : object, optional
+        The `checkpoint` that trials begin from, of a trainable that takes one.
+    report_timeout_s : float, optional
+        Virtual seconds that a step may take; a trial whose step takes longer fails then.
 
     Raises
     ------
@@ -145,21 +136,16 @@ class SimulatedTrialExecutor:
         lose: Mapping[float, int] | None = None,
         checkpoints: dict[str, Any] | None = None,
         saves_on_demand: bool = False,
+        beginning: Any = None,
+        report_timeout_s: float | None = None,
     ) -> None:
-        check(
-            inspect.isgeneratorfunction(trainable) and 1 <= _arguments(trainable) <= 2,
-            "trainable",
-            "a generator function of (config) or (config, checkpoint)",
-            trainable,
-            "It yields (metrics, seconds) for each step.",
-        )
-        check(_is_time(start_overhead), "start_overhead", "at least 0 seconds", start_overhead)
+        self._takes_checkpoint = check_simulated(trainable)
+        check(is_time(start_overhead), "start_overhead", "at least 0 seconds", start_overhead)
         losses = dict(lose or {})
-        check(all(map(_is_time, losses)), "lose", "a dict of times, at least 0 seconds", lose)
+        check(all(map(is_time, losses)), "lose", "a dict of times, at least 0 seconds", lose)
         self._trainable = trainable
         #: Says what a trial's directory is called.
         self.folder_of: Callable[[str], str] = str
-        self._takes_checkpoint = _arguments(trainable) == 2
         self._clock = clock
         self._places = Slots(slots) if workers is None else Workers(workers)
         self._overhead = start_overhead
@@ -167,6 +153,8 @@ class SimulatedTrialExecutor:
         self._numbers: dict[str, int] = {}
         self._checkpoints = {} if checkpoints is None else checkpoints
         self._saves_on_demand = saves_on_demand
+        self._beginning = beginning
+        self._limit = report_timeout_s
         #: What is kept in memory, by path, with the trial's id.
         self._memory: dict[str, tuple[str, Any]] = {}
         self._tickets = count()
@@ -198,7 +186,7 @@ class SimulatedTrialExecutor:
 
     def start_trial(self, action: StartTrial) -> None:
         """Run a trial from its beginning."""
-        self._begin(action, None, 0, 0.0)
+        self._begin(action, self._beginning, 0, 0.0)
 
     def restore(self, action: RestoreTrial) -> None:
         """Run a trial on from a checkpoint."""
@@ -313,7 +301,10 @@ class SimulatedTrialExecutor:
     def _advance(self, run: _Run) -> None:
         try:
             yielded = next(run.steps)
-            step = self._checked(yielded)
+            step = as_step(yielded, takes_checkpoint=self._takes_checkpoint)
+            if self._limit is not None and step.seconds > self._limit:
+                self._hang(run, self._limit)
+                return
             result = self._result(run, step)
         except StopIteration:
             self._tell(run, TrialEnded)
@@ -335,23 +326,7 @@ class SimulatedTrialExecutor:
                 awaits=awaits,
             )
 
-    def _checked(self, step: Any) -> _Step:
-        """Return a step, or raise what the trial fails with."""
-        shaped = isinstance(step, tuple) and len(step) in (2, 3)
-        check(shaped, "what a simulated trainable yields", _SHAPE, step)
-        metrics, seconds, checkpoint = (*step, None)[:3]
-        check(isinstance(metrics, Mapping), "metrics", "a dict", metrics, _HINT)
-        check(_is_time(seconds), "seconds", "a number, at least 0", seconds, _HINT)
-        check(
-            checkpoint is None or self._takes_checkpoint,
-            "checkpoint",
-            "None where the trainable takes none",
-            checkpoint,
-            "Write def trainable(config, checkpoint).",
-        )
-        return _Step(metrics, float(seconds), checkpoint)
-
-    def _result(self, run: _Run, step: _Step) -> dict[str, Any]:
+    def _result(self, run: _Run, step: Step) -> dict[str, Any]:
         """Return the metrics with the fields that a worker fills in."""
         result = {
             "training_iteration": run.iteration + 1,
@@ -372,6 +347,14 @@ class SimulatedTrialExecutor:
         message = f"{type(error).__name__}: {error}"
         text = "".join(traceback.format_exception(error))
         self._tell(run, TrialFailed, error=ErrorInfo(message=message, traceback=text))
+
+    def _hang(self, run: _Run, limit: float) -> None:
+        """Let a trial come to no result in time; it fails unless it is told to end before."""
+        with suppress(Exception):  # its clean-up is of no interest any more
+            run.steps.close()
+        run.hangs = True
+        message = f"no result for {limit:g} s (report_timeout_s)"
+        self._tell(run, TrialFailed, limit, error=ErrorInfo(message=message))
 
     def _leave(self, run: _Run, kind: type[TrialStopped] | type[TrialPaused]) -> None:
         """End user code, as it was told to; its clean-up may fail."""
@@ -426,6 +409,13 @@ class SimulatedTrialExecutor:
         event = self._loss(item, when) if isinstance(item, int) else item
         if event is None or not self._is_current(event):
             return []
+        if isinstance(event, TrialFailed) and self._runs[event.trial_id].hangs:
+            run = self._runs[event.trial_id]
+            if run.halt is not None:
+                # It is interrupted as it was told to end, which is no failure.
+                self._clock.advance_to(when)
+                self._leave(run, run.halt)
+                return []
         return self._losses(event) if isinstance(event, TrialLost) and event.charged else [event]
 
     def _changed(self, when: float) -> list[ExecutorEvent]:
@@ -488,13 +478,3 @@ class SimulatedTrialExecutor:
             case _:
                 del self._runs[run.trial_id]
                 self._places.give_back(run.trial_id)
-
-
-def _arguments(function: SimulatedTrainable) -> int:
-    """Return how many arguments a function takes."""
-    return len(inspect.signature(function).parameters)
-
-
-def _is_time(value: object) -> bool:
-    seconds = None if isinstance(value, bool) else number(value)
-    return seconds is not None and isfinite(seconds) and seconds >= 0

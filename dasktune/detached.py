@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from dasktune.errors import ControlError, StorageError, check
 from dasktune.first_error import raise_first_error
+from dasktune.luggage import Seen, packed_beginning, rooted, with_beginning
 from dasktune.results import ResultGrid
 from dasktune.resume import Session, restored
 from dasktune.resume_config import ResumeConfig
 from dasktune.runner.commands import Outcome
 from dasktune.showing import linked
+from dasktune.storage.checkpoint import Checkpoint
 from dasktune.storage.experiment_store import SPEC_FILE
 from dasktune.storage.location import Storage
 from dasktune.storage.probe import remove_if_empty
@@ -260,7 +262,11 @@ class _Origin:
 
 
 def submit(
-    parts: dict[str, Any], name: str, client: Any, session: Session | None = None
+    parts: dict[str, Any],
+    name: str,
+    client: Any,
+    session: Session | None = None,
+    beginning: Checkpoint | None = None,
 ) -> DetachedExperiment:
     """Let a cluster run an experiment by itself.
 
@@ -274,6 +280,8 @@ def submit(
         The cluster.
     session : Session, optional
         What it goes on from.
+    beginning : Checkpoint, optional
+        What its trials begin from, if the experiment has no copy of it yet.
     """
     from dasktune.cluster.code import pack
     from dasktune.cluster.detached import host
@@ -284,7 +292,14 @@ def submit(
         hint = "It would listen on a worker. What submit() returns has the same commands."
         check(given is None or given is False, served, "left out for submit()", given, hint)
     timeout_s = run_config.scheduler_wait
+    packed = packed_beginning(beginning)
+    seen = packed if isinstance(packed, Seen) else None
+    files = None if isinstance(packed, Seen) else packed
+    if files is not None:
+        # The driver could not find it.
+        run_config = replace(run_config, restore=None)
     if session is None:
+        run_config = rooted(run_config)
         parts = {**parts, "run_config": replace(run_config, name=name, **_SILENT)}
         options = run_config.storage_options or {}
         storage = partial(_storage, run_config.storage_url, options, name)
@@ -292,8 +307,9 @@ def submit(
         parts = {**parts, "run_config": replace(run_config, **_SILENT)}
         origin = _Origin(session.storage, session.resume, session.end.position)
         storage = partial(_same, session.storage)
-    work = partial(_drive, pack({**parts, "origin": origin}, code=run_config.code))
-    return DetachedExperiment(host(client, name, work, storage, timeout_s=timeout_s))
+    parts |= {"origin": origin, "beginning": files}
+    work = partial(_drive, pack(parts, code=run_config.code))
+    return DetachedExperiment(host(client, name, work, storage, timeout_s=timeout_s, seen=seen))
 
 
 def _storage(url: str, options: Mapping[str, Any], name: str) -> Storage:
@@ -314,6 +330,7 @@ def _drive(blob: bytes, mark: str) -> ResultGrid:
     """Run an experiment, or go on with it, in a task."""
     parts = pickle.loads(blob)
     origin: _Origin | None = parts.pop("origin")
+    parts["run_config"] = with_beginning(parts["run_config"], parts.pop("beginning"))
     storage = _storage_of(parts) if origin is None else origin.storage
     try:
         session = _session(parts, storage, origin, mark)

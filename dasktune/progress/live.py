@@ -70,6 +70,11 @@ class LiveTable(Display):
         )
         self._handlers: list[tuple[logging.StreamHandler[TextIO], TextIO]] = []
 
+    @property
+    def width(self) -> int:
+        """Columns of the terminal."""
+        return self._console.width
+
     def show(self, progress: Progress, board: Board) -> None:
         """Draw the picture, from the first time on."""
         if self._live is None:

@@ -155,7 +155,8 @@ class ProgressObserver:
         line = best_line(self._board, self._board.metric, self._board.searched)
         if line:
             yield line
-        yield from failures(self._board)
+        width = None if self._display is None else self._display.width
+        yield from failures(self._board, width=width)
         if self._place:
             yield f"Results: {self._place}"
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from dasktune.errors import ControlError, StorageError, check
 from dasktune.first_error import raise_first_error
-from dasktune.luggage import Seen, packed_beginning, rooted, with_beginning
 from dasktune.results import ResultGrid
 from dasktune.resume import Session, restored
 from dasktune.resume_config import ResumeConfig
@@ -22,6 +21,7 @@ from dasktune.showing import linked
 from dasktune.storage.checkpoint import Checkpoint
 from dasktune.storage.experiment_store import SPEC_FILE
 from dasktune.storage.location import Storage
+from dasktune.storage.luggage import Seen, packed_beginning, rooted, with_beginning
 from dasktune.storage.probe import remove_if_empty
 from dasktune.storage.setup_file import SETUP_FILE
 

@@ -23,8 +23,8 @@ from dasktune.cluster.opaque import opaque
 from dasktune.cluster.poster import find_link, place_of
 from dasktune.cluster.shared import check_seen, check_shared
 from dasktune.errors import ClusterError, ConfigError, check
-from dasktune.luggage import Seen
 from dasktune.storage.location import Storage
+from dasktune.storage.luggage import Seen
 
 __all__ = ["Hosted", "find_hosted", "host", "hosted_here"]
 

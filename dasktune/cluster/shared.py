@@ -11,9 +11,9 @@ from typing import Any, Final
 from dasktune.cluster.ask import ask, in_thread
 from dasktune.cluster.workers import read_workers
 from dasktune.errors import ConfigError, check
-from dasktune.luggage import Seen
 from dasktune.placement import WorkerCapacity
 from dasktune.storage.location import Storage
+from dasktune.storage.luggage import Seen
 from dasktune.storage.probe import remove_if_empty
 
 __all__ = ["check_seen", "check_shared", "may_differ"]

@@ -73,7 +73,7 @@ class LiveTable(Display):
     @property
     def width(self) -> int:
         """Columns of the terminal."""
-        return self._console.width
+        return int(self._console.width)
 
     def show(self, progress: Progress, board: Board) -> None:
         """Draw the picture, from the first time on."""

@@ -155,6 +155,9 @@ class ProgressObserver:
         line = best_line(self._board, self._board.metric, self._board.searched)
         if line:
             yield line
+        elif self._board.metric is not None and self._board.counts[PublicStatus.TERMINATED]:
+            name = printable(self._board.metric)
+            yield f"No trial has reported {name!r} as a number: report({{{name!r}: ...}})."
         width = None if self._display is None else self._display.width
         yield from failures(self._board, width=width)
         if self._place:

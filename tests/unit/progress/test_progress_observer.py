@@ -162,3 +162,12 @@ def test_a_display_that_raises_is_left_alone_and_the_experiment_goes_on(broken, 
     # What is left of it is closed, whatever that does.
     assert calls == ([broken] if broken != "close" else ["close", "close"])
     assert "the progress is not shown any more" in caplog.text
+
+
+def test_a_metric_that_nobody_has_reported_is_told_of_at_the_end():
+    run = Run()
+    trial_id = run.start()
+    run.report(trial_id, 1, "no number")
+    run.end(trial_id)
+    run.observer.on_end(run.experiment)
+    assert run.last_line == "No trial has reported 'loss' as a number: report({'loss': ...})."

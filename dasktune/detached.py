@@ -19,8 +19,10 @@ from dasktune.resume import Session, restored
 from dasktune.resume_config import ResumeConfig
 from dasktune.runner.commands import Outcome
 from dasktune.showing import linked
+from dasktune.storage.checkpoint import Checkpoint
 from dasktune.storage.experiment_store import SPEC_FILE
 from dasktune.storage.location import Storage
+from dasktune.storage.luggage import Seen, packed_beginning, rooted, with_beginning
 from dasktune.storage.probe import remove_if_empty
 from dasktune.storage.setup_file import SETUP_FILE
 
@@ -261,7 +263,11 @@ class _Origin:
 
 
 def submit(
-    parts: dict[str, Any], name: str, client: Any, session: Session | None = None
+    parts: dict[str, Any],
+    name: str,
+    client: Any,
+    session: Session | None = None,
+    beginning: Checkpoint | None = None,
 ) -> DetachedExperiment:
     """Let a cluster run an experiment by itself.
 
@@ -275,6 +281,8 @@ def submit(
         The cluster.
     session : Session, optional
         What it goes on from.
+    beginning : Checkpoint, optional
+        What its trials begin from, if the experiment has no copy of it yet.
     """
     from dasktune.cluster.code import pack
     from dasktune.cluster.detached import host
@@ -286,7 +294,14 @@ def submit(
         hint = "It would listen on a worker. What submit() returns has the same commands."
         check(given is None or given is False, served, "left out for submit()", given, hint)
     timeout_s = run_config.scheduler_wait
+    packed = packed_beginning(beginning)
+    seen = packed if isinstance(packed, Seen) else None
+    files = None if isinstance(packed, Seen) else packed
+    if files is not None:
+        # The driver could not find it.
+        run_config = replace(run_config, restore=None)
     if session is None:
+        run_config = rooted(run_config)
         parts = {**parts, "run_config": replace(run_config, name=name, **_SILENT)}
         options = run_config.storage_options or {}
         storage = partial(_storage, run_config.storage_url, options, name)
@@ -294,11 +309,9 @@ def submit(
         parts = {**parts, "run_config": replace(run_config, **_SILENT)}
         origin = _Origin(session.storage, session.resume, session.end.position)
         storage = partial(_same, session.storage)
-    code = run_config.code
-    work = partial(
-        _drive, pack({**parts, "origin": origin, "envs": pack_envs(code=code)}, code=code)
-    )
-    return DetachedExperiment(host(client, name, work, storage, timeout_s=timeout_s))
+    parts |= {"origin": origin, "beginning": files, "envs": pack_envs(code=run_config.code)}
+    work = partial(_drive, pack(parts, code=run_config.code))
+    return DetachedExperiment(host(client, name, work, storage, timeout_s=timeout_s, seen=seen))
 
 
 def _storage(url: str, options: Mapping[str, Any], name: str) -> Storage:
@@ -321,6 +334,7 @@ def _drive(blob: bytes, mark: str) -> ResultGrid:
     origin: _Origin | None = parts.pop("origin")
     # From here they go on to the workers.
     offer_envs(parts.pop("envs", {}))
+    parts["run_config"] = with_beginning(parts["run_config"], parts.pop("beginning"))
     storage = _storage_of(parts) if origin is None else origin.storage
     try:
         session = _session(parts, storage, origin, mark)

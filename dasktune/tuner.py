@@ -266,7 +266,8 @@ class Tuner:
             if self._beginning is not None:
                 copy_beginning(self._beginning, store.storage)
             places = TrialPlaces.of(store, trainable_name(self._trainable), self._param_space)
-            progress = watched(self._run_config, experiment, places, self._param_space)
+            offers = stage.executor.offers
+            progress = watched(self._run_config, experiment, places, self._param_space, offers)
             missed = None if self._session is None else self._session.missed
             runner = TrialRunner(
                 experiment,
@@ -360,8 +361,9 @@ class Tuner:
 
         The driver becomes a task of the cluster. If its worker dies, it goes on on another one,
         from where the journal ends, as often as that happens. All workers must see
-        ``storage_path``, and Dask's scheduler holds the ``storage_options``. An experiment that was
-        restored may be submitted like a new one.
+        ``storage_path``, and Dask's scheduler holds the ``storage_options``. A checkpoint on this
+        machine that trials begin from travels along, up to 16 MiB. An experiment that was restored
+        may be submitted like a new one.
 
         Returns
         -------
@@ -372,7 +374,7 @@ class Tuner:
         ------
         ConfigError
             If the cluster would end with this process or has an experiment of this name, the
-            workers do not share ``storage_path``, or something cannot travel.
+            workers do not share ``storage_path`` or lack a file, or something cannot travel.
         """
         self._take_experiment()
         parts = {
@@ -382,9 +384,10 @@ class Tuner:
             "run_config": self._run_config,
         }
         if self._session is not None:
-            return submit(parts, self._session.name, self._client, self._session)
-        name = self._run_config.name or experiment_name(self._trainable)
-        return submit(parts, name, self._client)
+            name = self._session.name
+        else:
+            name = self._run_config.name or experiment_name(self._trainable)
+        return submit(parts, name, self._client, self._session, self._beginning)
 
     @property
     def runner(self) -> TrialRunner | None:

@@ -21,6 +21,7 @@ from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
 import cloudpickle
+from distributed import Client
 
 from dasktune.errors import ConfigError, check
 from dasktune.trainable.shared_objects import dumps_without
@@ -36,6 +37,8 @@ _MAX_DEPTH: Final = 12
 _PLAIN: Final = frozenset({str, bytes, int, float, bool, type(None)})
 
 _registry = threading.RLock()
+
+_CLIENT_REMEDY: Final = "Ask for one inside the function, on the worker, by dasktune.get_client()."
 
 _REMEDY: Final = "Create it inside the function, on the worker, instead of carrying it there."
 
@@ -200,13 +203,14 @@ def _explain(things: Mapping[str, Any]) -> str:
 
 def _blame(name: str, thing: Any) -> str:
     trail, culprit = _culprit(thing)
+    remedy = _CLIENT_REMEDY if isinstance(culprit, Client) else _REMEDY
     kind = f"a {type(culprit).__module__}.{type(culprit).__qualname__}".replace("builtins.", "")
     if all(step.startswith("[") for step in trail):
         path = name + "".join(trail)
-        return f"{path} must be picklable, got {_short(culprit)} ({kind}). {_REMEDY}"
+        return f"{path} must be picklable, got {_short(culprit)} ({kind}). {remedy}"
     return (
         f"{name} must be picklable, got {_short(thing)}: {_in_words(name, trail)} ({kind}) cannot "
-        f"be pickled. {_REMEDY}"
+        f"be pickled. {remedy}"
     )
 
 
@@ -237,6 +241,8 @@ def _culprit(thing: Any) -> tuple[list[str], Any]:
     trail: list[str] = []
     seen = {id(thing)}
     for _ in range(_MAX_DEPTH):
+        if isinstance(thing, Client):  # what is inside of it says nothing to anybody
+            break
         for step, part in _parts(thing):
             if id(part) not in seen and _dumped(part) is None:
                 seen.add(id(part))

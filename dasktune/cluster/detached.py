@@ -21,9 +21,10 @@ from dasktune.cluster.calls import answering, call
 from dasktune.cluster.connect import Connection, connect
 from dasktune.cluster.opaque import opaque
 from dasktune.cluster.poster import find_link, place_of
-from dasktune.cluster.shared import check_shared
+from dasktune.cluster.shared import check_seen, check_shared
 from dasktune.errors import ClusterError, ConfigError, check
 from dasktune.storage.location import Storage
+from dasktune.storage.luggage import Seen
 
 __all__ = ["Hosted", "find_hosted", "host", "hosted_here"]
 
@@ -116,6 +117,7 @@ def host(
     storage: Callable[[], Storage],
     *,
     timeout_s: float,
+    seen: Seen | None = None,
 ) -> Hosted:
     """Let a cluster do something that outlives its client.
 
@@ -132,12 +134,14 @@ def host(
         Returns the experiment's directory as a worker sees it.
     timeout_s : float
         Seconds for which the client waits for a lost scheduler.
+    seen : Seen, optional
+        A directory that workers must see.
 
     Raises
     ------
     ConfigError
         If there is no cluster that outlives this process, the name is taken, `work` is too large,
-        or the workers do not share the storage.
+        or the workers do not share the storage or see the directory.
     """
     connection = connect(client, timeout_s=timeout_s)
     try:
@@ -153,6 +157,8 @@ def host(
         check(size <= _LARGEST, "trainable", f"at most {_LARGEST >> 20} MiB pickled", size, hint)
         if _PREFIX + name in connection.client.list_datasets():
             raise _taken(name)
+        if seen is not None:
+            connection.client.sync(check_seen, connection.client, seen)
         mark = connection.client.sync(check_shared, connection.client, storage)
         key = f"dasktune-driver-{name}-{uuid.uuid4().hex}"
         future = connection.client.submit(opaque(work, mark), key=key, pure=False)

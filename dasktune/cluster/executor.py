@@ -195,6 +195,10 @@ class DaskTrialExecutor:
             self._seating.study(lambda ledger, _: self._shortage.note(request, ledger, now))
         return fits
 
+    def offers(self) -> Mapping[str, Mapping[str, float]]:
+        """Return what the workers were last told to have."""
+        return self._offers
+
     def note_waiting(self, request: PlacementGroupFactory | None, count: int) -> None:
         """Hear what could start if there was room; an adaptive cluster is shown it."""
         (before, _), self._waiting = self._waiting, (request, count)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -243,6 +244,12 @@ def _add_words(spec: TrialSpec, storage: Storage, spool: Checkpoint) -> None:
     for name in dict.fromkeys(spec.log_files or ()):
         with suppress(FileNotFoundError):
             words = Path(spool.path, name).read_bytes()
+            if place.is_local:
+                # Little comes at a time, and there may be much already.
+                os.makedirs(place.path(), exist_ok=True)
+                with open(place.path(name), "ab") as file:
+                    file.write(words)
+                continue
             before = place.read_bytes(name) if place.exists(name) else b""
             place.write_bytes(name, before + words)
 

@@ -13,9 +13,10 @@ from dasktune.cluster.workers import read_workers
 from dasktune.errors import ConfigError, check
 from dasktune.placement import WorkerCapacity
 from dasktune.storage.location import Storage
+from dasktune.storage.luggage import Seen
 from dasktune.storage.probe import remove_if_empty
 
-__all__ = ["check_shared", "may_differ"]
+__all__ = ["check_seen", "check_shared", "may_differ"]
 
 logger = logging.getLogger(__name__)
 
@@ -88,6 +89,42 @@ async def check_shared(
             "shared disk, or an object store such as s3://."
         )
     return mark
+
+
+async def check_seen(client: Any, seen: Seen, *, timeout_s: float = 60.0) -> None:
+    """Check that all workers see a directory as the client does; see :func:`check_shared`.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        A connected client.
+    seen : Seen
+        The directory.
+    timeout_s : float, default=60.0
+        Seconds for each call to a worker.
+
+    Raises
+    ------
+    ConfigError
+        If one of them does not.
+    """
+    workers = [one for one in (await read_workers(client)).values() if one.status == "running"]
+    answers = await asyncio.gather(
+        *(ask(client, worker, timeout_s, _look, seen) for worker in workers)
+    )
+    blind = [one for one, answer in zip(workers, answers, strict=True) if answer is False]
+    if blind:
+        raise ConfigError(
+            f"restore must be seen by all workers, or be small enough to travel with submit(), got "
+            f"{seen.path!r} of {seen.mebibytes} MiB, which {blind[0].address} ({blind[0].host}) "
+            f"and {len(blind) - 1} more do not see as it is here. Put it on a shared disk, for "
+            "example beside storage_path, or in an object store such as s3://."
+        )
+
+
+async def _look(seen: Seen) -> bool:
+    found: bool = await in_thread(seen)
+    return found
 
 
 async def _touch(storage: Callable[[], Storage], mark: str, word: str) -> str | None:

@@ -92,7 +92,7 @@ class RunConfig:
         in one file, or in two. In a thread it is what the trial's own thread writes to
         ``sys.stdout`` and ``sys.stderr``, which is shown as before, too; in a process all that it
         and its children write, which is shown nowhere else. Workers that do not see the storage
-        hand it to the driver when the trial leaves them.
+        hand it to the driver every 5 s: the last seconds of it die with a worker.
     restore : Checkpoint, str or path, optional
         A checkpoint that each trial begins from: ``get_checkpoint()`` and ``load_checkpoint`` give
         it as long as the trial has none of its own. Its iterations count from 1 all the same. A

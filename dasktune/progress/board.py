@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from math import inf
 from typing import Any, Final, Literal
@@ -76,6 +76,7 @@ class Board(TrialViews):
         self._early: set[str] = set()
         self._places_taken: dict[str, str] = {}
         self._workers: Counter[str] = Counter()
+        self._held: dict[str, Mapping[str, float]] = {}
 
     @property
     def counts(self) -> dict[PublicStatus, int]:
@@ -86,6 +87,11 @@ class Board(TrialViews):
     def workers(self) -> int:
         """On how many workers trials run."""
         return len(self._workers)
+
+    @property
+    def held(self) -> Collection[Mapping[str, float]]:
+        """What each trial holds that has a place, by name of the resource."""
+        return self._held.values()
 
     @property
     def num_failed(self) -> int:
@@ -183,6 +189,10 @@ class Board(TrialViews):
             insort(self._ranks[status], key)
             self._keys[trial_id] = status, key
         self._note_place(trial_id, trial.worker if trial.status.is_active else "")
+        if trial.status.is_active:
+            self._held[trial_id] = trial.resources.required_resources
+        else:
+            self._held.pop(trial_id, None)
         if trial.errors or status is PublicStatus.ERROR:
             self._failed[trial_id] = None
         elif trial_id in self._failed:  # it was made to begin anew

@@ -68,6 +68,11 @@ class Display:
         self.stream = Stream(stream)
         self._next = -inf
 
+    @property
+    def width(self) -> int | None:
+        """Columns of the terminal; None if it is none."""
+        return None
+
     def is_due(self, now: float, improved: bool) -> bool:
         """Whether it is time for another picture.
 

@@ -9,8 +9,9 @@ from typing import Final, TextIO
 from dasktune.progress.board import Board
 from dasktune.progress.display import Display
 from dasktune.progress.progress import Progress, render
+from dasktune.progress.text import columns, pad
 
-__all__ = ["PlainLines", "ProgressLine", "is_terminal"]
+__all__ = ["PlainLines", "ProgressLine", "is_terminal", "terminal_width"]
 
 _FALLBACK_WIDTH: Final = 80
 
@@ -77,10 +78,15 @@ class ProgressLine(Display):
         #: Columns that stand on the terminal's line, to be wiped by the next.
         self._standing = 0
 
+    @property
+    def width(self) -> int:
+        """Columns of the terminal."""
+        return terminal_width(self._terminal)
+
     def show(self, progress: Progress, board: Board) -> None:
         """Write the line anew."""
         # The last column stays free: a terminal would go to its next line.
-        self._rewrite(render(progress, max(_width(self._terminal) - 1, 1)))
+        self._rewrite(render(progress, max(self.width - 1, 1)))
 
     def say(self, text: str) -> None:
         """Write a line above."""
@@ -97,8 +103,9 @@ class ProgressLine(Display):
         self._standing, self._shown = 0, ""
 
     def _rewrite(self, line: str) -> None:
-        self.stream.write(f"\r{line.ljust(self._standing)}")
-        self._standing, self._shown = len(line), line
+        taken = columns(line)
+        self.stream.write(f"\r{pad(line, max(taken, self._standing))}")
+        self._standing, self._shown = taken, line
 
 
 def is_terminal(stream: TextIO | None) -> bool:
@@ -109,7 +116,8 @@ def is_terminal(stream: TextIO | None) -> bool:
         return False
 
 
-def _width(stream: TextIO | None) -> int:
+def terminal_width(stream: TextIO | None) -> int:
+    """Return the columns of a terminal; 80 of one that does not know."""
     try:
         width = os.get_terminal_size(stream.fileno()).columns if stream is not None else 0
     except (AttributeError, OSError, ValueError):  # it only looks like a terminal

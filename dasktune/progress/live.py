@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 from dasktune.progress.board import Board
 from dasktune.progress.display import Display
-from dasktune.progress.progress import Progress, render
+from dasktune.progress.progress import Progress, render, split_usage
 from dasktune.progress.table import ROWS, SYMBOLS, progress_table
+from dasktune.progress.text import crop
 from dasktune.trial.status import PublicStatus
 
 if TYPE_CHECKING:
@@ -69,6 +70,11 @@ class LiveTable(Display):
         )
         self._handlers: list[tuple[logging.StreamHandler[TextIO], TextIO]] = []
 
+    @property
+    def width(self) -> int:
+        """Columns of the terminal."""
+        return int(self._console.width)
+
     def show(self, progress: Progress, board: Board) -> None:
         """Draw the picture, from the first time on."""
         if self._live is None:
@@ -116,7 +122,8 @@ class LiveTable(Display):
         from rich.text import Text
 
         width = self._console.width
-        rows = max(1, min(ROWS, self._console.height - _OTHER_LINES))
+        rest, usage = split_usage(progress)
+        rows = max(1, min(ROWS, self._console.height - _OTHER_LINES - bool(usage)))
         head, *trials = progress_table(board, width - 1, rows)
         table = Table(box=None, pad_edge=False, header_style="bold")
         # Text is shown as it is: users' names are no markup.
@@ -124,8 +131,12 @@ class LiveTable(Display):
             table.add_column(Text(name), justify="left" if place < 2 else "right", no_wrap=True)
         for symbol, *cells in trials:
             table.add_row(Text(symbol, style=_STYLES.get(symbol, "")), *map(Text, cells))
-        line = Text(render(progress, width - 1), no_wrap=True, overflow="ellipsis")
-        parts: list[RenderableType] = [line, table] if trials else [line]
+        line = Text(render(rest, width - 1), no_wrap=True, overflow="ellipsis")
+        parts: list[RenderableType] = [line]
+        if usage:
+            parts.append(Text(crop(usage, width - 1), style="dim", no_wrap=True))
+        if trials:
+            parts.append(table)
         if progress.total:
             # By itself a bar does not end its line.
             bar = Table.grid()

@@ -9,7 +9,7 @@ from typing import Any, Final, TextIO
 from dasktune.cells import html_row
 from dasktune.progress.board import Board
 from dasktune.progress.display import Display
-from dasktune.progress.progress import Progress, render
+from dasktune.progress.progress import Progress, render, split_usage
 from dasktune.progress.table import Table, progress_table
 
 __all__ = ["NotebookCell", "NotebookDisplay", "html_table", "page"]
@@ -82,10 +82,9 @@ def page(progress: Progress, board: Board, lines: Sequence[str] = ()) -> str:
     bar = _BAR.format(progress.total, progress.finished) if progress.total else ""
     below = f"<pre>{escape(chr(10).join(lines))}</pre>" if lines else ""
     shown = html_table(table) if len(table) > 1 else ""
-    return (
-        f'<div style="font-family:monospace">{bar}<div>{escape(render(progress))}</div>'
-        f"{shown}{below}</div>"
-    )
+    rest, usage = split_usage(progress)
+    told = "".join(f"<div>{escape(line)}</div>" for line in (render(rest), usage) if line)
+    return f'<div style="font-family:monospace">{bar}{told}{shown}{below}</div>'
 
 
 def html_table(table: Table) -> str:

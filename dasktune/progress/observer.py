@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from dasktune.experiment import Experiment
@@ -12,6 +13,7 @@ from dasktune.progress.display import Display
 from dasktune.progress.progress import Progress
 from dasktune.progress.table import best_line, failures
 from dasktune.progress.text import crop, printable, short
+from dasktune.progress.usage import told_usage
 from dasktune.trial.actions import Action, FinishTrial
 from dasktune.trial.events import (
     ExperimentEvent,
@@ -50,6 +52,8 @@ class ProgressObserver:
         2 tells of each trial that ends, 3 of each result, too.
     place : str, default=""
         Where the results are kept.
+    offers : callable, optional
+        Gives what each worker has for the trials, by address and then by name of the resource.
     """
 
     def __init__(
@@ -60,12 +64,14 @@ class ProgressObserver:
         total: int | None = None,
         verbose: int = 1,
         place: str = "",
+        offers: Callable[[], Mapping[str, Mapping[str, float]]] = dict,
     ) -> None:
         self._display: Display | None = display
         self._board = board
         self._total = total
         self._verbose = verbose
         self._place = place
+        self._offers = offers
         self._started: float | None = None
         self._finished_before = 0
         self._now = 0.0
@@ -95,7 +101,9 @@ class ProgressObserver:
         """Show how it ended."""
         display = self._display
         if display is not None and self._started is not None:
-            self._try(lambda: display.end(self._progress(), self._board, list(self._summary())))
+            # Nothing is held any more, and what there is does not matter now.
+            progress = replace(self._progress(), usage="")
+            self._try(lambda: display.end(progress, self._board, list(self._summary())))
         self.close()
 
     def close(self) -> None:
@@ -140,13 +148,18 @@ class ProgressObserver:
             finished_before=self._finished_before,
             stopped_early=board.stopped_early,
             workers=board.workers,
+            usage=told_usage(board.held, self._offers()),
         )
 
     def _summary(self) -> Iterator[str]:
         line = best_line(self._board, self._board.metric, self._board.searched)
         if line:
             yield line
-        yield from failures(self._board)
+        elif self._board.metric is not None and self._board.counts[PublicStatus.TERMINATED]:
+            name = printable(self._board.metric)
+            yield f"No trial has reported {name!r} as a number: report({{{name!r}: ...}})."
+        width = None if self._display is None else self._display.width
+        yield from failures(self._board, width=width)
         if self._place:
             yield f"Results: {self._place}"
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from dasktune.progress.text import columns, crop, duration, plural, printable
 from dasktune.trial.status import PublicStatus
 
-__all__ = ["Progress", "render"]
+__all__ = ["Progress", "render", "split_usage"]
 
 _SEPARATOR: Final = " · "
 
@@ -46,6 +46,8 @@ class Progress:
         How many of those that have ended a scheduler has ended before their time.
     workers : int, default=0
         On how many workers trials run.
+    usage : str, default=""
+        What they hold of what the cluster has, as `told_usage` tells it.
     """
 
     counts: Mapping[PublicStatus, int] = field(default_factory=dict)
@@ -58,6 +60,7 @@ class Progress:
     finished_before: int = 0
     stopped_early: int = 0
     workers: int = 0
+    usage: str = ""
 
     @property
     def errors(self) -> int:
@@ -81,6 +84,27 @@ class Progress:
         if self.total is None or finished <= 0 or self.total - self.finished <= running:
             return None
         return self.elapsed_s / finished * (self.total - self.finished)
+
+
+def split_usage(progress: Progress) -> tuple[Progress, str]:
+    """Return the progress without what trials hold and where, and that as a line of its own.
+
+    Parameters
+    ----------
+    progress : Progress
+        How far it is.
+
+    Examples
+    --------
+    >>> split_usage(Progress(usage="2/4 CPUs", workers=2))[1]
+    'Resources used: 2/4 CPUs on 2 workers'
+    """
+    if not progress.usage:
+        return progress, ""
+    count = progress.workers
+    where = f" on {count} {plural('worker', count)}" if count else ""
+    rest = replace(progress, usage="", workers=0)
+    return rest, printable(f"Resources used: {progress.usage}{where}")
 
 
 def render(progress: Progress, width: int | None = None) -> str:
@@ -129,6 +153,8 @@ def _parts(progress: Progress) -> Iterator[tuple[int, str]]:
     yield 1, f"{_SEPARATOR}{errors} {plural('error', errors)}"
     if progress.workers:
         yield 10, f"{_SEPARATOR}{progress.workers} {plural('worker', progress.workers)}"
+    if progress.usage:
+        yield 11, f"{_SEPARATOR}{progress.usage}"
     if progress.best_value is not None:
         yield 5, f"{_SEPARATOR}best {progress.metric or 'value'} {progress.best_value:.4g}"
         if progress.best_trial_id:

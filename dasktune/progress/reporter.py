@@ -13,8 +13,16 @@ from dasktune.callback import TrialView
 from dasktune.errors import check
 from dasktune.progress.board import Board, ListedTrials, Order, ranked
 from dasktune.progress.display import Stream
+from dasktune.progress.line import is_terminal, terminal_width
 from dasktune.progress.notebook import NotebookCell, html_table
-from dasktune.progress.table import Table, best_line, errors_table, lines_of
+from dasktune.progress.table import (
+    Table,
+    best_line,
+    errors_table,
+    lines_of,
+    narrowed,
+    shorter_errors,
+)
 from dasktune.progress.text import duration, plural, printable, short
 from dasktune.result import is_auto_filled
 from dasktune.rules import check_bool, is_int
@@ -257,7 +265,7 @@ class _TableReporter(ProgressReporter):
         ]
         return [printable(line) for line in lines if line]
 
-    def _rows(self, board: Board | ListedTrials) -> tuple[Table, str]:
+    def _rows(self, board: Board | ListedTrials, width: int | None = None) -> tuple[Table, str]:
         """Return the table of trials, and what to say of those that have no room in it."""
         shares = _shares(board.counts, self._max_rows)
         trials = [one for status, n in shares.items() for one in board.top(status, n)]
@@ -280,7 +288,9 @@ class _TableReporter(ProgressReporter):
                 *(lookup(last, m) for m in metrics),
             ]
             table.append([self._cell(value) for value in (*about, *values)])
-        return table, _left_out(board.counts, shares)
+        # What was reported matters most, and where it was done least.
+        spare = [2, *reversed(range(3, 3 + len(parameters)))]
+        return narrowed(table, width, spare), _left_out(board.counts, shares)
 
     def _inferred(self, trials: Iterable[TrialView]) -> dict[str, str]:
         """Return metrics of the user's that are numbers, the optimised one before others."""
@@ -309,6 +319,9 @@ class _TableReporter(ProgressReporter):
 
 class CLIReporter(_TableReporter):
     """Prints reports with a table of trials, on ``sys.stderr``.
+
+    On a terminal that is too narrow, cells are cropped, then columns left out: the worker, then
+    parameters from the last one on, then metrics.
 
     Parameters
     ----------
@@ -364,13 +377,14 @@ class CLIReporter(_TableReporter):
             What else there is to say.
         """
         board = ranked(trials, *self.ranking)
+        width = terminal_width(sys.stderr) if is_terminal(sys.stderr) else None
         lines = ["== Trials ==", *self._head(board, sys_info)]
         if self._tables or done:
-            table, more = self._rows(board)
+            table, more = self._rows(board, width)
             lines += [*lines_of(table), *([more] if more else [])]
         headline, failed = self._errors(board)
         if headline:
-            lines += [headline, *lines_of(failed)]
+            lines += [headline, *lines_of(shorter_errors(failed, width))]
         self._print("\n".join(lines))
 
     def _print(self, text: str) -> None:

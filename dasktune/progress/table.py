@@ -22,6 +22,8 @@ __all__ = [
     "failures",
     "fitted",
     "lines_of",
+    "narrowed",
+    "shorter_errors",
     "progress_table",
 ]
 
@@ -45,6 +47,10 @@ SYMBOLS: Final = {
 }
 
 _GAP: Final = "  "
+
+#: Columns of a text, and of an error beside its traceback, where there is little room.
+_SHORTEST: Final = 8
+_LEAST_ERROR: Final = 24
 
 
 def progress_table(board: Board, width: int | None = None, limit: int = ROWS) -> Table:
@@ -113,6 +119,56 @@ def fitted(table: Table, width: int | None) -> Table:
     return [row[:kept] for row in table]
 
 
+def narrowed(table: Table, width: int | None, spare: Sequence[int]) -> Table:
+    """Return a table that fits: long texts are cropped, then columns left out.
+
+    Parameters
+    ----------
+    table : list of list of str
+        Rows of equal length; the first is the head.
+    width : int or None
+        Columns of the terminal; no limit if None.
+    spare : sequence of int
+        Columns that are left out before the last ones are, in this order.
+
+    Examples
+    --------
+    >>> narrowed([["trial", "a_long_name", "loss"], ["a_00001", "relu", "0.5"]], 23, [1])
+    [['trial', 'a_long_…', 'loss'], ['a_00001', 'relu', '0.5']]
+    >>> narrowed([["trial", "a_long_name", "loss"], ["a_00001", "relu", "0.5"]], 15, [1])
+    [['trial', 'loss'], ['a_00001', '0.5']]
+    """
+    if width is None or _width(table) <= width:
+        return table
+    # The first column says whose row it is, and half a number says something else.
+    table = [
+        [
+            cell if not at or _is_number(cell) else crop(cell, _SHORTEST)
+            for at, cell in enumerate(row)
+        ]
+        for row in table
+    ]
+    kept = list(range(len(table[0])))
+    for column in spare:
+        if _width([[row[at] for at in kept] for row in table]) > width:
+            kept.remove(column)
+    return fitted([[row[at] for at in kept] for row in table], width)
+
+
+def _width(table: Table) -> int:
+    """Return how wide a table is."""
+    widths = [max(map(columns, cells)) for cells in zip(*table, strict=True)]
+    return sum(widths) + len(_GAP) * (len(widths) - 1)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
 def lines_of(table: Table, *, right_from: int | None = None) -> list[str]:
     """Return a table as lines, with columns side by side.
 
@@ -160,7 +216,33 @@ def _failure(trial: TrialView, width: int) -> list[str]:
     ]
 
 
-def failures(board: Board | ListedTrials, limit: int | None = ERRORS) -> list[str]:
+def shorter_errors(table: Table, width: int | None) -> Table:
+    """Return a table of what failed that fits, as far as it can be told in so little.
+
+    Tracebacks are then named below the experiment's directory, and left out if there is no room.
+
+    Parameters
+    ----------
+    table : list of list of str
+        Of :func:`errors_table`.
+    width : int or None
+        Columns of the terminal; no limit if None.
+    """
+    if width is None or not table or _width(table) <= width:
+        return table
+    names = [[trial, "/".join(where.split("/")[-3:])] for trial, _, _, where in table]
+    told = [error for _, _, error, _ in table]
+    # Beside the place there is to be enough to tell errors from each other.
+    where = width - _width(names) - len(_GAP)
+    if where >= _LEAST_ERROR:
+        return [[a, crop(e, where), b] for (a, b), e in zip(names, told, strict=True)]
+    room = max(1, width - _width([[a] for a, _ in names]) - len(_GAP))
+    return [[a, crop(e, room)] for (a, _), e in zip(names, told, strict=True)]
+
+
+def failures(
+    board: Board | ListedTrials, limit: int | None = ERRORS, width: int | None = None
+) -> list[str]:
     """Return what failed as lines: a headline, a table, and how many have no room in it.
 
     Parameters
@@ -169,6 +251,8 @@ def failures(board: Board | ListedTrials, limit: int | None = ERRORS) -> list[st
         All trials.
     limit : int, optional
         How many failures are shown at most.
+    width : int, optional
+        Columns of the terminal; no limit by default.
     """
     count = board.num_failed
     shown = board.failed(limit)
@@ -176,7 +260,8 @@ def failures(board: Board | ListedTrials, limit: int | None = ERRORS) -> list[st
         return []
     lines = [f"{count} {plural('trial', count)} failed:"]
     if shown:
-        lines += [f"  {line}" for line in lines_of(errors_table(shown))]
+        table = shorter_errors(errors_table(shown), width and width - 2)
+        lines += [f"  {line}" for line in lines_of(table)]
     if count > len(shown):
         lines.append(f"  … {count - len(shown)} more")
     return lines

@@ -34,6 +34,7 @@ def watched(
     experiment: Experiment,
     places: TrialPlaces,
     param_space: Mapping[str, Any],
+    offers: Callable[[], Mapping[str, Mapping[str, float]]] = dict,
 ) -> Iterator[list[ProgressObserver]]:
     """Show how far an experiment is for as long as the context lasts.
 
@@ -47,6 +48,8 @@ def watched(
         Where its trials keep things.
     param_space : mapping
         What it searches.
+    offers : callable, optional
+        Gives what each worker has for the trials, by address and then by name of the resource.
 
     Yields
     ------
@@ -72,7 +75,7 @@ def watched(
     board = Board(experiment.trials, places, metric=metric, mode=mode, order=order, searched=names)
     place = "" if places.storage is None else without_passwords(places.storage.url)
     observer = ProgressObserver(
-        display, board, total=total, verbose=run_config.verbose, place=place
+        display, board, total=total, verbose=run_config.verbose, place=place, offers=offers
     )
     try:
         yield [observer]
@@ -121,8 +124,10 @@ class ReporterDisplay(Display):
 
     def _report(self, progress: Progress, board: Board, *, done: bool) -> None:
         if self._reporter.should_report(board, done=done):
-            workers = f"Trials run on {progress.workers} {plural('worker', progress.workers)}"
-            told = self._sys_info() if progress.workers == 0 else (*self._sys_info(), workers)
+            count = progress.workers
+            workers = f"Trials run on {count} {plural('worker', count)}" if count else ""
+            usage = f"Resources used: {progress.usage}" if progress.usage else ""
+            told = (text for text in (*self._sys_info(), usage, workers) if text)
             self._reporter.report(board, done, *told)
 
 

@@ -62,6 +62,9 @@ class TrialExecutor(Protocol):
     def has_resources(self, request: PlacementGroupFactory) -> bool:
         """Whether a trial that needs this could be started now."""
 
+    def offers(self) -> Mapping[str, Mapping[str, float]]:
+        """Return what the workers were last told to have; empty where nobody knows."""
+
     def note_waiting(self, request: PlacementGroupFactory | None, count: int) -> None:
         """Hear how many trials like this would start now if there was room; None and 0 for none.
 

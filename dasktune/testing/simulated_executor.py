@@ -6,6 +6,7 @@ import heapq
 import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -81,6 +82,8 @@ class _Run:
     state: Any = None
     #: The last result.
     result: dict[str, Any] = field(default_factory=dict)
+    #: Whether it will come to no result within its time.
+    hangs: bool = False
     #: Whether it stands at a milestone and will tell nothing before it is answered.
     waits: bool = False
     #: What it tells instead of going on, once it has been told to stop or to pause.
@@ -122,6 +125,10 @@ class SimulatedTrialExecutor:
         Whether what a step yields as its checkpoint is saved only when that is asked for, as with
         the class API: by ``should_checkpoint=True`` in its metrics, or at a pause, in memory. Not
         used with a `TrialKind`.
+    beginning : object, optional
+        The `checkpoint` that trials begin from, of a trainable that takes one.
+    report_timeout_s : float, optional
+        Virtual seconds that a step may take; a trial whose step takes longer fails then.
 
     Raises
     ------
@@ -140,6 +147,8 @@ class SimulatedTrialExecutor:
         lose: Mapping[float, int] | None = None,
         checkpoints: MutableMapping[str, Any] | None = None,
         saves_on_demand: bool = False,
+        beginning: Any = None,
+        report_timeout_s: float | None = None,
     ) -> None:
         if not isinstance(trainable, TrialKind):
             trainable = GeneratorTrials(trainable, saves_on_demand=saves_on_demand)
@@ -157,6 +166,8 @@ class SimulatedTrialExecutor:
         self._checkpoints = {} if checkpoints is None else checkpoints
         #: What was told by trials that go on when they are asked for more.
         self._told: deque[tuple[_Run, AnyTrialEvent]] = deque()
+        self._beginning = beginning
+        self._limit = report_timeout_s
         #: What is kept in memory, by path, with the trial's id.
         self._memory: dict[str, tuple[str, Any]] = {}
         self._tickets = count()
@@ -175,6 +186,10 @@ class SimulatedTrialExecutor:
         """Whether there is room for a trial."""
         return self._places.has_room(request, self._clock.now())
 
+    def offers(self) -> dict[str, dict[str, float]]:
+        """Return what the workers have; nothing for slots."""
+        return self._places.offers()
+
     def note_waiting(self, request: PlacementGroupFactory | None, count: int) -> None:
         """Do nothing: there are as many slots as there are."""
 
@@ -184,7 +199,7 @@ class SimulatedTrialExecutor:
 
     def start_trial(self, action: StartTrial) -> None:
         """Run a trial from its beginning."""
-        self._begin(action, None, 0, 0.0)
+        self._begin(action, self._beginning, 0, 0.0)
 
     def restore(self, action: RestoreTrial) -> None:
         """Run a trial on from a checkpoint."""
@@ -312,6 +327,9 @@ class SimulatedTrialExecutor:
     def _advance(self, run: _Run) -> None:
         try:
             step = self._kind.checked(next(run.steps))
+            if self._limit is not None and step.seconds > self._limit:
+                self._hang(run, self._limit)
+                return
             result = self._result(run, step)
         except StopIteration:
             self._tell(run, TrialEnded)
@@ -354,6 +372,14 @@ class SimulatedTrialExecutor:
         message = f"{type(error).__name__}: {error}"
         text = "".join(traceback.format_exception(error))
         self._tell(run, TrialFailed, error=ErrorInfo(message=message, traceback=text))
+
+    def _hang(self, run: _Run, limit: float) -> None:
+        """Let a trial come to no result in time; it fails unless it is told to end before."""
+        with suppress(Exception):  # its clean-up is of no interest any more
+            run.steps.close()
+        run.hangs = True
+        message = f"no result for {limit:g} s (report_timeout_s)"
+        self._tell(run, TrialFailed, limit, error=ErrorInfo(message=message))
 
     def _leave(self, run: _Run, kind: type[TrialStopped] | type[TrialPaused]) -> None:
         """End user code, as it was told to; its clean-up may fail."""
@@ -407,6 +433,13 @@ class SimulatedTrialExecutor:
         event = self._loss(item, when) if isinstance(item, int) else item
         if event is None or not self._is_current(event):
             return []
+        if isinstance(event, TrialFailed) and self._runs[event.trial_id].hangs:
+            run = self._runs[event.trial_id]
+            if run.halt is not None:
+                # It is interrupted as it was told to end, which is no failure.
+                self._clock.advance_to(when)
+                self._leave(run, run.halt)
+                return []
         return self._losses(event) if isinstance(event, TrialLost) and event.charged else [event]
 
     def _changed(self, when: float) -> list[ExecutorEvent]:

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from math import inf
 from typing import Any
 
 from dasktune.callback import TrialPlaces
 from dasktune.config import RunConfig, TuneConfig
-from dasktune.errors import StorageError
+from dasktune.errors import ConfigError, StorageError, check
 from dasktune.results import ResultGrid
 from dasktune.runner import ExperimentStore, TrialRunner
 from dasktune.runner.build import build_callbacks, build_experiment
 from dasktune.runner.naming import Naming
+from dasktune.storage.beginning import check_beginning
 from dasktune.storage.checkpoint import Checkpoint
 from dasktune.storage.experiment_store import ExperimentStore as StoredExperiment
 from dasktune.testing.clock import ManualClock
 from dasktune.testing.memory_store import MemoryStore
 from dasktune.testing.places import Cluster
 from dasktune.testing.simulated_executor import SimulatedTrialExecutor
-from dasktune.testing.trial_kind import SimulatedTrainable
+from dasktune.testing.trial_kind import GeneratorTrials, SimulatedTrainable
 from dasktune.trial.checkpoint import CheckpointRecord
 from dasktune.trial.resources import as_placement_group
 
@@ -55,7 +57,10 @@ def simulate(
     tune_config : TuneConfig, optional
         What is searched for, and how.
     run_config : RunConfig, optional
-        When trials end and what failures cost. Nothing is written to its ``storage_path``.
+        When trials end and what failures cost. Nothing is written to its ``storage_path``. A step
+        that takes longer than ``report_timeout_s`` fails its trial after so many virtual seconds.
+        With ``restore``, what trials get at first as `checkpoint` is the dict that
+        `Checkpoint.from_dict` was given, or the `Checkpoint` itself if it was made otherwise.
     slots : int, default=1
         How many trials run at a time. Not used with `workers`.
     workers : sequence of int or WorkerCapacity, or mapping, optional
@@ -84,7 +89,8 @@ def simulate(
     Raises
     ------
     ConfigError
-        If an argument breaks its rule.
+        If an argument breaks its rule, or `run_config` asks for files: a simulation exports
+        nothing, and the trainable says by what it yields when it saves.
     PreflightError
         If the workers will never have room for a trial.
 
@@ -105,15 +111,19 @@ def simulate(
     """
     tune_config = tune_config or TuneConfig()
     run_config = run_config or RunConfig()
+    kind = GeneratorTrials(trainable, saves_on_demand=saves_on_demand)
+    beginning = _beginning(kind, run_config)
+    _check_files(run_config)
     clock = ManualClock()
     executor = SimulatedTrialExecutor(
-        trainable,
+        kind,
         clock=clock,
         slots=slots,
         workers=workers,
         start_overhead=start_overhead,
         lose=lose,
-        saves_on_demand=saves_on_demand,
+        beginning=beginning,
+        report_timeout_s=run_config.failure_config.report_timeout_s,
     )
     fixed = None if callable(resources) else as_placement_group(resources)
     experiment = build_experiment(tune_config, run_config, param_space or {})
@@ -143,6 +153,31 @@ def simulate(
         run_config.checkpoint_config.retention,
         store.storage if isinstance(store, StoredExperiment) else None,
     )
+
+
+def _beginning(kind: GeneratorTrials, run_config: RunConfig) -> Any:
+    """Return what trials get as their first checkpoint."""
+    given = run_config.restore
+    if given is None:
+        return None
+    hint = "Write def trainable(config, checkpoint)."
+    rule = "left out where the trainable takes no checkpoint"
+    check(kind.takes_checkpoints, "restore", rule, given, hint)
+    options = run_config.storage_options or {}
+    checkpoint = check_beginning(given, run_config.storage_url, options)
+    with suppress(ConfigError):  # it is one of other files
+        return checkpoint.to_dict()
+    return checkpoint
+
+
+def _check_files(run_config: RunConfig) -> None:
+    """Refuse what would write files that a simulation has not."""
+    formats, rule = run_config.export_formats, "left out of a simulation"
+    check(not formats, "export_formats", rule, formats, "Its trials have nothing to export.")
+    for name in ("checkpoint_frequency", "checkpoint_at_end"):
+        given = getattr(run_config.checkpoint_config, name)
+        hint = "A simulated trainable saves by what it yields; see saves_on_demand."
+        check(not given, name, rule, given, hint)
 
 
 def _nowhere(record: CheckpointRecord) -> Checkpoint:

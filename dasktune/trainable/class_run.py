@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from logging import getLogger
 from typing import Any
 
+from dasktune.errors import TuneError
 from dasktune.storage.checkpoint import Checkpoint
 from dasktune.storage.exports import note_exports
 from dasktune.trainable.interrupt import Interrupter, TrialInterrupted
@@ -61,6 +62,7 @@ class ClassRun:
         trainable = self._reset(config)
         if trainable is None:
             trainable = self._call(trainable_class, config)
+            _check_built(trainable)
         with self._cleaned_up_if_it_fails(trainable):
             at_end = self._spec.checkpoint_at_end
             self._at_end = trainable.can_save if at_end is None else at_end
@@ -176,3 +178,13 @@ class ClassRun:
         with self._recorder.watchdog:
             self._call(trainable.save, checkpoint.path)
         return self._recorder.save(checkpoint, result, own=True, in_memory=in_memory)
+
+
+def _check_built(trainable: Trainable) -> None:
+    """Check that a class with an ``__init__()`` of its own has called ours."""
+    if not hasattr(trainable, "_autofill"):
+        name = type(trainable).__name__
+        raise TuneError(
+            f"{name}.__init__() must call super().__init__(config), and has not. Call it there, "
+            "or leave out __init__() and build the model in setup(self, config)."
+        )

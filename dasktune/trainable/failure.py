@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import platform
 import sys
 import traceback
 from pathlib import Path
@@ -71,9 +72,21 @@ def _message(error: BaseException) -> str:
 def _traceback(error: BaseException) -> str:
     try:
         frames = _from_user_code(error.__traceback__)
-        return "".join(traceback.format_exception(type(error), error, frames))
+        return "".join(traceback.format_exception(type(error), error, frames)) + _advice(error)
     except BaseException as failure:
         return f"{_message(error)}\n(no traceback: {type(failure).__name__} while formatting it)\n"
+
+
+def _advice(error: BaseException) -> str:
+    """Say what to do about a module that this worker lacks; empty for anything else."""
+    if not isinstance(error, ModuleNotFoundError) or not error.name:
+        return ""
+    package = error.name.partition(".")[0]
+    return (
+        f"\nThe Python of this worker ({sys.executable} on {platform.node()}) lacks {package!r}. "
+        "Install it there: in the workers' image or environment, or by "
+        f"client.register_plugin(distributed.PipInstall(packages=[{package!r}])).\n"
+    )
 
 
 def _from_user_code(frames: TracebackType | None) -> TracebackType | None:

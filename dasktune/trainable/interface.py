@@ -80,6 +80,18 @@ def _validate_class(trainable: type) -> None:
         "a subclass of Trainable that defines step()",
         trainable,
     )
+    try:
+        signature = inspect.signature(trainable)
+    except (TypeError, ValueError):  # its metaclass builds it in its own way
+        return
+    try:
+        signature.bind({})
+    except TypeError as error:
+        raise ConfigError(
+            f"trainable must be a class that is built of a configuration alone, got "
+            f"{trainable.__name__}{signature}. Leave out __init__() and build the model in "
+            "setup(self, config); with_parameters() hands it more."
+        ) from error
 
 
 def _validate_setup(trainable: type, parameters: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
@@ -21,10 +21,12 @@ __all__ = ["descriptors_redirected", "streams_redirected"]
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two looks at whether there is something new for a storage that is no disk.
+#: Seconds between two looks at whether there is something new for a storage that is no disk, or for
+#: the driver: what dies with a worker.
 _PERIOD: Final = 5.0
 
-#: Bytes of a file that are stored there at most, its last ones: each time all of it is written.
+#: Bytes of a file that are stored there at most, its last ones: each time all of it is written. Of
+#: what passes the driver it is the first ones.
 _MOST: Final = 32 << 20
 
 _NAMES: Final = ("stdout", "stderr")
@@ -82,10 +84,10 @@ class _File:
 
 
 class _Keeper:
-    """Stores files every few seconds, in a thread, until it is left."""
+    """Does something every few seconds, in a thread, until it is left."""
 
-    def __init__(self, files: Iterable[_File]) -> None:
-        self._files = list(files)
+    def __init__(self, works: Iterable[Callable[[], None]]) -> None:
+        self._works = list(works)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="dasktune-output", daemon=True)
 
@@ -98,38 +100,47 @@ class _Keeper:
 
     def _run(self) -> None:
         while not self._over.wait(_PERIOD):
-            for file in self._files:
-                file.store()
+            for work in self._works:
+                work()
 
 
 class _Spool:
-    """Local files whose words the driver adds to those in a trial's directory at the end."""
+    """Local files whose words the driver adds to those in a trial's directory."""
 
-    def __init__(self, spec: TrialSpec, dock: Dock, stack: ExitStack) -> None:
-        self._spec, self._dock = spec, dock
+    def __init__(self, spec: TrialSpec, dock: Dock) -> None:
+        self._trial_id, self._dock = spec.trial_id, dock
         #: Deleted with this object.
         self._directory = Checkpoint.temporary()
         self.storage = Storage(self._directory.path)
-        stack.callback(self._deliver)
+        #: Bytes of each file that the driver has.
+        self._sent = dict.fromkeys(spec.log_files or (), 0)
+
+    def deliver(self) -> None:
+        """Have the driver add what is new; what goes wrong is tried again the next time."""
+        try:
+            self._deliver()
+        except Exception as error:  # the driver is gone, or its storage fails
+            logger.info("what trial %s prints is kept later: %s", self._trial_id, error)
+
+    def deliver_the_rest(self) -> None:
+        """Have the driver add what is new, for the last time."""
+        try:
+            self._deliver()
+        except Exception as error:  # as above
+            logger.warning("what trial %s has printed is lost: %s", self._trial_id, error)
+        if any(os.path.getsize(self.storage.path(name)) > _MOST for name in self._sent):
+            told = "what trial %s has printed is lost beyond %d MiB, which do not pass the driver"
+            logger.warning(told, self._trial_id, _MOST >> 20)
 
     def _deliver(self) -> None:
-        paths = {
-            name: self.storage.path(name) for name in dict.fromkeys(self._spec.log_files or ())
-        }
-        sizes = {name: os.path.getsize(path) for name, path in paths.items()}
-        files = tuple(
-            LocalFile(name=name, path=paths[name], size=size)
-            for name, size in sizes.items()
-            if 0 < size <= _MOST
-        )
-        try:
-            if files:
-                carried(self._dock.begin, Words(files=files))
-        except Exception as error:  # the driver is gone, or its storage fails
-            logger.warning("what trial %s has printed is lost: %s", self._spec.trial_id, error)
-        if any(size > _MOST for size in sizes.values()):
-            told = "what trial %s has printed is lost: more than %d MiB do not pass the driver"
-            logger.warning(told, self._spec.trial_id, _MOST >> 20)
+        for name, sent in self._sent.items():
+            path = self.storage.path(name)
+            end = min(os.path.getsize(path), _MOST)
+            if end > sent:
+                # One at a time, so that none is added twice if another one cannot be.
+                new = LocalFile(name=name, path=path, start=sent, size=end - sent)
+                carried(self._dock.begin, Words(files=(new,)))
+                self._sent[name] = end
 
 
 @contextmanager
@@ -149,16 +160,20 @@ def _opened(spec: TrialSpec, dock: Dock) -> Iterator[tuple[_File, _File] | None]
 def _open(spec: TrialSpec, dock: Dock, stack: ExitStack) -> tuple[_File, _File]:
     assert spec.log_files is not None
     # What is printed is not worth waiting for a storage that fails.
-    if spec.relayed:
-        storage = _Spool(spec, dock, stack).storage
+    spool = _Spool(spec, dock) if spec.relayed else None
+    if spool is not None:
+        storage = spool.storage
+        stack.callback(spool.deliver_the_rest)
     else:
         storage = spec.storage.child("trials", spec.trial_dir).patient(0.0)
     opened: dict[str, _File] = {}
     for name in dict.fromkeys(spec.log_files):
         opened[name] = _File(storage, name)
         stack.callback(opened[name].close)
-    if not storage.is_local:
-        stack.enter_context(_Keeper(opened.values()))
+    if spool is not None:
+        stack.enter_context(_Keeper([spool.deliver]))
+    elif not storage.is_local:
+        stack.enter_context(_Keeper(file.store for file in opened.values()))
     first, second = spec.log_files
     return opened[first], opened[second]
 

@@ -56,6 +56,8 @@ class LocalFile:
     path: str
     #: In bytes.
     size: int
+    #: Where what is to be carried begins, in bytes; `size` counts from there.
+    start: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +85,7 @@ class Export:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Words:
-    """Add these files, which hold what the trial has printed, to those in its directory."""
+    """Add this of files that hold what the trial prints to those in its directory."""
 
     files: tuple[LocalFile, ...]
 
@@ -217,7 +219,7 @@ class Dock:
             case Look():
                 return haul
             case Take() if isinstance(haul, Upload | Export | Words):
-                return _read(haul.files[step.file].path, step)
+                return _read(haul.files[step.file], step)
             case Put() if isinstance(haul, Download):
                 write_piece(haul.directory, step.name, step.offset, step.data)
                 return None
@@ -238,10 +240,10 @@ class Dock:
             on_end(error)
 
 
-def _read(path: str, step: Take) -> bytes:
-    with open(path, "rb") as file:
-        file.seek(step.offset)
-        return file.read(step.size)
+def _read(file: LocalFile, step: Take) -> bytes:
+    with open(file.path, "rb") as stream:
+        stream.seek(file.start + step.offset)
+        return stream.read(step.size)
 
 
 def write_piece(directory: str, name: str, offset: int, data: bytes) -> None:

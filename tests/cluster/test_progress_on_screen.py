@@ -34,7 +34,7 @@ REPORTERS = {"": None, "table": tune.CLIReporter(max_report_frequency=0), "broke
 
 def main(place, kind="", verbose=1):
     with distributed.Client(
-        n_workers=1, threads_per_worker=2, dashboard_address=None, silence_logs=50
+        n_workers=1, threads_per_worker=2, dashboard_address=":0", silence_logs=50
     ) as client:
         results = tune.Tuner(
             train,

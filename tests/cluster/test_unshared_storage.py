@@ -237,3 +237,87 @@ def test_what_trials_begin_from_and_export_passes_the_driver(
     assert (trial / "stdout").read_text() == "count 41\ncount 42\n"
     assert Path(results[0].exported["model"], "model").read_text() == "42"
     assert not (tmp_path / "blind" / "runs").exists()
+
+
+def talks(config: dict[str, Any]) -> None:
+    place = Path(config["place"])
+    if tune.get_checkpoint() is None and not (place / "talked").exists():
+        print("the words of a trial that dies")
+        (place / "talked").touch()
+        until((place / "never").exists)
+    print("the words of its second start")
+
+
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+def test_the_words_of_a_trial_that_dies_with_its_worker_are_kept(
+    tmp_path: Path, driver: Path, fleet: Fleet, isolation: Any
+) -> None:
+    fleet.keep(0)
+    blind = fleet.add_worker(directory=directory(tmp_path, "blind"))
+    tuner = tune.Tuner(
+        talks,
+        param_space={"place": str(tmp_path)},
+        run_config=tune.RunConfig(
+            storage_path=OWN_PLACE, name="run", verbose=0, isolation=isolation, log_to_file=True
+        ),
+        client=fleet.address,
+    )
+
+    def words() -> list[str]:
+        return [one.read_text() for one in (driver / "runs" / "run").glob("trials/*/stdout")]
+
+    with fitting(tuner) as future:
+        # Without any word of the trial's to the driver, and well before its end.
+        until(lambda: words() == ["the words of a trial that dies\n"])
+        kill(blind)
+        fleet.add_worker(directory=directory(tmp_path, "late"))
+        assert statuses(future.result(timeout=PATIENCE)) == {"TERMINATED"}
+    assert words() == ["the words of a trial that dies\nthe words of its second start\n"]
+
+
+def begins_from(given: Any, place: str | Path, fleet: Fleet, name: str = "run") -> tune.Tuner:
+    return tune.Tuner(
+        Exporter,
+        run_config=tune.RunConfig(
+            storage_path=place, name=name, restore=given, stop={"training_iteration": 1}
+        ),
+        client=fleet.address,
+    )
+
+
+def test_a_submitted_driver_takes_along_what_only_the_client_sees(
+    tmp_path: Path, driver: Path, fleet: Fleet
+) -> None:
+    fleet.keep(0)
+    fleet.add_worker(directory=directory(tmp_path, "there"))
+    given = directory(driver, "given")
+    tune.Checkpoint.from_dict({"count": 40}).to_directory(given)
+    # It is below the worker's own directory for who has none of it.
+    with begins_from("/proc/self/cwd/given", tmp_path / "shared", fleet).submit() as experiment:
+        (result,) = experiment.result(timeout=PATIENCE)
+        assert [row["count"] for row in result.history] == [41]
+        experiment.forget()
+    # What is too large for that is not looked for by a driver that has long begun.
+    (given / "weights").write_bytes(bytes(17 << 20))
+    tuner = begins_from("/proc/self/cwd/given", tmp_path / "shared", fleet, "large")
+    with pytest.raises(
+        ConfigError, match=r"restore must be seen by all workers.*17 MiB, which tcp:"
+    ):
+        tuner.submit()
+    assert not (tmp_path / "shared" / "large").exists()
+    with begins_from(given, tmp_path / "shared", fleet, "seen").submit() as experiment:
+        (result,) = experiment.result(timeout=PATIENCE)
+        assert [row["count"] for row in result.history] == [41]
+        experiment.forget()
+
+
+def test_a_relative_place_is_where_the_client_works(
+    tmp_path: Path, driver: Path, fleet: Fleet
+) -> None:
+    fleet.keep(0)
+    fleet.add_worker(directory=directory(tmp_path, "there"))
+    with begins_from(None, "mine", fleet).submit() as experiment:
+        (result,) = experiment.result(timeout=PATIENCE)
+        assert Path(result.path).is_relative_to(driver / "mine" / "run")
+        experiment.forget()
+    assert not (tmp_path / "there" / "mine").exists()

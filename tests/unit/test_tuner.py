@@ -248,7 +248,7 @@ def test_an_exception_that_cannot_be_made_again_is_told_as_text():
 def test_a_ctrl_c_that_somebody_swallowed_is_not_lost(tmp_path, monkeypatch):
     @contextmanager
     def launched(*_):
-        yield SimpleNamespace(close=lambda: None, wake=lambda: None)
+        yield SimpleNamespace(close=lambda: None, wake=lambda: None, offers=dict)
 
     def request(config):
         with suppress(KeyboardInterrupt):

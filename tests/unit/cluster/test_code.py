@@ -14,6 +14,7 @@ from typing import Any
 
 import cloudpickle
 import pytest
+from distributed import Client
 
 from dasktune.cluster.code import by_value, local_modules, missing_module, pack
 from dasktune.errors import ConfigError
@@ -205,3 +206,26 @@ def test_a_missing_package_is_named_with_the_remedies() -> None:
     assert "cannot import the module 'torch.nn'" in text
     assert "PipInstall(packages=['torch'])" in text
     assert "upload_file('torch.py')" in text
+
+
+class _OfNoCluster(Client):  # type: ignore[misc]
+    def __init__(self) -> None:
+        """Connect to nothing."""
+
+    def __reduce__(self) -> Any:
+        raise TypeError("cannot pickle '_asyncio.Task' object")
+
+    def __repr__(self) -> str:
+        return "<Client>"
+
+    def __del__(self) -> None:
+        """Close nothing."""
+
+
+def test_a_client_is_named_and_not_what_is_inside_of_it() -> None:
+    client = _OfNoCluster.__new__(_OfNoCluster)
+    with pytest.raises(ConfigError) as caught:
+        pack({"trainable": lambda config: client.submit(len, "a")})
+    told = str(caught.value)
+    assert "its variable 'client' of the enclosing function (a test_code._OfNoCluster)" in told
+    assert "by dasktune.get_client()" in told

@@ -50,6 +50,8 @@ class Run:
     def __init__(
         self, metric="loss", mode="min", display=PlainLines, verbose=1, order="best", place=""
     ):
+        #: What each worker has.
+        self.offers = {}
         self.experiment = Experiment(
             ExperimentSettings(metric=metric, mode=mode, max_worker_losses=0),
             search=NoSearch(),
@@ -72,7 +74,11 @@ class Run:
             order=self.order,
         )
         self.observer = ProgressObserver(
-            display(self.stream), self.board, verbose=self.verbose, place=self.place
+            display(self.stream),
+            self.board,
+            verbose=self.verbose,
+            place=self.place,
+            offers=lambda: self.offers,
         )
 
     def tell(self, event):

@@ -89,6 +89,17 @@ def test_a_bar_a_line_and_a_table_stay_in_place(live, terminal):
 
 
 @on_terminal
+def test_resources_have_a_line_of_their_own(live, terminal):
+    run = running()
+    live.show(progress(run.board, usage="2/4 CPUs, 0/1 GPU", workers=2), run.board)
+    _, line, usage, head, *rows = terminal.screen()
+    assert "worker" not in line
+    assert usage == "Resources used: 2/4 CPUs, 0/1 GPU on 2 workers"
+    assert head.split()[0] == "trial"
+    assert len(rows) == 3
+
+
+@on_terminal
 def test_the_last_picture_stays_and_the_rest_stands_below(live, terminal):
     run = running()
     live.show(progress(run.board), run.board)

@@ -5,6 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dasktune.progress import Progress, render
+from dasktune.progress.progress import split_usage
+from dasktune.progress.usage import told_usage
 from dasktune.trial.status import PublicStatus
 
 _S = PublicStatus
@@ -24,6 +26,32 @@ def test_the_line_says_how_far_it_is():
         "8/40 trials done · 4 running · 0 errors · best accuracy 0.9713 (a1b2c_00007)"
         " · 00:32 · 02:09 left"
     )
+
+
+def test_resources_are_told_of_in_the_line_or_beside_it():
+    full = Progress(counts={_S.RUNNING: 1}, workers=2, usage="2/4 CPUs")
+    assert render(full) == "0 trials done · 1 running · 0 errors · 2 workers · 2/4 CPUs · 00:00"
+    assert "CPU" not in render(full, 60)
+    rest, usage = split_usage(full)
+    assert usage == "Resources used: 2/4 CPUs on 2 workers"
+    assert render(rest) == "0 trials done · 1 running · 0 errors · 00:00"
+    assert split_usage(rest) == (rest, "")
+
+
+@pytest.mark.parametrize(
+    ("held", "offers", "told"),
+    [
+        ([], {}, ""),
+        ([{"CPU": 1}], {}, ""),
+        ([], {"a": {"CPU": 4, "GPU": 0, "TPU": 8}}, "0/4 CPUs"),
+        ([{"GPU": 0.1}] * 3, {"a": {"CPU": 1, "GPU": 1}}, "0/1 CPU, 0.3/1 GPU"),
+        ([{"TPU": 2}], {"a": {"CPU": 4, "TPU": 8}}, "0/4 CPUs, 2/8 TPU"),
+        ([{"memory": 3 << 29}], {"a": {"memory": 1 << 33}}, "1.5/8 GiB memory"),
+        ([{"memory": 1 << 30}], {"a": {"CPU": 1}}, "0/1 CPU, 1 GiB memory"),
+    ],
+)
+def test_what_is_told_of_resources(held, offers, told):
+    assert told_usage(held, offers) == told
 
 
 def test_what_waits_is_shown_only_if_something_does():

@@ -7,6 +7,7 @@ import pytest
 
 from dasktune.progress import PlainLines, Progress, ProgressLine
 from dasktune.progress import line as module
+from dasktune.progress.text import columns
 from dasktune.trial.status import PublicStatus
 
 _S = PublicStatus
@@ -95,7 +96,7 @@ def test_the_end_comes_once():
 
 
 def test_a_line_fits_the_terminal(monkeypatch):
-    monkeypatch.setattr(module, "_width", lambda stream: 30)
+    monkeypatch.setattr(module, "terminal_width", lambda stream: 30)
     stream = Terminal()
     ProgressLine(stream).show(progress(running=3), None)
     assert stream.getvalue() == "\r0 trials done · 0 errors"
@@ -111,14 +112,14 @@ def test_the_width_is_that_of_the_terminal():
 
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 43, 0, 0))
         with os.fdopen(os.dup(theirs), "w") as stream:
-            assert module._width(stream) == 43
+            assert module.terminal_width(stream) == 43
     finally:
         os.close(ours)
         os.close(theirs)
 
 
 def test_what_only_looks_like_a_terminal_has_eighty_columns():
-    assert module._width(Terminal()) == module._width(None) == 80
+    assert module.terminal_width(Terminal()) == module.terminal_width(None) == 80
 
 
 @pytest.mark.parametrize("kind", [PlainLines, ProgressLine])
@@ -153,3 +154,13 @@ def test_a_closed_stream_is_no_terminal():
         pass
     assert not module.is_terminal(closed)
     assert not module.is_terminal(None)
+
+
+def test_wide_characters_are_wiped_by_the_line_that_follows():
+    stream = Terminal()
+    line = ProgressLine(stream)
+    line.say("精度" * 10)
+    line.show(progress(metric="精度" * 4, best_value=1.0), None)
+    line.show(progress(), None)
+    *_, before, last = stream.getvalue().split("\r")
+    assert columns(last) == columns(before)

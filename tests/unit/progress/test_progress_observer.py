@@ -49,6 +49,25 @@ def test_a_resumed_experiment_remembers_its_best_and_who_has_ended():
     assert run.last_line.endswith("00:10")
 
 
+def test_what_trials_hold_is_shown_against_what_the_cluster_has():
+    run = Run(display=Always)
+    trial_id = run.start()
+    assert "CPU" not in run.last_line  # nobody knows
+    run.offers = {"w": {"CPU": 2, "memory": 9}, "v": {"CPU": 2, "GPU": 1}}
+    run.report(trial_id, 1, 0.5)
+    assert " · 1 worker · 1/4 CPUs, 0/1 GPU · best " in run.last_line
+    run.offers = {"w": {"CPU": 2}}  # a worker has left
+    second = run.start(time=1.0)
+    assert " · 2/2 CPUs · " in run.last_line
+    run.end(trial_id)
+    assert " · 1/2 CPUs · " in run.last_line
+    run.fail(second, "ValueError: no")
+    assert " · 0/2 CPUs · " in run.last_line
+    run.observer.on_end(run.experiment)
+    assert "2 trials done" in run.lines[-5]
+    assert "CPU" not in run.lines[-5]
+
+
 def test_the_end_is_shown_with_the_best_and_where_results_are():
     run = Run(place="/results/run")
     trial_id = run.start()
@@ -143,3 +162,12 @@ def test_a_display_that_raises_is_left_alone_and_the_experiment_goes_on(broken, 
     # What is left of it is closed, whatever that does.
     assert calls == ([broken] if broken != "close" else ["close", "close"])
     assert "the progress is not shown any more" in caplog.text
+
+
+def test_a_metric_that_nobody_has_reported_is_told_of_at_the_end():
+    run = Run()
+    trial_id = run.start()
+    run.report(trial_id, 1, "no number")
+    run.end(trial_id)
+    run.observer.on_end(run.experiment)
+    assert run.last_line == "No trial has reported 'loss' as a number: report({'loss': ...})."

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import io
+import sys
+
 import pytest
 from progress_kit import Printed, Run
 
 import dasktune as tune
 from dasktune.errors import ConfigError
+from dasktune.progress import reporter as reporters
 from dasktune.progress.notebook import NotebookCell
 from dasktune.progress.reporter import ProgressReporter
 from dasktune.trial.status import PublicStatus
@@ -216,3 +220,22 @@ def test_in_notebooks_reports_are_html(monkeypatch, overwrite):
         assert "&lt;script&gt;" in html
         assert "ValueError: &lt;b&gt;" in html
         assert not any(raw in html for raw in ("<script", "<b>", "<i>"))
+
+
+def test_on_a_narrow_terminal_a_report_has_the_columns_that_matter_most(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    run = some(2, a_metric_with_a_long_name=0.5)
+    reporter = ready(tune.CLIReporter())
+    for width in (120, 60, 30):
+        monkeypatch.setattr(reporters, "terminal_width", lambda _, width=width: width)
+        reporter.report(run.board, False)
+    heads = [line for line in stream.getvalue().splitlines() if line.startswith("trial ")]
+    assert "worker" in heads[0]
+    assert "net/depth" in heads[0]
+    assert heads[1].split() == ["trial", "status", "lr", "iter", "total", "t…", "loss", "a_metri…"]
+    assert heads[2].split() == ["trial", "status", "iter"]

@@ -2,7 +2,14 @@ from __future__ import annotations
 
 from progress_kit import Run
 
-from dasktune.progress.table import best_line, failures, fitted, lines_of, progress_table
+from dasktune.progress.table import (
+    best_line,
+    failures,
+    fitted,
+    lines_of,
+    narrowed,
+    progress_table,
+)
 from dasktune.progress.text import columns
 
 
@@ -90,3 +97,32 @@ def test_failures_are_a_table_with_a_limit():
     assert "lost its worker 1 times" in lines[4]
     assert failures(run.board, 1)[-1] == "  … 2 more"
     assert failures(run.board, 0) == ["3 trials failed:", "  … 3 more"]
+
+
+def test_failures_fit_the_terminal_as_far_as_they_can():
+    run = Run(place="/results/run")
+    trial_id = run.start()
+    run.fail(trial_id, f"ValueError: {'no ' * 40}")
+    wide = failures(run.board, width=400)
+    assert wide == failures(run.board)
+    assert f"memory://progress/trials/{trial_id}/error.txt" in wide[-1]
+    for width in (80, 100):
+        lines = failures(run.board, width=width)
+        assert max(map(columns, lines)) <= width
+        assert lines[1].split() == ["trial", "error", "traceback"]
+        assert lines[2].endswith(f"…  trials/{trial_id}/error.txt")
+    for width in (30, 40, 60):
+        lines = failures(run.board, width=width)
+        assert max(map(columns, lines)) <= width
+        assert lines[2].startswith(f"  {trial_id}  ValueErro")
+
+
+def test_a_table_that_is_narrowed_keeps_its_numbers():
+    head = ["trial", "status", "worker", "optimiser", "lr", "loss"]
+    row = ["a1b2c_00001", "TERMINATED", "tcp://127.0.0.1:41", "adam_with_decay", "3.587e-05", "0.5"]
+    assert narrowed([head, row], None, [2, 4, 3]) == [head, row]
+    short = narrowed([head, row], 66, [2, 4, 3])
+    assert short[1] == ["a1b2c_00001", "TERMINA…", "tcp://1…", "adam_wi…", "3.587e-05", "0.5"]
+    assert narrowed([head, row], 50, [2, 4, 3])[0] == ["trial", "status", "optimis…", "lr", "loss"]
+    assert narrowed([head, row], 38, [2, 4, 3])[1] == ["a1b2c_00001", "TERMINA…", "adam_wi…", "0.5"]
+    assert narrowed([head, row], 12, [2, 4, 3]) == [["trial"], ["a1b2c_00001"]]

@@ -35,11 +35,13 @@ class Noting(ProgressReporter):
     def report(self, trials, done, *sys_info):
         self._note("report", [str(trial.status) for trial in trials], done)
         assert all(isinstance(text, str) for text in sys_info)
+        self.sys_info = [*getattr(self, "sys_info", []), *sys_info]
 
 
 def drive(config):
     run = Run()
-    with watched(config, run.experiment, places(), {}) as observers:
+    offers = {"w": {"CPU": 4}}
+    with watched(config, run.experiment, places(), {}, lambda: offers) as observers:
         for run.observer in observers:
             run.tell(TimePassed(time=0.0))
             trial_id = run.start(time=1.0)
@@ -61,6 +63,7 @@ def test_a_reporter_of_the_users_takes_the_place_of_the_display(printed):
         (["TERMINATED"], False),
         (["TERMINATED"], True),
     ]
+    assert "Resources used: 1/4 CPUs" in reporter.sys_info
     assert printed.getvalue() == ""
 
 

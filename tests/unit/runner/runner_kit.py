@@ -63,6 +63,9 @@ class ScriptedExecutor:
     def has_resources(self, request: PlacementGroupFactory) -> bool:
         return len(self.runs) < self.places
 
+    def offers(self) -> dict[str, dict[str, float]]:
+        return {}
+
     def note_waiting(self, request: PlacementGroupFactory | None, count: int) -> None:
         self.waiting = count
 

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dasktune.config import FailureConfig, RunConfig, TuneConfig
+from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
 from dasktune.errors import ConfigError, PreflightError, StorageError
 from dasktune.placement import WorkerCapacity
 from dasktune.schedulers import FIFOScheduler
 from dasktune.schedulers.decision import Continue, StopOther
 from dasktune.space import grid_search
+from dasktune.storage.checkpoint import Checkpoint
 from dasktune.storage.json_lines import decode
 from dasktune.testing import ManualClock, MemoryStore, SimulatedTrialExecutor, simulate
 from dasktune.trial.actions import PauseTrial, StartTrial, StopTrial
@@ -375,3 +377,109 @@ def test_a_step_can_ask_to_be_saved_where_that_is_done_on_demand():
     # It was lost in its fourth step, and went on from its third.
     assert result.metrics["n"] == 3
     assert store.journal.count(b'"ResultReported"') == 3 + 2
+
+
+def counting(config: dict[str, Any], checkpoint: Any) -> Any:
+    count = 0 if checkpoint is None else checkpoint["count"]
+    for _ in range(2):
+        count += 1
+        yield {"count": count}, 10.0, {"count": count}
+
+
+def test_trials_begin_from_the_checkpoint_that_all_are_to_begin_from():
+    given = RunConfig(restore=Checkpoint.from_dict({"count": 40}))
+    first, second = simulate(
+        counting, run_config=given, tune_config=TuneConfig(num_samples=2, seed=0), slots=2
+    )
+    for one in (first, second):
+        assert [row["count"] for row in one.history] == [41, 42]
+        assert [row["training_iteration"] for row in one.history] == [1, 2]
+
+
+def test_a_trial_that_has_a_checkpoint_of_its_own_goes_on_from_that():
+    given = RunConfig(restore=Checkpoint.from_dict({"count": 40}))
+    # It is lost before its first checkpoint, and again after it.
+    result = only(counting, run_config=given, lose={5.0: 0, 20.0: 0})
+    assert [row["count"] for row in result.history] == [41, 42, 43]
+
+
+def test_a_checkpoint_of_files_is_handed_over_as_it_is(tmp_path):
+    (tmp_path / "count").write_text("7")
+
+    def read(config: dict[str, Any], checkpoint: Any) -> Any:
+        with checkpoint.as_directory() as directory:
+            yield {"count": int(Path(directory, "count").read_text())}, 1.0
+
+    assert only(read, run_config=RunConfig(restore=tmp_path)).metrics["count"] == 7
+
+
+@pytest.mark.parametrize(
+    ("trainable", "options", "match"),
+    [
+        (steps, {"restore": "."}, r"restore must be left out .* def trainable\(config, checkp"),
+        (counting, {"restore": "no/such"}, "restore must be a checkpoint"),
+        (steps, {"export_formats": ["onnx"]}, "export_formats must be left out of a simulation"),
+        (
+            counting,
+            {"checkpoint_config": CheckpointConfig(checkpoint_frequency=2)},
+            "checkpoint_frequency must be left out of a simulation, got 2. .* saves_on_demand",
+        ),
+    ],
+)
+def test_what_makes_no_sense_in_a_simulation_is_refused(trainable, options, match):
+    with pytest.raises(ConfigError, match=match):
+        simulate(trainable, run_config=RunConfig(**options))
+
+
+def slow_in_the_middle(config: dict[str, Any]) -> Any:
+    for seconds in (10.0, 30.0, 10.0):
+        yield {"loss": 1.0}, seconds
+
+
+@pytest.mark.parametrize(("limit", "rows"), [(29.0, 1), (30.0, 3)])
+def test_a_step_that_takes_too_long_fails_in_virtual_time(limit, rows):
+    store = MemoryStore()
+    config = RunConfig(failure_config=FailureConfig(report_timeout_s=limit))
+    result = only(slow_in_the_middle, run_config=config, store=store, start_overhead=50.0)
+    assert len(result.history) == rows
+    last = decode(store.journal.splitlines()[-1])["time"]
+    if rows == 3:
+        assert (result.error, last) == (None, 100.0)
+    else:
+        assert "no result for 29 s (report_timeout_s)" in str(result.error)
+        assert last == 50.0 + 10.0 + 29.0
+
+
+def test_a_trial_that_hangs_is_tried_again_and_cleans_up():
+    closed: list[int] = []
+
+    def once(config: dict[str, Any]) -> Any:
+        try:
+            yield {"loss": 1.0}, 1.0 if closed else 100.0
+        finally:
+            closed.append(1)
+
+    config = RunConfig(failure_config=FailureConfig(report_timeout_s=9.0, max_failures=1))
+    result = only(once, run_config=config)
+    assert (result.error, len(result.history), len(closed)) == (None, 1, 2)
+
+
+def test_a_trial_that_hangs_when_it_is_told_to_stop_has_not_failed():
+    class StopsTheOther(FIFOScheduler):
+        def on_trial_result(self, trial: Any, result: Any) -> Any:
+            other = {"0": "00001", "1": "00000"}[trial.trial_id[-1]]
+            stop = StopOther(trial_id=f"{trial.trial_id[:-5]}{other}", reason="enough")
+            return Continue(commands=(stop,))
+
+    def one_hangs(config: dict[str, Any]) -> Any:
+        yield {"loss": 1.0}, config["seconds"]
+
+    results = simulate(
+        one_hangs,
+        param_space={"seconds": grid_search([5.0, 100.0])},
+        tune_config=TuneConfig(scheduler=StopsTheOther(), seed=0),
+        run_config=RunConfig(failure_config=FailureConfig(report_timeout_s=50.0)),
+        slots=2,
+    )
+    assert [result.error for result in results] == [None, None]
+    assert [len(result.history) for result in results] == [1, 0]

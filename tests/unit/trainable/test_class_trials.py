@@ -535,3 +535,15 @@ def test_a_trial_can_go_on_from_the_checkpoint_of_another_one():
         clone.end()
         assert clone.values("steps") == clone.values("training_iteration") == steps
         assert set(clone.values("trial_id")) == {"t1"}
+
+
+def test_a_class_that_does_not_call_its_base_is_told_so():
+    class Alone(Counting):
+        def __init__(self, config):
+            self.calls = []
+            self.steps = 0
+
+    driver, _ = drive(Alone)
+    told = driver.end()
+    assert isinstance(told, Failed)
+    assert "Alone.__init__() must call super().__init__(config), and has not" in told.error.message

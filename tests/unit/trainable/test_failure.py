@@ -72,3 +72,12 @@ def test_a_traceback_that_cannot_be_formatted_is_said_so(monkeypatch):
     monkeypatch.setattr(failure.traceback, "format_exception", broken)
     info = raised(ValueError("x"))
     assert info.traceback == "ValueError: x\n(no traceback: RecursionError while formatting it)\n"
+
+
+def test_a_module_that_the_worker_lacks_is_told_of_with_what_to_do():
+    info = raised(ModuleNotFoundError("No module named 'a.b'", name="a.b"))
+    assert info.message == "ModuleNotFoundError: No module named 'a.b'"
+    assert "lacks 'a'. Install it there" in info.traceback
+    assert "PipInstall(packages=['a'])" in info.traceback
+    # One that has the module is of no other interest.
+    assert "Install" not in raised(ImportError("cannot import name 'x' from 'json'")).traceback

@@ -218,3 +218,26 @@ class TestResourceHelp:
         assert resource_help(Helpful, {"layers": 3}) == "Lower layers."
         assert resource_help(len, {"layers": 3}) == ""
         assert "raised IndexError" in resource_help(Helpful, {})
+
+
+def test_a_class_must_be_built_of_a_configuration_alone():
+    class TakesNothing(Trainable):
+        def __init__(self):
+            super().__init__({})
+
+        def step(self):
+            return {}
+
+    class TakesMore(TakesNothing):
+        def __init__(self, config, data):
+            super().__init__()
+
+    class TakesAnything(TakesNothing):
+        def __init__(self, *args, **kwargs):
+            super().__init__()
+
+    for wrong in (TakesNothing, TakesMore):
+        match = rf"built of a configuration alone, got {wrong.__name__}\(.*setup\(self, config\)"
+        with pytest.raises(ConfigError, match=match):
+            validate_trainable(wrong)
+    validate_trainable(TakesAnything)

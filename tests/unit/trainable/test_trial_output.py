@@ -130,12 +130,16 @@ class Carrier:
         self.error = error
         self.dock = Dock(self._carry)
         self.words: dict[str, Any] = {}
+        self.came = threading.Event()
 
     def _carry(self, number: int, haul: Any) -> None:
         assert isinstance(haul, Words)
         for at, file in enumerate(haul.files):
-            self.words[file.name] = self.dock.do(number, Take(file=at, offset=0, size=file.size))
+            words = self.dock.do(number, Take(file=at, offset=0, size=file.size))
+            if self.error is None:
+                self.words[file.name] = self.words.get(file.name, b"") + words
         self.dock.do(number, EndHaul(error=self.error))
+        self.came.set()
 
 
 def test_a_worker_that_does_not_see_the_storage_hands_words_to_the_driver(storage: Storage):
@@ -157,8 +161,23 @@ def test_words_that_do_not_reach_the_driver_cost_only_themselves(
     monkeypatch.setattr(output, "_MOST", 3)
     carrier = Carrier()
     assert isinstance(run(train, storage, relayed=True, dock=carrier.dock).end(), Ended)
-    assert carrier.words == {}
-    assert "do not pass the driver" in caplog.text
+    assert carrier.words == {"stdout": b"wor"}
+    assert "is lost beyond 0 MiB, which do not pass the driver" in caplog.text
+
+
+def test_words_reach_the_driver_while_the_trial_runs_each_once(storage: Storage, monkeypatch: Any):
+    monkeypatch.setattr(output, "_PERIOD", 0.01)
+    carrier = Carrier(StorageError("the disk of the driver is full"))
+
+    def train(config: Any) -> None:
+        for words in ("first", "second", "third"):
+            carrier.came.clear()
+            print(words)
+            assert carrier.came.wait(PATIENCE)
+            carrier.error = None
+
+    assert isinstance(run(train, storage, relayed=True, dock=carrier.dock).end(), Ended)
+    assert carrier.words == {"stdout": b"first\nsecond\nthird\n"}
 
 
 def test_who_prints_nothing_troubles_no_driver(storage: Storage):

@@ -17,7 +17,15 @@ from dasktune.cluster.here import leaving_the_pool
 from dasktune.errors import check
 from dasktune.trainable.nested import get_client
 
-__all__ = ["PlacedBlocks", "blocks_here", "fetched", "partitions", "placed_blocks"]
+__all__ = [
+    "PlacedBlocks",
+    "blocks_here",
+    "cut",
+    "fetched",
+    "length",
+    "partitions",
+    "placed_blocks",
+]
 
 #: Makes a block of its part of X, its part of y, which is None if there is none, the names of what
 #: else there is of each sample, and its part of each of these.
@@ -140,10 +148,10 @@ def placed_blocks(
     """
     with leaving_the_pool(), connect(client) as connection:
         own = connection.client
-        parts = own.compute(_cut(X))
-        sizes = own.gather(own.map(_length, parts, pure=False))
-        cut = _Cut(X, sizes, own.compute)
-        targets, columns, others = cut.beside(y, more, belongs)
+        parts = own.compute(cut(X))
+        sizes = own.gather(own.map(length, parts, pure=False))
+        knife = _Cut(X, sizes, own.compute)
+        targets, columns, others = knife.beside(y, more, belongs)
         blocks = [
             own.submit(make, part, target, tuple(columns), *values, pure=False)
             for part, target, *values in zip(parts, targets, *columns.values(), strict=True)
@@ -163,9 +171,9 @@ def blocks_here(
     X, y, make, more, belongs
         As for :func:`placed_blocks`.
     """
-    parts = computed(None, _cut(X))
-    cut = _Cut(X, [_length(part) for part in parts], partial(computed, None))
-    targets, columns, others = cut.beside(y, more, belongs)
+    parts = computed(None, cut(X))
+    knife = _Cut(X, [length(part) for part in parts], partial(computed, None))
+    targets, columns, others = knife.beside(y, more, belongs)
     blocks = [
         make(part, target, tuple(columns), *values)
         for part, target, *values in zip(parts, targets, *columns.values(), strict=True)
@@ -215,13 +223,36 @@ def _is_cut_like(value: Any, size: int) -> bool:
     return bool(np.isnan(sum(lengths)) or sum(lengths) == size)
 
 
-def _length(part: Any) -> int:
-    # Sparse matrices have no len().
+def length(part: Any) -> int:
+    """Return how many rows something has; sparse matrices have no ``len``.
+
+    Parameters
+    ----------
+    part : object
+        An array, a data frame, or anything with a length.
+
+    Examples
+    --------
+    >>> length([1, 2])
+    2
+    """
     return len(part) if getattr(part, "shape", None) is None else int(part.shape[0])
 
 
-def _cut(collection: Any) -> list[Any]:
-    """Return the blocks of a collection along its first axis."""
+def cut(collection: Any) -> list[Any]:
+    """Return the blocks of a collection along its first axis, none of them computed.
+
+    Parameters
+    ----------
+    collection : Dask array or data frame
+        The collection.
+
+    Examples
+    --------
+    >>> import dask.array
+    >>> len(cut(dask.array.ones((4, 2), chunks=(2, 1))))
+    2
+    """
     if hasattr(collection, "rechunk") and any(n > 1 for n in collection.numblocks[1:]):
         collection = collection.rechunk(dict.fromkeys(range(1, collection.ndim), -1))
     blocks = collection.to_delayed()
@@ -233,11 +264,11 @@ def _cut_like(y: Any, X: Any) -> list[Any]:
     # Not a number, and so not equal to itself, is a length that is not known.
     if both and X.chunks[0] != y.chunks[0] and sum(X.chunks[0]) == sum(y.chunks[0]):
         y = y.rechunk({0: X.chunks[0]})
-    return _cut(y)
+    return cut(y)
 
 
 def _slices(name: str, value: Any, sizes: Sequence[int]) -> list[Any]:
-    own, wanted = _length(value), sum(sizes)
+    own, wanted = length(value), sum(sizes)
     check(own == wanted, name, f"as long as X, {wanted} samples", f"{own} samples")
     ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
     rows = value.iloc if hasattr(value, "iloc") else value

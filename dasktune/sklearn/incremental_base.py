@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numbers
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -161,6 +162,13 @@ class BaseIncrementalSearchCV(AwaitableFit, BlockwisePredictions, _Fit):
             ]
             found.append((records[0]["params"], rows))
         return grid_of(found, "score")
+
+    @contextmanager
+    def _data(
+        self, X: Any, y: Any, params: dict[str, Any]
+    ) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
+        # Blocks are looked for where they are needed.
+        yield X, y, params
 
     def get_metadata_routing(self) -> Any:
         """Return what scikit-learn's metadata routing knows of this search.

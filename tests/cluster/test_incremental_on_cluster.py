@@ -279,6 +279,8 @@ def test_on_the_loop_of_an_asynchronous_client_fit_is_awaited(pair):
     async def fit_all():
         async with Client(pair.scheduler_address, asynchronous=True):
             grid = await GridSearchCV(SVC(), {"C": [1.0, 2.0]}, cv=2).fit(X, y)
+            again = await GridSearchCV(SVC(), {"C": [1.0, 2.0]}, cv=2).fit(*blocks())
+            assert again.best_score_ == grid.best_score_
             halving = HalvingGridSearchCV(SVC(), {"C": [1.0, 2.0]}, cv=2, min_resources=20)
             search = IncrementalSearchCV(
                 make_model(), {"value": [1.0]}, n_initial_parameters="grid", max_iter=2

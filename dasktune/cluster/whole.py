@@ -1,4 +1,4 @@
-"""Collections that trials need as a whole: their blocks stay on the workers, and are joined there."""
+"""Collections that trials need as a whole: the blocks stay on the workers, and are joined there."""
 
 from __future__ import annotations
 

@@ -109,14 +109,16 @@ def fitted_there(
 
     Parameters
     ----------
-    X, y : object
-        The data.
+    X : object
+        The samples.
     surroundings : Surroundings
         Of the search.
     fit : callable
         ``fit(best, data, params)``.
     best : estimator
         Is fitted.
+    y : object
+        The targets; None if there are none.
     params : mapping
         For its `fit`.
     """

@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
+import numpy as np
 from dask.base import is_dask_collection
 from distributed import Client, Future
 
-from dasktune.cluster.collections import computed
+from dasktune.cluster.collections import computed, is_collection
 from dasktune.cluster.connect import connect
 from dasktune.cluster.here import leaving_the_pool
 from dasktune.errors import check
 from dasktune.trainable.nested import get_client
 
-__all__ = ["PlacedBlocks", "blocks_here", "fetched", "partitions", "placed_blocks"]
+__all__ = [
+    "PlacedBlocks",
+    "blocks_here",
+    "cut",
+    "fetched",
+    "length",
+    "partitions",
+    "placed_blocks",
+]
 
-#: Makes a block of its part of X and its part of y, which is None if there is none.
-Make = Callable[[Any, Any], Any]
+#: Makes a block of its part of X, its part of y, which is None if there is none, the names of what
+#: else there is of each sample, and its part of each of these.
+Make = Callable[..., Any]
+
+#: Tells whether something in memory has a value for each of so many samples.
+Belongs = Callable[[Any, int], bool]
 
 
 class PlacedBlocks:
@@ -32,11 +46,16 @@ class PlacedBlocks:
         A synchronous client.
     futures : sequence of distributed.Future
         One for each block.
+    others : mapping
+        What belongs to the data set as a whole, by name.
     """
 
-    def __init__(self, client: Client, futures: Sequence[Future]) -> None:
+    def __init__(
+        self, client: Client, futures: Sequence[Future], others: Mapping[str, Any]
+    ) -> None:
         self._client = client
         self._futures = list(futures)
+        self.others = dict(others)
         #: How many samples each block has.
         self.sizes: list[int] = client.gather(client.map(len, self._futures, pure=False))
 
@@ -101,7 +120,9 @@ def _itself(thing: Any) -> Any:
 
 
 @contextmanager
-def placed_blocks(client: Any, X: Any, y: Any, make: Make) -> Iterator[PlacedBlocks]:
+def placed_blocks(
+    client: Any, X: Any, y: Any, make: Make, more: Mapping[str, Any], belongs: Belongs
+) -> Iterator[PlacedBlocks]:
     """Compute the blocks of a data set on a cluster, and keep them there.
 
     Parameters
@@ -113,7 +134,12 @@ def placed_blocks(client: Any, X: Any, y: Any, make: Make) -> Iterator[PlacedBlo
     y : Dask array, data frame or series, array-like, or None
         Is cut as X is.
     make : callable
-        ``make(X, y)`` makes a block where its parts are.
+        ``make(X, y, names, *values)`` makes a block where its parts are.
+    more : mapping
+        What goes along with them, by name. What has a value for each sample is cut as X is; the
+        rest are ``others`` of the blocks.
+    belongs : callable
+        ``belongs(value, size)`` tells whether something in memory has a value for each sample.
 
     Raises
     ------
@@ -122,41 +148,111 @@ def placed_blocks(client: Any, X: Any, y: Any, make: Make) -> Iterator[PlacedBlo
     """
     with leaving_the_pool(), connect(client) as connection:
         own = connection.client
-        parts = own.compute(_cut(X))
-        if y is None:
-            targets: Sequence[Any] = [None] * len(parts)
-        elif is_dask_collection(y):
-            targets = own.compute(_cut_like(y, X))
-        else:
-            sizes = own.gather(own.map(len, parts, pure=False))
-            targets = _slices(y, sizes)
-        _check_count(targets, parts)
-        yield PlacedBlocks(
-            own, [own.submit(make, *pair, pure=False) for pair in zip(parts, targets, strict=True)]
-        )
+        parts = own.compute(cut(X))
+        sizes = own.gather(own.map(length, parts, pure=False))
+        knife = _Cut(X, sizes, own.compute)
+        targets, columns, others = knife.beside(y, more, belongs)
+        blocks = [
+            own.submit(make, part, target, tuple(columns), *values, pure=False)
+            for part, target, *values in zip(parts, targets, *columns.values(), strict=True)
+        ]
+        # The blocks hold what they were made of.
+        del parts, targets, columns
+        yield PlacedBlocks(own, blocks, others)
 
 
-def blocks_here(X: Any, y: Any, make: Make) -> list[Any]:
-    """Return the blocks of a data set, computed without a cluster.
+def blocks_here(
+    X: Any, y: Any, make: Make, more: Mapping[str, Any], belongs: Belongs
+) -> tuple[list[Any], dict[str, Any]]:
+    """Return the blocks of a data set, computed without a cluster, and what belongs to all of it.
 
     Parameters
     ----------
-    X, y, make
+    X, y, make, more, belongs
         As for :func:`placed_blocks`.
     """
-    parts = computed(None, _cut(X))
-    if y is None:
-        targets: Sequence[Any] = [None] * len(parts)
-    elif is_dask_collection(y):
-        targets = computed(None, _cut_like(y, X))
-    else:
-        targets = _slices(y, [len(part) for part in parts])
-    _check_count(targets, parts)
-    return [make(part, target) for part, target in zip(parts, targets, strict=True)]
+    parts = computed(None, cut(X))
+    knife = _Cut(X, [length(part) for part in parts], partial(computed, None))
+    targets, columns, others = knife.beside(y, more, belongs)
+    blocks = [
+        make(part, target, tuple(columns), *values)
+        for part, target, *values in zip(parts, targets, *columns.values(), strict=True)
+    ]
+    return blocks, others
 
 
-def _cut(collection: Any) -> list[Any]:
-    """Return the blocks of a collection along its first axis."""
+class _Cut:
+    """Cuts what belongs to X as X is cut."""
+
+    def __init__(self, X: Any, sizes: Sequence[int], compute: Callable[[Any], Any]) -> None:
+        self._X = X
+        self._sizes = sizes
+        self._compute = compute
+
+    def beside(
+        self, y: Any, more: Mapping[str, Any], belongs: Belongs
+    ) -> tuple[Sequence[Any], dict[str, Sequence[Any]], dict[str, Any]]:
+        """Return the parts of y, those of what else has a value for each sample, and the rest."""
+        size = sum(self._sizes)
+        targets = [None] * len(self._sizes) if y is None else self._parts("y", y)
+        columns, others = {}, {}
+        for name, value in more.items():
+            judge = _is_cut_like if is_dask_collection(value) else belongs
+            if judge(value, size):
+                columns[name] = self._parts(name, value)
+            else:
+                others[name] = value
+        return targets, columns, others
+
+    def _parts(self, name: str, value: Any) -> Sequence[Any]:
+        if not is_dask_collection(value):
+            return _slices(name, value, self._sizes)
+        parts: Sequence[Any] = self._compute(_cut_like(value, self._X))
+        own, wanted = len(parts), len(self._sizes)
+        hint = "Rechunk or repartition it."
+        check(own == wanted, name, f"in as many blocks as X, {wanted}", f"{own} blocks", hint)
+        return parts
+
+
+def _is_cut_like(value: Any, size: int) -> bool:
+    """Whether a collection has a value for each sample."""
+    if not is_collection(value):
+        return False
+    # Of a data frame nobody knows the length, and it has rows for nothing else than the samples.
+    lengths = value.chunks[0] if hasattr(value, "rechunk") and value.ndim else (np.nan,)
+    return bool(np.isnan(sum(lengths)) or sum(lengths) == size)
+
+
+def length(part: Any) -> int:
+    """Return how many rows something has; sparse matrices have no ``len``.
+
+    Parameters
+    ----------
+    part : object
+        An array, a data frame, or anything with a length.
+
+    Examples
+    --------
+    >>> length([1, 2])
+    2
+    """
+    return len(part) if getattr(part, "shape", None) is None else int(part.shape[0])
+
+
+def cut(collection: Any) -> list[Any]:
+    """Return the blocks of a collection along its first axis, none of them computed.
+
+    Parameters
+    ----------
+    collection : Dask array or data frame
+        The collection.
+
+    Examples
+    --------
+    >>> import dask.array
+    >>> len(cut(dask.array.ones((4, 2), chunks=(2, 1))))
+    2
+    """
     if hasattr(collection, "rechunk") and any(n > 1 for n in collection.numblocks[1:]):
         collection = collection.rechunk(dict.fromkeys(range(1, collection.ndim), -1))
     blocks = collection.to_delayed()
@@ -168,24 +264,15 @@ def _cut_like(y: Any, X: Any) -> list[Any]:
     # Not a number, and so not equal to itself, is a length that is not known.
     if both and X.chunks[0] != y.chunks[0] and sum(X.chunks[0]) == sum(y.chunks[0]):
         y = y.rechunk({0: X.chunks[0]})
-    return _cut(y)
+    return cut(y)
 
 
-def _slices(y: Any, sizes: Sequence[int]) -> list[Any]:
-    _check_length(len(y), sum(sizes))
+def _slices(name: str, value: Any, sizes: Sequence[int]) -> list[Any]:
+    own, wanted = length(value), sum(sizes)
+    check(own == wanted, name, f"as long as X, {wanted} samples", f"{own} samples")
     ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
-    rows = y.iloc if hasattr(y, "iloc") else y
+    rows = value.iloc if hasattr(value, "iloc") else value
     return [rows[end - size : end] for end, size in zip(ends, sizes, strict=True)]
-
-
-def _check_length(own: int, wanted: int) -> None:
-    check(own == wanted, "y", f"as long as X, {wanted} samples", f"{own} samples")
-
-
-def _check_count(targets: Sequence[Any], parts: Sequence[Any]) -> None:
-    own, wanted = len(targets), len(parts)
-    hint = "Rechunk or repartition it."
-    check(own == wanted, "y", f"in as many blocks as X, {wanted}", f"{own} blocks", hint)
 
 
 def partitions(collection: Any) -> int:

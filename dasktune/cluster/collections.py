@@ -127,7 +127,7 @@ def resolved(value: Any) -> Any:
     return value.result() if isinstance(value, Future) else value
 
 
-def called_there(client: Any, function: Callable[..., Any], *arguments: Any) -> Any:
+def called_there(client: Any, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
     """Return what a function gives for whole collections, which come together on one worker.
 
     Parameters
@@ -136,7 +136,7 @@ def called_there(client: Any, function: Callable[..., Any], *arguments: Any) -> 
         As for :func:`computed`.
     function : callable
         What is called.
-    *arguments : object
+    *arguments, **named : object
         With what; collections in them are computed first.
 
     Examples
@@ -144,4 +144,4 @@ def called_there(client: Any, function: Callable[..., Any], *arguments: Any) -> 
     >>> called_there(None, np.sum, dask.array.ones((4,), chunks=2))
     np.float64(4.0)
     """
-    return computed(client, dask.delayed(function)(*arguments))
+    return computed(client, dask.delayed(function)(*arguments, **named))

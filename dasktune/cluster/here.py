@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from distributed import Client, SpecCluster, default_client, get_worker, rejoin, secede
 
 __all__ = ["has_cluster", "is_on_its_loop", "leaving_the_pool"]
+
+#: Of each thread: whether it is out of its pool, which it cannot leave twice.
+_thread: Final = threading.local()
 
 
 def has_cluster() -> bool:
@@ -31,15 +35,17 @@ def has_cluster() -> bool:
 def leaving_the_pool() -> Iterator[None]:
     """Let other tasks have the thread's place meanwhile, if this is a Dask task.
 
-    Those that it waits for may need it.
+    Those that it waits for may need it. Who has left already leaves no more.
     """
-    if not _in_task():
+    if not _in_task() or getattr(_thread, "has_left", False):
         yield
         return
     secede()
+    _thread.has_left = True
     try:
         yield
     finally:
+        _thread.has_left = False
         rejoin()
 
 

@@ -3,6 +3,7 @@
 They travel as Dask's data does, so neither through the scheduler nor in a task graph. A worker gets
 them when the first trial is about to run there. Dask knows one copy, which the others are fetched
 from; when it is lost with its worker, the driver, which has the user's own object, sends another.
+What is on the cluster already the driver does not have: there the first worker makes that copy.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from dasktune.cluster.opaque import opaque
 from dasktune.cluster.payload import Payload
 from dasktune.trainable.shared_objects import Frames, SharedObject
 
-__all__ = ["LargeObjects", "PlacingFailed", "keep"]
+__all__ = ["LargeObjects", "PlacingFailed", "as_data", "keep"]
 
 logger = logging.getLogger(__name__)
 
@@ -120,7 +121,7 @@ class LargeObjects:
 
     async def _attempt(self, address: str) -> None:
         reasons: list[str] = []
-        deadline = _DEADLINE + self._payload.size / _SLOWEST
+        deadline = _DEADLINE + self._payload.size / _SLOWEST + self._payload.patience
         for _ in range(_ATTEMPTS):
             copy = self._copy = self._usable_copy(address)
             try:
@@ -146,10 +147,19 @@ class LargeObjects:
         # In a thread: what is no array is pickled as a whole, which may take seconds.
         frames = await asyncio.to_thread(self._payload.frames)
         generation = uuid.uuid4().hex
-        keys = {name: f"{self._name}-object-{name}-{generation}" for name in frames}
-        data = {keys[name]: _as_data(parts) for name, parts in frames.items()}
-        futures = await self._client.scatter(data, workers=[address], hash=False)
-        return {name: futures[key] for name, key in keys.items()}
+        keys = {name: f"{self._name}-object-{name}-{generation}" for name in self._payload.objects}
+        data = {keys[name]: as_data(parts) for name, parts in frames.items()}
+        sent: dict[str, Any] = {}
+        if data:
+            sent = await self._client.scatter(data, workers=[address], hash=False)
+        for name, thing in self._payload.remote.items():
+            # In a thread: it uses the client as if it were synchronous.
+            made = await asyncio.to_thread(thing.begin, self._client, keys[name], address)
+            sent[keys[name]] = made
+            # To await the future itself would bring the object here.
+            if (error := await made.exception()) is not None:
+                raise error
+        return {name: sent[key] for name, key in keys.items()}
 
     async def _fetch(self, address: str, copy: asyncio.Task[_Futures]) -> None:
         """Let a task on the worker depend on the copy: Dask fetches it from who has it."""
@@ -200,8 +210,14 @@ async def keep(plugin: str, data: Mapping[str, Frames]) -> None:
             shared[name] = SharedObject(frames)
 
 
-def _as_data(frames: Frames) -> list[Any]:
-    """Return frames as what Dask moves without copying."""
+def as_data(frames: Frames) -> list[Any]:
+    """Return frames as what Dask moves without copying.
+
+    Parameters
+    ----------
+    frames : sequence of buffers
+        What :func:`dasktune.trainable.shared_objects.frames_of` returned.
+    """
     head, *buffers = frames
     return [head, *(np.frombuffer(buffer, dtype=np.uint8) for buffer in buffers)]
 

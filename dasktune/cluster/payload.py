@@ -12,6 +12,7 @@ from dasktune.cluster.code import by_value, local_modules, pack
 from dasktune.errors import ConfigError
 from dasktune.registry import registered_envs
 from dasktune.trainable.interface import bound_parameters
+from dasktune.trainable.remote_object import RemoteObject
 from dasktune.trainable.shared_objects import Frames, frames_of, pickled_size
 
 __all__ = ["Payload", "pack_envs", "pack_trainable"]
@@ -47,9 +48,28 @@ class Payload:
     code: str = "auto"
 
     def frames(self) -> dict[str, Frames]:
-        """Return the frames of each object; it may take long, and copies no large buffers."""
+        """Return the frames of each object that is here.
+
+        It may take long, and copies no large buffers.
+        """
         with _travelling(self.code):
-            return {name: frames_of(thing) for name, thing in self.objects.items()}
+            return {
+                name: frames_of(thing)
+                for name, thing in self.objects.items()
+                if not isinstance(thing, RemoteObject)
+            }
+
+    @property
+    def remote(self) -> dict[str, RemoteObject]:
+        """The objects that are on the cluster already."""
+        return {
+            name: thing for name, thing in self.objects.items() if isinstance(thing, RemoteObject)
+        }
+
+    @property
+    def patience(self) -> float:
+        """Seconds that it may take to make them."""
+        return sum(thing.patience for thing in self.remote.values())
 
 
 def pack_trainable(trainable: Any, *, code: str = "auto") -> Payload:
@@ -77,8 +97,9 @@ def pack_trainable(trainable: Any, *, code: str = "auto") -> Payload:
     objects: dict[str, Any] = {}
     total = 0
     for name, thing in bound_parameters(trainable):
-        size = _size(thing, code)
-        if size > _LARGE and not any(thing is other for other in objects.values()):
+        is_remote = isinstance(thing, RemoteObject)
+        size = thing.size if is_remote else _size(thing, code)
+        if (is_remote or size > _LARGE) and not any(thing is other for other in objects.values()):
             objects[f"{name}-{len(objects)}"] = thing
             total += size
     parts = {"trainable": trainable, "envs": pack_envs(code=code)}

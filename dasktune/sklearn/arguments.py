@@ -11,6 +11,7 @@ import joblib
 import numpy as np
 
 from dasktune.errors import check
+from dasktune.sklearn.placed import PlacedSamples
 from dasktune.storage.experiment_store import SPEC_FILE
 from dasktune.storage.location import Storage
 
@@ -85,6 +86,8 @@ def _told(value: Any) -> Any:
     if hasattr(value, "__dask_graph__"):
         # Nothing is computed for this.
         return kind, repr(getattr(value, "shape", None)), getattr(value, "npartitions", 1)
+    if isinstance(value, PlacedSamples):
+        return kind, value.shape, value.digests(joblib.hash)
     if hasattr(value, "shape"):
         return kind, joblib.hash(value)
     if hasattr(value, "get_params") and not isinstance(value, type):

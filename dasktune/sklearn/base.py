@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from sklearn.base import clone, is_classifier
 from sklearn.model_selection import check_cv
@@ -28,8 +29,9 @@ from dasktune.sklearn.compat import (
 )
 from dasktune.sklearn.engine import Engine, Site
 from dasktune.sklearn.evaluation import Data, Fit, Job, Outcome, Split
+from dasktune.sklearn.placed import PlacedSamples, fitted_there, placed
 from dasktune.sklearn.plots import Plots
-from dasktune.sklearn.site import in_memory, is_on_its_loop, portable, site_of
+from dasktune.sklearn.site import is_on_its_loop, portable, site_of
 
 __all__ = ["AwaitableFit", "ClusterSearchCV", "Task"]
 
@@ -61,7 +63,7 @@ class AwaitableFit:
         Parameters
         ----------
         X : array-like or Dask collection of shape (n_samples, n_features)
-            Training vectors.
+            Training vectors. A collection stays on the cluster, where there is one.
         y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_output), optional
             Target; None for unsupervised learning.
         **params
@@ -75,7 +77,19 @@ class AwaitableFit:
         """
         if is_on_its_loop(self.client):
             return self.fit_async(X, y, **params)  # type: ignore[attr-defined]
-        return super().fit(X, y, **params)  # type: ignore[misc]
+        with self._data(X, y, params) as (X, y, params):
+            return super().fit(X, y, **params)  # type: ignore[misc]
+
+    @contextmanager
+    def _data(
+        self, X: Any, y: Any, params: dict[str, Any]
+    ) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
+        """Yield data as `fit` of the next class is to get it, for as long as that takes."""
+        site = site_of(self.client, None)
+        # Callbacks are told of the samples themselves.
+        stays = not (site.in_process or has_callbacks(self))
+        with placed(self.client, X, y, params, stays=stays) as data:
+            yield data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +119,9 @@ class ClusterSearchCV(Plots, BaseSearchCV):  # type: ignore[misc]
     #: What names the cluster; set by the constructors.
     client: Any
 
+    #: Attributes that `_fit_best` uses.
+    _refit_needs: ClassVar[tuple[str, ...]] = ()
+
     @fit_context(prefer_skip_nested_validation=False)  # type: ignore[untyped-decorator]
     def fit(self, X: Any, y: Any = None, **params: Any) -> Any:
         """Run fit with all sets of parameters.
@@ -124,7 +141,6 @@ class ClusterSearchCV(Plots, BaseSearchCV):  # type: ignore[misc]
         self : object
             Fitted.
         """
-        X, y, params = in_memory(self.client, X, y, params)
         scorer, refit_metric = self._get_scorers()
         X, y = indexable(X, y)
         params = check_method_params(X, params=params)
@@ -237,9 +253,14 @@ class ClusterSearchCV(Plots, BaseSearchCV):  # type: ignore[misc]
         context = task.callbacks.subcontext(task_name="refit-with-best-params")
         with context.propagate_callback_context(best):
             context.call_on_fit_task_begin(estimator=self, **task.told)
-            started = time.time()
-            self._fit_best(best, Data(X=task.X, y=task.y), task.routed.estimator.fit)
-            self.refit_time_ = time.time() - started
+            params = task.routed.estimator.fit
+            if isinstance(task.X, PlacedSamples):
+                best, self.refit_time_ = self._fit_there(best, task.X, task.y, params)
+                self.best_estimator_ = best
+            else:
+                started = time.time()
+                self._fit_best(best, Data(X=task.X, y=task.y), params)
+                self.refit_time_ = time.time() - started
         if hasattr(best, "feature_names_in_"):
             self.feature_names_in_ = best.feature_names_in_
         context.call_on_fit_task_end(estimator=self, **task.told)
@@ -248,6 +269,19 @@ class ClusterSearchCV(Plots, BaseSearchCV):  # type: ignore[misc]
         """Fit the best candidate on all data."""
         targets = () if data.y is None else (data.y,)
         best.fit(data.X, *targets, **params)
+
+    def _fit_there(
+        self, best: Any, X: PlacedSamples, y: Any, params: Mapping[str, Any]
+    ) -> tuple[Any, float]:
+        """Fit the best candidate where the data is; return it and the seconds that it took."""
+        # Not the whole search: it may hold what cannot travel, such as a generator of splits.
+        bare = object.__new__(type(self))
+        known = vars(self)
+        bare.__dict__.update({one: known[one] for one in self._refit_needs if one in known})
+        fitted: tuple[Any, float] = X.call(
+            fitted_there, Surroundings.current(), bare._fit_best, best, y, params
+        )
+        return fitted
 
     # A search is cloned, copied and pickled; a client can be none of these.
 

@@ -28,7 +28,7 @@ class Block:
     y : object, optional
         Their targets.
     weights : mapping, default={}
-        What else there is of each sample, by its name in ``partial_fit``.
+        What else there is of each sample, by the name that `fit` was given it under.
     """
 
     __slots__ = ("X", "__weakref__", "weights", "y")
@@ -52,18 +52,44 @@ class Block:
         return Block(safe_indexing(self.X, rows), y, weights)
 
 
-def made(X: Any, y: Any) -> Block:
+def made(X: Any, y: Any, names: Sequence[str] = (), *values: Any) -> Block:
     """Return a block of what Dask has computed.
 
     Raises
     ------
     ValueError
-        If X and y are not of the same length.
+        If they are not of the same length.
     """
-    block = Block(X, y)
-    if y is not None and len(y) != len(block):
-        raise ValueError(f"y must be as long as X in each block, got {len(y)} and {len(block)}")
+    block = Block(X, y, dict(zip(names, values, strict=True)))
+    for name, one in {"y": y, **block.weights}.items():
+        if one is not None and len(one) != len(block):
+            raise ValueError(
+                f"{name} must be as long as X in each block, got {len(one)} and {len(block)}"
+            )
     return block
+
+
+def is_of_samples(value: Any, size: int) -> bool:
+    """Whether something in memory has a value for each of so many samples.
+
+    Parameters
+    ----------
+    value : object
+        Anything.
+    size : int
+        How many samples there are.
+
+    Examples
+    --------
+    >>> is_of_samples([0.5, 2.0], 2), is_of_samples("no", 2), is_of_samples(0.5, 2)
+    (True, False, False)
+    """
+    if isinstance(value, str | bytes | Mapping):
+        return False
+    shape = getattr(value, "shape", None)
+    if shape is None:
+        return hasattr(value, "__len__") and len(value) == size
+    return len(shape) > 0 and shape[0] == size
 
 
 def joined(blocks: Sequence[Block]) -> Block:

@@ -24,6 +24,7 @@ from sklearn.model_selection._validation import (
 )
 from sklearn.utils import _safe_indexing
 from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.metadata_routing import _routing_enabled
 from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.parallel import _FuncWrapper
 from sklearn.utils.validation import _check_method_params, indexable
@@ -43,6 +44,7 @@ __all__ = [
     "has_callbacks",
     "indexable",
     "insert_error_scores",
+    "routing_enabled",
     "run_search",
     "safe_indexing",
     "search_estimator_has",
@@ -55,6 +57,7 @@ MultimetricScorer = _MultimetricScorer
 check_method_params = _check_method_params
 fit_context = _fit_context
 insert_error_scores = _insert_error_scores
+routing_enabled = _routing_enabled
 safe_indexing = _safe_indexing
 search_estimator_has = _search_estimator_has
 safe_split = _safe_split

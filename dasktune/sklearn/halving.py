@@ -42,7 +42,8 @@ class HalvingGridSearchCV(AwaitableFit, compat.HalvingGridSearchCV, ClusterSearc
     scoring : str or callable, optional
         What is scored; the estimator's own ``score`` by default.
     refit : bool or callable, default=True
-        Fit the best candidate of the last iteration on all data, in this process.
+        Fit the best candidate of the last iteration on all data, in this process, or on a worker if
+        X stays on the cluster.
     error_score : "raise" or float, default=np.nan
         Score of a fit that fails, or whose worker dies four times; "raise" raises what it raised.
     return_train_score : bool, default=True
@@ -145,7 +146,8 @@ class HalvingRandomSearchCV(AwaitableFit, compat.HalvingRandomSearchCV, ClusterS
     scoring : str or callable, optional
         What is scored; the estimator's own ``score`` by default.
     refit : bool or callable, default=True
-        Fit the best candidate of the last iteration on all data, in this process.
+        Fit the best candidate of the last iteration on all data, in this process, or on a worker if
+        X stays on the cluster.
     error_score : "raise" or float, default=np.nan
         Score of a fit that fails, or whose worker dies four times; "raise" raises what it raised.
     return_train_score : bool, default=True

@@ -274,12 +274,7 @@ class HyperbandSearchCV(BaseIncrementalSearchCV):
         self.cv_results_["bracket"] = np.array(
             [records[0]["bracket"] for records in self.model_history_.values()]
         )
-        done = [_done(bracket, searches[bracket]) for bracket in sorted(searches)]
-        done[:-1] = [
-            {**one, "decisions": [calls for calls in one["decisions"] if calls != 1]}
-            for one in done[:-1]
-        ]
-        self.metadata_ = _total(done)
+        self.metadata_ = _total([_done(number, searches[number]) for number in sorted(searches)])
         best = max(searches.values(), key=_best_score)
         name = best.cv_results_["model_id"][best.best_index_]
         self.best_index_ = list(self.model_history_).index(name)
@@ -312,11 +307,14 @@ def _best_score(search: Any) -> float:
 def _done(bracket: int, search: SuccessiveHalvingSearchCV) -> dict[str, Any]:
     """Return what was done in a bracket."""
     histories = search.model_history_.values()
+    # All models are scored after their first call, and nobody decides there unless that is all of
+    # the first round.
+    scored = {one["partial_fit_calls"] for one in search.history_}
     return {
         "bracket": bracket,
         "n_models": len(histories),
         "partial_fit_calls": sum(records[-1]["partial_fit_calls"] for records in histories),
-        "decisions": sorted({one["partial_fit_calls"] for one in search.history_}),
+        "decisions": sorted(scored - ({1} if search.n_initial_iter != 1 else set())),
         "SuccessiveHalvingSearchCV params": _params_of(search),
     }
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numbers
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -15,9 +16,11 @@ from sklearn.utils.validation import check_is_fitted
 from dasktune.errors import check
 from dasktune.results import ResultGrid
 from dasktune.sklearn.base import AwaitableFit, ClusterSearchCV
+from dasktune.sklearn.compat import Surroundings
 from dasktune.sklearn.incremental_run import Contest, Keep, Outcome, Task, run_contests
 from dasktune.sklearn.plots import grid_of
 from dasktune.sklearn.predictions import BlockwisePredictions, is_collection
+from dasktune.sklearn.routing import router_of, score_params_of
 from dasktune.sklearn.site import site_of
 
 __all__ = ["BaseIncrementalSearchCV"]
@@ -160,6 +163,23 @@ class BaseIncrementalSearchCV(AwaitableFit, BlockwisePredictions, _Fit):
             found.append((records[0]["params"], rows))
         return grid_of(found, "score")
 
+    @contextmanager
+    def _data(
+        self, X: Any, y: Any, params: dict[str, Any]
+    ) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
+        # Blocks are looked for where they are needed.
+        yield X, y, params
+
+    def get_metadata_routing(self) -> Any:
+        """Return what scikit-learn's metadata routing knows of this search.
+
+        Returns
+        -------
+        MetadataRouter
+            What is given to ``fit`` goes to ``partial_fit`` of the models and to the scorer.
+        """
+        return router_of(self)
+
     def _take_from_best(self) -> None:
         #: Calls of `partial_fit` that the best model has had.
         self.n_iter_ = int(self.cv_results_["partial_fit_calls"][self.best_index_])
@@ -174,7 +194,7 @@ class BaseIncrementalSearchCV(AwaitableFit, BlockwisePredictions, _Fit):
         X, y : array-like or Dask collection
             Samples and their targets. Collections come together on one worker.
         **params
-            For the scorer.
+            For the scorer, such as ``sample_weight``; with metadata routing what it has requested.
 
         Returns
         -------
@@ -183,11 +203,16 @@ class BaseIncrementalSearchCV(AwaitableFit, BlockwisePredictions, _Fit):
         """
         check_is_fitted(self, "best_estimator_")
         targets = () if y is None else (y,)
-        if not (is_collection(X) or is_collection(y)):
+        params = score_params_of(self, params)
+        if not any(is_collection(one) for one in (X, y, *params.values())):
             return self.scorer_(self.best_estimator_, X, *targets, **params)
         from dasktune.cluster.collections import called_there
 
-        return called_there(self.client, self.scorer_, self.best_estimator_, X, *targets)
+        # scikit-learn's configuration is each thread's own.
+        call = Surroundings.current().call
+        return called_there(
+            self.client, call, self.scorer_, self.best_estimator_, X, *targets, **params
+        )
 
 
 def results_of(histories: Mapping[Any, list[dict[str, Any]]]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -30,15 +30,17 @@ from dasktune.sklearn.blocks import (
     RemoteBlocks,
     divided,
     held_out_of,
+    is_of_samples,
     joined,
     made,
 )
 from dasktune.sklearn.candidates import check_candidates
-from dasktune.sklearn.compat import Surroundings, check_method_params, indexable
+from dasktune.sklearn.compat import Surroundings, indexable
 from dasktune.sklearn.engine import Site
 from dasktune.sklearn.model_trial import ModelJob, ModelTrial
 from dasktune.sklearn.plan import Carried, Plan, carried_out
 from dasktune.sklearn.predictions import is_collection
+from dasktune.sklearn.routing import Routed, of_samples, sorted_out
 from dasktune.sklearn.site import in_memory
 from dasktune.sklearn.targets import classes_of, joined_labels, labels_of
 from dasktune.trainable import with_parameters
@@ -60,7 +62,9 @@ class Task:
     X, y : object
         The data.
     fit_params : mapping
-        For `partial_fit`.
+        What else `fit` was given.
+    routed : Routed
+        Who gets what of it.
     scorer : callable
         Scores a model.
     error_score : float or "raise"
@@ -71,6 +75,7 @@ class Task:
     X: Any
     y: Any
     fit_params: Mapping[str, Any]
+    routed: Routed
     scorer: Any
     error_score: Any = np.nan
 
@@ -87,19 +92,19 @@ class Task:
         if not is_collection(X):
             X, y, fit_params = in_memory(search.client, X, y, fit_params)
             X, y = indexable(X, y)
-        else:
-            _, _, fit_params = in_memory(search.client, None, None, fit_params)
         if not hasattr(estimator, "partial_fit"):
             raise TypeError(
                 f"estimator must have partial_fit(), got {estimator!r}, which has none. "
                 "Search with RandomizedSearchCV, or HalvingRandomSearchCV."
             )
+        scorer = check_scoring(estimator, scoring=search.scoring)
         return cls(
             estimator=estimator,
             X=X,
             y=y,
             fit_params=fit_params,
-            scorer=check_scoring(estimator, scoring=search.scoring),
+            routed=Routed.of(search, scorer, fit_params),
+            scorer=scorer,
             error_score=search.error_score,
         )
 
@@ -108,7 +113,7 @@ class Task:
         """Whether the models must be told the classes, and are not."""
         return (
             self.y is not None
-            and "classes" not in self.fit_params
+            and "classes" not in self.routed.fit
             and is_classifier(self.estimator)
             and "classes" in signature(self.estimator.partial_fit).parameters
         )
@@ -256,8 +261,12 @@ class _Prepared:
 
     draws: list[_Draw]
     blocks: Blocks
-    #: For `partial_fit`, but for what has a value for each sample.
-    fit_params: dict[str, Any]
+    #: What has a value for each sample, and is in the blocks.
+    columns: Collection[str]
+    #: What has not.
+    params: Mapping[str, Any]
+    #: All classes, for models that must be told; None for others.
+    classes: Any
     #: How many samples each block has.
     sizes: list[int]
 
@@ -270,11 +279,18 @@ def _plan(
     *,
     in_process: bool,
 ) -> Plan:
+    fit_columns, score_columns = task.routed.columns(prepared.columns)
+    fit_params, score_params = task.routed.values(prepared.params)
+    if prepared.classes is not None:
+        fit_params["classes"] = prepared.classes
     job = ModelJob(
         estimator=task.estimator,
         scorer=task.scorer,
         orders=[draw.order for draw in prepared.draws],
-        fit_params=prepared.fit_params,
+        fit_params=fit_params,
+        score_params=score_params,
+        fit_columns=fit_columns,
+        score_columns=score_columns,
         surroundings=None if in_process else Surroundings.current(),
     )
     models = [(number, draw.params) for number, draw in enumerate(prepared.draws)]
@@ -307,58 +323,65 @@ def _prepared(task: Task, contests: Sequence[Contest], site: Site) -> Iterator[_
         with _on_cluster(task, contests, site) as prepared:
             yield prepared
         return
-    fit_params = dict(task.fit_params)
     if is_collection(task.X):
         from dasktune.cluster.blocks import blocks_here
 
-        whole = blocks_here(task.X, task.y, made)
+        more, params = sorted_out(None, task.fit_params)
+        whole, others = blocks_here(task.X, task.y, made, more, is_of_samples)
+        params |= in_memory(None, None, None, others)[2]
+        columns: Collection[str] = whole[0].weights
     else:
-        weights = _sample_params(task)
-        fit_params = {name: one for name, one in fit_params.items() if name not in weights}
-        whole = [Block(task.X, task.y, weights)]
+        columns = of_samples(task.X, task.fit_params)
+        params = {name: one for name, one in task.fit_params.items() if name not in columns}
+        whole = [Block(task.X, task.y, columns)]
+    classes = None
     if task.wants_classes:
-        labels = joined_labels([_labels(one) for one in whole])
-        fit_params["classes"] = classes_of(task.estimator, labels)
+        classes = classes_of(task.estimator, joined_labels([_labels(one) for one in whole]))
     sizes = [len(one) for one in whole]
     draws = [_drawn(contest.search, len(whole)) for contest in contests]
     _check_sizes(draws, sizes)
     blocks = LocalBlocks(whole, [draw.division for draw in draws])
-    yield _Prepared(draws=draws, blocks=blocks, fit_params=fit_params, sizes=sizes)
+    yield _Prepared(
+        draws=draws,
+        blocks=blocks,
+        columns=tuple(columns),
+        params=params,
+        classes=classes,
+        sizes=sizes,
+    )
 
 
 @contextmanager
 def _on_cluster(task: Task, contests: Sequence[Contest], site: Site) -> Iterator[_Prepared]:
     from dasktune.cluster.blocks import placed_blocks
 
-    with placed_blocks(site.client, task.X, task.y, made) as placed:
+    more, params = sorted_out(site.client, task.fit_params)
+    with placed_blocks(site.client, task.X, task.y, made, more, is_of_samples) as placed:
         sizes, keys = placed.sizes, placed.keys
         draws = [_drawn(contest.search, len(sizes)) for contest in contests]
         _check_sizes(draws, sizes)
-        fit_params = dict(task.fit_params)
+        classes = None
         if task.wants_classes:
             name = placed.joined(_labels, [None] * len(sizes), joined_labels)
-            fit_params["classes"] = classes_of(task.estimator, placed.fetch(name))
+            classes = classes_of(task.estimator, placed.fetch(name))
         held_out = [
             placed.joined(held_out_of, [(draw.division, i) for i in range(len(sizes))], joined)
             for draw in draws
         ]
         blocks = RemoteBlocks(keys, held_out, [draw.division for draw in draws])
-        yield _Prepared(draws=draws, blocks=blocks, fit_params=fit_params, sizes=sizes)
+        others = in_memory(site.client, None, None, placed.others)[2]
+        yield _Prepared(
+            draws=draws,
+            blocks=blocks,
+            columns=[name for name in more if name not in others],
+            params=params | others,
+            classes=classes,
+            sizes=sizes,
+        )
 
 
 def _labels(block: Block, _: None = None) -> list[Any]:
     return labels_of(block.y)
-
-
-def _sample_params(task: Task) -> dict[str, Any]:
-    """Return those parameters of `fit` that have a value for each sample."""
-    size = len(Block(task.X, task.y))
-    named = {
-        name: value
-        for name, value in task.fit_params.items()
-        if name != "classes" and getattr(value, "shape", (0,))[:1] == (size,)
-    }
-    return dict(check_method_params(task.X, params=named))
 
 
 def _check_sizes(draws: Sequence[_Draw], sizes: Sequence[int]) -> None:

@@ -29,11 +29,13 @@ class ModelJob:
     estimator : estimator
         Each model is a clone of it.
     scorer : callable
-        ``scorer(estimator, X, y)`` returns a number.
+        ``scorer(estimator, X, y, **params)`` returns a number.
     orders : sequence of BlockOrder
         Of each bracket.
-    fit_params : mapping
-        For `partial_fit`, but for what has a value for each sample.
+    fit_params, score_params : mapping
+        For `partial_fit` and for the scorer, but for what has a value for each sample.
+    fit_columns, score_columns : mapping of str to str
+        What has one: how it is called there, and in the blocks.
     surroundings : Surroundings, optional
         To be restored where the model is; None if that is where the search was called.
     """
@@ -42,6 +44,9 @@ class ModelJob:
     scorer: Callable[..., Any]
     orders: Sequence[BlockOrder]
     fit_params: Mapping[str, Any] = field(default_factory=dict)
+    score_params: Mapping[str, Any] = field(default_factory=dict)
+    fit_columns: Mapping[str, str] = field(default_factory=dict)
+    score_columns: Mapping[str, str] = field(default_factory=dict)
     surroundings: Surroundings | None = None
 
 
@@ -87,7 +92,8 @@ class ModelTrial(Trainable):
         # Of a small block all may be held out.
         if len(block):
             targets = () if block.y is None else (block.y,)
-            self._model.partial_fit(block.X, *targets, **self._job.fit_params, **block.weights)
+            columns = _named(block, self._job.fit_columns)
+            self._model.partial_fit(block.X, *targets, **self._job.fit_params, **columns)
         trained = time.perf_counter()
         result: dict[str, Any] = {"partial_fit_time": trained - begun}
         if self.is_milestone():
@@ -107,7 +113,8 @@ class ModelTrial(Trainable):
     def _score(self) -> float:
         test = self._blocks.held_out(self._bracket)
         targets = () if test.y is None else (test.y,)
-        score = self._job.scorer(self._model, test.X, *targets)
+        columns = _named(test, self._job.score_columns)
+        score = self._job.scorer(self._model, test.X, *targets, **self._job.score_params, **columns)
         try:
             return float(score)
         except (TypeError, ValueError):
@@ -121,3 +128,7 @@ class ModelTrial(Trainable):
     def load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take up the model."""
         self._model = checkpoint["model"]
+
+
+def _named(block: Block, names: Mapping[str, str]) -> dict[str, Any]:
+    return {name: block.weights[column] for name, column in names.items()}

@@ -31,9 +31,9 @@ class GridSearchCV(AwaitableFit, model_selection.GridSearchCV, ClusterSearchCV):
     n_jobs : int, optional
         Most fits that run at a time on a cluster. None and -1 are no limit.
     refit : bool, str or callable, default=True
-        Fit the best candidate on all data, in this process, so that the search can predict. With
-        several metrics the name of the one that decides; or a function of `cv_results_` that
-        returns the index of the best.
+        Fit the best candidate on all data, in this process, or on a worker if X stays on the
+        cluster, so that the search can predict. With several metrics the name of the one that
+        decides; or a function of `cv_results_` that returns the index of the best.
     cv : int, splitter or iterable, default=None
         How the data is split; an int is the number of folds.
     verbose : int, default=0
@@ -113,9 +113,9 @@ class RandomizedSearchCV(AwaitableFit, model_selection.RandomizedSearchCV, Clust
     n_jobs : int, optional
         Most fits that run at a time on a cluster. None and -1 are no limit.
     refit : bool, str or callable, default=True
-        Fit the best candidate on all data, in this process, so that the search can predict. With
-        several metrics the name of the one that decides; or a function of `cv_results_` that
-        returns the index of the best.
+        Fit the best candidate on all data, in this process, or on a worker if X stays on the
+        cluster, so that the search can predict. With several metrics the name of the one that
+        decides; or a function of `cv_results_` that returns the index of the best.
     cv : int, splitter or iterable, default=None
         How the data is split; an int is the number of folds.
     verbose : int, default=0

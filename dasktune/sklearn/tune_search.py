@@ -90,7 +90,8 @@ class TuneSearchCV(AwaitableFit, ClusterSearchCV):
     n_jobs : int, optional
         Most candidates that are trained at a time on a cluster. None and -1 are no limit.
     refit : bool, str or callable, default=True
-        Fit the best candidate on all data, in this process, with as many steps as its row of
+        Fit the best candidate on all data, in this process, or on a worker if X stays on the
+        cluster, with as many steps as its row of
         `cv_results_` has. With several metrics the name of the one that decides.
     cv : int, splitter or iterable, default=None
         How the data is split; an int is the number of folds.
@@ -281,6 +282,8 @@ class TuneSearchCV(AwaitableFit, ClusterSearchCV):
         super()._choose(results, metric)
         if self.budget_ != "folds" and hasattr(self, "best_index_"):
             self.best_iteration_ = int(results["training_iteration"][self.best_index_])
+
+    _refit_needs = ("budget", "budget_", "iters_per_step", "max_iters", "best_iteration_")
 
     def _fit_best(self, best: Any, data: Data, params: Mapping[str, Any]) -> None:
         if self.budget_ == "folds":

@@ -117,6 +117,122 @@ def test_data_frames_keep_the_names_of_their_columns(client):
     assert np.array_equal(predicted, search.predict(frame.compute()))
 
 
+@pytest.mark.parametrize("weights", [np.copy, np.ndarray.tolist, "dask"])
+def test_weights_are_cut_as_the_blocks_are(client, weights):
+    da = pytest.importorskip("dask.array")
+    from sklearn.base import BaseEstimator
+
+    from dasktune.sklearn import IncrementalSearchCV
+
+    class Weighed(BaseEstimator):
+        def __init__(self, value=0.0):
+            self.value = value
+
+        def fit(self, X, y=None):
+            return self
+
+        def partial_fit(self, X, y=None, sample_weight=None, other=None):
+            self.same_ = getattr(self, "same_", True) and np.array_equal(X[:, 0], sample_weight)
+            self.other_ = other
+            return self
+
+        def score(self, X, y=None, sample_weight=None):
+            return float(self.same_ and np.array_equal(X[:, 0], sample_weight))
+
+    X, _ = numbered()
+    given = da.from_array(X[:, 0], chunks=7) if weights == "dask" else weights(X[:, 0])
+    for data in (X, da.from_array(X, chunks=(10, 2))):
+        search = IncrementalSearchCV(
+            Weighed(), {"value": [0]}, n_initial_parameters=1, max_iter=5, client=client
+        ).fit(data, sample_weight=given, other=da.arange(3))
+        assert search.best_score_ == 1.0
+        assert search.best_estimator_.other_.tolist() == [0, 1, 2]
+
+
+def test_score_of_collections_is_weighed(client):
+    from sklearn.linear_model import SGDClassifier
+
+    from dasktune.sklearn import IncrementalSearchCV
+
+    X, y = numbered()
+    search = IncrementalSearchCV(
+        SGDClassifier(random_state=0), {"alpha": [1e-4]}, n_initial_parameters=1, random_state=0
+    )
+    search.set_params(max_iter=2, client=client).fit(X, y)
+    weights = (search.predict(X) != y).astype(float)
+    weights[0] = 1.0
+    known = search.score(X, y, sample_weight=weights)
+    assert search.score(*blocks(), sample_weight=weights) == known != search.score(X, y)
+
+
+@pytest.mark.parametrize("kind", ["numpy", "dask"])
+def test_the_configuration_and_the_warning_filters_go_along_with_the_models(client, kind):
+    import warnings
+
+    import sklearn
+    from sklearn.base import BaseEstimator
+
+    from dasktune.sklearn import HyperbandSearchCV
+
+    class Looking(BaseEstimator):
+        def __init__(self, value=0.0):
+            self.value = value
+
+        def fit(self, X, y=None):
+            return self
+
+        def partial_fit(self, X, y=None):
+            assert sklearn.get_config()["assume_finite"]
+            warnings.warn("as an error", RuntimeWarning, stacklevel=1)
+            return self
+
+        def score(self, X, y=None):
+            assert sklearn.get_config()["assume_finite"]
+            try:
+                warnings.warn("as an error", RuntimeWarning, stacklevel=1)
+            except RuntimeWarning:
+                return 1.0
+            return 0.0
+
+    data = numbered() if kind == "numpy" else blocks()
+    space = {"value": np.linspace(0, 1, 20)}
+    search = HyperbandSearchCV(
+        Looking(), space, max_iter=3, error_score="raise", client=client, random_state=0
+    )
+    with sklearn.config_context(assume_finite=True), warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        with pytest.raises(RuntimeWarning, match="as an error"):
+            search.fit(*data)
+        warnings.simplefilter("ignore", RuntimeWarning)
+        assert search.fit(*data).best_score_ == 0.0
+    # Nothing of it stays on the workers.
+    assert not any(client.run(lambda: sklearn.get_config()["assume_finite"]).values())
+
+
+def test_metadata_routing_reaches_the_workers(client):
+    import sklearn
+    from sklearn.linear_model import SGDClassifier
+    from sklearn.metrics import make_scorer
+
+    from dasktune.sklearn import IncrementalSearchCV
+
+    def total(y, predicted, *, sample_weight=None):
+        return float(np.sum(sample_weight))
+
+    with sklearn.config_context(enable_metadata_routing=True):
+        search = IncrementalSearchCV(
+            SGDClassifier(random_state=0),
+            {"alpha": [1e-4]},
+            n_initial_parameters=1,
+            max_iter=2,
+            scoring=make_scorer(total).set_score_request(sample_weight="importance"),
+            client=client,
+        ).fit(*blocks(), importance=np.full(40, 0.5))
+        # Two of ten in each block.
+        assert search.best_score_ == 8 * 0.5
+        assert search.score(*blocks(), importance=np.ones(40)) == 40
+
+
 def test_hyperbands_brackets_make_as_many_calls_as_that_of_dask_ml(client):
     from dasktune.sklearn import HyperbandSearchCV
 
@@ -163,6 +279,8 @@ def test_on_the_loop_of_an_asynchronous_client_fit_is_awaited(pair):
     async def fit_all():
         async with Client(pair.scheduler_address, asynchronous=True):
             grid = await GridSearchCV(SVC(), {"C": [1.0, 2.0]}, cv=2).fit(X, y)
+            again = await GridSearchCV(SVC(), {"C": [1.0, 2.0]}, cv=2).fit(*blocks())
+            assert again.best_score_ == grid.best_score_
             halving = HalvingGridSearchCV(SVC(), {"C": [1.0, 2.0]}, cv=2, min_resources=20)
             search = IncrementalSearchCV(
                 make_model(), {"value": [1.0]}, n_initial_parameters="grid", max_iter=2

@@ -78,9 +78,6 @@ def test_all_kinds_of_data_lead_to_the_scores_that_they_have_without_a_cluster(c
     tuned = TuneSearchCV(model, space, n_iter=2, max_iters=3, cv=3, client=client).fit(X, y)
     assert list(tuned.cv_results_["training_iteration"]) == [3, 3]
     assert tuned.best_score_ > 0.8
-    if kind is as_lists:
-        # A block has rows that can be chosen.
-        X, y = (np.asarray(one) for one in (X, y))
     blocks = IncrementalSearchCV(
         model, space, n_initial_parameters="grid", max_iter=3, random_state=0, client=client
     ).fit(X, y)

@@ -13,6 +13,7 @@ import pytest
 from dasktune.cluster import large_objects
 from dasktune.cluster.large_objects import LargeObjects, PlacingFailed
 from dasktune.cluster.payload import Payload
+from dasktune.trainable.remote_object import RemoteObject
 
 
 class Remote:
@@ -34,6 +35,10 @@ class Remote:
 
     def release(self) -> None:
         self.released = True
+
+    async def exception(self) -> Exception | None:
+        await asyncio.sleep(0)
+        return self.error
 
 
 class Cluster:
@@ -79,6 +84,37 @@ def test_one_copy_is_sent_and_each_worker_fetches_it_once() -> None:
     assert all(future.released for _, future in cluster.fetches)
     assert cluster.copies[0][1].status == "cancelled"
     assert cluster.copies[0][1].key.startswith("dasktune-1-object-data-0-")
+
+
+class There(RemoteObject):
+    """What a worker makes, with trouble at first if it is told so."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.errors = list(errors)
+        self.made: list[tuple[str, Remote]] = []
+
+    def begin(self, client: Any, key: str, address: str) -> Remote:
+        made = Remote(key, self.errors.pop() if self.errors else None)
+        self.made.append((address, made))
+        return made
+
+
+@pytest.mark.parametrize("errors", [[], [RuntimeError("lost")]])
+def test_what_is_on_the_cluster_is_made_there_and_nothing_is_sent(errors: list[Exception]) -> None:
+    cluster, thing = Cluster(), There(*errors)
+    payload = Payload(blob=b"", objects={"data-0": thing}, code="installed")
+
+    async def scenario() -> None:
+        there = LargeObjects(cluster, payload, name="dasktune-1", plugin="plugin")
+        for address in "aba":
+            await there.bring(address)
+        await there.close()
+
+    asyncio.run(scenario())
+    assert not cluster.copies
+    assert [at for at, _ in thing.made] == ["a"] * (1 + len(errors))
+    assert [at for at, _ in cluster.fetches] == ["a", "b"]
+    assert all(made.status == "cancelled" for _, made in thing.made if made.error is None)
 
 
 def test_a_copy_that_was_lost_is_sent_anew_when_it_is_needed() -> None:

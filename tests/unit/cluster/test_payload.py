@@ -12,6 +12,7 @@ import pytest
 import dasktune as tune
 from dasktune.cluster.payload import Payload, pack_trainable
 from dasktune.errors import ConfigError
+from dasktune.trainable.remote_object import RemoteObject
 from dasktune.trainable.shared_objects import loads_with
 
 LARGE = np.zeros(200_000)
@@ -74,6 +75,24 @@ def test_what_is_bound_to_a_class_travels_apart_too(bound: Any) -> None:
     data, more = opened(payload)().got
     assert data is LARGE
     assert more is OTHER
+
+
+class There(RemoteObject):
+    size = 10
+    patience = 7.0
+
+    def begin(self, client: Any, key: str, address: str) -> Any:
+        raise NotImplementedError
+
+
+def test_what_is_on_the_cluster_travels_apart_however_small_it_is() -> None:
+    there = There()
+    payload = pack_trainable(tune.with_parameters(train, data=there, more=LARGE))
+    assert payload.remote == {"data-0": there}
+    assert list(payload.frames()) == ["more-1"]
+    assert payload.patience == 7.0
+    assert payload.size > LARGE.nbytes
+    assert opened(payload)({})[0] is there
 
 
 def test_a_value_that_was_bound_over_is_not_in_the_pickle_either() -> None:

@@ -254,11 +254,10 @@ class Tuner:
 
     def _fit(self, interrupts: Interrupts) -> ResultGrid:
         experiment = self._take_experiment()
-        name, storage = self._place()
-        ttl = self._run_config.driver_ttl
+        (name, storage), config = self._place(), self._run_config
         with (
             self._on_stage(experiment, name, storage) as stage,
-            leading(storage, ttl, self._session, self._interrupt),
+            leading(storage, config.driver_ttl, self._session, self._interrupt),
             ExitStack() as showing,
         ):
             store = self._open_store(storage, name, experiment)
@@ -267,7 +266,7 @@ class Tuner:
                 copy_beginning(self._beginning, store.storage)
             places = TrialPlaces.of(store, trainable_name(self._trainable), self._param_space)
             offers = stage.executor.offers
-            progress = watched(self._run_config, experiment, places, self._param_space, offers)
+            progress = watched(config, experiment, places, self._param_space, offers)
             missed = None if self._session is None else self._session.missed
             runner = TrialRunner(
                 experiment,
@@ -276,12 +275,10 @@ class Tuner:
                 clock=stage.clock,
                 resources_for=partial(resources_for, self._trainable),
                 observers=showing.enter_context(progress),
-                checkpoint_period=self._run_config.checkpoint_period,
+                checkpoint_period=config.checkpoint_period,
                 thinker=stage.thinker,
                 naming=Naming(self._tune_config, places, experiment.trials),
-                callbacks=build_callbacks(
-                    self._tune_config, self._run_config, experiment, places, missed
-                ),
+                callbacks=build_callbacks(self._tune_config, config, experiment, places, missed),
             )
             interrupts.raise_again()
             if self._session is not None:
@@ -485,11 +482,12 @@ class Tuner:
     def _read_off(
         self, experiment: Experiment, store: ExperimentStore, storage: Storage
     ) -> ResultGrid:
+        config = self._tune_config
         return ResultGrid.from_trials(
             experiment.trials.values(),
             storage.url,
-            self._tune_config.metric,
-            self._tune_config.mode,
+            config.metric,
+            config.mode,
             store.checkpoints.load,
             self._run_config.checkpoint_config.retention,
             storage,

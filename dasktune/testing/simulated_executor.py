@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Any, Final
@@ -16,11 +16,11 @@ from typing import Any, Final
 from dasktune.errors import check
 from dasktune.testing.clock import ManualClock
 from dasktune.testing.places import Cluster, Slots, Workers
+from dasktune.testing.simulated_run import SimulatedRun
 from dasktune.testing.trial_kind import (
     GeneratorTrials,
     SimulatedTrainable,
     Step,
-    Steps,
     TrialKind,
     is_time,
 )
@@ -62,34 +62,6 @@ from dasktune.trial.resources import PlacementGroupFactory
 __all__ = ["SimulatedTrialExecutor"]
 
 _REASON: Final = "its slot was taken away, as the simulation was told to"
-
-
-@dataclass(slots=True, kw_only=True)
-class _Run:
-    """One incarnation of a trial on a slot."""
-
-    trial_id: str
-    incarnation: int
-    steps: Steps
-    milestones: tuple[Milestone, ...]
-    next_checkpoint: int
-    iteration: int = 0
-    elapsed: float = 0.0
-    seq: int = 0
-    #: Its number among all starts.
-    number: int = 0
-    #: What its last step yielded as its checkpoint, where that is saved on demand.
-    state: Any = None
-    #: The last result.
-    result: dict[str, Any] = field(default_factory=dict)
-    #: Whether it will come to no result within its time.
-    hangs: bool = False
-    #: Whether it stands at a milestone and will tell nothing before it is answered.
-    waits: bool = False
-    #: What it tells instead of going on, once it has been told to stop or to pause.
-    halt: type[TrialStopped] | type[TrialPaused] | None = None
-    #: Where it saves before; None for nowhere.
-    saves: CheckpointKind | None = None
 
 
 class SimulatedTrialExecutor:
@@ -161,11 +133,11 @@ class SimulatedTrialExecutor:
         self._clock = clock
         self._places = Slots(slots) if workers is None else Workers(workers)
         self._overhead = start_overhead
-        self._runs: dict[str, _Run] = {}
+        self._runs: dict[str, SimulatedRun] = {}
         self._numbers: dict[str, int] = {}
         self._checkpoints = {} if checkpoints is None else checkpoints
         #: What was told by trials that go on when they are asked for more.
-        self._told: deque[tuple[_Run, AnyTrialEvent]] = deque()
+        self._told: deque[tuple[SimulatedRun, AnyTrialEvent]] = deque()
         self._beginning = beginning
         self._limit = report_timeout_s
         #: What is kept in memory, by path, with the trial's id.
@@ -294,7 +266,7 @@ class SimulatedTrialExecutor:
     ) -> None:
         # A copy, as on a cluster: what user code does to it is its own affair.
         config = deepcopy(action.config)
-        run = _Run(
+        run = SimulatedRun(
             trial_id=action.trial_id,
             incarnation=action.incarnation,
             steps=self._kind.begin(
@@ -313,18 +285,18 @@ class SimulatedTrialExecutor:
     def _is_milestone(self, trial_id: str, result: Mapping[str, Any]) -> bool:
         return reached(self._runs[trial_id].milestones, result)
 
-    def _go_on(self, run: _Run, milestones: tuple[Milestone, ...]) -> None:
+    def _go_on(self, run: SimulatedRun, milestones: tuple[Milestone, ...]) -> None:
         run.milestones = milestones
         run.waits = False
         self._advance(run)
 
-    def _halt(self, run: _Run, kind: type[TrialStopped] | type[TrialPaused]) -> None:
+    def _halt(self, run: SimulatedRun, kind: type[TrialStopped] | type[TrialPaused]) -> None:
         run.halt = kind
         if run.waits:
             run.waits = False
             self._leave(run, kind)
 
-    def _advance(self, run: _Run) -> None:
+    def _advance(self, run: SimulatedRun) -> None:
         try:
             step = self._kind.checked(next(run.steps))
             if self._limit is not None and step.seconds > self._limit:
@@ -351,7 +323,7 @@ class SimulatedTrialExecutor:
                 awaits=awaits,
             )
 
-    def _result(self, run: _Run, step: Step) -> dict[str, Any]:
+    def _result(self, run: SimulatedRun, step: Step) -> dict[str, Any]:
         """Return the metrics with the fields that a worker fills in."""
         result = {
             "training_iteration": run.iteration + 1,
@@ -367,13 +339,13 @@ class SimulatedTrialExecutor:
         run.elapsed += step.seconds
         return flatten(result)
 
-    def _fail(self, run: _Run, error: Exception) -> None:
+    def _fail(self, run: SimulatedRun, error: Exception) -> None:
         # The last line as a traceback has it, but without the module of our own exceptions.
         message = f"{type(error).__name__}: {error}"
         text = "".join(traceback.format_exception(error))
         self._tell(run, TrialFailed, error=ErrorInfo(message=message, traceback=text))
 
-    def _hang(self, run: _Run, limit: float) -> None:
+    def _hang(self, run: SimulatedRun, limit: float) -> None:
         """Let a trial come to no result in time; it fails unless it is told to end before."""
         with suppress(Exception):  # its clean-up is of no interest any more
             run.steps.close()
@@ -381,7 +353,7 @@ class SimulatedTrialExecutor:
         message = f"no result for {limit:g} s (report_timeout_s)"
         self._tell(run, TrialFailed, limit, error=ErrorInfo(message=message))
 
-    def _leave(self, run: _Run, kind: type[TrialStopped] | type[TrialPaused]) -> None:
+    def _leave(self, run: SimulatedRun, kind: type[TrialStopped] | type[TrialPaused]) -> None:
         """End user code, as it was told to; its clean-up may fail."""
         try:
             run.steps.close()
@@ -392,13 +364,13 @@ class SimulatedTrialExecutor:
                 self._save_now(run, run.saves)
             self._tell(run, kind)
 
-    def _save_now(self, run: _Run, kind: CheckpointKind) -> None:
+    def _save_now(self, run: SimulatedRun, kind: CheckpointKind) -> None:
         """Save what is saved on demand."""
         record = self._save(run, kind) if self._kind.saves_on_demand else None
         if record is not None:
             self._tell(run, CheckpointCommitted, checkpoint=record)
 
-    def _save(self, run: _Run, kind: CheckpointKind) -> CheckpointRecord | None:
+    def _save(self, run: SimulatedRun, kind: CheckpointKind) -> CheckpointRecord | None:
         if run.state is None:
             return None
         number = run.next_checkpoint
@@ -414,7 +386,11 @@ class SimulatedTrialExecutor:
         return CheckpointRecord(path=path, index=number, **facts)
 
     def _tell(
-        self, run: _Run, kind: Callable[..., AnyTrialEvent], delay: float = 0.0, **facts: Any
+        self,
+        run: SimulatedRun,
+        kind: Callable[..., AnyTrialEvent],
+        delay: float = 0.0,
+        **facts: Any,
     ) -> None:
         when = self._clock.now() + delay
         run.seq += 1
@@ -487,7 +463,7 @@ class SimulatedTrialExecutor:
         run = self._runs.get(event.trial_id)
         return run is not None and run.incarnation == event.incarnation
 
-    def _take_note(self, run: _Run, event: AnyTrialEvent) -> None:
+    def _take_note(self, run: SimulatedRun, event: AnyTrialEvent) -> None:
         goes_on = isinstance(event, TrialStarted) or (
             isinstance(event, ResultReported) and not event.awaits and not event.metrics["done"]
         )
@@ -496,7 +472,7 @@ class SimulatedTrialExecutor:
         else:
             self._follow_up(run, event)
 
-    def _follow_up(self, run: _Run, event: AnyTrialEvent) -> None:
+    def _follow_up(self, run: SimulatedRun, event: AnyTrialEvent) -> None:
         match event:
             case ResultReported() if event.metrics["done"]:
                 self._tell(run, TrialEnded)

@@ -41,6 +41,7 @@ _DECISIONS: Final = {
     "ResizeTrial": "went on",
     "StopTrial": "stopped",
     "FailTrial": "stopped",
+    "ExploitTrial": "cloned",
 }
 
 
@@ -150,7 +151,8 @@ def _take_action(chronicle: Chronicle, action: Told, time: float, judged: TrialL
         milestones = [(str(one[0]), float(one[1])) for one in action["milestones"]]
         log.wait_at(milestones)
         chronicle.see_milestones(milestones)
-    if log is judged and what in _DECISIONS:
+    # A clone is paused, too, to go on from its donor's checkpoint.
+    if log is judged and what in _DECISIONS and log.rungs[-1].outcome != "cloned":
         log.rungs[-1].outcome = _DECISIONS[what]
         found = _CUTOFF.search(str(action.get("reason", "")))
         log.rungs[-1].cutoff = float(found[1]) if found else None
@@ -218,10 +220,12 @@ def _exploit(chronicle: Chronicle, log: TrialLog, action: Told, time: float) -> 
     donor, checkpoint = chronicle.find(action["donor"]), action["checkpoint"]
     reached = resumed = log.iteration
     log.config = flatten(action["config"])
+    log.leave_rung("cloned")
     _tell_why(chronicle, log, action, time)
     if checkpoint is not None:
         resumed = int(checkpoint["iteration"])
         chronicle.rewind(log, resumed)
+        log.jump(resumed)
     if donor is None:
         return
     log.parent = log.parent if donor is log else donor.index

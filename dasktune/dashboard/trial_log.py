@@ -47,7 +47,7 @@ class RungVisit:
     value: float
     #: Seconds of the runner's clock.
     time: float
-    #: ``went on``, ``stopped`` or ``waits``.
+    #: ``went on``, ``stopped``, ``waits``, or ``cloned``: it went on as a clone of another trial.
     outcome: str = "went on"
     #: What it was compared with, where the scheduler says so.
     cutoff: float | None = None
@@ -130,6 +130,9 @@ class TrialLog:
     parent: int = -1
     #: ``training_iteration`` of the checkpoint that its next attempt begins from.
     restore_point: int | None = None
+    #: Iterations after which it went on although it had not come to them: as a clone of a trial
+    #: that was further. Nothing that it has reported itself leads there.
+    jumps: list[int] = field(default_factory=list)
 
     @property
     def attempt(self) -> Attempt | None:
@@ -224,10 +227,17 @@ class TrialLog:
     def cut_off(self, iteration: int, better: Sequence[Better]) -> None:
         """Forget what it has reported after an iteration."""
         self.iteration = min(self.iteration, iteration)
+        self.jumps = [one for one in self.jumps if one < iteration]
         for goal, curve in enumerate(self.curves):
             curve.cut(iteration)
             if self.best[goal][0] > iteration:
                 self.best[goal] = curve.best(better[goal])
+
+    def jump(self, iteration: int) -> None:
+        """Note that it goes on after an iteration, which it may not have come to itself."""
+        if iteration > self.iteration:
+            self.jumps.append(iteration)
+            del self.jumps[:-MAX_KEPT]
 
     def keep_checkpoint(self, told: Mapping[str, Any]) -> None:
         """Note that it has saved a checkpoint."""

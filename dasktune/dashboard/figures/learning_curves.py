@@ -204,8 +204,15 @@ def _thinned(log: TrialLog) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     xs, ys = log.curves[0].iterations, log.curves[0].values
     step = -(-len(xs) // _POINTS) or 1
     keep = np.arange(len(xs))[::-step][::-1]
+    xs, ys = xs[keep], ys[keep]
+    # What a clone goes on from is another trial's: no line leads there.
+    gaps = np.unique(np.searchsorted(xs, log.jumps, side="right"))
+    gaps = gaps[(gaps > 0) & (gaps < len(xs))]
     with np.errstate(over="ignore"):
-        return xs[keep].astype(np.float32), ys[keep].astype(np.float32)
+        return (
+            np.insert(xs.astype(np.float32), gaps, np.nan),
+            np.insert(ys.astype(np.float32), gaps, np.nan),
+        )
 
 
 def _shadow(density: Density) -> dict[str, Any]:

@@ -57,6 +57,7 @@ COLOURS: Final = {
     "lost": "#000000",
     "went on": "#0072B2",
     "waits": "#CC79A7",
+    "cloned": "#009E73",
 }
 
 #: From bad to good.

@@ -218,6 +218,77 @@ def test_rungs_show_everybody_who_came_and_what_was_asked_of_the_last(asha):
     assert max(cutoffs, key=lambda visit: visit.time).cutoff in drawn[0]
 
 
+def exploited(trial_id, time, resumed, donor="a"):
+    """Return the records of a trial that becomes a clone at iteration 4 and gets to 8 and beyond."""
+    order = action(
+        "ExploitTrial",
+        trial_id,
+        donor=donor,
+        config={"x": 2},
+        reason="clone",
+        checkpoint={"iteration": resumed},
+    )
+    wait = [["training_iteration", 4 * (resumed // 4 + 1)]]
+    again = action(
+        "RestoreTrial", trial_id, milestones=wait, checkpoint={"iteration": resumed}
+    )
+    return [
+        result(
+            trial_id,
+            4,
+            time,
+            loss=0.1,
+            awaits=True,
+            actions=[order, action("PauseTrial", trial_id, reason="")],
+        ),
+        {"event": "TimePassed", "time": time, "actions": [again]},
+    ]
+
+
+def test_rungs_count_trials_not_visits_and_mark_who_became_a_clone():
+    begin = [["training_iteration", 4]]
+    records = [suggested("a", x=1), suggested("b", x=3)]
+    records += [started("a", 0.0), started("b", 0.0)]
+    for name in "ab":
+        records[-2 if name == "a" else -1]["actions"] = [
+            action("StartTrial", name, milestones=begin)
+        ]
+    go_on = action("ContinueTraining", "a", milestones=[["training_iteration", 8]])
+    records.append(result("a", 4, 4.0, loss=0.1, awaits=True, actions=[go_on]))
+    # Twice to the same place: each time from the donor's checkpoint before it.
+    for time in (5.0, 6.0):
+        records += exploited("b", time, resumed=0)
+    figure = plot(chronicle_of(*records), "rungs")
+    assert list(figure.xaxis.major_label_overrides.values()) == ["4\n2 came, 1 cloned"]
+    assert figure.title.text == "Rungs: who became a clone, by loss"
+    assert sorted(columns_of(figure, "trial")) == ["a", "b"]
+    assert {one.label.value for one in figure.legend[0].items} == {"went on", "became a clone"}
+
+
+def test_rungs_of_population_based_training_have_no_more_trials_than_there_are():
+    told = chronicle_of(*pbt_journal())
+    texts = plot(told, "rungs").xaxis.major_label_overrides.values()
+    counts = [[int(word) for word in text.split() if word.isdecimal()] for text in texts]
+    assert all(came <= len(told.trials) for _, came, *_ in counts)
+    assert sum(cloned for _, _, *rest in counts for cloned in rest) == len(told.exploits)
+
+
+def test_a_curve_has_a_gap_where_a_trial_goes_on_as_a_clone_of_one_that_was_further():
+    records = [suggested("a", x=1), suggested("b", x=3), started("a", 0.0), started("b", 0.0)]
+    records += [result("b", i, float(i), loss=1.0 / i) for i in (1, 2, 3)]
+    records += exploited("b", 4.0, resumed=8)
+    records += [result("b", i, float(i), loss=1.0 / i) for i in (9, 10)]
+    chronicle = chronicle_of(*records)
+    [xs] = columns_of(plot(chronicle, "learning_curves", trials=["b"]), "xs")
+    assert np.array_equal(xs, [1, 2, 3, 4, nan, 9, 10], equal_nan=True)
+    # Once it has begun anew, or from before the gap, there is none.
+    for record in exploited("b", 11.0, resumed=2):
+        chronicle.add(record)
+    chronicle.add(result("b", 3, 12.0, loss=0.3))
+    [xs] = columns_of(plot(chronicle, "learning_curves", trials=["b"]), "xs")
+    assert xs.tolist() == [1, 2, 3]
+
+
 def test_lineage_draws_each_clone_where_its_donor_is():
     told = chronicle_of(*pbt_journal())
     figure = plot(told, "lineage")

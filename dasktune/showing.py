@@ -37,6 +37,7 @@ def shown(
     history: tuple[Storage, int] | None = None,
     loud: bool = True,
     commander: Callable[[], Commands | None] | None = None,
+    find_dask: Callable[[], str] = str,
 ) -> Iterator[list[Observer]]:
     """Show an experiment in browsers for as long as the context lasts.
 
@@ -55,13 +56,17 @@ def shown(
     commander : callable, optional
         Returns who takes commands; without it the pages can only be looked at. The link with the
         token that they need is told on ``sys.stderr`` in any case.
+    find_dask : callable, optional
+        Returns the address of a page of Dask's own dashboard; empty as long as nobody knows it.
 
     Yields
     ------
     list of Observer
         Who has to watch the experiment for it.
     """
-    feed, server = (None, None) if not wanted else _begun(wanted, describe, history, commander)
+    feed, server = None, None
+    if wanted:
+        feed, server = _begun(wanted, describe, history, commander, find_dask)
     if server is not None and (loud or commander is not None):
         link = server.link
         _quietly(lambda: sys.stderr.write(f"Dashboard: {link}\n"))
@@ -78,6 +83,7 @@ def _begun(
     describe: Callable[[], Mapping[str, Any]],
     history: tuple[Storage, int] | None,
     commander: Callable[[], Commands | None] | None,
+    find_dask: Callable[[], str],
 ) -> tuple[DriverFeed, WebServer] | tuple[None, None]:
     try:
         # Bokeh takes half a second to import.
@@ -89,7 +95,7 @@ def _begun(
 
         spec = describe()
         feed = DriverFeed(None if history is None else partial(_records, *history))
-        live = Live(partial(described, spec), feed)
+        live = Live(partial(described, spec), feed, find_dask=find_dask)
         server = WebServer(
             Single(live), port=_PORT if wanted is True else wanted, commander=commander
         )

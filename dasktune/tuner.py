@@ -462,6 +462,7 @@ class Tuner:
             describe,
             history=history,
             loud=config.verbose > 0,
+            find_dask=lambda: self._dashboard_link or "",
             commander=(lambda: None if self._runner is None else self._runner.commands)
             if controls
             else None,

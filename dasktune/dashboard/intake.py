@@ -80,10 +80,16 @@ def take(chronicle: Chronicle, record: Told) -> None:
         chronicle.on_hold = event == "HoldRequested"
     elif event == "SessionBegan":
         chronicle.begin_session(heard, time)
+    elif event == "CapacityChanged":
+        chronicle.see_capacity({"": record["capacity"]}, time)
+    elif event == "ClusterChanged":
+        chronicle.see_capacity(record["workers"], time)
     elif event == "StopRequested":
         chronicle.stop_reason = _short(record["reason"])
     elif log is not None:
         _take_event(chronicle, log, record, time)
+    if log is not None and record.get("resources") is not None:
+        log.request = chronicle.request(record["resources"])
     for action in record.get("actions", ()):
         _take_action(chronicle, action, time, log if at_rung else None)
     if log is not None:
@@ -147,6 +153,8 @@ def _take_action(chronicle: Chronicle, action: Told, time: float, judged: TrialL
     handle = _ACTIONS.get(what)
     if log is None or handle is None:
         return
+    if action.get("resources") is not None:
+        log.request = chronicle.request(action["resources"])
     if action.get("milestones"):
         milestones = [(str(one[0]), float(one[1])) for one in action["milestones"]]
         log.wait_at(milestones)

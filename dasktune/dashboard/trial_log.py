@@ -33,6 +33,8 @@ class Attempt:
     outcome: str = "running"
     #: ``training_iteration`` of the checkpoint that it began from; None for the beginning.
     restored_from: int | None = None
+    #: What it holds there, by name of the resource; shared by all that hold the same.
+    holds: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -122,6 +124,8 @@ class TrialLog:
     #: The last failure of its code: the message, and the end of the traceback.
     error: str = ""
     traceback: str = ""
+    #: What it asks for, by name of the resource; empty if nobody has told.
+    request: Mapping[str, float] = field(default_factory=dict)
     #: Whether the user lets it rest, whatever its scheduler wants.
     rests: bool = False
     #: Whether it was ended before its time.
@@ -186,7 +190,8 @@ class TrialLog:
     def begin_attempt(self, worker: str, time: float) -> None:
         """Note that it has been taken by a worker."""
         self.starts += 1
-        self.attempts.append(Attempt(worker, time, restored_from=self.restore_point))
+        attempt = Attempt(worker, time, restored_from=self.restore_point, holds=self.request)
+        self.attempts.append(attempt)
         self.restore_point = None
         del self.attempts[:-MAX_KEPT]
 

@@ -214,7 +214,7 @@ class Experiment(Agenda):
                 self._commands.extend(self._judge.tell_cluster(event.workers))
             case SessionBegan():
                 self._begin_session()
-            case TrialReopenRequested():  # pragma: no branch - these are all
+            case TrialReopenRequested():  # the last; of CapacityChanged nothing follows
                 self._reopen(self.roster.trials[event.trial_id], fresh=event.fresh)
 
     def _on_trial_event(self, trial: Trial, event: AnyTrialEvent) -> None:

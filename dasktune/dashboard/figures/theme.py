@@ -17,6 +17,7 @@ __all__ = [
     "CONTRAST",
     "INK",
     "SCALE",
+    "WORKERS_LEFT",
     "Figure",
     "above",
     "empty",
@@ -62,6 +63,9 @@ COLOURS: Final = {
 
 #: From bad to good.
 SCALE: Final = tuple(Cividis256)
+
+#: Pixels left of what is shown by worker: addresses fit, and figures below each other agree.
+WORKERS_LEFT: Final = 136
 
 INK: Final = "#24292F"
 _FAINT: Final = "#8C959F"

@@ -19,7 +19,7 @@ from bokeh.document.events import DocumentPatchedEvent
 from bokeh.layouts import column
 from bokeh.models import Div, InlineStyleSheet, TabPanel, Tabs
 
-from dasktune.dashboard.figures import best_so_far, learning_curves, rungs, timeline
+from dasktune.dashboard.figures import best_so_far, learning_curves, resources, rungs, timeline
 from dasktune.dashboard.report.header import header_html
 from dasktune.dashboard.report.style import TABS
 from dasktune.dashboard.report.trial_table import trial_table
@@ -152,7 +152,7 @@ def _pages(live: Live) -> list[Page]:
         Page("Overview", (drawn("best", best_so_far), curves)),
         Page("Trials", (drawn("trials", trial_table, live=True, most=_MOST_ROWS),)),
         Page("Rungs", (drawn("rungs", rungs),)),
-        Page("Workers", (drawn("timeline", timeline),)),
+        Page("Workers", (drawn("timeline", timeline), drawn("resources", resources))),
     ]
 
 

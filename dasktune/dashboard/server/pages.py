@@ -15,11 +15,13 @@ from dasktune.dashboard.figures.contour import contour_sketch
 from dasktune.dashboard.figures.importance import importance_sketch
 from dasktune.dashboard.figures.learning_curves import curves_sketch
 from dasktune.dashboard.figures.parallel_coordinates import parallel_sketch
+from dasktune.dashboard.figures.resources import resources_sketch
 from dasktune.dashboard.figures.sketch import Sketch, nothing
 from dasktune.dashboard.figures.slice import slices_sketch
 from dasktune.dashboard.figures.timeline import timeline_sketch
 from dasktune.dashboard.report.report import decisions, failures
 from dasktune.dashboard.report.trial_table import DETAIL, table_sketch, trial_text
+from dasktune.dashboard.server.dask_links import with_links
 from dasktune.dashboard.server.live import Live
 
 __all__ = ["Page", "Part", "pages_of", "trial_part"]
@@ -73,7 +75,13 @@ def pages_of(live: Live) -> list[Page]:
             ),
         ),
         Page("Scheduler", (drawn("decisions", _column, parts=decisions, none=_UNDECIDED),)),
-        Page("Workers", (drawn("timeline", timeline_sketch),)),
+        Page(
+            "Workers",
+            (
+                drawn("timeline", timeline_sketch),
+                Part("resources", lambda: with_links(resources_sketch(live.chronicle), live.dask)),
+            ),
+        ),
         Page("Errors", (drawn("failures", _column, parts=failures, none="No trial has failed."),)),
     ]
     if len(live.chronicle.metrics) > 1:

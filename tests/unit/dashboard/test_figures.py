@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from math import inf, nan
 
@@ -15,6 +16,7 @@ from bokeh.models import (
     HoverTool,
     HTMLTemplateFormatter,
     Image,
+    ImageRGBA,
     MultiLine,
     PreText,
     Step,
@@ -36,7 +38,8 @@ from chronicle_kit import (
 
 from dasktune.dashboard.chronicle import Chronicle
 from dasktune.dashboard.figures import KINDS, plot
-from dasktune.dashboard.parameters import fair_iteration, parameters_of, values_at
+from dasktune.dashboard.figures.theme import ORDER, SCALE
+from dasktune.dashboard.parameters import fair_iteration, marks_of, parameters_of, values_at
 from dasktune.dashboard.report import to_html
 from dasktune.dashboard.report.report import _pages
 from dasktune.dashboard.text import shown
@@ -180,7 +183,8 @@ def test_parameters_of_all_kinds_become_numbers():
 
 
 def test_a_slice_for_each_parameter(asha):
-    figures = [child for child, *_ in plot(asha, "slice").children]
+    heading, grid = plot(asha, "slice").children
+    figures = [child for child, *_ in grid.children]
     assert [one.xaxis.axis_label for one in figures] == ["x", "lr (log)"]
     assert len(columns_of(figures[0], "x")) == len(asha.trials)
 
@@ -404,3 +408,61 @@ def test_a_trial_that_was_ended_early_is_told_from_others():
         about("TrialStopped", "a", 2.0, status="TERMINATED"),
     )
     assert "1 stopped early" in to_html(told)
+
+
+def test_the_colours_of_slices_have_a_key_and_mean_nothing_but_the_order(asha):
+    heading, grid = plot(asha, "slice").children
+    assert "loss over each parameter" in heading.text
+    assert "first trial" in heading.text
+    [dots] = [one for one in grid.children[0][0].renderers]
+    palette = dots.glyph.fill_color.transform.palette
+    assert not {*palette} & {*SCALE}
+    assert all(shade in palette for shade in re.findall("#[0-9a-f]{6}", heading.text)[1:])
+    evil = plot(hostile_chronicle(), "slice").children[0]
+    assert "<img" not in evil.text
+
+
+def contrast_with_white(colour):
+    """Return the contrast as WCAG reckons it."""
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in channels]
+    return 1.05 / (0.05 + float(np.dot(linear, (0.2126, 0.7152, 0.0722))))
+
+
+def test_the_best_stand_out_from_the_ground_and_nobody_is_lost_in_it():
+    assert contrast_with_white(SCALE[-1]) > 10
+    assert min(map(contrast_with_white, SCALE)) > 1.3
+    assert min(map(contrast_with_white, ORDER)) > 2
+
+
+def test_axes_say_round_values_and_whole_ones_where_there_are_no_others():
+    values = {"width": range(5, 63), "rate": np.geomspace(1e-5, 0.8, 58), "x": np.linspace(0, 1, 58)}
+    records = []
+    for i, row in enumerate(zip(*values.values(), strict=True)):
+        records.append(suggested(f"t{i}", **dict(zip(values, row, strict=True))))
+        records.append(result(f"t{i}", 1, 1.0, loss=float(i)))
+    chronicle = chronicle_of(*records)
+    found = {one.name: one for one in parameters_of(chronicle, chronicle.trials)}
+    assert [*marks_of(found["width"]).values()] == ["10", "20", "30", "40", "50", "60"]
+    assert [*marks_of(found["rate"]).values()] == ["1e-5", "0.0001", "0.001", "0.01", "0.1"]
+    assert [*marks_of(found["x"]).values()] == ["0", "0.2", "0.4", "0.6", "0.8", "1"]
+    for parameter in found.values():
+        for unit, text in marks_of(parameter).items():
+            assert parameter.unit(float(text)) == pytest.approx(unit, abs=1e-6)
+    few = chronicle_of(
+        *(suggested(f"t{i}", depth=i) for i in range(9)),
+        *(result(f"t{i}", 1, 1.0, loss=1.0) for i in range(9)),
+    )
+    [depth] = parameters_of(few, few.trials)
+    assert all("." not in text for text in marks_of(depth).values())
+
+
+def test_a_contour_fades_where_no_trial_is_near(asha):
+    figure = plot(asha, "contour")
+    [picture] = [one for one in figure.renderers if isinstance(one.glyph, ImageRGBA)]
+    [cells] = picture.data_source.data["image"]
+    opacity = cells.view(np.uint8).reshape(*cells.shape, 4)[..., 3]
+    assert len(np.unique(opacity)) > 20
+    # No step of it can be seen.
+    assert np.abs(np.diff(opacity.astype(int), axis=0)).max() < 40
+    assert [one.title for one in figure.right] == ["loss"]

@@ -313,16 +313,17 @@ class TrialRunner:
     def _take_in(self, longest_wait: float) -> None:
         events = self._executor.next_events(longest_wait)
         for event in events:
-            if isinstance(event, ClusterChanged) and not self.experiment.scheduler.follows_cluster:
-                self._note_capacity(event)
-            else:
+            minds = self.experiment.scheduler.follows_cluster
+            if minds or not isinstance(event, ClusterChanged):
                 self._handle(event)
+            else:
+                self._note_capacity(event)
         if not events:
             self.tick()
         self._settle()
 
     def _note_capacity(self, event: ClusterChanged) -> None:
-        """Tell of the sums: most schedulers do not mind, and a large cluster makes large records."""
+        """Tell of the sums: most schedulers do not mind, and large clusters make large records."""
         told = summed(event)
         if self._capacity is None or not is_alike(told, self._capacity):
             self._capacity = told

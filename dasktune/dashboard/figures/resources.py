@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 from typing import Any, Final
 
 import numpy as np
@@ -127,7 +126,7 @@ def _held(chronicle: Chronicle, name: str, last: float) -> _Steps:
 
 
 def _capacity(chronicle: Chronicle, name: str, first: float, last: float) -> _Steps:
-    """Return what the cluster had, from the first moment at which a trial ran; nothing if unknown."""
+    """Return what the cluster had since the first trial ran; nothing if nobody has told."""
     pairs = [(max(time, first), amounts.get(name, 0.0)) for time, amounts in chronicle.capacity]
     # Of those before the first moment the last one counts.
     told = dict(pair for pair in pairs if pair[0] <= last)

@@ -1,4 +1,4 @@
-"""Links to the pages of Dask's own dashboard, which tells of the cluster what the journal cannot."""
+"""Links to the pages of Dask's own dashboard, which knows of the cluster what no journal does."""
 
 from __future__ import annotations
 

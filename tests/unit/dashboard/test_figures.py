@@ -183,7 +183,7 @@ def test_parameters_of_all_kinds_become_numbers():
 
 
 def test_a_slice_for_each_parameter(asha):
-    heading, grid = plot(asha, "slice").children
+    _, grid = plot(asha, "slice").children
     figures = [child for child, *_ in grid.children]
     assert [one.xaxis.axis_label for one in figures] == ["x", "lr (log)"]
     assert len(columns_of(figures[0], "x")) == len(asha.trials)
@@ -223,7 +223,7 @@ def test_rungs_show_everybody_who_came_and_what_was_asked_of_the_last(asha):
 
 
 def exploited(trial_id, time, resumed, donor="a"):
-    """Return the records of a trial that becomes a clone at iteration 4 and gets to 8 and beyond."""
+    """Return the records of a trial that becomes a clone at iteration 4."""
     order = action(
         "ExploitTrial",
         trial_id,
@@ -233,9 +233,7 @@ def exploited(trial_id, time, resumed, donor="a"):
         checkpoint={"iteration": resumed},
     )
     wait = [["training_iteration", 4 * (resumed // 4 + 1)]]
-    again = action(
-        "RestoreTrial", trial_id, milestones=wait, checkpoint={"iteration": resumed}
-    )
+    again = action("RestoreTrial", trial_id, milestones=wait, checkpoint={"iteration": resumed})
     return [
         result(
             trial_id,
@@ -414,7 +412,7 @@ def test_the_colours_of_slices_have_a_key_and_mean_nothing_but_the_order(asha):
     heading, grid = plot(asha, "slice").children
     assert "loss over each parameter" in heading.text
     assert "first trial" in heading.text
-    [dots] = [one for one in grid.children[0][0].renderers]
+    [dots] = grid.children[0][0].renderers
     palette = dots.glyph.fill_color.transform.palette
     assert not {*palette} & {*SCALE}
     assert all(shade in palette for shade in re.findall("#[0-9a-f]{6}", heading.text)[1:])
@@ -436,7 +434,11 @@ def test_the_best_stand_out_from_the_ground_and_nobody_is_lost_in_it():
 
 
 def test_axes_say_round_values_and_whole_ones_where_there_are_no_others():
-    values = {"width": range(5, 63), "rate": np.geomspace(1e-5, 0.8, 58), "x": np.linspace(0, 1, 58)}
+    values = {
+        "width": range(5, 63),
+        "rate": np.geomspace(1e-5, 0.8, 58),
+        "x": np.linspace(0, 1, 58),
+    }
     records = []
     for i, row in enumerate(zip(*values.values(), strict=True)):
         records.append(suggested(f"t{i}", **dict(zip(values, row, strict=True))))

@@ -1,4 +1,4 @@
-"""What trials hold of what the cluster has: from the records to the figure and the links below it."""
+"""What trials hold of what the cluster has: from the records to the figure, and the links below."""
 
 from __future__ import annotations
 

@@ -232,7 +232,7 @@ class TrialLog:
     def cut_off(self, iteration: int, better: Sequence[Better]) -> None:
         """Forget what it has reported after an iteration."""
         self.iteration = min(self.iteration, iteration)
-        self.jumps = [one for one in self.jumps if one < iteration]
+        self.jumps = [one for one in self.jumps if one <= iteration]
         for goal, curve in enumerate(self.curves):
             curve.cut(iteration)
             if self.best[goal][0] > iteration:

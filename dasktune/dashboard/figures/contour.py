@@ -99,12 +99,11 @@ def contour_sketch(
         "trial": [shown(log.trial_id) for log, kept in zip(logs, keep, strict=True) if kept],
     }
     palette = SCALE if chronicle.mode != "min" else SCALE[::-1]
-    return drawing(partial(_draw, title, name, (across, up), columns, palette, height))
+    return drawing(partial(_draw, title, (across, up), columns, palette, height))
 
 
 def _draw(
     title: str,
-    name: str,
     parameters: tuple[Parameter, Parameter],
     columns: dict[str, Any],
     palette: Sequence[str],
@@ -120,8 +119,7 @@ def _draw(
         y_range=Range1d(-0.04, 1.04),
     )
     colours = _draw_values(made, columns, palette)
-    bar = ColorBar(color_mapper=colours, width=10, title=name, title_text_font_style="normal")
-    made.add_layout(bar, "right")
+    made.add_layout(ColorBar(color_mapper=colours, width=10), "right")
     _ticks(made.xaxis, across)
     _ticks(made.yaxis, up)
     return made

@@ -79,7 +79,7 @@ def curves_sketch(
 ) -> Sketch:
     """Return what :func:`learning_curves` shows, with the same parameters."""
     name = goal_name(chronicle)
-    title = f"Learning curves of {name}"
+    title = f"Learning curves of {name}" if trials is None else name
     if not chronicle.num_results or not chronicle.metrics:
         return nothing(title, height=height)
     lines = _chosen(chronicle, max_lines) if trials is None else _named(chronicle, trials)
@@ -90,7 +90,8 @@ def curves_sketch(
         density = density or Density()
         density.update(chronicle)
         y_range = density.y_range
-        title += f": all {count:,} trials in grey, {len(lines)} as lines"
+        chosen = "" if trials else f", {len(lines)} as lines"
+        title += f": all {count:,} trials in grey{chosen}"
         longest = density.longest
         sources["shadow"] = _shadow(density)
     else:

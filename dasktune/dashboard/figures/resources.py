@@ -51,14 +51,14 @@ class _Steps:
         return found
 
 
-def resources(chronicle: Chronicle, *, height: int = 170) -> Any:
+def resources(chronicle: Chronicle, *, height: int = 200) -> Any:
     """Show how much of each resource trials hold over time, and how much the cluster has.
 
     Parameters
     ----------
     chronicle : Chronicle
         The experiment.
-    height : int, default=170
+    height : int, default=200
         Pixels of each of the figures: one for CPUs, one for GPUs if there are any, and one for
         whatever else trials ask for, at most four.
 
@@ -70,7 +70,7 @@ def resources(chronicle: Chronicle, *, height: int = 170) -> Any:
     return resources_sketch(chronicle, height=height).drawn()
 
 
-def resources_sketch(chronicle: Chronicle, *, height: int = 170) -> Sketch:
+def resources_sketch(chronicle: Chronicle, *, height: int = 200) -> Sketch:
     """Return what :func:`resources` shows, with the same parameters."""
     title = "Resources held by trials"
     names = _names(chronicle)

@@ -58,9 +58,9 @@ def rungs(chronicle: Chronicle, *, height: int = 380) -> Figure:
     place = {column: number for number, column in enumerate(columns)}
     several = len({bracket for bracket, _ in columns}) > 1
     time_attr = shown(visits[0][0].time_attr)
-    how = "who became a clone" if _is_cloned(visits) else "who went on"
+    how = "Comparisons: who became a clone" if _is_cloned(visits) else f"{title}: who went on"
     made = new_figure(
-        f"{title}: {how}, by {name}",
+        f"{how}, by {name}",
         f"{time_attr}{', by bracket' if several else ''}",
         name,
         height=height,
@@ -121,6 +121,7 @@ def _draw_dots(
         marker=_MARKERS.get(outcome, "circle"),
         size=10 if outcome in ("ended", "cloned") else 7,
         alpha=0.75,
+        line_width=2 if outcome == "stopped" else 1,
         legend_label=_LABELS.get(outcome, outcome),
         **style,
     )

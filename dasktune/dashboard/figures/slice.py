@@ -84,7 +84,7 @@ def _heading(name: str) -> Any:
     shades = ",".join(ORDER[:: len(ORDER) // 8])
     return Div(
         text=f'<span style="font:bold 14px {FONT};color:{INK}">Slices: {escape(name)} over each '
-        f'parameter</span><span style="font:12px {FONT};color:{INK};float:right">first trial '
+        f'parameter</span><span style="font:12px {FONT};color:{INK};margin-left:32px">first trial '
         '<span style="display:inline-block;width:90px;height:10px;margin:0 4px;border-radius:3px;'
         f'background:linear-gradient(to right,{shades})"></span> last trial</span>',
         disable_math=True,

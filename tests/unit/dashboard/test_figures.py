@@ -138,6 +138,8 @@ def test_learning_curves_of_many_trials_are_a_shadow_and_some_lines(asha):
 def test_learning_curves_can_be_those_of_chosen_trials(asha):
     figure = plot(asha, "learning_curves", trials=[asha.trials[3].trial_id])
     assert set(columns_of(figure, "trial")) == {asha.trials[3].trial_id}
+    # It stands beside the trial's details, where there is little room.
+    assert figure.title.text == "loss: all 30 trials in grey"
     with pytest.raises(ConfigError, match="trials must be ids of trials, got 'nobody'"):
         plot(asha, "learning_curves", trials=["nobody"])
 
@@ -262,7 +264,7 @@ def test_rungs_count_trials_not_visits_and_mark_who_became_a_clone():
         records += exploited("b", time, resumed=0)
     figure = plot(chronicle_of(*records), "rungs")
     assert list(figure.xaxis.major_label_overrides.values()) == ["4\n2 came, 1 cloned"]
-    assert figure.title.text == "Rungs: who became a clone, by loss"
+    assert figure.title.text == "Comparisons: who became a clone, by loss"
     assert sorted(columns_of(figure, "trial")) == ["a", "b"]
     assert {one.label.value for one in figure.legend[0].items} == {"went on", "became a clone"}
 
@@ -283,7 +285,13 @@ def test_a_curve_has_a_gap_where_a_trial_goes_on_as_a_clone_of_one_that_was_furt
     chronicle = chronicle_of(*records)
     [xs] = columns_of(plot(chronicle, "learning_curves", trials=["b"]), "xs")
     assert np.array_equal(xs, [1, 2, 3, 4, nan, 9, 10], equal_nan=True)
-    # Once it has begun anew, or from before the gap, there is none.
+    # Once more from where it has jumped to.
+    again = exploited("b", 10.5, resumed=8)
+    chronicle.extend([again[0] | result("b", 10, 10.5, loss=0.1), again[1]])
+    chronicle.add(result("b", 11, 10.6, loss=0.1))
+    [xs] = columns_of(plot(chronicle, "learning_curves", trials=["b"]), "xs")
+    assert np.array_equal(xs, [1, 2, 3, 4, nan, 11], equal_nan=True)
+    # From before the gap there is none.
     for record in exploited("b", 11.0, resumed=2):
         chronicle.add(record)
     chronicle.add(result("b", 3, 12.0, loss=0.3))
@@ -298,6 +306,7 @@ def test_lineage_draws_each_clone_where_its_donor_is():
     assert len(links["x"]) == len(told.exploits)
     [lines] = [data for data in sources(figure) if "founder" in data]
     assert len(lines["x0"]) == len(told.exploits) + len(told.trials)
+    assert figure.yaxis.major_label_overrides[0] == told.best.trial_id
     assert set(lines["founder"]) <= {log.trial_id for log in told.trials}
 
 
@@ -467,4 +476,3 @@ def test_a_contour_fades_where_no_trial_is_near(asha):
     assert len(np.unique(opacity)) > 20
     # No step of it can be seen.
     assert np.abs(np.diff(opacity.astype(int), axis=0)).max() < 40
-    assert [one.title for one in figure.right] == ["loss"]

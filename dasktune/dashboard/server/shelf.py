@@ -138,7 +138,8 @@ class Directory(Shelf):
         total = spec.get("total_trials")
         created = str(spec.get("created", ""))[:16].replace("T", " ")
         cells = [_goals(spec), "any" if total is None else total, created]
-        link = f'<a style="color:#0969da" href="?experiment={quote(name, safe="")}">{escape(shown(name, 80))}</a>'
+        address = f"?experiment={quote(name, safe='')}"
+        link = f'<a style="color:#0969da" href="{address}">{escape(shown(name, 80))}</a>'
         return f"<tr><td>{link}</td>{''.join(map(_cell, cells))}</tr>"
 
 

@@ -306,8 +306,15 @@ def test_lineage_draws_each_clone_where_its_donor_is():
     assert len(links["x"]) == len(told.exploits)
     [lines] = [data for data in sources(figure) if "founder" in data]
     assert len(lines["x0"]) == len(told.exploits) + len(told.trials)
-    assert figure.yaxis.major_label_overrides[0] == told.best.trial_id
     assert set(lines["founder"]) <= {log.trial_id for log in told.trials}
+
+
+def test_the_best_trial_is_on_top_of_the_lineage_even_if_it_is_a_clone_since():
+    records = [suggested("a", x=1), suggested("b", x=3), started("a", 0.0), started("b", 0.0)]
+    records += [result("a", 1, 1.0, loss=0.5), result("b", 1, 1.0, loss=0.01)]
+    told = chronicle_of(*records, *exploited("b", 2.0, resumed=0), result("b", 1, 3.0, loss=0.6))
+    assert told.best.trial_id == "b"
+    assert plot(told, "lineage").yaxis.major_label_overrides == {0: "b", 1: "a"}
 
 
 def test_objectives_show_who_is_dominated_by_nobody(goals):

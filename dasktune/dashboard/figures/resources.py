@@ -85,12 +85,13 @@ def resources_sketch(chronicle: Chronicle, *, height: int = 200) -> Sketch:
         size, _ = _scaled(name)
         held, capacity = _held(chronicle, name, last), _capacity(chronicle, name, first, last)
         sources[f"held {name}"] = _bars(held, last, chronicle.began, seconds, size)
-        sources[f"capacity {name}"] = {
-            "x": (np.append(capacity.times, last) - chronicle.began) / seconds,
-            "y": np.append(capacity.values, capacity.values[-1:]) / size,
-        }
+        if len(capacity.times):
+            sources[f"capacity {name}"] = {
+                "x": (np.append(capacity.times, last) - chronicle.began) / seconds,
+                "y": np.append(capacity.values, capacity.values[-1:]) / size,
+            }
         settings[f"title {name}", "text"] = _title(name, held, capacity, last)
-    is_told = tuple(len(sources[f"capacity {name}"]["x"]) > 1 for name in names)
+    is_told = tuple(f"capacity {name}" in sources for name in names)
     return Sketch(
         draw=_draw,
         form=(unit, height, names, is_told),

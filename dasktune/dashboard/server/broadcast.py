@@ -19,7 +19,11 @@ from bokeh.document.events import DocumentPatchedEvent
 from bokeh.layouts import column
 from bokeh.models import Div, InlineStyleSheet, TabPanel, Tabs
 
-from dasktune.dashboard.figures import best_so_far, learning_curves, resources, rungs, timeline
+from dasktune.dashboard.figures import rungs
+from dasktune.dashboard.figures.best_so_far import best_sketch
+from dasktune.dashboard.figures.learning_curves import curves_sketch
+from dasktune.dashboard.figures.resources import resources_sketch
+from dasktune.dashboard.figures.timeline import timeline_sketch
 from dasktune.dashboard.report.header import header_html
 from dasktune.dashboard.report.style import TABS
 from dasktune.dashboard.report.trial_table import trial_table
@@ -146,13 +150,13 @@ def _pages(live: Live) -> list[Page]:
 
     curves = Part(
         "curves",
-        lambda: learning_curves(live.chronicle, density=live.density, max_lines=_MOST_LINES),
+        lambda: curves_sketch(live.chronicle, density=live.density, max_lines=_MOST_LINES),
     )
     return [
-        Page("Overview", (drawn("best", best_so_far), curves)),
+        Page("Overview", (drawn("best", best_sketch), curves)),
         Page("Trials", (drawn("trials", trial_table, live=True, most=_MOST_ROWS),)),
         Page("Rungs", (drawn("rungs", rungs),)),
-        Page("Workers", (drawn("timeline", timeline), drawn("resources", resources))),
+        Page("Workers", (drawn("timeline", timeline_sketch), drawn("resources", resources_sketch))),
     ]
 
 

@@ -130,10 +130,12 @@ def test_what_is_kept_of_a_cluster_that_changes_for_ever_is_bounded():
     assert len(chronicle._requests) <= 1_001
 
 
-def test_a_viewers_figure_follows_without_being_drawn_anew():
-    chronicle = chronicle_of(*mixed()[:5])
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_viewers_figure_follows_without_being_drawn_anew(is_told):
+    records = [one for one in mixed() if is_told or one["event"] != "CapacityChanged"]
+    chronicle = chronicle_of(*records[:-2])
     first = Draft(resources_sketch(chronicle))
-    chronicle.extend(mixed()[5:])
+    chronicle.extend(records[-2:])
     second = first.renewed(resources_sketch(chronicle))
     shown = first.drawn()
     Document().add_root(shown)

@@ -9,7 +9,7 @@ from runner_kit import FAIL, REPORT, SAVE, Bench
 
 from dasktune.config import CheckpointConfig, FailureConfig, RunConfig
 from dasktune.runner import SystemClock
-from dasktune.runner.replay import event_of
+from dasktune.runner.replay import event_of, replay
 from dasktune.schedulers import FIFOScheduler
 from dasktune.schedulers.decision import Continue, Pause
 from dasktune.search import BasicVariantGenerator, Searcher
@@ -73,6 +73,11 @@ def test_what_workers_have_is_told_as_sums_and_only_when_these_change():
     # A worker may declare what no other one has.
     assert len(second["capacity"]) == 16
     assert event_of(first).capacity == first["capacity"]
+    # Whether it was told or not leads to the same.
+    for records in (bench.journal, [one for one in bench.journal if one not in (first, second)]):
+        again = Bench().experiment
+        replay(again, records, lambda folder: {})
+        assert again.state_dict()["trials"] == bench.experiment.state_dict()["trials"]
 
 
 def test_a_trial_runs_from_suggestion_to_end():

@@ -9,7 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["browser", "complaints", "go_to", "open_dashboard", "received", "titles"]
+__all__ = [
+    "await_the_journal",
+    "browser",
+    "complaints",
+    "go_to",
+    "open_dashboard",
+    "received",
+    "titles",
+]
 
 _OPTIONS = (
     "--headless",
@@ -36,6 +44,10 @@ _IS_SHOWN = f"""{_TABS}
 const isShown = (card) => card.children.length > 0 && card.children[0].name !== "coming"
 return tabs.tabs[tabs.active].child.children.every(isShown)
   && Bokeh.documents[0].is_idle
+"""
+
+_IS_READ = f"""{_TABS}
+return !JSON.stringify(Bokeh.documents[0].to_json()).includes(" is being read")
 """
 
 
@@ -84,6 +96,14 @@ def open_dashboard(driver: Any, url: str) -> None:
     driver.get(url)
     _wait(driver, _IS_SHOWN)
     _let_draw(driver)
+
+
+def await_the_journal(driver: Any) -> None:
+    """Wait until the page says no more that the journal is being read."""
+    _wait(
+        driver,
+        f"{_TABS} return !JSON.stringify(Bokeh.documents[0].to_json()).includes(' is being read')",
+    )
 
 
 def titles(driver: Any) -> list[str]:

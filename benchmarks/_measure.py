@@ -5,6 +5,7 @@ Standard library only: the interpreter that runs Ray imports it too.
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import subprocess
@@ -120,8 +121,10 @@ def format_table(rows: Iterable[Row], series: Series) -> str:
 
 
 def _ratio(ours: Sequence[float], theirs: Sequence[float], higher_is_better: bool) -> float:
-    ratio = median(ours) / median(theirs)
-    return ratio if higher_is_better else 1 / ratio
+    above, below = median(ours), median(theirs)
+    if not higher_is_better:
+        above, below = below, above
+    return above / below if below else math.inf
 
 
 def _spread(values: Sequence[float]) -> str:

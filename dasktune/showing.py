@@ -8,13 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from html import escape
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from dasktune.runner.commands import Commands
-from dasktune.runner.ports import Observer
-from dasktune.runner.recording import RecordingObserver
-from dasktune.storage.journal_reader import read_journal
 from dasktune.storage.location import Storage
 
 if TYPE_CHECKING:
@@ -34,11 +30,12 @@ def shown(
     wanted: bool | int | None,
     describe: Callable[[], Mapping[str, Any]],
     *,
-    history: tuple[Storage, int] | None = None,
+    storage: Storage,
+    runner_time: Callable[[], float],
     loud: bool = True,
     commander: Callable[[], Commands | None] | None = None,
     find_dask: Callable[[], str] = str,
-) -> Iterator[list[Observer]]:
+) -> Iterator[None]:
     """Show an experiment in browsers for as long as the context lasts.
 
     What goes wrong with it is logged and changes nothing else.
@@ -49,8 +46,10 @@ def shown(
         Whether to show it, or at which port; not by default.
     describe : callable
         Gives what ``experiment.json`` says of it.
-    history : tuple, optional
-        If it was begun before: where its journal is, and how many records of it count.
+    storage : Storage
+        Where its journal is, or soon will be.
+    runner_time : callable
+        The time of the runner's clock.
     loud : bool, default=True
         Whether to tell on ``sys.stderr`` where it is, besides the log.
     commander : callable, optional
@@ -58,20 +57,15 @@ def shown(
         token that they need is told on ``sys.stderr`` in any case.
     find_dask : callable, optional
         Returns the address of a page of Dask's own dashboard; empty as long as nobody knows it.
-
-    Yields
-    ------
-    list of Observer
-        Who has to watch the experiment for it.
     """
     feed, server = None, None
     if wanted:
-        feed, server = _begun(wanted, describe, history, commander, find_dask)
+        feed, server = _begun(wanted, describe, storage, runner_time, commander, find_dask)
     if server is not None and (loud or commander is not None):
         link = server.link
         _quietly(lambda: sys.stderr.write(f"Dashboard: {link}\n"))
     try:
-        yield [] if feed is None else [RecordingObserver(feed.put, feed.pass_time)]
+        yield
     finally:
         if feed is not None and server is not None:
             feed.end()
@@ -81,7 +75,8 @@ def shown(
 def _begun(
     wanted: bool | int,
     describe: Callable[[], Mapping[str, Any]],
-    history: tuple[Storage, int] | None,
+    storage: Storage,
+    runner_time: Callable[[], float],
     commander: Callable[[], Commands | None] | None,
     find_dask: Callable[[], str],
 ) -> tuple[DriverFeed, WebServer] | tuple[None, None]:
@@ -92,9 +87,10 @@ def _begun(
         from dasktune.dashboard.server.live import Live
         from dasktune.dashboard.server.shelf import Single
         from dasktune.dashboard.sources import described
+        from dasktune.storage.journal_follower import JournalFollower
 
         spec = describe()
-        feed = DriverFeed(None if history is None else partial(_records, *history))
+        feed = DriverFeed(JournalFollower(storage), runner_time)
         live = Live(partial(described, spec), feed, find_dask=find_dask)
         server = WebServer(
             Single(live), port=_PORT if wanted is True else wanted, commander=commander
@@ -104,10 +100,6 @@ def _begun(
         return None, None
     logger.info("dashboard: %s", server.url)
     return feed, server
-
-
-def _records(storage: Storage, count: int) -> Iterator[Mapping[str, Any]]:
-    return islice(read_journal(storage), count)
 
 
 def _quietly(call: Callable[[], object]) -> None:

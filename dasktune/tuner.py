@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from typing import Any
@@ -35,6 +35,7 @@ from dasktune.runner.build import (
     required_metrics,
     resources_for,
 )
+from dasktune.runner.commands import Commands
 from dasktune.runner.naming import Naming
 from dasktune.showing import linked, shown
 from dasktune.space.fits import check_fits
@@ -258,10 +259,10 @@ class Tuner:
         with (
             self._on_stage(experiment, name, storage) as stage,
             leading(storage, ttl, self._session, self._interrupt),
-            self._shown(experiment, name) as watching,
             ExitStack() as showing,
         ):
             store = self._open_store(storage, name, experiment)
+            showing.enter_context(self._shown(experiment, name, storage, stage.clock.now))
             if self._beginning is not None:
                 copy_beginning(self._beginning, store.storage)
             places = TrialPlaces.of(store, trainable_name(self._trainable))
@@ -273,7 +274,7 @@ class Tuner:
                 store=store,
                 clock=stage.clock,
                 resources_for=partial(resources_for, self._trainable),
-                observers=[*showing.enter_context(progress), *watching],
+                observers=showing.enter_context(progress),
                 checkpoint_period=self._run_config.checkpoint_period,
                 thinker=stage.thinker,
                 naming=Naming(self._tune_config, places, experiment.trials),
@@ -452,20 +453,22 @@ class Tuner:
         of, total = trainable_name(self._trainable), experiment.search.total_samples
         return description(name, of, self._tune_config, self._param_space, total)
 
-    def _shown(self, experiment: Experiment, name: str) -> AbstractContextManager[list[Any]]:
-        config, session = self._run_config, self._session
-        controls = config.dashboard_controls
-        history = None if session is None else (session.storage, session.end.position)
-        describe = partial(self._description, experiment, name)
+    def _shown(
+        self, experiment: Experiment, name: str, storage: Storage, now: Callable[[], float]
+    ) -> AbstractContextManager[None]:
+        config = self._run_config
+
+        def commands() -> Commands | None:
+            return None if self._runner is None else self._runner.commands
+
         return shown(
             config.dashboard,
-            describe,
-            history=history,
+            partial(self._description, experiment, name),
+            storage=storage,
+            runner_time=now,
             loud=config.verbose > 0,
             find_dask=lambda: self._dashboard_link or "",
-            commander=(lambda: None if self._runner is None else self._runner.commands)
-            if controls
-            else None,
+            commander=commands if config.dashboard_controls else None,
         )
 
     def _run(self, runner: TrialRunner) -> None:

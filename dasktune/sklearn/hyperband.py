@@ -252,8 +252,10 @@ class HyperbandSearchCV(BaseIncrementalSearchCV):
         searches = self._SuccessiveHalvings_ = self._searches()
         for search in searches.values():
             search._check_arguments()
-        # The most adaptive one begins: it has the most models.
-        contests = [Contest(search=search) for search in searches.values()]
+        contests = [
+            Contest(search=search, most_calls=search.metadata["max_iter"])
+            for search in searches.values()
+        ]
         outcomes = run_contests(task, contests, site_of(self.client, self.n_jobs), self._keep(task))
         for bracket, outcome in zip(searches, outcomes, strict=True):
             _take(searches[bracket], bracket, outcome, task)

@@ -121,9 +121,12 @@ class Contest:
     ----------
     search : object
         Has `random_state`, `test_size`, `prefix` and `verbose`, and names parameters and decides.
+    most_calls : int, default=0
+        For how many calls its last models train at most; only for several contests.
     """
 
     search: Any
+    most_calls: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +205,7 @@ def run_contests(task: Task, contests: Sequence[Contest], site: Site, keep: Keep
     task : Task
         What for.
     contests : sequence of Contest
-        The contests. Their models begin in this order.
+        The contests, the most adaptive one first. Their models begin in the reverse order.
     site : Site
         Where.
     keep : Keep
@@ -232,11 +235,13 @@ def run_contests(task: Task, contests: Sequence[Contest], site: Site, keep: Keep
                     draw.params,
                     search._additional_calls,
                     error_score,
+                    contest.most_calls,
                     search._save_policy,
                     search._load_policy,
                 )
             )
-        scheduler = BatchScheduler(brackets, on_batch=_teller(contests))
+        # Small batches, which are decided soon, are filled first. They draw last all the same.
+        scheduler = BatchScheduler(brackets[::-1], on_batch=_teller(contests[::-1]))
         plan = _plan(task, prepared, scheduler, keep, in_process=site.in_process)
         carried = stack.enter_context(carried_out(plan, site))
         trials = {trial.trial_id: trial for trial in carried.trials}
@@ -271,7 +276,8 @@ def _plan(
         fit_params=prepared.fit_params,
         surroundings=None if in_process else Surroundings.current(),
     )
-    queue = ModelQueue([(number, draw.params) for number, draw in enumerate(prepared.draws)])
+    models = [(number, draw.params) for number, draw in enumerate(prepared.draws)]
+    queue = ModelQueue(models[::-1])
     fail_fast: Any = "raise" if task.error_score == "raise" else False
     return Plan(
         trainable=with_parameters(ModelTrial, job=job, blocks=prepared.blocks),

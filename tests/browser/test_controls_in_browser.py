@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 from test_dashboard_in_browser import MODELS, open_live, wait
 
+from chronicle_kit import RecordFeed  # isort: skip - beside the unit tests
+
 from dasktune.dashboard.server import WebServer
-from dasktune.dashboard.server.feed import DriverFeed
 from dasktune.dashboard.server.live import Live
 from dasktune.dashboard.server.shelf import Single
 from dasktune.dashboard.sources import described
-from dasktune.runner.recording import RecordingObserver
+from dasktune.storage.json_lines import decode
+from dasktune.testing import MemoryStore
 
 pytest.importorskip("selenium.webdriver")
 sys.path.append(str(Path(__file__).parents[1] / "unit" / "control"))
@@ -26,12 +28,25 @@ PRESS = (
 )
 
 
+class TellingStore(MemoryStore):
+    """Tells a feed what the journal is told."""
+
+    def __init__(self, feed):
+        super().__init__()
+        self.feed = feed
+
+    def append(self, record):
+        position = super().append(record)
+        self.feed.put(decode(self._lines[-1]))
+        return position
+
+
 @pytest.fixture
 def place():
     from control_kit import Controlled
 
-    feed = DriverFeed()
-    place = Controlled(observers=[RecordingObserver(feed.put, feed.pass_time)])
+    feed = RecordFeed()
+    place = Controlled(TellingStore(feed))
     live = Live(lambda: described({"metric": "loss", "mode": "min"}), feed)
     server = WebServer(Single(live), commander=lambda: place.runner.commands)
     yield place, server

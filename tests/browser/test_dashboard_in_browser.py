@@ -7,10 +7,9 @@ import threading
 import pytest
 from test_report_in_browser import MODELS, complaints, hostile_chronicle, wait_until_idle
 
-from chronicle_kit import PAYLOADS  # isort: skip - beside the unit tests
+from chronicle_kit import PAYLOADS, RecordFeed  # isort: skip - beside the unit tests
 
 from dasktune.dashboard.server import WebServer
-from dasktune.dashboard.server.feed import DriverFeed
 from dasktune.dashboard.server.live import Live
 from dasktune.dashboard.server.shelf import Shelf, Single
 
@@ -39,7 +38,7 @@ def open_live(browser, url):
 
 
 def test_nothing_that_users_named_is_run_by_the_live_pages(browser):
-    live = Live(hostile_chronicle, DriverFeed())
+    live = Live(hostile_chronicle, RecordFeed())
     server = WebServer(Single(live))
     try:
         open_live(browser, server.url)
@@ -83,7 +82,7 @@ document.dispatchEvent(new Event("visibilitychange"))
 
 def test_a_page_behind_another_one_is_sent_nothing_until_it_is_seen_again(browser):
     chronicle = hostile_chronicle()
-    server = WebServer(Single(Live(lambda: chronicle, DriverFeed())))
+    server = WebServer(Single(Live(lambda: chronicle, RecordFeed())))
     try:
         open_live(browser, server.url)
         [viewer] = server._viewers
@@ -104,7 +103,7 @@ class Hostile(Shelf):
     """Experiments whose very names are attacks."""
 
     def __init__(self):
-        self.lives = {name: Live(self.chronicle(name), DriverFeed()) for name in PAYLOADS[:3]}
+        self.lives = {name: Live(self.chronicle(name), RecordFeed()) for name in PAYLOADS[:3]}
 
     @staticmethod
     def chronicle(name):

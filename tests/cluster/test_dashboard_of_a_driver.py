@@ -60,7 +60,7 @@ def test_a_run_has_a_dashboard_for_as_long_as_it_lasts(pair, tmp_path, caplog):
     "broken",
     [
         "dasktune.dashboard.server.web.WebServer._serve",
-        "dasktune.dashboard.server.feed.DriverFeed.put",
+        "dasktune.dashboard.server.feed.DriverFeed.take",
         "dasktune.dashboard.server.live.Live.poll",
         "dasktune.dashboard.server.web.WebServer.close",
     ],

@@ -72,3 +72,22 @@ def test_a_search_goes_on_with_the_records_and_the_time_that_it_had():
         assert other.info == one.info
         # Who decides may leave notes in the records, which both lists share.
         assert all(record in other.history for rows in other.info.values() for record in rows)
+
+
+def made_to(most_calls, done, target):
+    """Return a bracket with one model that is to be trained on so far."""
+    bracket = Bracket([{"x": 0}], partial(halved, most=16), 0.0, most_calls)
+    bracket.trials[0], bracket.targets[0], bracket.ready["t"] = "t", target, 0
+    bracket.info[0] = [{"partial_fit_calls": done}] if done else []
+    return bracket
+
+
+def test_batches_that_much_waits_for_go_before_what_takes_long_and_nobody_waits_for():
+    last_leg = made_to(100, done=1, target=100)
+    long_leg = made_to(100, done=1, target=25)
+    short_leg = made_to(96, done=1, target=6)
+    first = made_to(64, done=0, target=1)
+    nobody = made_to(100, done=0, target=1)
+    nobody.ready.clear()
+    brackets = [nobody, last_leg, long_leg, short_leg, first]
+    assert sorted(brackets, key=lambda one: one.urgency) == brackets

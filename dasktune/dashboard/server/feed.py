@@ -1,27 +1,21 @@
-"""Where the records of a live experiment come from: its driver, or its growing journal."""
+"""Where the records of a live experiment come from: its growing journal."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from math import inf
 from typing import Any, Final, Protocol
 
 from dasktune.errors import StorageError
 from dasktune.storage.driver_lock import LifeSign
 from dasktune.storage.journal_follower import JournalFollower
-from dasktune.storage.json_lines import decode, encode
 
 __all__ = ["DriverFeed", "Feed", "JournalFeed"]
 
 logger = logging.getLogger(__name__)
 
-#: Records that may wait for the dashboard; it takes thousands a second.
-_MOST_WAITING: Final = 500_000
-_NAMES: Final = frozenset({str})
-_SCALARS: Final = frozenset({str, float, bool, type(None), int})
 #: Seconds of silence after which the driver's lock is looked at, and between two such looks.
 _DOUBT: Final = 5.0
 #: Seconds of silence after which a journal is told to be silent: a driver may just have nothing to
@@ -34,8 +28,8 @@ class Feed(Protocol):
 
     #: How it is with the driver, in a few words.
     state: str
-    #: Whether what nobody takes takes memory.
-    piles_up: bool
+    #: Whether it is followed though nobody looks, so that nobody waits who comes later.
+    is_ahead: bool
 
     @property
     def share(self) -> float | None:
@@ -47,80 +41,6 @@ class Feed(Protocol):
     @property
     def now(self) -> float | None:
         """The time of the runner's clock, if it is known."""
-
-
-class DriverFeed:
-    """Carries records from the driver's thread to the dashboard's.
-
-    Parameters
-    ----------
-    before : callable, optional
-        Gives the records of the sessions before this one; called in the dashboard's thread.
-    """
-
-    piles_up = True
-    share: float | None = None
-
-    def __init__(self, before: Callable[[], Iterable[Mapping[str, Any]]] | None = None) -> None:
-        self._before = before
-        self._waiting: deque[Mapping[str, Any]] = deque()
-        self._now: float | None = None
-        self.state = "driver is running"
-
-    def put(self, record: Mapping[str, Any]) -> None:
-        """Hand a record over; for the driver's thread.
-
-        Raises
-        ------
-        RuntimeError
-            If nobody takes them.
-        """
-        if len(self._waiting) >= _MOST_WAITING:
-            raise RuntimeError(f"the dashboard has not taken the last {_MOST_WAITING:,} records")
-        self._waiting.append(record)
-
-    def pass_time(self, now: float) -> None:
-        """Tell the runner's time; for the driver's thread."""
-        self._now = now
-
-    def end(self) -> None:
-        """Tell that the driver has come to its end; for the driver's thread."""
-        self.state = "driver has ended"
-
-    @property
-    def now(self) -> float | None:
-        """The time that the driver has told last."""
-        return self._now
-
-    def take(self) -> tuple[bool, Iterator[Mapping[str, Any]]]:
-        """Return what has happened since it was asked last."""
-        return False, self._records()
-
-    def _records(self) -> Iterator[Mapping[str, Any]]:
-        before, self._before = self._before, None
-        if before is not None:
-            yield from before()
-        for _ in range(len(self._waiting)):
-            yield _as_journal(self._waiting.popleft())
-
-
-def _as_journal(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a record as the journal tells it.
-
-    No object of a user's is kept, or asked how it looks, later. Of nearly all results that can be
-    seen, and they need not be written and read, which takes as long as all the rest.
-    """
-    metrics = record.get("metrics")
-    others = {key: value for key, value in record.items() if key != "metrics"}
-    if type(metrics) is dict and _is_plain(others) and _is_plain(metrics):
-        return {**others, "metrics": metrics.copy()}
-    told: Mapping[str, Any] = decode(encode(record))
-    return told
-
-
-def _is_plain(record: Mapping[str, Any]) -> bool:
-    """Whether there is nothing in it but what JSON has words for, and no structure."""
-    return _NAMES.issuperset(map(type, record)) and _SCALARS.issuperset(map(type, record.values()))
 
 
 class JournalFeed:
@@ -136,7 +56,7 @@ class JournalFeed:
         Gives seconds.
     """
 
-    piles_up = False
+    is_ahead = False
 
     def __init__(
         self,
@@ -203,6 +123,38 @@ class JournalFeed:
             age = self._sign.age_s
             return "driver is lost" + (f", last sign of life {_coarse(age)} ago" if age else "")
         return silent or ("driver is running" if self._is_news else "waiting for news")
+
+
+class DriverFeed(JournalFeed):
+    """Follows the journal of the driver in this process, of which more is known.
+
+    Parameters
+    ----------
+    follower : JournalFollower
+        Reads it.
+    runner_time : callable
+        The time of the runner's clock.
+    """
+
+    is_ahead = True
+
+    def __init__(self, follower: JournalFollower, runner_time: Callable[[], float]) -> None:
+        super().__init__(follower)
+        self._runner_time = runner_time
+        self._has_ended = False
+        self.state = "driver is running"
+
+    @property
+    def now(self) -> float | None:
+        """The driver's time."""
+        return None if self._has_ended else self._runner_time()
+
+    def end(self) -> None:
+        """Tell that the driver has come to its end; for the driver's thread."""
+        self._has_ended = True
+
+    def _words(self, now: float) -> str:
+        return "driver has ended" if self._has_ended else "driver is running"
 
 
 def _coarse(seconds: float) -> str:

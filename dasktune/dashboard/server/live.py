@@ -7,6 +7,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
+from math import inf
 from threading import Lock, Thread
 from typing import Any, Final, TypeVar, cast
 
@@ -15,6 +16,7 @@ from dasktune.dashboard.density import Density
 from dasktune.dashboard.figures.sketch import Sketch
 from dasktune.dashboard.server.draft import Draft
 from dasktune.dashboard.server.feed import Feed
+from dasktune.dashboard.server.pace import Pace
 from dasktune.dashboard.server.ranking import Ranking
 
 __all__ = ["Live"]
@@ -24,9 +26,11 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 #: Seconds for which records are taken in at a time, lest nobody is served meanwhile.
-_TURN: Final = 0.2
+_TURN: Final = 0.05
 #: Of the time, the share for which the drafts of one figure are made; four are on the fullest page.
 _SHARE: Final = 0.04
+#: Seconds of delay that are told.
+_LATE: Final = 5.0
 #: Records between two looks at the clock.
 _STRIDE: Final = 64
 #: Drafts that are kept; each trial that somebody looks at has one.
@@ -53,6 +57,8 @@ class Live:
         What has been told. It is looked at only while `lock` is held.
     lock : Lock
         Held while records are taken in.
+    pace : Pace
+        Of what is done for it.
     """
 
     def __init__(
@@ -64,6 +70,7 @@ class Live:
     ) -> None:
         self._new_chronicle, self._feed, self._clock = new_chronicle, feed, clock
         self._find_dask = find_dask
+        self.pace = Pace()
         self.chronicle = new_chronicle()
         self.density, self.ranking = Density(), Ranking()
         self.lock = Lock()
@@ -76,6 +83,8 @@ class Live:
         self._drafts: OrderedDict[str, tuple[Draft, object, float]] = OrderedDict()
         #: Names of the drafts that are made in threads at the moment.
         self._making: set[str] = set()
+        #: Seconds that have passed since what has been taken in last, where that is known.
+        self._delay = 0.0
         #: How many look at it.
         self.viewers = 0
 
@@ -89,7 +98,10 @@ class Live:
         if self.chronicle.stop_reason:
             return "experiment has ended"
         total, over = self.chronicle.total, self.chronicle.num_over
-        return "experiment has ended" if total and over >= total else self._feed.state
+        if total and over >= total:
+            return "experiment has ended"
+        late = f", shown as of {self._delay:.0f} s ago" if self._delay > _LATE else ""
+        return f"{self._feed.state}{late}"
 
     @property
     def dask(self) -> str:
@@ -98,8 +110,12 @@ class Live:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether somebody looks at it, or soon will, or it would pile up somewhere else."""
-        return self.viewers > 0 or self._feed.piles_up or not self.has_caught_up
+        """Whether somebody looks at it, or soon will."""
+        return self.viewers > 0 or self._feed.is_ahead or not self.has_caught_up
+
+    @property
+    def _share(self) -> float:
+        return _SHARE * self.pace.thrift
 
     @property
     def stage(self) -> object:
@@ -110,7 +126,7 @@ class Live:
 
     def poll(self) -> bool:
         """Take in what is new, and return whether there may be more at once; may be slow."""
-        with self.lock:
+        with self.lock, self.pace.working():
             if self._records is None:
                 anew, self._records = self._feed.take()
                 if anew and self.chronicle.version:
@@ -121,7 +137,9 @@ class Live:
                 # Here it keeps nobody waiting.
                 self.density.update(self.chronicle)
             if more:
+                self._delay = (self._feed.now or -inf) - self.chronicle.now
                 return True
+            self._delay = 0.0
             self._records, self.has_caught_up = None, True
             if self._feed.now is not None:
                 self.chronicle.see_time(self._feed.now)
@@ -161,7 +179,7 @@ class Live:
         draft = known[0].renewed(made) if known and isinstance(made, Sketch) else None
         draft = draft or Draft(made)
         now = self._clock()
-        self._drafts[name] = draft, self.stage, now + (now - began) / _SHARE
+        self._drafts[name] = draft, self.stage, now + (now - began) / self._share
         self._drafts.move_to_end(name)
         if len(self._drafts) > _MOST_DRAFTS:
             self._drafts.popitem(last=False)
@@ -195,13 +213,14 @@ class Live:
     def _make(self, name: str, make: Callable[[], Sketch]) -> None:
         began = time.thread_time()
         try:
-            with self.lock:
-                known = self._drafts.get(name)
-                stage, sketch = self.stage, make()
-            draft = Draft(sketch)
-            if known is not None:
-                draft.changes_from(known[0])
-            draft.keep_spare()
+            with self.pace.working():
+                with self.lock:
+                    known = self._drafts.get(name)
+                    stage, sketch = self.stage, make()
+                draft = Draft(sketch)
+                if known is not None:
+                    draft.changes_from(known[0])
+                draft.keep_spare()
         except Exception:
             # Whoever looks is served what there is.
             logger.exception("a figure of the dashboard could not be made")
@@ -210,7 +229,7 @@ class Live:
             spent = time.thread_time() - began
             self._making.discard(name)
         with self.lock:
-            self._drafts[name] = draft, stage, self._clock() + spent / _SHARE
+            self._drafts[name] = draft, stage, self._clock() + spent / self._share
             self._drafts.move_to_end(name)
 
     def once(self, name: str, make: Callable[[], T]) -> T:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar, cast
@@ -50,8 +51,8 @@ _TEMPLATE: Final = f"""
 
 #: Seconds between two looks at what has happened.
 _PERIOD: Final = 0.5
-#: In between, how often it is seen to those who wait for something that was being made.
-_MOMENTS: Final = 5
+#: Seconds between two looks at those who wait for something that was being made.
+_MOMENT: Final = 0.1
 #: Seconds for the thread to begin.
 _DEADLINE: Final = 30.0
 #: Seconds for it to end: the driver waits for that, and must not for long, whatever is wrong.
@@ -243,8 +244,10 @@ class WebServer:
 
     async def _poll(self) -> None:
         """Have experiments take in what has happened, beside the loop: a storage may be slow."""
+        drawn = time.thread_time()
         while True:
-            more = False
+            more, rest = False, 0.0
+            drawn, before = time.thread_time(), drawn
             for live in self._shelf.opened():
                 if not live.is_wanted:
                     continue
@@ -253,13 +256,17 @@ class WebServer:
                     self._make_up(live)
                 except Exception:
                     logger.exception("the dashboard could not take in what has happened")
-            if more:
-                await asyncio.sleep(0.01)
-                continue
-            for _ in range(_MOMENTS):
-                await asyncio.sleep(_PERIOD / _MOMENTS)
-                for live in self._shelf.opened():
-                    self._make_up(live)
+                waits = live.viewers > 0 and not live.has_caught_up
+                rest += live.pace.rest(drawn - before, hurry=waits)
+            await self._wait(max(rest, 0.01 if more else _PERIOD))
+
+    async def _wait(self, seconds: float) -> None:
+        """Wait, and see to those meanwhile who wait for something that was being made."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            await asyncio.sleep(min(left, _MOMENT))
+            for live in self._shelf.opened():
+                self._make_up(live)
 
     def _make_up(self, live: Live) -> None:
         """Bring those up to date whose moment came while something was taken in, or drawn."""

@@ -48,7 +48,7 @@ def endless(config: dict[str, Any], checkpoint: Any) -> Any:
 class Controlled:
     """An experiment that runs until it is stopped, and a server for it."""
 
-    def __init__(self, observers: Any = (), **tune: Any) -> None:
+    def __init__(self, store: MemoryStore | None = None, **tune: Any) -> None:
         config = {"metric": "loss", "mode": "min", "num_samples": 4, "seed": 0, **tune}
         clock = ManualClock()
         self.experiment = build_experiment(TuneConfig(**config), RunConfig(), SPACE)
@@ -56,10 +56,9 @@ class Controlled:
         self.runner = TrialRunner(
             self.experiment,
             Waking(endless, clock=clock, slots=2),
-            store=MemoryStore(),
+            store=store or MemoryStore(),
             clock=clock,
             resources_for=lambda config: one_cpu,
-            observers=observers,
         )
         self.runner.commands.config_rule = lambda config: check_fits(SPACE, config)
         self.error: BaseException | None = None

@@ -16,7 +16,7 @@ from dasktune.dashboard.server.live import Live
 class Feed:
     """Tells what a test gives it."""
 
-    state, piles_up, now, share = "", False, None, None
+    state, is_ahead, now, share = "", False, None, None
 
     def __init__(self):
         self.records = []

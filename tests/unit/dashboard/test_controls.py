@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import logging
+import time
 from concurrent.futures import Future
 from http.cookies import SimpleCookie
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from bokeh.client import pull_session
 from bokeh.document import Document
 from bokeh.events import ButtonClick
 from bokeh.models import Button
+from chronicle_kit import RecordFeed
 from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.ioloop import IOLoop
 from tornado.websocket import websocket_connect
@@ -20,11 +22,11 @@ from tornado.websocket import websocket_connect
 from dasktune.dashboard.chronicle import Chronicle
 from dasktune.dashboard.server import WebServer
 from dasktune.dashboard.server.controls import ControlBar
-from dasktune.dashboard.server.feed import DriverFeed
 from dasktune.dashboard.server.live import Live
 from dasktune.dashboard.server.shelf import Single
 from dasktune.errors import ControlError
 from dasktune.showing import shown
+from dasktune.storage.location import Storage
 
 
 class Commander:
@@ -160,7 +162,7 @@ def cookie_of(server):
 
 @pytest.fixture
 def server():
-    live = Live(Chronicle, DriverFeed())
+    live = Live(Chronicle, RecordFeed())
     server = WebServer(Single(live), commander=lambda: Commander())
     yield server
     server.close()
@@ -218,7 +220,7 @@ def test_a_session_is_given_to_nobody_without_the_token(server):
 
 
 def test_where_nothing_can_be_done_and_nobody_else_comes_no_token_is_needed():
-    live = Live(Chronicle, DriverFeed())
+    live = Live(Chronicle, RecordFeed())
     server = WebServer(Single(live))
     try:
         assert server.link == server.url
@@ -228,7 +230,7 @@ def test_where_nothing_can_be_done_and_nobody_else_comes_no_token_is_needed():
 
 
 def test_where_other_machines_can_reach_it_a_token_is_needed():
-    live = Live(Chronicle, DriverFeed())
+    live = Live(Chronicle, RecordFeed())
     server = WebServer(Single(live), address="0.0.0.0")
     try:
         assert "?token=" in server.link
@@ -239,9 +241,16 @@ def test_where_other_machines_can_reach_it_a_token_is_needed():
 
 
 @pytest.mark.parametrize("loud", [True, False])
-def test_the_link_with_the_token_is_told_on_stderr_and_nowhere_else(loud, caplog, capsys):
+def test_the_link_with_the_token_is_told_on_stderr_and_nowhere_else(loud, tmp_path, caplog, capsys):
     caplog.set_level(logging.DEBUG)
-    with shown(True, lambda: {"name": "x"}, loud=loud, commander=lambda: None):
+    with shown(
+        True,
+        lambda: {"name": "x"},
+        storage=Storage(tmp_path),
+        runner_time=time.time,
+        loud=loud,
+        commander=lambda: None,
+    ):
         told = capsys.readouterr()
         token = told.err.partition("token=")[2].strip()
         assert len(token) >= 32

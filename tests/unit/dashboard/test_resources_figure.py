@@ -7,14 +7,13 @@ from math import inf
 import pytest
 from bokeh.document import Document
 from bokeh.models import ColumnDataSource, Div, Plot
-from chronicle_kit import about, action, chronicle_of, result, started, suggested
+from chronicle_kit import RecordFeed, about, action, chronicle_of, result, started, suggested
 
 from dasktune.dashboard.chronicle import Chronicle
 from dasktune.dashboard.figures import plot
 from dasktune.dashboard.figures.resources import resources_sketch
 from dasktune.dashboard.server.dask_links import links_html
 from dasktune.dashboard.server.draft import Draft, models_of
-from dasktune.dashboard.server.feed import DriverFeed
 from dasktune.dashboard.server.live import Live
 from dasktune.dashboard.server.pages import pages_of
 
@@ -156,7 +155,7 @@ def test_links_lead_to_dasks_pages_wherever_they_are_and_to_nothing_else():
 
 def test_the_page_of_workers_has_the_links_once_it_is_known_where_they_lead():
     where = [""]
-    live = Live(Chronicle, DriverFeed(mixed), find_dask=lambda: where[0])
+    live = Live(Chronicle, RecordFeed(mixed), find_dask=lambda: where[0])
     while live.poll():
         pass
     [page] = [one for one in pages_of(live) if one.title == "Workers"]

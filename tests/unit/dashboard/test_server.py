@@ -5,14 +5,13 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from contextlib import closing
 from itertools import count
-from math import inf
 
-import numpy as np
 import pytest
 from bokeh.document import Document
 from bokeh.models import Div, Plot, Tabs
-from chronicle_kit import PAYLOADS, asha_journal, chronicle_of, hostile_records
+from chronicle_kit import PAYLOADS, RecordFeed, asha_journal, chronicle_of, hostile_records
 from tornado.httpclient import HTTPRequest
 from tornado.ioloop import IOLoop
 from tornado.websocket import websocket_connect
@@ -34,7 +33,6 @@ from dasktune.storage.driver_lock import DriverLock, LifeSign
 from dasktune.storage.experiment_store import ExperimentStore
 from dasktune.storage.journal_follower import JournalFollower
 from dasktune.storage.journal_reader import JournalReader
-from dasktune.storage.json_lines import decode, encode
 from dasktune.storage.location import Storage
 
 
@@ -127,39 +125,42 @@ def test_a_torn_last_line_is_told_when_it_is_whole(tmp_path):
     assert told == [{"event": "TimePassed", "time": 1.0}]
 
 
-def test_what_the_driver_tells_makes_the_chronicle_that_the_journal_makes():
-    records = asha_journal()
-    feed = DriverFeed(before=lambda: records[:50])
+def test_a_driver_s_own_dashboard_follows_its_journal_and_knows_its_time(tmp_path):
+    storage, time_now = Storage(tmp_path / "exp"), [100.0]
+    feed = DriverFeed(JournalFollower(storage), lambda: time_now[0])
     live = Live(lambda: Chronicle(metric="loss", mode="min"), feed)
-    for record in records[50:]:
-        feed.put(record)
-    assert told(taken(live)) == told(chronicle_of(*records))
-    feed.pass_time(1e9)
+    # The driver begins after its dashboard.
     taken(live)
-    assert live.chronicle.now == 1e9
+    assert live.state == "driver is running"
+    records = asha_journal()
+    with closing(new_store(tmp_path / "exp")) as store:
+        store.begin()
+        for record in records[:90]:
+            store.append(record)
+        store.commit(force=True)
+        taken(live)
+        time_now[0] = 1e9
+        taken(live)
+        assert live.chronicle.now == 1e9
+        assert told(live.chronicle) == told(chronicle_of(*records[:90]))
+        # It is read before anybody looks.
+        assert live.is_wanted
+    feed.end()
+    taken(live)
+    assert live.state == "driver has ended"
 
 
-def test_the_dashboard_is_told_of_a_result_what_the_journal_tells_of_it():
-    inner = {"loss": 0.5, "step": 3, "name": "a", "done": False, "none": None}
-    for more in ({}, {"x": np.float64(2.0)}, {"y": (1, 2)}, {7: 1.0}, {"z": object}, {"n": -inf}):
-        metrics = {**inner, **more}
-        record = {"event": "ResultReported", "trial_id": "a", "time": 1.0, "metrics": metrics}
-        feed = DriverFeed()
-        feed.put(record)
-        [told] = feed.take()[1]
-        assert repr(told) == repr(decode(encode(record)))
-        # What a user changes later is not told.
-        metrics["loss"] = 9.0
-        assert told["metrics"]["loss"] == 0.5
-
-
-def test_records_that_nobody_takes_do_not_pile_up_for_ever(monkeypatch):
-    monkeypatch.setattr("dasktune.dashboard.server.feed._MOST_WAITING", 2)
-    feed = DriverFeed()
-    feed.put({})
-    feed.put({})
-    with pytest.raises(RuntimeError, match="has not taken"):
-        feed.put({})
+def test_who_looks_at_something_old_is_told_how_old(tmp_path, monkeypatch):
+    monkeypatch.setattr("dasktune.dashboard.server.live._STRIDE", 8)
+    feed = RecordFeed(asha_journal)
+    ticks = count(step=0.5)
+    live = Live(lambda: Chronicle(metric="loss", mode="min"), feed, clock=lambda: next(ticks))
+    live.has_caught_up = True
+    feed.pass_time(1_000.0)
+    assert live.poll()
+    assert live.state == f"driver is running, shown as of {1_000 - live.chronicle.now:.0f} s ago"
+    taken(live)
+    assert live.state == "driver is running"
 
 
 def test_the_state_says_how_long_a_journal_has_been_silent(tmp_path):
@@ -258,7 +259,7 @@ def test_pages_are_drawn_while_a_journal_is_read_and_say_how_far_that_is(tmp_pat
 
 
 def test_slow_figures_are_drawn_in_threads_and_never_two_in_one_moment():
-    live = Live(lambda: Chronicle(metric="loss", mode="min"), DriverFeed(asha_journal))
+    live = Live(lambda: Chronicle(metric="loss", mode="min"), RecordFeed(asha_journal))
     taken(live)
     document = Document()
     viewer = Viewer(live, document)
@@ -278,7 +279,7 @@ def test_slow_figures_are_drawn_in_threads_and_never_two_in_one_moment():
 
 
 def test_a_slow_figure_that_fails_is_logged_and_made_again(caplog):
-    live = Live(lambda: Chronicle(metric="loss", mode="min"), DriverFeed(asha_journal))
+    live = Live(lambda: Chronicle(metric="loss", mode="min"), RecordFeed(asha_journal))
     taken(live)
     outcomes = iter([RuntimeError("no"), None])
 
@@ -296,7 +297,7 @@ def test_a_slow_figure_that_fails_is_logged_and_made_again(caplog):
 
 def test_a_page_that_nobody_sees_is_not_brought_up_to_date_until_it_is_seen_again():
     records = asha_journal()
-    live = Live(lambda: Chronicle(metric="loss", mode="min"), DriverFeed(lambda: records[:90]))
+    live = Live(lambda: Chronicle(metric="loss", mode="min"), RecordFeed(lambda: records[:90]))
     taken(live)
     document = Document()
     viewer = Viewer(live, document)
@@ -326,7 +327,7 @@ def test_a_damaged_journal_is_told_and_does_not_end_the_server(tmp_path):
 def test_one_draft_serves_all_until_something_happens():
     records = asha_journal()
     now = [0.0]
-    live = Live(lambda: Chronicle(metric="loss", mode="min"), DriverFeed(lambda: records[:90]))
+    live = Live(lambda: Chronicle(metric="loss", mode="min"), RecordFeed(lambda: records[:90]))
     live._clock = lambda: now[0]
     taken(live)
     made = []
@@ -351,7 +352,7 @@ def test_one_draft_serves_all_until_something_happens():
 @pytest.fixture
 def server():
     live = Live(
-        lambda: Chronicle(metric="loss", mode="min", name="demo"), DriverFeed(hostile_records)
+        lambda: Chronicle(metric="loss", mode="min", name="demo"), RecordFeed(hostile_records)
     )
     server = WebServer(Single(live))
     yield server
@@ -390,7 +391,7 @@ def test_the_server_listens_where_only_this_machine_reaches_it(server):
 
 
 def test_a_port_that_is_taken_is_replaced_by_a_free_one(server):
-    other = WebServer(Single(Live(Chronicle, DriverFeed())), port=server.port)
+    other = WebServer(Single(Live(Chronicle, RecordFeed())), port=server.port)
     assert other.port not in (0, server.port)
     other.close()
     other.close()
@@ -398,7 +399,7 @@ def test_a_port_that_is_taken_is_replaced_by_a_free_one(server):
 
 def test_an_address_that_is_not_there_raises():
     with pytest.raises(OSError, match=r".+"):
-        WebServer(Single(Live(Chronicle, DriverFeed())), address="192.0.2.1")
+        WebServer(Single(Live(Chronicle, RecordFeed())), address="192.0.2.1")
 
 
 def test_a_directory_of_experiments_lists_them_and_escapes_what_they_are_called(tmp_path):
@@ -431,7 +432,7 @@ def test_a_directory_without_experiments_is_refused(tmp_path):
 
 
 def compared(**chronicles):
-    return [Live(lambda one=one: one, DriverFeed()) for one in chronicles.values()]
+    return [Live(lambda one=one: one, RecordFeed()) for one in chronicles.values()]
 
 
 def test_a_comparison_has_a_line_for_each_experiment_of_the_same_goal_and_a_row_for_each():
@@ -479,12 +480,12 @@ def test_a_comparison_follows_what_happens():
 def test_a_wedged_server_does_not_keep_a_run_from_ending(monkeypatch, wedged):
     free = threading.Event()
 
-    class Stuck(DriverFeed):
+    class Stuck(RecordFeed):
         def take(self):
             free.wait(300)
             return super().take()
 
-    server = WebServer(Single(Live(Chronicle, Stuck() if wedged == "poll" else DriverFeed())))
+    server = WebServer(Single(Live(Chronicle, Stuck() if wedged == "poll" else RecordFeed())))
     try:
         if wedged == "loop":
             server._loop.add_callback(free.wait, 300)

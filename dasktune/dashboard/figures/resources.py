@@ -79,7 +79,7 @@ def resources_sketch(chronicle: Chronicle, *, height: int = 200) -> Sketch:
         return nothing(title, why, height)
     unit, seconds = elapsed_unit(chronicle.elapsed)
     first = min(one.start for one, _ in chronicle.stays)
-    last = max(chronicle.now, first)
+    last = _last(chronicle)
     sources, settings = {}, {}
     for name in names:
         size, _ = _scaled(name)
@@ -106,6 +106,12 @@ def _names(chronicle: Chronicle) -> tuple[str, ...]:
     there = {name for _, amounts in chronicle.capacity for name in amounts if amounts[name]}
     known = [name for name in _KNOWN if name in held or name in there]
     return (*known, *sorted(held - {*_KNOWN}))[:_MOST] if held else ()
+
+
+def _last(chronicle: Chronicle) -> float:
+    """Return until when trials ran, which is where the bars of the timeline end."""
+    ends = [chronicle.now if one.end is None else one.end for one, _ in chronicle.stays]
+    return max(ends)
 
 
 def _scaled(name: str) -> tuple[float, str]:

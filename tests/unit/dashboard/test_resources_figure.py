@@ -71,6 +71,15 @@ def test_bars_are_what_trials_hold_and_the_line_what_there_is():
     ]
 
 
+def test_the_time_after_the_last_trial_does_not_count():
+    chronicle = chronicle_of(*mixed())
+    before = titles(plot(chronicle, "resources"))
+    chronicle.see_time(100.0)
+    figure = plot(chronicle, "resources")
+    assert line(figure, "CPU")[-1] == (40, 8)
+    assert titles(figure) == before
+
+
 def test_a_scheduler_that_minds_the_cluster_has_told_of_each_worker():
     each = {"tcp://a:1": {"CPU": 2}, "tcp://b:1": {"CPU": 2, "memory": inf}}
     told = {"event": "ClusterChanged", "time": 0.0, "workers": each}

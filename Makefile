@@ -1,7 +1,8 @@
 # Everything a contributor runs, and all that CI runs. Needs Python >= 3.10 with pip, and make.
 #
 #   make demo         tune a classifier on a local Dask cluster (examples/01_digits_asha.py)
-#   make test         the tests, with the coverage that the project promises; JOBS=<n> parts at a time
+#   make test         the tests, with the coverage that the project promises; JOBS=<n> parts at a time;
+#                     as root it installs Chromium with apt-get for those in a browser, if it is missing
 #   make test-oldest  the core of the tests with the oldest supported Dask
 #   make chaos        twenty clusters in a storm: nothing may be lost
 #   make lint         style, types, layers, docstrings, spelling
@@ -82,6 +83,7 @@ install: $(DEV)
 
 .PHONY: test
 test: $(DEV)
+	@.ci/browser
 	$(BIN)/python -m coverage erase
 	+$(MAKE) --no-print-directory \
 		$(if $(findstring --jobserver,$(MAKEFLAGS)),,--jobs=$(JOBS) --output-sync) $(TEST_PARTS)
@@ -139,6 +141,7 @@ bench: $(DEV)
 
 .PHONY: screenshots
 screenshots: $(DEV)
+	@CI=1 .ci/browser
 	$(BIN)/python -m docs.screenshots
 
 # A copy is built, because a build writes into the tree, where other tests may be reading. The tests

@@ -149,7 +149,14 @@ def get_env(name: str) -> Callable[..., Any]:
 
 
 def registered_envs() -> dict[str, Callable[..., Any] | bytes]:
-    """Return all creators that are known here, those pickled that came with an experiment."""
+    """Return all creators that are known here, those pickled that came with an experiment.
+
+    Examples
+    --------
+    >>> register_env("lake", dict)
+    >>> registered_envs()["lake"]
+    <class 'dict'>
+    """
     return {**_envs, **(_offered.get() or {})}
 
 
@@ -161,6 +168,13 @@ def offer_envs(envs: Mapping[str, bytes]) -> None:
     envs : mapping of str to bytes
         Each pickled as ``{"env": creator}``. It is opened when it is asked for, as it may need what
         is not installed here.
+
+    Examples
+    --------
+    >>> offer_envs({"cave": pickle.dumps({"env": dict})})
+    >>> get_env("cave")({"depth": 2})
+    {'depth': 2}
+    >>> offer_envs({})
     """
     _offered.set(dict(envs))
 

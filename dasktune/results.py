@@ -341,7 +341,7 @@ class ResultGrid(Sequence[Result]):
         ----------
         kind : str, default="best_so_far"
             ``"best_so_far"``, ``"learning_curves"``, ``"parallel_coordinates"``, ``"importance"``,
-            ``"slice"``, ``"contour"``, ``"timeline"``, ``"rungs"``, ``"lineage"``,
+            ``"slice"``, ``"contour"``, ``"timeline"``, ``"resources"``, ``"rungs"``, ``"lineage"``,
             ``"objectives"`` or ``"hypervolume"``.
         metric : str or list of str, optional
             What to look at; by default what was optimised.

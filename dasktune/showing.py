@@ -34,6 +34,7 @@ def shown(
     runner_time: Callable[[], float],
     loud: bool = True,
     commander: Callable[[], Commands | None] | None = None,
+    find_dask: Callable[[], str] = str,
 ) -> Iterator[None]:
     """Show an experiment in browsers for as long as the context lasts.
 
@@ -54,10 +55,12 @@ def shown(
     commander : callable, optional
         Returns who takes commands; without it the pages can only be looked at. The link with the
         token that they need is told on ``sys.stderr`` in any case.
+    find_dask : callable, optional
+        Returns the address of a page of Dask's own dashboard; empty as long as nobody knows it.
     """
     feed, server = None, None
     if wanted:
-        feed, server = _begun(wanted, describe, storage, runner_time, commander)
+        feed, server = _begun(wanted, describe, storage, runner_time, commander, find_dask)
     if server is not None and (loud or commander is not None):
         link = server.link
         _quietly(lambda: sys.stderr.write(f"Dashboard: {link}\n"))
@@ -75,6 +78,7 @@ def _begun(
     storage: Storage,
     runner_time: Callable[[], float],
     commander: Callable[[], Commands | None] | None,
+    find_dask: Callable[[], str],
 ) -> tuple[DriverFeed, WebServer] | tuple[None, None]:
     try:
         # Bokeh takes half a second to import.
@@ -87,7 +91,7 @@ def _begun(
 
         spec = describe()
         feed = DriverFeed(JournalFollower(storage), runner_time)
-        live = Live(partial(described, spec), feed)
+        live = Live(partial(described, spec), feed, find_dask=find_dask)
         server = WebServer(
             Single(live), port=_PORT if wanted is True else wanted, commander=commander
         )

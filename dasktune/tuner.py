@@ -467,6 +467,7 @@ class Tuner:
             storage=storage,
             runner_time=now,
             loud=config.verbose > 0,
+            find_dask=lambda: self._dashboard_link or "",
             commander=commands if config.dashboard_controls else None,
         )
 

@@ -1,7 +1,8 @@
 """Pictures of the dashboard: ``python -m docs.screenshots``, or ``make screenshots``.
 
-Two real experiments are run on a local cluster, ASHA on a network and population based training on
-another one, both with scikit-learn's digits. Each page of each is opened in Chromium.
+Four real experiments are run on a local cluster, all with scikit-learn's digits: ASHA, population
+based training, one of which some trials fail, and one with two goals. Each page is opened in
+Chromium, and each picture is taken when what it shows has come to rest.
 """
 
 from __future__ import annotations
@@ -9,15 +10,22 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import socket
 import tempfile
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from distributed import LocalCluster
+from distributed import Client, LocalCluster
 
 import dasktune as tune
 from benchmarks._browser import browser, complaints, go_to, open_dashboard, titles
 from dasktune.dashboard import serve
+from dasktune.dashboard.report import to_html
+from dasktune.dashboard.sources import read_chronicle
 from dasktune.schedulers import ASHAScheduler, PopulationBasedTraining
 
 _HERE = Path(__file__).parent / "_static" / "dashboard"
@@ -25,9 +33,14 @@ _HERE = Path(__file__).parent / "_static" / "dashboard"
 #: Of the window, in pixels.
 _WIDTH = 1100
 _MOST_HEIGHT = 2400
-_COLOURS = 64
-#: Seconds for the forest of the importance to grow.
-_PATIENCE = 600
+#: Looks at a page that lives and so does not come to rest.
+_MOST_LOOKS = 8
+#: Seconds for whatever is waited for: the machine may be busy.
+_PATIENCE = 1_800
+#: Trials that have ended when the pages of a running experiment are taken.
+_ENDED = 30
+#: Seconds for each epoch of theirs, as if there were more data: the pictures take some, too.
+_PAUSE = 0.15
 
 
 def _train(config: dict[str, Any]) -> None:
@@ -39,15 +52,18 @@ def _train(config: dict[str, Any]) -> None:
     x, other_x, y, other_y = train_test_split(x / 16.0, y, test_size=0.3, random_state=0)
     network = MLPClassifier(
         (config["width"],),
-        activation=config["activation"],
+        activation=config.get("activation", "relu"),
         alpha=config["alpha"],
         learning_rate_init=config["learning_rate"],
         batch_size=config["batch_size"],
         random_state=0,
     )
-    for _ in range(27):
+    for _ in range(config.get("epochs", 27)):
+        time.sleep(_PAUSE)
         network.partial_fit(x, y, classes=range(10))
-        tune.report({"accuracy": network.score(other_x, other_y), "loss": network.loss_})
+        weights = sum(layer.size for layer in network.coefs_)
+        accuracy = network.score(other_x, other_y)
+        tune.report({"accuracy": accuracy, "loss": network.loss_, "weights": weights})
 
 
 class _Member(tune.Trainable):
@@ -84,101 +100,291 @@ class _Member(tune.Trainable):
         return True
 
 
-def _run(directory: str, trials: int) -> None:
-    """Run those of both experiments that are not there yet."""
+#: Of the trials that fail. It has a file of its own by name, so that tracebacks tell no more.
+_STRICT = """
+import dasktune as tune
+
+
+def check(accuracy, epoch, rate):
+    if epoch == 3 and accuracy < 0.2:
+        raise ArithmeticError(
+            f"nothing was learnt in {epoch} epochs at a rate of {rate:.2g}: accuracy {accuracy:.0%}"
+        )
+
+
+def train(config):
+    data, network = load(), build(config)
+    for epoch in range(1, 7):
+        accuracy = learn(network, data)
+        check(accuracy, epoch, config["learning_rate"])
+        tune.report({"accuracy": accuracy})
+"""
+
+
+def _load() -> Any:
+    from sklearn.datasets import load_digits
+
+    x, y = load_digits(return_X_y=True)
+    return x / 16.0, y
+
+
+def _build(config: dict[str, Any]) -> Any:
+    from sklearn.neural_network import MLPClassifier
+
+    return MLPClassifier((config["width"],), learning_rate_init=config["learning_rate"])
+
+
+def _learn(network: Any, data: Any) -> float:
+    x, y = data
+    network.partial_fit(x[:1_200], y[:1_200], classes=range(10))
+    return float(network.score(x[1_200:], y[1_200:]))
+
+
+def _strict() -> Any:
+    """Return the trainable of the trials that fail."""
+    named = {"__name__": "train", "load": _load, "build": _build, "learn": _learn}
+    exec(compile(_STRICT, "train.py", "exec"), named)
+    return named["train"]
+
+
+def _warm_up() -> None:
+    """Import on a worker what trials need: it takes half a minute, and is no part of a search."""
+    import linecache
+
+    import sklearn.datasets
+    import sklearn.linear_model
+    import sklearn.model_selection
+    import sklearn.neural_network
+
+    sklearn.datasets.load_digits()
+    # Where tracebacks find the lines of what has no file.
+    linecache.cache["train.py"] = (len(_STRICT), None, _STRICT.splitlines(True), "train.py")
+
+
+class _Milestone(tune.Callback):
+    """Tells when so many trials have ended, and lets the run not end before its pages are taken."""
+
+    def __init__(self, count: int) -> None:
+        self.reached, self.taken, self._left = threading.Event(), threading.Event(), count
+
+    def on_trial_complete(self, *args: Any, **info: Any) -> None:
+        self._left -= 1
+        if self._left <= 0:
+            self.reached.set()
+
+    def on_experiment_end(self, *args: Any, **info: Any) -> None:
+        self.reached.set()
+        self.taken.wait(_PATIENCE)
+
+
+_NETWORKS: dict[str, Any] = {
+    "learning_rate": tune.loguniform(1e-4, 1.0),
+    "alpha": tune.loguniform(1e-6, 1e-1),
+    "width": tune.randint(4, 65),
+    "batch_size": tune.choice([32, 64, 128]),
+}
+_RATES: dict[str, Any] = {"eta": tune.loguniform(1e-4, 1.0), "alpha": tune.loguniform(1e-6, 1e-1)}
+
+
+def _tuner(cluster: Any, directory: str, name: str, trials: int, **run: Any) -> tune.Tuner:
+    """Return what runs one of the experiments."""
+    goals: dict[str, Any] = {"metric": "accuracy", "mode": "max"}
+    trainable: Any = _train
+    if name == "digits-asha":
+        space = {**_NETWORKS, "activation": tune.choice(["relu", "tanh"])}
+        goals["scheduler"] = ASHAScheduler(max_t=27, grace_period=1, reduction_factor=3)
+    elif name == "digits-pbt":
+        # A third of a CPU each, so that all members of the population run side by side.
+        space, trainable, trials = _RATES, tune.with_resources(_Member, {"cpu": 1 / 3}), 12
+        run["stop"] = {"training_iteration": 24}
+        goals["scheduler"] = PopulationBasedTraining(
+            time_attr="training_iteration", perturbation_interval=4, hyperparam_mutations=_RATES
+        )
+    elif name == "digits-failures":
+        space, trainable, trials = _NETWORKS, _strict(), 12
+    else:
+        space, trials = {**_NETWORKS, "epochs": 8}, 40
+        goals = {"metric": ["accuracy", "weights"], "mode": ["max", "min"]}
+    return tune.Tuner(
+        trainable,
+        param_space=space,
+        tune_config=tune.TuneConfig(num_samples=trials, seed=0, **goals),
+        run_config=tune.RunConfig(name=name, storage_path=directory, verbose=0, **run),
+        client=cluster,
+    )
+
+
+def _run(driver: Any, directory: str, trials: int) -> None:
+    """Run those of the experiments that are not there yet; take the pages of one that runs."""
     # Scikit-learn warns of its own threads.
     os.environ["PYTHONWARNINGS"] = "ignore"
-    space = {
-        "learning_rate": tune.loguniform(1e-4, 1.0),
-        "alpha": tune.loguniform(1e-6, 1e-1),
-        "width": tune.randint(4, 65),
-        "batch_size": tune.choice([32, 64, 128]),
-        "activation": tune.choice(["relu", "tanh"]),
-    }
-    asha = ASHAScheduler(max_t=27, grace_period=1, reduction_factor=3)
-    rates = {"eta": tune.loguniform(1e-4, 1.0), "alpha": tune.loguniform(1e-6, 1e-1)}
-    pbt = PopulationBasedTraining(
-        time_attr="training_iteration", perturbation_interval=4, hyperparam_mutations=rates
-    )
-    with LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address=None) as cluster:
-        for name, trainable, given, scheduler, stop, count in (
-            ("digits-asha", _train, space, asha, None, trials),
-            ("digits-pbt", _Member, rates, pbt, {"training_iteration": 24}, 12),
-        ):
-            if Path(directory, name).exists():
-                continue
-            tune.Tuner(
-                trainable,
-                param_space=given,
-                tune_config=tune.TuneConfig(
-                    metric="accuracy", mode="max", num_samples=count, scheduler=scheduler, seed=0
-                ),
-                run_config=tune.RunConfig(name=name, storage_path=directory, stop=stop, verbose=0),
-                client=cluster,
-            ).fit()
+    names = ("digits-asha", "digits-pbt", "digits-failures", "digits-goals")
+    missing = [name for name in names if not Path(directory, name).exists()]
+    if not missing:
+        return
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+    ):
+        client.run(_warm_up)
+        for name in missing:
+            if name == "digits-asha":
+                _run_watched(driver, cluster, directory, trials)
+            else:
+                _tuner(cluster, directory, name, trials).fit()
+
+
+def _run_watched(driver: Any, cluster: Any, directory: str, trials: int) -> None:
+    """Run ASHA, and take its page in Dask's dashboard, and that of the workers with its links."""
+    with socket.create_server(("localhost", 0)) as probe:
+        port = int(probe.getsockname()[1])
+    milestone = _Milestone(_ENDED)
+    tuner = _tuner(cluster, directory, "digits-asha", trials, dashboard=port, callbacks=[milestone])
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(tuner.fit)
+        _until(driver, lambda _: running.done() or tuner.dashboard_link)
+        own = driver.current_window_handle
+        open_dashboard(driver, f"http://localhost:{port}/")
+        driver.switch_to.new_window("tab")
+        open_dashboard(driver, tuner.dashboard_link)
+        milestone.reached.wait(_PATIENCE)
+        # The page is brought up to date a little later.
+        _until_text(driver, rf"\b([{_ENDED // 10}-9]\d) of {trials}\b")
+        _picture(driver, "dask-overview")
+        driver.close()
+        driver.switch_to.window(own)
+        go_to(driver, titles(driver).index("Workers"))
+        _picture(driver, "asha-workers")
+        driver.get("about:blank")
+        milestone.taken.set()
+        running.result()
+
+
+def _until(driver: Any, condition: Callable[[Any], Any]) -> None:
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    WebDriverWait(driver, _PATIENCE, poll_frequency=0.1).until(condition)
+
+
+def _until_text(driver: Any, pattern: str) -> None:
+    """Wait until a text of the page fits a regular expression."""
+    known = """
+    if (!window.Bokeh || !Bokeh.documents.length) return false
+    const texts = [...Bokeh.documents[0]._all_models.values()].map((one) => one.text ?? "")
+    return texts.some((text) => new RegExp(arguments[0]).test(text))
+    """
+    _until(driver, lambda one: one.execute_script(known, pattern))
 
 
 def _picture(driver: Any, name: str) -> None:
-    """Write the whole page as a small picture."""
+    """Write the whole page as a picture, once two looks at it are alike."""
     from PIL import Image, ImageChops
 
     driver.set_window_size(_WIDTH, _MOST_HEIGHT)
-    driver.execute_async_script(
-        "const done = arguments[0]; setTimeout(() => requestAnimationFrame(done), 1000)"
-    )
-    picture = Image.open(io.BytesIO(driver.get_screenshot_as_png())).convert("RGB")
+    before, png = b"", _look(driver)
+    for _ in range(_MOST_LOOKS):
+        if before == png:
+            break
+        before, png = png, _look(driver)
+    picture = Image.open(io.BytesIO(png)).convert("RGB")
     # What is below the last card is empty.
     ground = Image.new("RGB", picture.size, picture.getpixel((2, picture.height - 2)))
     bottom = ImageChops.difference(picture, ground).getbbox()[3]
     picture = picture.crop((0, 0, _WIDTH, min(bottom + 20, picture.height)))
-    few = picture.quantize(_COLOURS, dither=Image.Dither.NONE)
-    few.save(_HERE / f"{name}.png", optimize=True)
+    # All its colours: with few of them others would look alike.
+    picture.save(_HERE / f"{name}.png", optimize=True)
 
 
-def _wait_for_forest(driver: Any) -> None:
-    """Wait until the importance of parameters is known, which is worked out beside the pages."""
-    from selenium.webdriver.support.ui import WebDriverWait
-
-    known = """
-    const titles = [...Bokeh.documents[0]._all_models.values()].map((one) => one.text ?? "")
-    return titles.some((text) => /^Importance of parameters for .* trials at/.test(text))
-    """
-    WebDriverWait(driver, _PATIENCE).until(lambda one: one.execute_script(known))
+def _look(driver: Any) -> bytes:
+    """Return what is seen once all that is known has been drawn."""
+    _until(driver, lambda one: one.execute_script(_IS_IDLE))
+    driver.execute_async_script(
+        "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(done))"
+    )
+    return bytes(driver.get_screenshot_as_png())
 
 
-def _take(directory: str) -> None:
-    """Open every page of both, the list of them, and their comparison."""
+_IS_IDLE = "return !window.Bokeh || Bokeh.documents.every((one) => one.is_idle)"
+
+#: Selects the best trial in the table.
+_SELECT = """
+const models = [...Bokeh.documents[0]._all_models.values()]
+const source = models.find((one) => one.type === "DataTable").source
+const best = source.data.best
+let row = 0
+for (let i = 0; i < best.length; i++) if (best[i] > best[row]) row = i
+source.selected.indices = [row]
+"""
+
+#: Writes a filter, as if it had been typed.
+_FILTER = """
+const models = [...Bokeh.documents[0]._all_models.values()]
+models.find((one) => one.type === "TextInput").value = arguments[0]
+"""
+
+
+def _take(driver: Any, directory: str) -> None:
+    """Take the pages of the experiments, the list of them, and their comparison."""
     server = serve(directory, port=0)
     try:
-        with browser(_WIDTH, 900) as driver:
-            for experiment in ("digits-asha", "digits-pbt"):
-                open_dashboard(driver, f"{server.url}?experiment={experiment}")
-                for number, title in enumerate(titles(driver)):
-                    if title == "Errors":
-                        continue  # there are none
-                    go_to(driver, number)
-                    if title == "Parameters":
-                        _wait_for_forest(driver)
-                    _picture(driver, f"{experiment[7:]}-{title.lower()}")
-            driver.get(f"{server.url}?compare=digits-asha&compare=digits-pbt")
-            driver.execute_async_script("setTimeout(arguments[0], 5000)")
-            _picture(driver, "comparison")
-            if told := complaints(driver):
-                raise RuntimeError(f"the browser complains: {told}")
+        for name, wanted in _PAGES.items():
+            open_dashboard(driver, f"{server.url}?experiment=digits-{name}")
+            for title in wanted:
+                go_to(driver, titles(driver).index(title))
+                if title == "Parameters":
+                    # It is worked out beside the pages.
+                    _until_text(driver, "^Importance of parameters for .* trials at")
+                if title == "Trials":
+                    driver.execute_script(_SELECT)
+                    _until_text(driver, "trials in grey$")
+                _picture(driver, f"{name}-{title.lower()}")
+        driver.get(server.url)
+        _until_text(driver, "Experiments")
+        _picture(driver, "experiments")
+        driver.get(f"{server.url}?compare=digits-asha&compare=digits-pbt")
+        _until_text(driver, "digits-pbt")
+        _picture(driver, "comparison")
+        driver.get("about:blank")
     finally:
         server.close()
 
 
+_PAGES = {
+    "asha": ("Overview", "Trials", "Parameters", "Scheduler"),
+    "pbt": ("Overview", "Scheduler", "Workers"),
+    "failures": ("Errors",),
+    "goals": ("Objectives",),
+}
+
+
+def _take_report(driver: Any, directory: str) -> None:
+    """Take the table of the report, which is a file, with some of its trials."""
+    page = Path(directory, "report.html")
+    page.write_text(to_html(read_chronicle(Path(directory, "digits-asha"))), encoding="utf-8")
+    open_dashboard(driver, page.as_uri())
+    go_to(driver, titles(driver).index("Trials"))
+    driver.execute_script(_FILTER, "best>0.95 activation:tanh")
+    driver.execute_script(_SELECT)
+    _picture(driver, "report")
+    page.unlink()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--trials", type=int, default=40)
+    parser.add_argument("--trials", type=int, default=96)
     parser.add_argument("--directory", help="where the experiments are, or come; for good")
     arguments = parser.parse_args()
     _HERE.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="dasktune-screenshots-") as temporary:
+    with (
+        tempfile.TemporaryDirectory(prefix="dasktune-screenshots-") as temporary,
+        browser(_WIDTH, 900) as driver,
+    ):
         directory = arguments.directory or temporary
-        _run(directory, arguments.trials)
-        _take(directory)
+        _run(driver, directory, arguments.trials)
+        _take(driver, directory)
+        _take_report(driver, directory)
+        if told := complaints(driver):
+            raise RuntimeError(f"the browser complains: {told}")
 
 
 if __name__ == "__main__":

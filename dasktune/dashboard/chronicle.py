@@ -25,6 +25,11 @@ _MOST_STAYS: Final = 4_000
 #: Improvements that are kept: of more, every second, fourth, ... and the last.
 _MOST_IMPROVEMENTS: Final = 4_096
 
+#: Changes of what the cluster has that are kept, the newest.
+_MOST_CAPACITIES: Final = 1_000
+#: Different requests of trials that are shared among them.
+_MOST_REQUESTS: Final = 1_000
+
 #: What the journal's damage, or another version of it, may lead to.
 _NONSENSE: Final = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError)
 
@@ -77,6 +82,8 @@ class Chronicle:
         The same for each goal.
     improved_after : list of int
         For each of the improvements: how many results there were by then.
+    capacity : deque of tuple
+        When the cluster had other resources, and which: ``(time, amounts by name)``, the newest.
     workers : dict of str to int
         Addresses, in the order in which they were first used, and their number in it.
     malformed : int
@@ -140,6 +147,8 @@ class Chronicle:
         self.improvements: list[tuple[float, float, int, int]] = []
         self.improvements_of = [self.improvements, *([] for _ in self.metrics[1:])]
         self.improved_after: list[int] = []
+        self.capacity: deque[tuple[float, Mapping[str, float]]] = deque(maxlen=_MOST_CAPACITIES)
+        self._requests: dict[tuple[tuple[str, float], ...], Mapping[str, float]] = {}
         self.workers: dict[str, int] = {}
         self.began = self.now = nan
         #: When the driver that leads began, and how many trials had ended then.
@@ -326,6 +335,23 @@ class Chronicle:
             self._cut_iterations += iteration - log.iteration
         log.iteration = iteration
         self.full_budget = max(self.full_budget, iteration)
+
+    def see_capacity(self, workers: Mapping[str, Mapping[str, float]], time: float) -> None:
+        """Note what the workers have together, from now on."""
+        told = self.request({"bundles": list(workers.values())})
+        if not self.capacity or self.capacity[-1][1] != told:
+            self.capacity.append((time, told))
+
+    def request(self, told: Mapping[str, Any]) -> Mapping[str, float]:
+        """Return the sums over bundles; those that are alike share one."""
+        sums: dict[str, float] = {}
+        for bundle in told["bundles"]:
+            for name, amount in bundle.items():
+                sums[name] = sums.get(name, 0.0) + float(amount)
+        if len(self._requests) > _MOST_REQUESTS:
+            self._requests.clear()
+        sums = {name: amount for name, amount in sums.items() if isfinite(amount)}
+        return self._requests.setdefault(tuple(sums.items()), sums)
 
     def see_best(
         self, log: TrialLog, value: float, iteration: int, time: float, goal: int = 0

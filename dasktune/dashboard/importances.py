@@ -47,11 +47,18 @@ def importances(units: Sequence[_Floats], scores: _Floats) -> tuple[_Floats, str
     # Ranks, because a single diverged trial would be nearly all of the variance.
     ranks = np.argsort(np.argsort(scores, kind="stable"), kind="stable") / max(1, len(scores) - 1)
     try:
-        from sklearn.ensemble import RandomForestRegressor
+        from sklearn.tree import DecisionTreeRegressor
     except ImportError:
         return binned_importances(features, ranks), VARIANCE_RATIO
-    forest = RandomForestRegressor(_TREES, min_samples_leaf=2, random_state=0)
-    return forest_importances(forest.fit(features, ranks)), FANOVA
+    # A random forest. Scikit-learn's own one changes the warning filters of the whole process for
+    # each tree, which threads must not: others would be left without any filter.
+    draw = np.random.default_rng(0)
+    trees = []
+    for number in range(_TREES):
+        rows = draw.integers(0, len(ranks), len(ranks))
+        tree = DecisionTreeRegressor(min_samples_leaf=2, random_state=number)
+        trees.append(tree.fit(features[rows], ranks[rows]).tree_)
+    return forest_importances(trees, features.shape[1]), FANOVA
 
 
 def _without_gaps(units: _Floats) -> _Floats:
@@ -59,13 +66,15 @@ def _without_gaps(units: _Floats) -> _Floats:
     return np.where(np.isnan(units), -0.25, units)
 
 
-def forest_importances(forest: Any) -> _Floats:
+def forest_importances(trees: Sequence[Any], num_features: int) -> _Floats:
     """Return the share of a forest's variance that is due to each feature alone.
 
     Parameters
     ----------
-    forest : RandomForestRegressor
+    trees : sequence of sklearn.tree._tree.Tree
         Fitted to features from 0 to 1.
+    num_features : int
+        How many these are.
 
     Notes
     -----
@@ -73,10 +82,8 @@ def forest_importances(forest: Any) -> _Floats:
     Importance", ICML 2014: a tree is constant on boxes, so the mean over all other parameters, and
     its variance, are sums over its leaves, exactly. Trees without any variance do not count.
     """
-    shares = [
-        share for tree in forest.estimators_ if (share := _tree_shares(tree.tree_)) is not None
-    ]
-    return np.mean(shares, axis=0) if shares else np.zeros(forest.n_features_in_)
+    shares = [share for tree in trees if (share := _tree_shares(tree)) is not None]
+    return np.mean(shares, axis=0) if shares else np.zeros(num_features)
 
 
 def _tree_shares(tree: Any) -> _Floats | None:

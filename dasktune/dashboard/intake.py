@@ -41,6 +41,7 @@ _DECISIONS: Final = {
     "ResizeTrial": "went on",
     "StopTrial": "stopped",
     "FailTrial": "stopped",
+    "ExploitTrial": "cloned",
 }
 
 
@@ -79,10 +80,16 @@ def take(chronicle: Chronicle, record: Told) -> None:
         chronicle.on_hold = event == "HoldRequested"
     elif event == "SessionBegan":
         chronicle.begin_session(heard, time)
+    elif event == "CapacityChanged":
+        chronicle.see_capacity({"": record["capacity"]}, time)
+    elif event == "ClusterChanged":
+        chronicle.see_capacity(record["workers"], time)
     elif event == "StopRequested":
         chronicle.stop_reason = _short(record["reason"])
     elif log is not None:
         _take_event(chronicle, log, record, time)
+    if log is not None and record.get("resources") is not None:
+        log.request = chronicle.request(record["resources"])
     for action in record.get("actions", ()):
         _take_action(chronicle, action, time, log if at_rung else None)
     if log is not None:
@@ -149,11 +156,14 @@ def _take_action(chronicle: Chronicle, action: Told, time: float, judged: TrialL
     handle = _ACTIONS.get(what)
     if log is None or handle is None:
         return
+    if action.get("resources") is not None:
+        log.request = chronicle.request(action["resources"])
     if action.get("milestones"):
         milestones = [(str(one[0]), float(one[1])) for one in action["milestones"]]
         log.wait_at(milestones)
         chronicle.see_milestones(milestones)
-    if log is judged and what in _DECISIONS:
+    # A clone is paused, too, to go on from its donor's checkpoint.
+    if log is judged and what in _DECISIONS and log.rungs[-1].outcome != "cloned":
         log.rungs[-1].outcome = _DECISIONS[what]
         found = _CUTOFF.search(str(action.get("reason", "")))
         log.rungs[-1].cutoff = float(found[1]) if found else None
@@ -226,10 +236,12 @@ def _exploit(chronicle: Chronicle, log: TrialLog, action: Told, time: float) -> 
     donor, checkpoint = chronicle.find(action["donor"]), action["checkpoint"]
     reached = resumed = log.iteration
     log.config = flatten(action["config"])
+    log.leave_rung("cloned")
     _tell_why(chronicle, log, action, time)
     if checkpoint is not None:
         resumed = int(checkpoint["iteration"])
         chronicle.rewind(log, resumed)
+        log.jump(resumed)
     if donor is None:
         return
     log.parent = log.parent if donor is log else donor.index

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite, isnan, nan
+from math import ceil, floor, inf, isfinite, isnan, log10, nan
+from numbers import Integral
 from typing import Any, Final
 
 import numpy as np
@@ -39,6 +40,9 @@ _WIDE: Final = 100.0
 #: So many values of a number are all written at an axis.
 _FEW: Final = 8
 
+#: Of more powers of ten some are left out.
+_MOST_MARKS: Final = 6
+
 #: Of an axis, what a number needs for itself.
 _NEAR: Final = 0.09
 
@@ -55,6 +59,8 @@ class Parameter:
     #: Their texts; empty if the values are numbers.
     categories: tuple[str, ...] = ()
     is_log: bool = False
+    #: Whether there is nothing between two whole numbers.
+    is_whole: bool = False
 
     @property
     def is_constant(self) -> bool:
@@ -70,12 +76,18 @@ class Parameter:
         low, high = np.nanmin(values), np.nanmax(values)
         return (values - low) / (high - low) if high > low else values * 0 + 0.5
 
-    def at(self, unit: float) -> float:
-        """Return the value at a place from 0 to 1."""
-        values = np.log10(self.values) if self.is_log else self.values
-        low, high = float(np.nanmin(values)), float(np.nanmax(values))
-        value = low + unit * (high - low)
-        return float(10**value) if self.is_log else value
+    @property
+    def span(self) -> tuple[float, float]:
+        """The lowest and the highest value; NaN if there is none."""
+        finite = self.values[np.isfinite(self.values)]
+        return (float(finite.min()), float(finite.max())) if finite.size else (nan, nan)
+
+    def unit(self, value: float) -> float:
+        """Return the place of a value from 0 to 1; 0.5 if there is but one."""
+        low, high = self.span
+        if self.is_log:
+            low, high, value = log10(low), log10(high), log10(value)
+        return (value - low) / (high - low) if high > low else 0.5
 
 
 def parameters_of(
@@ -168,9 +180,11 @@ def _parameter(name: str, values: list[Any], chronicle: Chronicle) -> Parameter:
     column[~np.isfinite(column)] = nan
     finite = column[np.isfinite(column)]
     positive = bool(finite.size) and float(finite.min()) > 0
+    whole = all(isinstance(value, Integral) for value in given)
     scale = chronicle.scales.get(name)
     wide = positive and float(finite.max()) / float(finite.min()) >= _WIDE
-    return Parameter(name, column, is_log=positive and (wide if scale is None else scale == "log"))
+    is_log = positive and (wide if scale is None else scale == "log")
+    return Parameter(name, column, is_log=is_log, is_whole=whole)
 
 
 def _categorical(name: str, values: list[Any]) -> Parameter:
@@ -229,7 +243,7 @@ def values_at(log: TrialLog, iteration: int, mode: Mode | None, goal: int = 0) -
 
 
 def marks_of(parameter: Parameter) -> dict[float, str]:
-    """Return what an axis from 0 to 1 says, and where: all values if they are few.
+    """Return what an axis from 0 to 1 says, and where: all values if they are few, else round ones.
 
     Parameters
     ----------
@@ -247,7 +261,29 @@ def marks_of(parameter: Parameter) -> dict[float, str]:
     if is_few(parameter):
         pairs = zip(distinct, rows, strict=True)
         return {float(units[row]): finite_text(value) for value, row in pairs if isfinite(value)}
-    return {unit: finite_text(parameter.at(unit)) for unit in (0.0, 0.25, 0.5, 0.75, 1.0)}
+    low, high = parameter.span
+    marks = _decades(low, high) if parameter.is_log else []
+    marks = marks or _round_values(low, high, least=1.0 if parameter.is_whole else 0.0)
+    return {parameter.unit(value): finite_text(value) for value in marks}
+
+
+def _decades(low: float, high: float) -> list[float]:
+    """Return powers of ten within a range, not too many; none if they are fewer than two."""
+    first, last = ceil(log10(low)), floor(log10(high))
+    step = -(-(last - first) // _MOST_MARKS) or 1
+    return [10.0**power for power in range(first, last + 1, step)] if last > first else []
+
+
+def _round_values(low: float, high: float, least: float) -> list[float]:
+    """Return about five round values within a range, at least so far from each other."""
+    rough = (high - low) / 4
+    if not 0.0 < rough < inf:
+        return [low] if isfinite(low) else []
+    power = 10.0 ** floor(log10(rough))
+    step = max(least, next(one * power for one in (1, 2, 5, 10) if one * power >= rough * 0.7))
+    numbers = range(ceil(low / step), floor(high / step) + 1)
+    # Of nearly the same values only the ends can be told apart.
+    return [number * step for number in numbers] if 1 < len(numbers) < 10 else [low, high]
 
 
 def is_few(parameter: Parameter) -> bool:
@@ -263,5 +299,14 @@ def is_few(parameter: Parameter) -> bool:
 
 
 def finite_text(value: float) -> str:
-    """Return a number as an axis shows it."""
-    return f"{value:.3g}" if isfinite(value) else ""
+    """Return a number as an axis shows it.
+
+    Examples
+    --------
+    >>> finite_text(0.25), finite_text(1e-05), finite_text(2e25), finite_text(float("nan"))
+    ('0.25', '1e-5', '2e25', '')
+    """
+    if not isfinite(value):
+        return ""
+    digits, _, power = f"{value:.4g}".partition("e")
+    return f"{digits}e{int(power)}" if power else digits

@@ -36,6 +36,8 @@ class Attempt:
     outcome: str = "running"
     #: ``training_iteration`` of the checkpoint that it began from; None for the beginning.
     restored_from: int | None = None
+    #: What it holds there, by name of the resource; shared by all that hold the same.
+    holds: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -50,7 +52,7 @@ class RungVisit:
     value: float
     #: Seconds of the runner's clock.
     time: float
-    #: ``went on``, ``stopped`` or ``waits``.
+    #: ``went on``, ``stopped``, ``waits``, or ``cloned``: it went on as a clone of another trial.
     outcome: str = "went on"
     #: What it was compared with, where the scheduler says so.
     cutoff: float | None = None
@@ -129,6 +131,8 @@ class TrialLog:
     traceback: str = ""
     #: When that was, in seconds of the runner's clock; NaN if its code has not failed.
     failed_at: float = nan
+    #: What it asks for, by name of the resource; empty if nobody has told.
+    request: Mapping[str, float] = field(default_factory=dict)
     #: Whether the user lets it rest, whatever its scheduler wants.
     rests: bool = False
     #: Whether it was ended before its time.
@@ -137,6 +141,9 @@ class TrialLog:
     parent: int = -1
     #: ``training_iteration`` of the checkpoint that its next attempt begins from.
     restore_point: int | None = None
+    #: Iterations after which it went on although it had not come to them: as a clone of a trial
+    #: that was further. Nothing that it has reported itself leads there.
+    jumps: list[int] = field(default_factory=list)
 
     @property
     def attempt(self) -> Attempt | None:
@@ -190,7 +197,8 @@ class TrialLog:
     def begin_attempt(self, worker: str, time: float) -> None:
         """Note that it has been taken by a worker."""
         self.starts += 1
-        self.attempts.append(Attempt(worker, time, restored_from=self.restore_point))
+        attempt = Attempt(worker, time, restored_from=self.restore_point, holds=self.request)
+        self.attempts.append(attempt)
         self.restore_point = None
         del self.attempts[:-MAX_KEPT]
 
@@ -231,10 +239,17 @@ class TrialLog:
     def cut_off(self, iteration: int, better: Sequence[Better]) -> None:
         """Forget what it has reported after an iteration."""
         self.iteration = min(self.iteration, iteration)
+        self.jumps = [one for one in self.jumps if one <= iteration]
         for goal, curve in enumerate(self.curves):
             curve.cut(iteration)
             if self.best[goal][0] > iteration:
                 self.best[goal] = curve.best(better[goal])
+
+    def jump(self, iteration: int) -> None:
+        """Note that it goes on after an iteration, which it may not have come to itself."""
+        if iteration > self.iteration:
+            self.jumps.append(iteration)
+            del self.jumps[:-MAX_KEPT]
 
     def keep_checkpoint(self, told: Mapping[str, Any]) -> None:
         """Note that it has saved a checkpoint."""

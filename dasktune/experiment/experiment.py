@@ -26,15 +26,7 @@ from dasktune.experiment.roster import is_news
 from dasktune.experiment.setbacks import count_failure, count_loss, is_cleared, lost_too_often
 from dasktune.experiment.settings import ExperimentSettings
 from dasktune.experiment.verdict import Fail
-from dasktune.schedulers.decision import (
-    Command,
-    Continue,
-    Decision,
-    Exploit,
-    Pause,
-    Resize,
-    Stop,
-)
+from dasktune.schedulers.decision import Command, Continue, Decision, Exploit, Pause, Resize, Stop
 from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
 from dasktune.search.searcher import SearchAlgorithm
 from dasktune.stopper import Stopper
@@ -53,6 +45,7 @@ from dasktune.trial.actions import (
 from dasktune.trial.events import (
     Answered,
     AnyTrialEvent,
+    CapacityChanged,
     CheckpointCommitted,
     CheckpointLost,
     CheckpointStored,
@@ -214,8 +207,10 @@ class Experiment(Agenda):
                 self._commands.extend(self._judge.tell_cluster(event.workers))
             case SessionBegan():
                 self._begin_session()
-            case TrialReopenRequested():  # pragma: no branch - these are all
+            case TrialReopenRequested():
                 self._reopen(self.roster.trials[event.trial_id], fresh=event.fresh)
+            case CapacityChanged():  # pragma: no branch - these are all
+                pass  # It is for those who look.
 
     def _on_trial_event(self, trial: Trial, event: AnyTrialEvent) -> None:
         before = self.roster.move(trial, event)

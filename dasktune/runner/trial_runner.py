@@ -11,6 +11,7 @@ from typing import Any, Literal
 from dasktune.callback import CallbackList
 from dasktune.experiment import Experiment
 from dasktune.runner.asking import Asker
+from dasktune.runner.capacity import is_alike, summed
 from dasktune.runner.carrying import carry_out
 from dasktune.runner.commands import Commands, Desk
 from dasktune.runner.naming import Naming
@@ -22,6 +23,7 @@ from dasktune.trial.actions import Action, ExploitTrial
 from dasktune.trial.checkpoint import CheckpointRecord
 from dasktune.trial.events import (
     Answered,
+    CapacityChanged,
     CheckpointLost,
     ClusterChanged,
     ExperimentEvent,
@@ -130,6 +132,8 @@ class TrialRunner:
         )
         #: What the last trial that was to start had asked for.
         self._last_request: PlacementGroupFactory | None = None
+        #: What was told of the cluster last.
+        self._capacity: CapacityChanged | None = None
         self._interrupted = False
         self._stop_wanted = ""
         #: Whether a warning stands that all waits for the user.
@@ -309,12 +313,21 @@ class TrialRunner:
     def _take_in(self, longest_wait: float) -> None:
         events = self._executor.next_events(longest_wait)
         for event in events:
-            # Most schedulers do not mind, and a large cluster makes large records.
-            if not isinstance(event, ClusterChanged) or self.experiment.scheduler.follows_cluster:
+            minds = self.experiment.scheduler.follows_cluster
+            if minds or not isinstance(event, ClusterChanged):
                 self._handle(event)
+            else:
+                self._note_capacity(event)
         if not events:
             self.tick()
         self._settle()
+
+    def _note_capacity(self, event: ClusterChanged) -> None:
+        """Tell of the sums: most schedulers do not mind, and large clusters make large records."""
+        told = summed(event)
+        if self._capacity is None or not is_alike(told, self._capacity):
+            self._capacity = told
+            self._handle(told)
 
     def _take_snapshot(self) -> None:
         self._store.save_snapshot(self._state)

@@ -17,6 +17,7 @@ from dasktune.trial.resources import PlacementGroupFactory
 __all__ = [
     "Answered",
     "AnyTrialEvent",
+    "CapacityChanged",
     "CheckpointCommitted",
     "CheckpointLost",
     "CheckpointStored",
@@ -249,6 +250,17 @@ class ClusterChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityChanged:
+    """All workers together have more or less to give; for those who look at the experiment."""
+
+    #: Sums over the workers, by name of the resource; what has no limit is not among it.
+    capacity: Mapping[str, float]
+    #: How many workers these are.
+    num_workers: int
+    time: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TimePassed:
     """Nothing happened but time; for time budgets."""
 
@@ -352,6 +364,7 @@ ExecutorEvent = AnyTrialEvent | CheckpointLost | CheckpointStored | ClusterChang
 #: What is about no incarnation of a trial.
 OtherEvent = (
     Answered
+    | CapacityChanged
     | CheckpointLost
     | CheckpointStored
     | ClusterChanged

@@ -197,6 +197,10 @@ def test_where_there_are_only_slots_nothing_changes():
 def test_who_does_not_mind_the_cluster_is_not_told_of_it():
     _, journal = run(scheduler=FIFOScheduler(), workers={0.0: [2], 3.0: [4]})
     assert journal.events("ClusterChanged") == []
+    # Those who look at it are told of the sums.
+    told = journal.events("CapacityChanged")
+    assert [one["capacity"] for one in told] == [{"CPU": 2}, {"CPU": 4}]
+    assert [one["num_workers"] for one in told] == [1, 1]
 
 
 def test_with_the_class_api_it_is_saved_when_it_leaves():

@@ -13,6 +13,7 @@ from dasktune.dashboard.figures.learning_curves import learning_curves
 from dasktune.dashboard.figures.lineage import lineage
 from dasktune.dashboard.figures.objectives import hypervolume_over_time, objectives
 from dasktune.dashboard.figures.parallel_coordinates import parallel_coordinates
+from dasktune.dashboard.figures.resources import resources
 from dasktune.dashboard.figures.rungs import rungs
 from dasktune.dashboard.figures.slice import slices
 from dasktune.dashboard.figures.timeline import timeline
@@ -29,6 +30,7 @@ __all__ = [
     "objectives",
     "parallel_coordinates",
     "plot",
+    "resources",
     "rungs",
     "slices",
     "timeline",
@@ -43,6 +45,7 @@ KINDS: Final[dict[str, Callable[..., Any]]] = {
     "slice": slices,
     "contour": contour,
     "timeline": timeline,
+    "resources": resources,
     "rungs": rungs,
     "lineage": lineage,
     "objectives": objectives,

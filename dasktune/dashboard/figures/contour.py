@@ -25,11 +25,15 @@ __all__ = ["contour", "contour_sketch"]
 
 _Floats = NDArray[np.float64]
 
-#: Cells along each side.
-_CELLS: Final = 60
+#: Cells from left to right, and upwards.
+_CELLS: Final = (200, 120)
 _MOST: Final = 2_000
 #: How far the value of a trial reaches, relative to the range of a parameter.
 _REACH: Final = 0.08
+#: How opaque the picture is, and at which weights it begins to be seen and is seen in full: at two
+#: and a half times the reach of a single trial, and at its reach.
+_OPAQUE: Final = 0.85
+_SEEN: Final = (np.exp(-3.0), np.exp(-0.5))
 
 
 def contour(
@@ -62,7 +66,7 @@ def contour(
     Notes
     -----
     In between, the mean of the trials' values is drawn, weighted by a Gaussian of their distance
-    (Nadaraya and Watson). Where no trial is near, nothing is.
+    (Nadaraya and Watson). It fades where no trial is near.
 
     Examples
     --------
@@ -138,9 +142,10 @@ def _draw_values(
 ) -> LinearColorMapper:
     """Draw the trials and what lies between them, and return their colours."""
     low, high = robust_range(columns["value"], margin=0.0)
-    colours = LinearColorMapper(palette=palette, low=low, high=high, nan_color="#FFFFFF00")
-    picture = _smoothed(columns["x"], columns["y"], columns["value"])
-    made.image(image=[picture], x=0, y=0, dw=1, dh=1, color_mapper=colours, alpha=0.8)
+    colours = LinearColorMapper(palette=palette, low=low, high=high)
+    means, shown_share = _smoothed(columns["x"], columns["y"], columns["value"])
+    picture = _coloured(means, shown_share, palette, low, high)
+    made.image_rgba(image=[picture], x=0, y=0, dw=1, dh=1)
     dots = made.scatter(
         "x",
         "y",
@@ -186,14 +191,26 @@ def _ticks(axis: Any, parameter: Parameter) -> None:
     axis.major_label_overrides = marks
 
 
-def _smoothed(xs: _Floats, ys: _Floats, values: _Floats) -> _Floats:
-    """Return the weighted means on a grid, NaN where no trial is near."""
-    centres = (np.arange(_CELLS) + 0.5) / _CELLS
+def _smoothed(xs: _Floats, ys: _Floats, values: _Floats) -> tuple[_Floats, _Floats]:
+    """Return the weighted means on a grid, and how much of each is seen, from 0 to 1."""
     # The Gaussian of two dimensions is the product of two of one.
-    across = np.exp(-0.5 * ((centres[:, None] - xs) / _REACH) ** 2)
-    up = np.exp(-0.5 * ((centres[:, None] - ys) / _REACH) ** 2)
-    weights = up @ across.T
-    with np.errstate(invalid="ignore", divide="ignore"):
-        means = (up * np.clip(values, *robust_range(values, margin=0.0))) @ across.T / weights
-    # A trial at twice the reach still counts, one further away does not.
-    return np.where(weights > np.exp(-2.0), means, np.nan)
+    across, up = (
+        np.exp(-0.5 * (((np.arange(cells) + 0.5)[:, None] / cells - units) / _REACH) ** 2)
+        for cells, units in zip(_CELLS, (xs, ys), strict=True)
+    )
+    weights = np.maximum(up @ across.T, np.finfo(np.float64).tiny)
+    means = (up * np.clip(values, *robust_range(values, margin=0.0))) @ across.T / weights
+    none, all_ = np.log(_SEEN)
+    return means, np.clip((np.log(weights) - none) / (all_ - none), 0.0, 1.0)
+
+
+def _coloured(
+    means: _Floats, seen: _Floats, palette: Sequence[str], low: float, high: float
+) -> NDArray[np.uint32]:
+    """Return a picture in the colours that the key has for these values."""
+    unit = np.clip((means - low) / (high - low), 0.0, 1.0) if high > low else means * 0.0
+    rows = np.minimum((unit * len(palette)).astype(np.intp), len(palette) - 1)
+    picture = np.empty((*means.shape, 4), dtype=np.uint8)
+    picture[..., :3] = np.array([[*bytes.fromhex(one[1:7])] for one in palette])[rows]
+    picture[..., 3] = (255 * _OPAQUE * seen).round()
+    return picture.view(np.uint32).reshape(means.shape)

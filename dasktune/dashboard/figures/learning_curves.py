@@ -91,7 +91,7 @@ def curves_sketch(
 ) -> Sketch:
     """Return what :func:`learning_curves` shows, with the same parameters."""
     name = goal_name(chronicle)
-    title = f"Learning curves of {name}"
+    title = f"Learning curves of {name}" if trials is None else name
     if not chronicle.num_results or not chronicle.metrics:
         return nothing(title, height=height)
     lines = _chosen(chronicle, max_lines) if trials is None else _named(chronicle, trials)
@@ -102,7 +102,8 @@ def curves_sketch(
         density = density or Density()
         density.update(chronicle)
         y_range = density.y_range
-        title += f": all {count:,} trials in grey, {len(lines)} as lines"
+        chosen = "" if trials else f", {len(lines)} as lines"
+        title += f": all {count:,} trials in grey{chosen}"
         longest = density.longest
         sources["shadow"] = _shadow(density)
     else:
@@ -216,8 +217,15 @@ def _thinned(log: TrialLog) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     xs, ys = log.curves[0].iterations, log.curves[0].values
     step = -(-len(xs) // _POINTS) or 1
     keep = np.arange(len(xs))[::-step][::-1]
+    xs, ys = xs[keep], ys[keep]
+    # What a clone goes on from is another trial's: no line leads there.
+    gaps = np.unique(np.searchsorted(xs, log.jumps, side="right"))
+    gaps = gaps[(gaps > 0) & (gaps < len(xs))]
     with np.errstate(over="ignore"):
-        return xs[keep].astype(np.float32), ys[keep].astype(np.float32)
+        return (
+            np.insert(xs.astype(np.float32), gaps, np.nan),
+            np.insert(ys.astype(np.float32), gaps, np.nan),
+        )
 
 
 def _shadow(density: Density) -> dict[str, Any]:

@@ -126,9 +126,10 @@ def _links(
 
 
 def _rows(chronicle: Chronicle) -> list[TrialLog]:
-    ranked = chronicle.ranked()
+    # Who had the best value of all may have lost it since, as a clone of another one.
+    best = [] if chronicle.best is None else [chronicle.best]
     rest = [log for log in chronicle.trials if log.attempts]
-    return list(dict.fromkeys([*ranked, *rest]))[:_MOST]
+    return list(dict.fromkeys([*best, *chronicle.ranked(), *rest]))[:_MOST]
 
 
 def _begin(log: TrialLog) -> float:

@@ -77,6 +77,8 @@ def parallel_sketch(
         title += f" of {len(logs)} trials: the best {_MOST // 2}, and as many of the others"
     axes = [*columns, Parameter(name, np.array([log.best_value() for log in logs]))]
     trials = [shown(log.trial_id) for log in logs]
+    if chronicle.mode is not None:
+        title += "; the darker, the better"
     return drawing(partial(_draw, title, axes, trials, chronicle.mode is not None, height))
 
 
@@ -112,7 +114,7 @@ def _draw_lines(
         source=source,
         line_color=linear_cmap("quality", SCALE, 0, 1),
         line_width="width",
-        line_alpha=0.55,
+        line_alpha=0.65,
     )
     made.add_tools(hover([("trial", "@trial"), ("value", "@value")], [line]))
 

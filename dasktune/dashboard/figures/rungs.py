@@ -27,11 +27,17 @@ __all__ = ["rungs"]
 #: With more it is no halving, but somebody who is asked all the time.
 _MOST_RUNGS: Final = 40
 _MOST_DOTS: Final = 5_000
-_OUTCOMES: Final = ("went on", "stopped", "waits")
+_OUTCOMES: Final = ("went on", "cloned", "stopped", "waits")
+_MARKERS: Final = {"stopped": "x", "ended": "star", "waits": "triangle", "cloned": "diamond"}
+_LABELS: Final = {"ended": "came to the end", "cloned": "became a clone"}
 
 
 def rungs(chronicle: Chronicle, *, height: int = 380) -> Figure:
     """Show what trials had come to at each rung, who went on, and where the last cut-off was.
+
+    A trial that has come to a rung several times, because it was computed again or is a clone of
+    one that was not so far, counts by its last visit. In population based training the rungs are
+    the places where trials may become clones.
 
     Parameters
     ----------
@@ -54,7 +60,7 @@ def rungs(chronicle: Chronicle, *, height: int = 380) -> Figure:
     """
     name = goal_name(chronicle)
     title = "Rungs"
-    visits = [(visit, log) for log in chronicle.trials for visit in log.rungs]
+    visits = [(visit, log) for log in chronicle.trials for visit in _last_visits(log)]
     if not visits:
         return empty(title, "no scheduler has compared trials yet", height)
     top = max(visit.budget for visit, _ in visits)
@@ -64,8 +70,9 @@ def rungs(chronicle: Chronicle, *, height: int = 380) -> Figure:
     place = {column: number for number, column in enumerate(columns)}
     several = len({bracket for bracket, _ in columns}) > 1
     time_attr = shown(visits[0][0].time_attr)
+    how = "Comparisons: who became a clone" if _is_cloned(visits) else f"{title}: who went on"
     made = new_figure(
-        f"{title}: who went on, by {name}",
+        f"{how}, by {name}",
         f"{time_attr}{', by bracket' if several else ''}",
         name,
         height=height,
@@ -90,6 +97,14 @@ def rungs(chronicle: Chronicle, *, height: int = 380) -> Figure:
     return made
 
 
+def _last_visits(log: TrialLog) -> list[RungVisit]:
+    return list({visit.budget: visit for visit in log.rungs}.values())
+
+
+def _is_cloned(visits: list[tuple[RungVisit, TrialLog]]) -> bool:
+    return any(visit.outcome == "cloned" for visit, _ in visits)
+
+
 def _column(visit: RungVisit, log: TrialLog) -> tuple[float, float]:
     """Return the bracket, by its first rung, and the rung."""
     return min(log.first_rung, visit.budget), visit.budget
@@ -111,15 +126,15 @@ def _draw_dots(
         }
     )
     style = {"color": COLOURS["TERMINATED" if outcome == "ended" else outcome]}
-    marker = {"stopped": "x", "ended": "star", "waits": "triangle"}.get(outcome, "circle")
     dots = made.scatter(
         "x",
         "y",
         source=source,
-        marker=marker,
-        size=10 if outcome == "ended" else 7,
+        marker=_MARKERS.get(outcome, "circle"),
+        size=10 if outcome in ("ended", "cloned") else 7,
         alpha=0.75,
-        legend_label="came to the end" if outcome == "ended" else outcome,
+        line_width=2 if outcome == "stopped" else 1,
+        legend_label=_LABELS.get(outcome, outcome),
         **style,
     )
     tips = [("trial", "@trial"), ("value", "@y"), ("what became of it", "@reason")]
@@ -156,17 +171,20 @@ def _label_columns(
     place: dict[tuple[float, float], int],
     several: bool,
 ) -> None:
+    # What is counted is what few may do: to go on where trials are stopped, to be cloned elsewhere.
+    what = "cloned" if _is_cloned(visits) else "went on"
     came = dict.fromkeys(place.values(), 0)
-    went = dict.fromkeys(place.values(), 0)
+    chosen = dict.fromkeys(place.values(), 0)
     for visit, log in visits:
         at = place[_column(visit, log)]
         came[at] += 1
-        went[at] += visit.outcome == "went on"
+        chosen[at] += visit.outcome == what
     top = max(visit.budget for visit, _ in visits)
     texts = {}
     for (bracket, budget), at in place.items():
         named = f"{budget:g} ({bracket:g}…)" if several else f"{budget:g}"
-        texts[at] = f"{named}\n{came[at]} came" + ("" if budget == top else f", {went[at]} went on")
+        told = "" if budget == top and not chosen[at] else f", {chosen[at]} {what}"
+        texts[at] = f"{named}\n{came[at]} came{told}"
     made.xaxis.ticker = FixedTicker(ticks=list(texts))
     made.xaxis.major_label_overrides = texts
     made.xaxis.major_label_text_color = INK

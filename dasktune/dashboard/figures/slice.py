@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from html import escape
 from typing import Any, Final
 
 import numpy as np
+from bokeh.layouts import column as above_each_other
 from bokeh.layouts import gridplot
-from bokeh.models import ColumnDataSource, FixedTicker, Range1d
+from bokeh.models import ColumnDataSource, Div, FixedTicker, Range1d
 from bokeh.transform import linear_cmap
 
 from dasktune.dashboard.chronicle import Chronicle
 from dasktune.dashboard.density import robust_range
 from dasktune.dashboard.figures.sketch import Sketch, drawing, nothing
-from dasktune.dashboard.figures.theme import SCALE, Figure, goal_name, hover, new_figure
+from dasktune.dashboard.figures.theme import FONT, INK, ORDER, Figure, goal_name, hover, new_figure
 from dasktune.dashboard.parameters import Parameter, is_few, parameters_of
 from dasktune.dashboard.text import shown
 
@@ -27,7 +29,7 @@ _MOST_PARAMETERS: Final = 12
 def slices(
     chronicle: Chronicle, *, parameters: Sequence[str] | None = None, height: int = 240
 ) -> Any:
-    """Show the best value of each trial over each of its parameters, the later the brighter.
+    """Show the best value of each trial over each of its parameters, the later the darker.
 
     Parameters
     ----------
@@ -41,7 +43,7 @@ def slices(
     Returns
     -------
     object
-        A grid of figures; a figure if there is nothing to show.
+        A heading above a grid of figures; a figure if there is nothing to show.
 
     Examples
     --------
@@ -53,7 +55,7 @@ def slices(
     >>> results = simulate(train, param_space=space)
     >>> chronicle = chronicle_of_results(results, metric="loss", mode="min")
     >>> type(slices(chronicle)).__name__
-    'GridPlot'
+    'Column'
     """
     return slices_sketch(chronicle, parameters=parameters, height=height).drawn()
 
@@ -82,10 +84,24 @@ def slices_sketch(
 def _draw(
     name: str, columns: Sequence[Parameter], rows: dict[str, Any], count: int, height: int
 ) -> Any:
-    made = [_slice(name, column, rows, count, height) for column in columns]
+    made = [_slice(name, one, rows, count, height) for one in columns]
     for other in made[1:]:
         other.y_range = made[0].y_range
-    return gridplot(made, ncols=3, sizing_mode="stretch_width", toolbar_location=None)
+    grid = gridplot(made, ncols=3, sizing_mode="stretch_width", toolbar_location=None)
+    return above_each_other(_heading(name), grid, sizing_mode="stretch_width")
+
+
+def _heading(name: str) -> Any:
+    """Return the title and the key of the colours, which are the same for all figures."""
+    shades = ",".join(ORDER[:: len(ORDER) // 8])
+    return Div(
+        text=f'<span style="font:bold 14px {FONT};color:{INK}">Slices: {escape(name)} over each '
+        f'parameter</span><span style="font:12px {FONT};color:{INK};margin-left:32px">first trial '
+        '<span style="display:inline-block;width:90px;height:10px;margin:0 4px;border-radius:3px;'
+        f'background:linear-gradient(to right,{shades})"></span> last trial</span>',
+        disable_math=True,
+        sizing_mode="stretch_width",
+    )
 
 
 def _slice(name: str, column: Parameter, rows: dict[str, Any], count: int, height: int) -> Figure:
@@ -111,7 +127,7 @@ def _slice(name: str, column: Parameter, rows: dict[str, Any], count: int, heigh
             "trial": [one for one, kept in zip(rows["trial"], keep, strict=True) if kept],
         }
     )
-    colour = linear_cmap("index", SCALE, 0, max(1, count - 1))
+    colour = linear_cmap("index", ORDER, 0, max(1, count - 1))
     dots = made.scatter("x", "y", source=source, size=6, line_color=None, alpha=0.75, color=colour)
     made.y_range = Range1d(*robust_range(values))
     made.add_tools(hover([("trial", "@trial"), ("value", "@y")], [dots]))

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Final, TypeAlias
 
 from bokeh.models import HoverTool, Label, Range1d, Title
-from bokeh.palettes import Cividis256
+from bokeh.palettes import Cividis256, Purples256
 from bokeh.plotting import figure
 
 from dasktune.dashboard.chronicle import Chronicle
@@ -15,8 +15,11 @@ from dasktune.dashboard.text import shown
 __all__ = [
     "COLOURS",
     "CONTRAST",
+    "FONT",
     "INK",
+    "ORDER",
     "SCALE",
+    "WORKERS_LEFT",
     "Figure",
     "above",
     "empty",
@@ -57,15 +60,21 @@ COLOURS: Final = {
     "lost": "#000000",
     "went on": "#0072B2",
     "waits": "#CC79A7",
+    "cloned": "#009E73",
 }
 
-#: From bad to good.
-SCALE: Final = tuple(Cividis256)
+#: From bad to good: the best stand out from the white ground. Its palest end cannot be seen there.
+SCALE: Final = tuple(Cividis256[:236][::-1])
+#: From the first to the last, which is neither bad nor good.
+ORDER: Final = tuple(Purples256[:150][::-1])
+
+#: Pixels left of what is shown by worker: addresses fit, and figures below each other agree.
+WORKERS_LEFT: Final = 136
 
 INK: Final = "#24292F"
 _FAINT: Final = "#8C959F"
 _GRID: Final = "#EAEEF2"
-_FONT: Final = "Inter, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+FONT: Final = "Inter, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
 
 def new_figure(
@@ -95,7 +104,7 @@ def new_figure(
     made.title = Title(
         name="title",
         text=title,
-        text_font=_FONT,
+        text_font=FONT,
         text_font_size="14px",
         text_color=INK,
         text_font_style="bold",
@@ -109,7 +118,7 @@ def new_figure(
     made.axis.axis_line_color = made.axis.major_tick_line_color = "#D0D7DE"
     made.axis.minor_tick_line_color = None
     made.axis.major_label_text_color = "#57606A"
-    made.axis.major_label_text_font = made.axis.axis_label_text_font = _FONT
+    made.axis.major_label_text_font = made.axis.axis_label_text_font = FONT
     made.axis.major_label_text_font_size = "12px"
     made.axis.axis_label_text_color = INK
     made.axis.axis_label_text_font_size = "12px"
@@ -122,7 +131,7 @@ def above(made: Figure) -> None:
     if not made.legend:
         return
     legend = made.legend[0]
-    legend.label_text_font, legend.label_text_font_size = _FONT, "12px"
+    legend.label_text_font, legend.label_text_font_size = FONT, "12px"
     legend.label_text_color = INK
     legend.border_line_color, legend.background_fill_alpha = None, 0.8
     legend.click_policy = "hide"
@@ -182,7 +191,7 @@ def empty(title: str, why: str = "no results yet", height: int = 340) -> Figure:
             text_align="center",
             text_baseline="middle",
             text_color=_FAINT,
-            text_font=_FONT,
+            text_font=FONT,
             text_font_size="14px",
         )
     )

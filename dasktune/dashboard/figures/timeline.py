@@ -12,6 +12,7 @@ from dasktune.dashboard.chronicle import Chronicle
 from dasktune.dashboard.figures.sketch import Sketch, nothing
 from dasktune.dashboard.figures.theme import (
     COLOURS,
+    WORKERS_LEFT,
     Figure,
     above,
     hover,
@@ -118,6 +119,7 @@ def _draw(sketch: Sketch) -> Figure:
         ]
         made.add_tools(hover(tips, [bars]))
     made.ygrid.visible = False
+    made.min_border_left = WORKERS_LEFT
     step = -(-len(lanes) // _MOST_NAMES)
     made.yaxis.ticker = FixedTicker(ticks=list(range(0, len(lanes), step)))
     made.yaxis.major_label_overrides = {i: shown(lane, 32) for i, lane in enumerate(lanes)}

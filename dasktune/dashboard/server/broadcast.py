@@ -20,7 +20,11 @@ from bokeh.document.events import DocumentPatchedEvent
 from bokeh.layouts import column
 from bokeh.models import Div, InlineStyleSheet, TabPanel, Tabs
 
-from dasktune.dashboard.figures import best_so_far, learning_curves, rungs, timeline
+from dasktune.dashboard.figures import rungs
+from dasktune.dashboard.figures.best_so_far import best_sketch
+from dasktune.dashboard.figures.learning_curves import curves_sketch
+from dasktune.dashboard.figures.resources import resources_sketch
+from dasktune.dashboard.figures.timeline import timeline_sketch
 from dasktune.dashboard.goals import as_goal, density_of
 from dasktune.dashboard.report.header import LOST, header_html
 from dasktune.dashboard.report.style import TABS
@@ -154,21 +158,21 @@ def _pages(live: Live) -> list[Page]:
 
     curves = Part(
         "curves",
-        lambda: learning_curves(live.chronicle, density=live.density, max_lines=_MOST_LINES),
+        lambda: curves_sketch(live.chronicle, density=live.density, max_lines=_MOST_LINES),
     )
     others = [
         Part(f"{name} {goal}", partial(_of_goal, live, goal, draw, **options))
         for goal in range(1, len(live.chronicle.metrics))
         for name, draw, options in (
-            ("best", best_so_far, {}),
-            ("curves", learning_curves, {"max_lines": _MOST_LINES}),
+            ("best", best_sketch, {}),
+            ("curves", curves_sketch, {"max_lines": _MOST_LINES}),
         )
     ]
     return [
-        Page("Overview", (drawn("best", best_so_far), curves, *others)),
+        Page("Overview", (drawn("best", best_sketch), curves, *others)),
         Page("Trials", (drawn("trials", trial_table, live=True, most=_MOST_ROWS),)),
         Page("Rungs", (drawn("rungs", rungs),)),
-        Page("Workers", (drawn("timeline", timeline),)),
+        Page("Workers", (drawn("timeline", timeline_sketch), drawn("resources", resources_sketch))),
     ]
 
 

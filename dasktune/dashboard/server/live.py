@@ -48,6 +48,8 @@ class Live:
         Tells what happens.
     clock : callable, default=time.monotonic
         Gives seconds.
+    find_dask : callable, optional
+        Returns the address of a page of Dask's dashboard; empty as long as nobody knows it.
 
     Attributes
     ----------
@@ -64,8 +66,10 @@ class Live:
         new_chronicle: Callable[[], Chronicle],
         feed: Feed,
         clock: Callable[[], float] = time.monotonic,
+        find_dask: Callable[[], str] = str,
     ) -> None:
         self._new_chronicle, self._feed, self._clock = new_chronicle, feed, clock
+        self._find_dask = find_dask
         self.pace = Pace()
         self.chronicle = new_chronicle()
         self.density, self.ranking = Density(), Ranking()
@@ -100,6 +104,11 @@ class Live:
         return f"{self._feed.state}{late}"
 
     @property
+    def dask(self) -> str:
+        """The address of a page of Dask's dashboard; empty if nobody knows it."""
+        return self._find_dask()
+
+    @property
     def is_wanted(self) -> bool:
         """Whether somebody looks at it, or soon will."""
         return self.viewers > 0 or self._feed.is_ahead or not self.has_caught_up
@@ -117,7 +126,8 @@ class Live:
     def stage(self) -> object:
         """Equal for two moments at which all figures look the same."""
         chronicle, number = self.chronicle, self.ranking.number
-        return id(chronicle), chronicle.version, int(chronicle.elapsed), self.state, number
+        elapsed = int(chronicle.elapsed)
+        return id(chronicle), chronicle.version, elapsed, self.state, number, self.dask
 
     def poll(self) -> bool:
         """Take in what is new, and return whether there may be more at once; may be slow."""

@@ -16,6 +16,7 @@ from dasktune.dashboard.figures.contour import contour_sketch
 from dasktune.dashboard.figures.importance import importance_sketch
 from dasktune.dashboard.figures.learning_curves import curves_sketch
 from dasktune.dashboard.figures.parallel_coordinates import parallel_sketch
+from dasktune.dashboard.figures.resources import resources_sketch
 from dasktune.dashboard.figures.sketch import Sketch, nothing
 from dasktune.dashboard.figures.slice import slices_sketch
 from dasktune.dashboard.figures.timeline import timeline_sketch
@@ -24,6 +25,7 @@ from dasktune.dashboard.report.failures import failures_sketch
 from dasktune.dashboard.report.report import decisions
 from dasktune.dashboard.report.trial_detail import detail, trial_text
 from dasktune.dashboard.report.trial_table import table_sketch
+from dasktune.dashboard.server.dask_links import with_links
 from dasktune.dashboard.server.live import Live
 
 __all__ = ["Page", "Part", "pages_of", "trial_part"]
@@ -77,7 +79,13 @@ def pages_of(live: Live) -> list[Page]:
             ),
         ),
         Page("Scheduler", (drawn("decisions", _column, parts=decisions, none=_UNDECIDED),)),
-        Page("Workers", (drawn("timeline", timeline_sketch),)),
+        Page(
+            "Workers",
+            (
+                drawn("timeline", timeline_sketch),
+                Part("resources", lambda: with_links(resources_sketch(live.chronicle), live.dask)),
+            ),
+        ),
         Page("Errors", (drawn("failures", failures_sketch),)),
     ]
     if len(live.chronicle.metrics) > 1:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from html import escape
+from itertools import zip_longest
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -19,6 +21,9 @@ from dasktune.storage.journal_follower import JournalFollower
 from dasktune.storage.location import Storage
 
 __all__ = ["Directory", "Shelf", "Single"]
+
+#: Around the list, so that it is in line with the card below, which Bokeh places.
+_ALIGNED: Final = "10px -5px 0"
 
 #: Experiments that are listed, the last by their names.
 _MOST: Final = 500
@@ -102,7 +107,7 @@ class Directory(Shelf):
     def listing(self) -> str:
         """Return links to the experiments, in which everything that users named is escaped."""
         rows = "".join(self._row(name) for name in self._names())
-        style = "".join(f"{key}:{value};" for key, value in CARD.items())
+        style = "".join(f"{key}:{value};" for key, value in {**CARD, "margin": _ALIGNED}.items())
         return (
             '<div style="font-size:22px;font-weight:700">Experiments</div>'
             f'<div style="color:#57606a">{escape(shown(str(self._storage), 120))}</div>'
@@ -130,16 +135,22 @@ class Directory(Shelf):
             spec = ExperimentStore(self._storage.child(name)).spec()
         except StorageError as error:
             spec = {"metric": f"cannot be read: {error}"}
-        goal = [spec.get("metric") or "no metric", spec.get("mode") or ""]
         total = spec.get("total_trials")
-        cells = [_words(goal), "any" if total is None else total, spec.get("created", "")]
-        link = f'<a href="?experiment={quote(name, safe="")}">{escape(shown(name, 80))}</a>'
+        created = str(spec.get("created", ""))[:16].replace("T", " ")
+        cells = [_goals(spec), "any" if total is None else total, created]
+        address = f"?experiment={quote(name, safe='')}"
+        link = f'<a style="color:#0969da" href="{address}">{escape(shown(name, 80))}</a>'
         return f"<tr><td>{link}</td>{''.join(map(_cell, cells))}</tr>"
 
 
-def _words(values: list[Any]) -> str:
-    listed = (", ".join(map(str, one)) if isinstance(one, list) else str(one) for one in values)
-    return " ".join(listed)
+def _goals(spec: Mapping[str, Any]) -> str:
+    """Return what is optimised and which way; anybody may have written it."""
+    metrics, modes = (
+        one if isinstance(one, list) else [one] for one in (spec.get("metric"), spec.get("mode"))
+    )
+    pairs = zip_longest(metrics, modes)
+    named = [f"{metric} ({mode})" if mode else str(metric) for metric, mode in pairs]
+    return ", ".join(named) if metrics != [None] else "no metric"
 
 
 def _cell(value: object) -> str:

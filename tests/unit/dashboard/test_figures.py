@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from math import inf, nan
 
@@ -15,6 +16,7 @@ from bokeh.models import (
     HoverTool,
     HTMLTemplateFormatter,
     Image,
+    ImageRGBA,
     MultiLine,
     PreText,
     Step,
@@ -36,7 +38,8 @@ from chronicle_kit import (
 
 from dasktune.dashboard.chronicle import Chronicle
 from dasktune.dashboard.figures import KINDS, plot
-from dasktune.dashboard.parameters import fair_iteration, parameters_of, values_at
+from dasktune.dashboard.figures.theme import ORDER, SCALE
+from dasktune.dashboard.parameters import fair_iteration, marks_of, parameters_of, values_at
 from dasktune.dashboard.report import to_html
 from dasktune.dashboard.report.report import _pages
 from dasktune.dashboard.text import shown
@@ -135,6 +138,8 @@ def test_learning_curves_of_many_trials_are_a_shadow_and_some_lines(asha):
 def test_learning_curves_can_be_those_of_chosen_trials(asha):
     figure = plot(asha, "learning_curves", trials=[asha.trials[3].trial_id])
     assert set(columns_of(figure, "trial")) == {asha.trials[3].trial_id}
+    # It stands beside the trial's details, where there is little room.
+    assert figure.title.text == "loss: all 30 trials in grey"
     with pytest.raises(ConfigError, match="trials must be ids of trials, got 'nobody'"):
         plot(asha, "learning_curves", trials=["nobody"])
 
@@ -180,7 +185,8 @@ def test_parameters_of_all_kinds_become_numbers():
 
 
 def test_a_slice_for_each_parameter(asha):
-    figures = [child for child, *_ in plot(asha, "slice").children]
+    _, grid = plot(asha, "slice").children
+    figures = [child for child, *_ in grid.children]
     assert [one.xaxis.axis_label for one in figures] == ["x", "lr (log)"]
     assert len(columns_of(figures[0], "x")) == len(asha.trials)
 
@@ -218,6 +224,81 @@ def test_rungs_show_everybody_who_came_and_what_was_asked_of_the_last(asha):
     assert max(cutoffs, key=lambda visit: visit.time).cutoff in drawn[0]
 
 
+def exploited(trial_id, time, resumed, donor="a"):
+    """Return the records of a trial that becomes a clone at iteration 4."""
+    order = action(
+        "ExploitTrial",
+        trial_id,
+        donor=donor,
+        config={"x": 2},
+        reason="clone",
+        checkpoint={"iteration": resumed},
+    )
+    wait = [["training_iteration", 4 * (resumed // 4 + 1)]]
+    again = action("RestoreTrial", trial_id, milestones=wait, checkpoint={"iteration": resumed})
+    return [
+        result(
+            trial_id,
+            4,
+            time,
+            loss=0.1,
+            awaits=True,
+            actions=[order, action("PauseTrial", trial_id, reason="")],
+        ),
+        {"event": "TimePassed", "time": time, "actions": [again]},
+    ]
+
+
+def test_rungs_count_trials_not_visits_and_mark_who_became_a_clone():
+    begin = [["training_iteration", 4]]
+    records = [suggested("a", x=1), suggested("b", x=3)]
+    records += [started("a", 0.0), started("b", 0.0)]
+    for name in "ab":
+        records[-2 if name == "a" else -1]["actions"] = [
+            action("StartTrial", name, milestones=begin)
+        ]
+    go_on = action("ContinueTraining", "a", milestones=[["training_iteration", 8]])
+    records.append(result("a", 4, 4.0, loss=0.1, awaits=True, actions=[go_on]))
+    # Twice to the same place: each time from the donor's checkpoint before it.
+    for time in (5.0, 6.0):
+        records += exploited("b", time, resumed=0)
+    figure = plot(chronicle_of(*records), "rungs")
+    assert list(figure.xaxis.major_label_overrides.values()) == ["4\n2 came, 1 cloned"]
+    assert figure.title.text == "Comparisons: who became a clone, by loss"
+    assert sorted(columns_of(figure, "trial")) == ["a", "b"]
+    assert {one.label.value for one in figure.legend[0].items} == {"went on", "became a clone"}
+
+
+def test_rungs_of_population_based_training_have_no_more_trials_than_there_are():
+    told = chronicle_of(*pbt_journal())
+    texts = plot(told, "rungs").xaxis.major_label_overrides.values()
+    counts = [[int(word) for word in text.split() if word.isdecimal()] for text in texts]
+    assert all(came <= len(told.trials) for _, came, *_ in counts)
+    assert sum(cloned for _, _, *rest in counts for cloned in rest) == len(told.exploits)
+
+
+def test_a_curve_has_a_gap_where_a_trial_goes_on_as_a_clone_of_one_that_was_further():
+    records = [suggested("a", x=1), suggested("b", x=3), started("a", 0.0), started("b", 0.0)]
+    records += [result("b", i, float(i), loss=1.0 / i) for i in (1, 2, 3)]
+    records += exploited("b", 4.0, resumed=8)
+    records += [result("b", i, float(i), loss=1.0 / i) for i in (9, 10)]
+    chronicle = chronicle_of(*records)
+    [xs] = columns_of(plot(chronicle, "learning_curves", trials=["b"]), "xs")
+    assert np.array_equal(xs, [1, 2, 3, 4, nan, 9, 10], equal_nan=True)
+    # Once more from where it has jumped to.
+    again = exploited("b", 10.5, resumed=8)
+    chronicle.extend([again[0] | result("b", 10, 10.5, loss=0.1), again[1]])
+    chronicle.add(result("b", 11, 10.6, loss=0.1))
+    [xs] = columns_of(plot(chronicle, "learning_curves", trials=["b"]), "xs")
+    assert np.array_equal(xs, [1, 2, 3, 4, nan, 11], equal_nan=True)
+    # From before the gap there is none.
+    for record in exploited("b", 11.0, resumed=2):
+        chronicle.add(record)
+    chronicle.add(result("b", 3, 12.0, loss=0.3))
+    [xs] = columns_of(plot(chronicle, "learning_curves", trials=["b"]), "xs")
+    assert xs.tolist() == [1, 2, 3]
+
+
 def test_lineage_draws_each_clone_where_its_donor_is():
     told = chronicle_of(*pbt_journal())
     figure = plot(told, "lineage")
@@ -226,6 +307,14 @@ def test_lineage_draws_each_clone_where_its_donor_is():
     [lines] = [data for data in sources(figure) if "founder" in data]
     assert len(lines["x0"]) == len(told.exploits) + len(told.trials)
     assert set(lines["founder"]) <= {log.trial_id for log in told.trials}
+
+
+def test_the_best_trial_is_on_top_of_the_lineage_even_if_it_is_a_clone_since():
+    records = [suggested("a", x=1), suggested("b", x=3), started("a", 0.0), started("b", 0.0)]
+    records += [result("a", 1, 1.0, loss=0.5), result("b", 1, 1.0, loss=0.01)]
+    told = chronicle_of(*records, *exploited("b", 2.0, resumed=0), result("b", 1, 3.0, loss=0.6))
+    assert told.best.trial_id == "b"
+    assert plot(told, "lineage").yaxis.major_label_overrides == {0: "b", 1: "a"}
 
 
 def test_objectives_show_who_is_dominated_by_nobody(goals):
@@ -333,3 +422,64 @@ def test_a_trial_that_was_ended_early_is_told_from_others():
         about("TrialStopped", "a", 2.0, status="TERMINATED"),
     )
     assert "1 stopped early" in to_html(told)
+
+
+def test_the_colours_of_slices_have_a_key_and_mean_nothing_but_the_order(asha):
+    heading, grid = plot(asha, "slice").children
+    assert "loss over each parameter" in heading.text
+    assert "first trial" in heading.text
+    [dots] = grid.children[0][0].renderers
+    palette = dots.glyph.fill_color.transform.palette
+    assert not {*palette} & {*SCALE}
+    assert all(shade in palette for shade in re.findall("#[0-9a-f]{6}", heading.text)[1:])
+    evil = plot(hostile_chronicle(), "slice").children[0]
+    assert "<img" not in evil.text
+
+
+def contrast_with_white(colour):
+    """Return the contrast as WCAG reckons it."""
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in channels]
+    return 1.05 / (0.05 + float(np.dot(linear, (0.2126, 0.7152, 0.0722))))
+
+
+def test_the_best_stand_out_from_the_ground_and_nobody_is_lost_in_it():
+    assert contrast_with_white(SCALE[-1]) > 10
+    assert min(map(contrast_with_white, SCALE)) > 1.3
+    assert min(map(contrast_with_white, ORDER)) > 2
+
+
+def test_axes_say_round_values_and_whole_ones_where_there_are_no_others():
+    values = {
+        "width": range(5, 63),
+        "rate": np.geomspace(1e-5, 0.8, 58),
+        "x": np.linspace(0, 1, 58),
+    }
+    records = []
+    for i, row in enumerate(zip(*values.values(), strict=True)):
+        records.append(suggested(f"t{i}", **dict(zip(values, row, strict=True))))
+        records.append(result(f"t{i}", 1, 1.0, loss=float(i)))
+    chronicle = chronicle_of(*records)
+    found = {one.name: one for one in parameters_of(chronicle, chronicle.trials)}
+    assert [*marks_of(found["width"]).values()] == ["10", "20", "30", "40", "50", "60"]
+    assert [*marks_of(found["rate"]).values()] == ["1e-5", "0.0001", "0.001", "0.01", "0.1"]
+    assert [*marks_of(found["x"]).values()] == ["0", "0.2", "0.4", "0.6", "0.8", "1"]
+    for parameter in found.values():
+        for unit, text in marks_of(parameter).items():
+            assert parameter.unit(float(text)) == pytest.approx(unit, abs=1e-6)
+    few = chronicle_of(
+        *(suggested(f"t{i}", depth=i) for i in range(9)),
+        *(result(f"t{i}", 1, 1.0, loss=1.0) for i in range(9)),
+    )
+    [depth] = parameters_of(few, few.trials)
+    assert all("." not in text for text in marks_of(depth).values())
+
+
+def test_a_contour_fades_where_no_trial_is_near(asha):
+    figure = plot(asha, "contour")
+    [picture] = [one for one in figure.renderers if isinstance(one.glyph, ImageRGBA)]
+    [cells] = picture.data_source.data["image"]
+    opacity = cells.view(np.uint8).reshape(*cells.shape, 4)[..., 3]
+    assert len(np.unique(opacity)) > 20
+    # No step of it can be seen.
+    assert np.abs(np.diff(opacity.astype(int), axis=0)).max() < 40

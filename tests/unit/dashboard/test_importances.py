@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ def method(request, monkeypatch):
     if request.param == FANOVA:
         pytest.importorskip("sklearn")
     else:
-        monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
+        monkeypatch.setitem(sys.modules, "sklearn.tree", None)
     return request.param
 
 
@@ -48,6 +49,18 @@ def test_a_parameter_that_some_lack_does_no_harm(method):
 def test_equal_scores_are_due_to_nothing_but_their_order(method):
     a, b, _, _ = columns(20)
     assert np.isfinite(importances([a, b], np.zeros(20))[0]).all()
+
+
+def test_the_warning_filters_of_the_process_are_left_alone(monkeypatch):
+    """It is worked out in a thread, beside others that may look at them."""
+    pytest.importorskip("sklearn")
+
+    def fail() -> None:
+        raise AssertionError("somebody else's filters are reset")
+
+    monkeypatch.setattr(warnings, "resetwarnings", fail)
+    a, b, _, _ = columns(20)
+    assert importances([a, b], a)[1] == FANOVA
 
 
 def test_main_effects_of_a_forest_are_those_of_the_function():

@@ -406,6 +406,8 @@ def test_a_directory_of_experiments_lists_them_and_escapes_what_they_are_called(
     evil = "<img src=x onerror='1'>"
     new_store(tmp_path / "one").close()
     new_store(tmp_path / evil, total_trials=7).close()
+    goals = {"metric": ["loss", "size"], "mode": ["min", "max"]}
+    new_store(tmp_path / "goals", **goals, created="2026-11-22T16:49:14+00:00").close()
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "experiment.json").write_text("{")
     (tmp_path / "other").mkdir()
@@ -413,6 +415,8 @@ def test_a_directory_of_experiments_lists_them_and_escapes_what_they_are_called(
     listing = shelf.listing()
     assert "<img" not in listing
     assert 'href="?experiment=one"' in listing
+    assert "<td>loss (min), size (max)</td>" in listing
+    assert "<td>2026-11-22 16:49</td>" in listing
     assert "cannot be read" in listing
     assert "other" not in listing.replace(str(tmp_path), "")
     assert shelf.find("one") is shelf.find("one")

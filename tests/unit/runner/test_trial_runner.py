@@ -9,11 +9,12 @@ from runner_kit import FAIL, REPORT, SAVE, Bench
 
 from dasktune.config import CheckpointConfig, FailureConfig, RunConfig
 from dasktune.runner import SystemClock
+from dasktune.runner.replay import event_of, replay
 from dasktune.schedulers import FIFOScheduler
 from dasktune.schedulers.decision import Continue, Pause
 from dasktune.search import BasicVariantGenerator, Searcher
 from dasktune.testing import ManualClock
-from dasktune.trial.events import TrialLost, TrialStarted
+from dasktune.trial.events import ClusterChanged, TrialLost, TrialStarted
 from dasktune.trial.status import TrialStatus
 
 
@@ -52,6 +53,31 @@ class Deciding(FIFOScheduler):
 
     def on_trial_result(self, trial: Any, result: Any) -> Any:
         return self.decisions.pop(0) if self.decisions else Continue()
+
+
+def test_what_workers_have_is_told_as_sums_and_only_when_these_change():
+    bench = Bench()
+    several = {f"tcp://w{i}:1": {"CPU": 0.1, f"only-here-{i:03}": 1} for i in range(100)}
+    offers = [
+        {"tcp://a:1": {"CPU": 2, "memory": 8}, "tcp://b:1": {"CPU": 1}},
+        {"tcp://c:1": {"CPU": 2, "memory": 8}, "tcp://b:1": {"CPU": 1}},
+        several,
+    ]
+    bench.executor.events += [ClusterChanged(workers=one, time=1.0) for one in offers]
+    bench.run()
+    first, second = (one for one in bench.journal if one["event"] == "CapacityChanged")
+    assert first["capacity"] == {"CPU": 3, "memory": 8}
+    assert first["num_workers"] == 2
+    assert second["num_workers"] == 100
+    assert second["capacity"]["CPU"] == 10
+    # A worker may declare what no other one has.
+    assert len(second["capacity"]) == 16
+    assert event_of(first).capacity == first["capacity"]
+    # Whether it was told or not leads to the same.
+    for records in (bench.journal, [one for one in bench.journal if one not in (first, second)]):
+        again = Bench().experiment
+        replay(again, records, lambda folder: {})
+        assert again.state_dict()["trials"] == bench.experiment.state_dict()["trials"]
 
 
 def test_a_trial_runs_from_suggestion_to_end():

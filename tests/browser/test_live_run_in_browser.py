@@ -187,7 +187,7 @@ def test_a_run_is_shown_while_it_goes_on_and_as_lost_when_its_driver_is_dead(
         if title == "Workers":
             wait(
                 browser,
-                f"{MODELS} return found.filter((one) => 'left' in one.data)"
+                f"{MODELS} return found.filter((one) => 'restored' in one.data)"
                 ".reduce((sum, one) => sum + one.data.left.length, 0) === 4",
                 "ColumnDataSource",
             )

@@ -334,7 +334,7 @@ def _drive(blob: bytes, mark: str) -> ResultGrid:
     origin: _Origin | None = parts.pop("origin")
     # From here they go on to the workers.
     offer_envs(parts.pop("envs", {}))
-    parts["run_config"] = with_beginning(parts["run_config"], parts.pop("beginning"))
+    parts["run_config"] = with_beginning(parts["run_config"], parts.pop("beginning", None))
     storage = _storage_of(parts) if origin is None else origin.storage
     try:
         session = _session(parts, storage, origin, mark)

@@ -19,6 +19,7 @@ from dasktune.dashboard.figures import (
     lineage,
     objectives,
     parallel_coordinates,
+    resources,
     rungs,
     slices,
     timeline,
@@ -111,7 +112,7 @@ def _pages(chronicle: Chronicle) -> list[tuple[str, list[Any]]]:
     judged = decisions(chronicle)
     if judged:
         pages.append(("Scheduler", judged))
-    pages.append(("Workers", [timeline(chronicle)]))
+    pages.append(("Workers", [timeline(chronicle), resources(chronicle)]))
     failed = sum(bool(log.error) for log in chronicle.trials)
     if failed:
         pages.append((f"Errors ({failed:,})", [failures_sketch(chronicle).drawn()]))

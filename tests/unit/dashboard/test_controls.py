@@ -259,8 +259,11 @@ def test_the_link_with_the_token_is_told_on_stderr_and_nowhere_else(loud, tmp_pa
 
 
 @pytest.mark.parametrize("path", ["/", "/other", "/autoload.js", "/metadata", "/ws", "/static/a"])
-def test_the_token_of_a_link_that_is_opened_is_in_no_log(server, path, caplog):
-    caplog.set_level(logging.DEBUG)
+def test_the_token_of_a_link_that_is_opened_is_in_no_log(server, path, caplog, monkeypatch):
+    for name in ("", "tornado", "tornado.access"):
+        caplog.set_level(logging.DEBUG, logger=name)
+        # Distributed, if it is there, keeps it to itself.
+        monkeypatch.setattr(logging.getLogger(name), "propagate", True)
     token = server.link.partition("token=")[2]
     get(server, f"{path}?experiment=one&token={token}")
     get(server, f"{path}?token={token[:-1]}")

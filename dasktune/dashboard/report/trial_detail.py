@@ -11,6 +11,7 @@ from bokeh.models import InlineStyleSheet, PreText
 from dasktune.dashboard.chronicle import Chronicle
 from dasktune.dashboard.text import duration, printable, shown, value_text
 from dasktune.dashboard.trial_log import MAX_CHECKPOINTS, TrialLog
+from dasktune.progress.text import plural
 from dasktune.result import is_auto_filled
 from dasktune.trial.metrics import flatten
 
@@ -63,8 +64,7 @@ def trial_text(chronicle: Chronicle, log: TrialLog) -> str:
         *([f"why: {log.reason}"] if log.reason else []),
         *_values(chronicle, log),
         *([f"clone of: {chronicle.trials[log.parent].trial_id}"] if log.parent >= 0 else []),
-        f"{log.starts} starts, {log.restores} from a checkpoint, {log.pauses} pauses, "
-        f"{log.failures} failures, {log.losses} lost workers, {log.checkpoints} checkpoints",
+        *_counts(log),
         *_stays(chronicle, log),
         *_checkpoints(log),
         "",
@@ -99,6 +99,25 @@ def _values(chronicle: Chronicle, log: TrialLog) -> Iterator[str]:
         else:
             other = shown(chronicle.trials[place].trial_id, 60)
             yield f"{told}; the best trial, {other}, has {value_text(best)}"
+
+
+def _counts(log: TrialLog) -> Iterator[str]:
+    """Tell how often what has happened to it; what has not is no news."""
+    counts = {
+        "start": log.starts,
+        "restart from a checkpoint": log.restores,
+        "pause": log.pauses,
+        "failure": log.failures,
+        "lost worker": log.losses,
+        "checkpoint": log.checkpoints,
+    }
+    if told := [f"{count} {_several(word, count)}" for word, count in counts.items() if count]:
+        yield ", ".join(told)
+
+
+def _several(word: str, count: int) -> str:
+    first, space, rest = word.partition(" from")
+    return f"{plural(first, count)}{space}{rest}"
 
 
 def _stays(chronicle: Chronicle, log: TrialLog) -> Iterator[str]:

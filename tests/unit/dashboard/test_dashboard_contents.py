@@ -415,3 +415,12 @@ def test_a_driver_in_this_process_that_says_nothing_is_told(tmp_path):
     live.poll()
     assert live.state == "driver has ended"
     store.close()
+
+
+def test_a_trial_s_detail_counts_what_has_happened_to_it_and_nothing_else():
+    chronicle = chronicle_of(suggested("a"), started("a", 0.0), result("a", 1, 1.0, loss=1.0))
+    text = trial_text(chronicle, chronicle.trials[0])
+    assert "\n1 start\n" in text
+    chronicle.trials[0].starts, chronicle.trials[0].restores = 3, 2
+    text = trial_text(chronicle, chronicle.trials[0])
+    assert "\n3 starts, 2 restarts from a checkpoint\n" in text

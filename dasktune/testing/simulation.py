@@ -112,7 +112,6 @@ def simulate(
     tune_config = tune_config or TuneConfig()
     run_config = run_config or RunConfig()
     kind = GeneratorTrials(trainable, saves_on_demand=saves_on_demand)
-    beginning = _beginning(kind, run_config)
     _check_files(run_config)
     clock = ManualClock()
     executor = SimulatedTrialExecutor(
@@ -122,16 +121,13 @@ def simulate(
         workers=workers,
         start_overhead=start_overhead,
         lose=lose,
-        beginning=beginning,
+        beginning=_beginning(kind, run_config),
         report_timeout_s=run_config.failure_config.report_timeout_s,
     )
     fixed = None if callable(resources) else as_placement_group(resources)
     experiment = build_experiment(tune_config, run_config, param_space or {})
     executor.folder_of = lambda trial_id: experiment.trials[trial_id].folder
-    name = getattr(trainable, "__name__", type(trainable).__name__)
-    places = TrialPlaces(
-        trainable_name=name, storage=None, checkpoint=_nowhere, space=param_space or {}
-    )
+    places = _places(trainable, param_space or {})
     runner = TrialRunner(
         experiment,
         executor,
@@ -153,6 +149,11 @@ def simulate(
         run_config.checkpoint_config.retention,
         store.storage if isinstance(store, StoredExperiment) else None,
     )
+
+
+def _places(trainable: SimulatedTrainable, space: Mapping[str, Any]) -> TrialPlaces:
+    name = getattr(trainable, "__name__", type(trainable).__name__)
+    return TrialPlaces(trainable_name=name, storage=None, checkpoint=_nowhere, space=space)
 
 
 def _beginning(kind: GeneratorTrials, run_config: RunConfig) -> Any:

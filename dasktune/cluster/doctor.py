@@ -181,13 +181,14 @@ def _of_workers(workers: Sequence[WorkerCapacity], silent: set[str]) -> Iterator
 # Versions and clocks
 
 
-def _probe() -> Callable[[], dict[str, Any]]:
-    """Return what a worker runs; nested, so that it travels by value: it may lack dasktune."""
+def _probe(*, imports: bool) -> Callable[[], dict[str, Any]]:
+    """Return what a process runs; nested, so that it travels by value: it may lack dasktune."""
     packages = ("dasktune", *_PACKAGES)
 
     def look(dask_scheduler: Any = None) -> dict[str, Any]:
         import platform
         import time
+        from importlib import import_module
         from importlib.metadata import PackageNotFoundError, version
 
         found: dict[str, Any] = {"python": platform.python_version(), "time": time.time()}
@@ -196,6 +197,12 @@ def _probe() -> Callable[[], dict[str, Any]]:
                 found[name] = version(name)
             except PackageNotFoundError:
                 found[name] = None
+        found["failure"] = ""
+        if imports and found["dasktune"] is not None:
+            try:
+                import_module("dasktune")
+            except Exception as error:
+                found["failure"] = repr(error)
         return found
 
     return look
@@ -214,6 +221,15 @@ def _of_versions(
     yield _of_python(ours["python"], foreign, told)
     for name in ("dasktune", *_PACKAGES):
         yield _of_package(name, ours[name], {where: one[name] for where, one in told.items()})
+    broken = {where: one["failure"] for where, one in told.items() if one["failure"]}
+    if broken:
+        where, failure = next(iter(broken.items()))
+        yield Diagnosis(
+            level="fail",
+            subject="dasktune",
+            finding=f"cannot be imported on {len(broken)}: {failure} on {where} for one",
+            advice="Import it there by hand, and install what is missing.",
+        )
     unheard = [one.address for one in answering if one.address not in told]
     if unheard:
         yield Diagnosis(
@@ -222,6 +238,10 @@ def _of_versions(
             finding=f"no function runs on {_named(unheard)}",
             advice="Their log tells why.",
         )
+    yield from _of_clocks(drifts)
+
+
+def _of_clocks(drifts: Mapping[str, float]) -> Iterator[Diagnosis]:
     late = {where: drift for where, drift in drifts.items() if abs(drift) > _DRIFT}
     if late:
         worst = max(late, key=lambda where: abs(late[where]))
@@ -255,9 +275,9 @@ async def _answers(
                 drifts[where] = max(0.0, abs(ahead) - way) * (1 if ahead > 0 else -1)
 
     def of(worker: WorkerCapacity) -> Callable[[], Any]:
-        return lambda: ask(client, worker, timeout_s, _probe())
+        return lambda: ask(client, worker, timeout_s, _probe(imports=True))
 
-    await hear(_SCHEDULER, lambda: client.run_on_scheduler(_probe()))
+    await hear(_SCHEDULER, lambda: client.run_on_scheduler(_probe(imports=False)))
     await asyncio.gather(*(hear(one.address, of(one)) for one in workers))
     return told, drifts
 

@@ -161,3 +161,20 @@ def test_doctor_says_what_a_sick_cluster_needs(fleet, tmp_path, capsys):
     assert "\n                   -> " in out
     assert main(["doctor", "--address", "tcp://127.0.0.1:1", "--timeout=2"]) == 1
     assert capsys.readouterr().out.startswith("fail  connection   no Dask scheduler answered")
+
+
+def test_doctor_imports_dasktune_on_each_worker(fleet, capsys):
+    def spoil():
+        import sys
+
+        # As if something that it needs were missing.
+        sys.modules["dasktune"] = None
+
+    fleet.add_worker()
+    with fleet.client() as client:
+        client.wait_for_workers(1, timeout=PATIENCE)
+        client.run(spoil)
+    assert main(["doctor", "--address", fleet.address, "--timeout=60"]) == 1
+    assert "fail  dasktune     cannot be imported on 1: ModuleNotFoundError" in (
+        capsys.readouterr().out
+    )

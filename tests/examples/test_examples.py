@@ -51,7 +51,10 @@ def test_a_killed_worker_costs_no_iteration():
 
 def test_trees_of_a_forest_are_tasks_on_the_workers_of_its_trial(tmp_path):
     done = run_example("03_nested_dask.py", "--num-samples=4", f"--storage-path={tmp_path}")
-    assert "4/4 trials done · 0 running · 0 errors · best accuracy 0." in done.stderr
+    # Which trials are compared first is a matter of luck.
+    stopped = r"( · [1-3] stopped early)?"
+    ended = rf"4/4 trials done · 0 running{stopped} · 0 errors · best accuracy 0\."
+    assert re.search(ended, done.stderr)
     accuracy = re.search(r"Its accuracy: ([\d.]+)%", done.stdout)
     assert accuracy is not None
     # Guessing would be right in 10 % of the cases.

@@ -37,11 +37,14 @@ class Pace:
 
     Examples
     --------
-    >>> pace = Pace()
+    >>> now = iter([0.0, 10.0])
+    >>> used = iter([0.0, 6.0])  # of which the dashboard has worked 1 s
+    >>> own = iter([0.0, 1.0])
+    >>> pace = Pace(now.__next__, used.__next__, own.__next__)
     >>> with pace.working():
-    ...     total = sum(range(1000))
-    >>> pace.rest()
-    0.0
+    ...     pass
+    >>> round(pace.rest())
+    99
     """
 
     def __init__(

@@ -37,3 +37,13 @@ def test_constants_are_left_out(
 def test_values_that_cannot_be_compared_count_as_constant():
     space = {"weights": np.array([1, 2]), "lr": uniform(0, 1)}
     assert list(searched(space, resolve(space))) == ["lr"]
+
+
+def test_what_cannot_be_compared_is_no_difference():
+    class Stubborn:
+        def __ne__(self, other):
+            raise ValueError("ask me something else")
+
+    assert searched({"lr": uniform(0, 1), "data": Stubborn()}, {"lr": 0.5, "data": 3}) == {
+        "lr": 0.5
+    }

@@ -212,9 +212,8 @@ class _TableReporter(ProgressReporter):
         ConfigError
             If it is shown already.
         """
-        columns = self._metric_columns = dict(self._metric_columns or _METRICS)
-        check(metric not in columns, "metric", "one that is not shown yet", metric)
-        columns[metric] = representation or metric
+        columns = self._metric_columns or _METRICS
+        self._metric_columns = _extended(columns, "metric", metric, representation)
 
     def add_parameter_column(self, parameter: str, representation: str | None = None) -> None:
         """Show another parameter.
@@ -231,9 +230,8 @@ class _TableReporter(ProgressReporter):
         ConfigError
             If it is shown already.
         """
-        columns = self._parameter_columns = dict(self._parameter_columns or {})
-        check(parameter not in columns, "parameter", "one that is not shown yet", parameter)
-        columns[parameter] = representation or parameter
+        columns = self._parameter_columns or {}
+        self._parameter_columns = _extended(columns, "parameter", parameter, representation)
 
     def should_report(self, trials: Sequence[TrialView], done: bool = False) -> bool:
         """Whether the last report is old enough, or this is the end.
@@ -315,6 +313,13 @@ class _TableReporter(ProgressReporter):
         more = f", {count - len(failed)} of them not shown" if count > len(failed) else ""
         table = errors_table(failed) if failed else []
         return f"{count} {plural('trial', count)} failed{more}:", table
+
+
+def _extended(
+    columns: Mapping[str, str], kind: str, name: str, representation: str | None
+) -> dict[str, str]:
+    check(name not in columns, kind, "one that is not shown yet", name)
+    return {**columns, name: representation or name}
 
 
 class CLIReporter(_TableReporter):

@@ -118,7 +118,7 @@ class Tuner:
         self._results: ResultGrid | None = None
         self._runner: TrialRunner | None = None
         self._cancelled = False
-        self._dashboard_link: str | None = None
+        self._page = "", False  # in Dask's dashboard; whether Dask's own pages are beside it
         self._session = _session
         self._experiment: Experiment | None
         if _session is not None:
@@ -326,8 +326,8 @@ class Tuner:
         with launched(self._client, launch, clock) as executor:
             yield Stage(executor=executor, clock=clock, thinker=ThinkingThread)
 
-    def _take_link(self, link: str) -> None:
-        self._dashboard_link = link
+    def _take_link(self, link: str, has_neighbours: bool) -> None:
+        self._page = link, has_neighbours
 
     def _interrupt(self) -> None:
         """End a run as Ctrl-C would; safe in any thread."""
@@ -394,14 +394,14 @@ class Tuner:
     @property
     def dashboard_link(self) -> str | None:
         """Where Dask's dashboard shows the experiment, once :meth:`fit` has begun, else None."""
-        return self._dashboard_link
+        return self._page[0] or None
 
     def __repr__(self) -> str:
-        shown = f", dashboard {self._dashboard_link}" if self._dashboard_link else ""
+        shown = f", dashboard {self._page[0]}" if self._page[0] else ""
         return f"Tuner({trainable_name(self._trainable)}{shown})"
 
     def _repr_html_(self) -> str:
-        return linked(f"Tuner({trainable_name(self._trainable)})", self._dashboard_link)
+        return linked(f"Tuner({trainable_name(self._trainable)})", self.dashboard_link)
 
     def get_results(self) -> ResultGrid:
         """Return what the last :meth:`fit` returned.
@@ -467,7 +467,7 @@ class Tuner:
             storage=storage,
             runner_time=now,
             loud=config.verbose > 0,
-            find_dask=lambda: self._dashboard_link or "",
+            find_dask=lambda: self._page[0] if self._page[1] else "",
             commander=commands if config.dashboard_controls else None,
         )
 

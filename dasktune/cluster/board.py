@@ -200,6 +200,7 @@ class BoardPlugin(SchedulerPlugin):  # type: ignore[misc]
             "prefix": self.prefix,
             "port": self.port,
             "scheme": self.scheme,
+            "has_neighbours": bool(self.pages),
         }
 
     def find(self, name: str) -> dict[str, Any] | None:

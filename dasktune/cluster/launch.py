@@ -77,7 +77,7 @@ class Launch:
     complete: Callable[[dict[str, Any]], dict[str, Any]] = dict
     saves: bool = True
     trials: Mapping[str, Trial] = field(default_factory=dict)
-    on_link: Callable[[str], None] = lambda link: None
+    on_link: Callable[[str, bool], None] = lambda link, has_neighbours: None
 
     @property
     def advice(self) -> str:

@@ -109,7 +109,7 @@ class Poster:
         storage: Storage,
         name: str,
         place: str,
-        on_link: Callable[[str], None],
+        on_link: Callable[[str, bool], None],
     ) -> None:
         self._client, self._address = connection.client, connection.address
         self._storage, self._name = storage, name
@@ -308,7 +308,7 @@ class Poster:
         if link and link != self._link:
             self._link = link
             with suppress(Exception):
-                self._on_link(link)
+                self._on_link(link, bool(answer.get("has_neighbours")))
 
 
 @contextmanager
@@ -320,7 +320,7 @@ def posted(
     *,
     name: str,
     loud: bool,
-    on_link: Callable[[str], None],
+    on_link: Callable[[str, bool], None],
 ) -> Iterator[None]:
     """Have a page of an experiment in the scheduler's dashboard for as long as the context lasts.
 
@@ -339,14 +339,14 @@ def posted(
     loud : bool
         Whether to tell on ``sys.stderr`` where it is, besides the log.
     on_link : callable
-        Called, in some thread, with the address of the page.
+        Called, in some thread, with the address of the page, and whether Dask's own are beside it.
     """
     if not wanted:
         yield
         return
 
-    def tell(link: str) -> None:
-        on_link(link)
+    def tell(link: str, has_neighbours: bool) -> None:
+        on_link(link, has_neighbours)
         logger.info("page in Dask's dashboard: %s", link)
         if loud:
             sys.stderr.write(f"Dashboard: {link}\n")

@@ -283,6 +283,20 @@ def test_a_run_does_not_wait_long_for_its_last_picture(pair, tmp_path, monkeypat
     assert (told["state"], told["complete"]) == ("ended", not slow)
 
 
+def test_dask_s_own_pages_are_known_to_be_there_or_not(fleet, tmp_path):
+    fleet.keep(2)
+    (tmp_path / "gate-3").touch()
+    alone = tuner_of(tmp_path, fleet.address, name="alone")
+    assert alone.fit().num_errors == 0
+    assert alone.dashboard_link
+    assert not alone._page[1]
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster:
+        beside = tuner_of(tmp_path, cluster.scheduler_address, name="beside")
+        assert beside.fit().num_errors == 0
+    assert beside.dashboard_link
+    assert beside._page[1]
+
+
 def test_no_page_is_there_if_it_is_not_wanted(fleet, tmp_path):
     fleet.keep(2)
     (tmp_path / "gate-3").touch()

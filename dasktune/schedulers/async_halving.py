@@ -113,6 +113,11 @@ class AsyncHalving(MetricScheduler):
         """Unless a subclass chooses otherwise: what stops a trial says nothing about the next."""
         return type(self).choose_trial_to_run is AsyncHalving.choose_trial_to_run
 
+    @property
+    def looks_between(self) -> bool:
+        """Never, unless a subclass judges results itself: only rungs count."""
+        return type(self).on_trial_result is not AsyncHalving.on_trial_result
+
     def next_milestones(self, trial: Trial) -> tuple[Milestone, ...]:
         """Return the trial's next rung, and `max_t` if trials end there."""
         climber = self._climber(trial)

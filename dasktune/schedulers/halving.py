@@ -246,6 +246,11 @@ class SynchronousHalving(MetricScheduler):
                     return trial
         return first
 
+    @property
+    def looks_between(self) -> bool:
+        """Never, unless a subclass judges results itself: only rungs count."""
+        return type(self).on_trial_result is not SynchronousHalving.on_trial_result
+
     def next_milestones(self, trial: Trial) -> tuple[Milestone, ...]:
         """Return the rung that the trial is on its way to."""
         cohort = self._cohort_of(trial.trial_id)

@@ -211,6 +211,11 @@ class ResourceChangingScheduler(TrialScheduler):
         return EVERY_RESULT
 
     @property
+    def looks_between(self) -> bool:
+        """As the scheduler inside."""
+        return self.base_scheduler.looks_between
+
+    @property
     def waits_for_others(self) -> bool:
         """As the scheduler inside."""
         return self.base_scheduler.waits_for_others

@@ -235,6 +235,14 @@ class TrialScheduler(_DecisionsOfRayTune, ABC):
         return EVERY_RESULT
 
     @property
+    def looks_between(self) -> bool:
+        """Whether results between the milestones of a trial may change what is decided at them.
+
+        Where they do not a trial may leave out of them what takes long: their scores.
+        """
+        return True
+
+    @property
     def starts_in_order(self) -> bool:
         """Whether trials always start in the order in which they came, whatever is reported.
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dasktune.first_error import raise_error_of
-from dasktune.sklearn.candidate_trial import outcomes_of
+from dasktune.sklearn.candidate_trial import last_scored, outcomes_of
 from dasktune.sklearn.evaluation import Outcome, failed_outcome
 from dasktune.sklearn.plan import Carried
 from dasktune.sklearn.training import Course
@@ -54,7 +54,7 @@ class Read:
     def _outcomes(self, trial: Trial, carried: Carried) -> list[Outcome]:
         course = self._course
         if trial.public_status.value != "ERROR":
-            return outcomes_of(trial.last_result)
+            return outcomes_of(last_scored(trial))
         if trial.error is not None and carried.raised is not None:
             raise carried.raised
         if trial.error is not None or course.error_score == "raise":
@@ -76,7 +76,9 @@ class Read:
         failed = [any(one["fit_error"] is not None for one in row) for row in rows]
         statuses = (trial.public_status.value for trial in self.trials)
         return {
-            "training_iteration": [trial.last_iteration for trial in self.trials],
+            "training_iteration": [
+                int(last_scored(trial).get("training_iteration", 0)) for trial in self.trials
+            ],
             "trial_id": [trial.trial_id for trial in self.trials],
             "status": [
                 "ERROR" if bad else status for bad, status in zip(failed, statuses, strict=True)

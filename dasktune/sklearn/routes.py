@@ -81,17 +81,20 @@ class Route(ABC):
         """Parameters that it sets itself, so that they cannot be searched."""
 
     @abstractmethod
-    def advance(self, model: Any, part: Part, step: int) -> Any:
-        """Train by one step, and return the model.
+    def advance(self, model: Any, part: Part, start: int, stop: int) -> Any:
+        """Train a model some steps further, and return it.
+
+        What comes of it does not hang on how many steps are taken at a time, but for what a library
+        draws anew in each fit.
 
         Parameters
         ----------
         model : estimator
-            After the steps before; unfitted at the first.
+            After `start` steps; unfitted before the first.
         part : Part
             What it is trained on, the same at each step.
-        step : int
-            The number of this step, from 1.
+        start, stop : int
+            After which step it is, and is to be.
         """
 
     def samples(self, y: Any, rows: Any, step: int) -> Any:
@@ -122,10 +125,10 @@ class _PartialFit(Route):
         super().__init__(amount)
         self._classes = classes
 
-    def advance(self, model: Any, part: Part, step: int) -> Any:
+    def advance(self, model: Any, part: Part, start: int, stop: int) -> Any:
         takes = "classes" in signature(model.partial_fit).parameters
         more = {"classes": self._classes} if takes and self._classes is not None else {}
-        for _ in range(self.amount):
+        for _ in range(self.amount * (stop - start)):
             part.fit(model.partial_fit, **more)
         return model
 
@@ -136,8 +139,7 @@ class _PartialFit(Route):
             X, _ = fit_head(model.steps[:-1], part.X, part.y, params)
             last = model.steps[-1][1]
             inner = Part(X=X, y=part.y, params=params[model.steps[-1][0]].fit)
-        for step in range(1, steps + 1):
-            self.advance(last, inner, step)
+        self.advance(last, inner, 0, steps)
 
 
 class _WarmStart(Route):
@@ -166,13 +168,15 @@ class _WarmStart(Route):
     def owned(self) -> tuple[str, ...]:
         return (self._parameter, "warm_start")
 
-    def advance(self, model: Any, part: Part, step: int) -> Any:
-        limit = self.amount * (step if self._counts_all else 1)
-        model.set_params(warm_start=True, **{self._parameter: limit})
+    def advance(self, model: Any, part: Part, start: int, stop: int) -> Any:
+        # Solvers begin anew with each fit, so that one long fit is another thing than some short.
+        limits = [self.amount * stop] if self._counts_all else [self.amount] * (stop - start)
         with warnings.catch_warnings():
             # To end before it has converged is the purpose.
             warnings.simplefilter("ignore", ConvergenceWarning)
-            part.fit(model.fit)
+            for limit in limits:
+                model.set_params(warm_start=True, **{self._parameter: limit})
+                part.fit(model.fit)
         return model
 
     def fit_all(self, model: Any, part: Part, steps: int) -> None:
@@ -207,14 +211,14 @@ class _Boosting(Route):
         self._library = library
         self._rounds = "iterations" if library == "catboost" else "n_estimators"
 
-    def advance(self, model: Any, part: Part, step: int) -> Any:
-        keyword, fitted = self._GO_ON[self._library]
-        if step == 1:
-            model.set_params(**{self._rounds: self.amount})
-            part.fit(model.fit)
+    def advance(self, model: Any, part: Part, start: int, stop: int) -> Any:
+        rounds = {self._rounds: self.amount * (stop - start)}
+        if not start:
+            part.fit(model.set_params(**rounds).fit)
             return model
+        keyword, fitted = self._GO_ON[self._library]
         # Another object: some take the model that they go on from apart.
-        longer = clone(model)
+        longer = clone(model).set_params(**rounds)
         part.fit(longer.fit, **{keyword: fitted(model)})
         return longer
 
@@ -242,7 +246,7 @@ class _Samples(Route):
         self._max_steps = max_steps
         self._classes = classes
 
-    def advance(self, model: Any, part: Part, step: int) -> Any:
+    def advance(self, model: Any, part: Part, start: int, stop: int) -> Any:
         fresh = clone(model)
         part.fit(fresh.fit)
         return fresh

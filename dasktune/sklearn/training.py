@@ -51,6 +51,10 @@ class Course(Job):
         Which of several metrics is judged.
     retries : int
         How often a step that raises is tried again.
+    lazy : bool
+        Whether steps that nobody decides about may be put off.
+    save_every : int, optional
+        After so many steps a candidate is saved; by default when it has trained for a while.
     token : str
         Names the data in what a process keeps.
     lean : bool
@@ -64,6 +68,8 @@ class Course(Job):
     classes: Any = field(default=None, repr=False)
     metric: str | None = None
     retries: int = 0
+    lazy: bool = False
+    save_every: int | None = None
     token: str = ""
     lean: bool = True
 
@@ -146,7 +152,10 @@ class Candidate:
         self._data = data
         self._splits = splits
         self.params = dict(params)
-        self.step = 0
+        #: How many steps it has taken, and of how many of them it was trained.
+        self.step = self.trained = 0
+        #: What a step has taken lately, in seconds; nobody knows before the first one.
+        self._pace = float("inf")
         self.folds = [Fold() for _ in splits]
         self._route: Route | None = None
         self._estimator: Any = None
@@ -179,8 +188,17 @@ class Candidate:
             return self.step >= len(self._splits)
         return self.step >= self._course.max_steps or all(one.has_failed for one in self.folds)
 
+    @property
+    def backlog(self) -> float:
+        """Seconds that the training for the next step will take, with all that was put off."""
+        return self._pace * (self.step + 1 - self.trained)
+
+    def put_off(self) -> None:
+        """Take the next step, and leave its training to a later one."""
+        self.step += 1
+
     def advance(self) -> None:
-        """Take the next step.
+        """Take the next step, and train for all that were put off, too.
 
         Raises
         ------
@@ -188,12 +206,18 @@ class Candidate:
             What the candidate's code raised, where that is no score.
         """
         self.step += 1
+        self._catch_up()
+
+    def _catch_up(self) -> None:
+        begun = time.perf_counter()
         if self._course.by_folds:
             self._evaluate(self.step - 1)
-            return
-        for number in range(len(self._splits)):
-            if not self.folds[number].has_failed:
-                self._course.call(self._train, number)
+        else:
+            for number in range(len(self._splits)):
+                if not self.folds[number].has_failed:
+                    self._course.call(self._train, number)
+        self._pace = (time.perf_counter() - begun) / (self.step - self.trained)
+        self.trained = self.step
 
     def change(self, params: Mapping[str, Any]) -> None:
         """Go on with other parameters, as population based training has it.
@@ -213,6 +237,9 @@ class Candidate:
             for name, value in params.items()
             if name not in self.params or not _is_same(self.params[name], value)
         }
+        if changed and self.trained < self.step:
+            # Those steps were taken with the old ones.
+            self._catch_up()
         self.params = dict(params)
         prefix = f"{self._estimator.steps[-1][0]}__" if self._is_piped else ""
         others = sorted(name for name in changed if not name.startswith(prefix))
@@ -254,7 +281,7 @@ class Candidate:
         return steps
 
     def _train(self, number: int) -> None:
-        """Take the step on a split; if it cannot be fitted, that alone has failed."""
+        """Train and score on a split; if it cannot be fitted, that alone has failed."""
         course = self._course
         for left in range(course.retries, -1, -1):
             # A step that fails may leave the estimators anywhere.
@@ -282,7 +309,7 @@ class Candidate:
         self.folds[number] = Fold(fit_time=fit_time, outcome=outcome)
 
     def _fitted(self, number: int) -> _Trained:
-        """Train on a split by a step."""
+        """Train on a split up to the present step."""
         assert self._route is not None, "without one it has no steps"
         fold, (rows, others) = self.folds[number], self._splits[number]
         X, y, fit_params = self._data.X, self._data.y, self._data.metadata[0]
@@ -300,7 +327,7 @@ class Candidate:
         if fold.model is None:
             fold.model = clone(self._estimator.steps[-1][1] if self._is_piped else self._estimator)
         part = Part(X=X_train, y=y_train, params=params)
-        fold.model = self._route.advance(fold.model, part, self.step)
+        fold.model = self._route.advance(fold.model, part, self.trained, self.step)
         fold.fit_time += time.perf_counter() - started
         if self._is_piped and not self._course.lean:
             whole = _assembled(self._estimator, fold)

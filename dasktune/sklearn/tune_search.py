@@ -56,7 +56,8 @@ class TuneSearchCV(AwaitableFit, ClusterSearchCV):
 
     Each candidate is a trial. With ``max_iters > 1`` a step of it trains an estimator on each split
     of the data a little further and reports the mean test score, by which `scheduler` stops,
-    pauses or clones it. With ``max_iters=1`` a step is a whole fit on the next split.
+    pauses or clones it; what it does not decide about may be put off, see the notes. With
+    ``max_iters=1`` a step is a whole fit on the next split.
 
     Parameters
     ----------
@@ -120,9 +121,9 @@ class TuneSearchCV(AwaitableFit, ClusterSearchCV):
         Hear of what happens to the trials.
     max_failures : int, default=0
         How often a step that raises is tried again.
-    checkpoint_frequency : int, default=1
+    checkpoint_frequency : int, optional
         Save the estimators of a candidate after so many steps: what a lost worker costs at most. 0
-        saves only what is paused.
+        saves only what is paused. By default they are saved after each ten seconds of training.
     client : optional
         The Dask cluster: a `distributed.Client`, a cluster object, a scheduler's address, or a
         scheduler file. By default the current client; without one, and inside a trial, candidates
@@ -147,6 +148,12 @@ class TuneSearchCV(AwaitableFit, ClusterSearchCV):
     Notes
     -----
     All other attributes and methods are those of scikit-learn's `RandomizedSearchCV`.
+
+    With ASHA, HyperBand or successive halving a step that is not compared with others is put off as
+    long as what was put off takes less than five seconds; the next one trains for all of them at
+    once, and is scored. So there is less to fit and to score, and the decisions are the same. Each
+    step is trained and scored by itself where `search_alg`, `stop` or `callbacks` may look at it,
+    with other schedulers or none, and with ``checkpoint_frequency=1``.
 
     Examples
     --------
@@ -174,7 +181,7 @@ class TuneSearchCV(AwaitableFit, ClusterSearchCV):
         "random_state": ["random_state"],
         "resume": ["boolean"],
         "max_failures": [Interval(numbers.Integral, 0, None, closed="left")],
-        "checkpoint_frequency": [Interval(numbers.Integral, 0, None, closed="left")],
+        "checkpoint_frequency": [Interval(numbers.Integral, 0, None, closed="left"), None],
     }
 
     def __init__(
@@ -204,7 +211,7 @@ class TuneSearchCV(AwaitableFit, ClusterSearchCV):
         resume: bool = False,
         callbacks: Any = None,
         max_failures: int = 0,
-        checkpoint_frequency: int = 1,
+        checkpoint_frequency: int | None = None,
         client: Any = None,
     ) -> None:
         super().__init__(
@@ -305,6 +312,12 @@ class TuneSearchCV(AwaitableFit, ClusterSearchCV):
         """Whether the results are those of scikit-learn and nothing more."""
         return course.by_folds and not self.scheduler
 
+    def _is_lazy(self, scheduler: TrialScheduler | None) -> bool:
+        """Whether nobody looks at the scores between the milestones of the scheduler."""
+        others = self.search_alg, self.stop, self.callbacks or None
+        looks = scheduler is None or scheduler.looks_between
+        return not looks and others == (None, None, None)
+
     def _check_parts(self, task: Task) -> None:
         """Refuse what cannot work together."""
         several = isinstance(task.scorer, MultimetricScorer)
@@ -352,12 +365,15 @@ class TuneSearchCV(AwaitableFit, ClusterSearchCV):
             classes=classes,
             metric=self.refit if isinstance(self.refit, str) else None,
             retries=self.max_failures,
+            save_every=self.checkpoint_frequency,
             token=uuid.uuid4().hex,
             lean=own and not isinstance(self.scoring, Mapping),
         )
 
     def _plan(self, task: Task, course: Course) -> Plan:
         splits = self._splits(task, self._checked_cv_orig)
+        scheduler = self._trial_scheduler(course)
+        course = replace(course, lazy=self._is_lazy(scheduler))
         trainable = with_parameters(
             CandidateTrial,
             course=course,
@@ -383,9 +399,11 @@ class TuneSearchCV(AwaitableFit, ClusterSearchCV):
                 mode="max",
                 num_samples=self.n_iter,
                 search_alg=search,
-                scheduler=self._trial_scheduler(course),
+                scheduler=scheduler,
                 time_budget_s=self.time_budget_s,
                 seed=_seed(self.random_state),
+                # Steps that are put off have no scores.
+                strict_metrics=not course.lazy,
             ),
             run_config=self._run_config(),
             resume=self.resume,
@@ -415,7 +433,7 @@ class TuneSearchCV(AwaitableFit, ClusterSearchCV):
             verbose=min(int(self.verbose), 1),
             checkpoint_config=CheckpointConfig(
                 num_to_keep=1,
-                checkpoint_frequency=self.checkpoint_frequency,
+                checkpoint_frequency=self.checkpoint_frequency or 0,
                 checkpoint_at_end=False,
             ),
             failure_config=FailureConfig(

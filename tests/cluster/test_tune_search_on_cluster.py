@@ -148,6 +148,7 @@ def test_a_lost_worker_costs_the_steps_since_the_last_checkpoint(client, tmp_pat
         cv=2,
         refit=False,
         storage_path=place,
+        checkpoint_frequency=1,
         client=client,
     ).fit(*iris())
     steps = Path(tmp_path, "steps").read_text().split("\n")[:-1]
@@ -342,6 +343,7 @@ def test_a_search_that_was_interrupted_on_the_cluster_goes_on_there(client, tmp_
             storage_path=tmp_path / "kept",
             name="mine",
             resume=True,
+            checkpoint_frequency=1,
             client=client,
             **more,
         )

@@ -524,6 +524,7 @@ def test_a_search_whose_driver_died_goes_on_by_the_same_fit(tmp_path):
         storage_path=tmp_path,
         name="mine",
         resume=True,
+        checkpoint_frequency=1,
     )
     with pytest.raises(KeyboardInterrupt):
         made.fit(X, y)

@@ -270,10 +270,13 @@ class BatchScheduler(TrialScheduler):
         commands = tuple(orders.values())
         if isinstance(own, StopOther):
             return Stop(own.reason, commands)
-        if isinstance(own, Unpause):
-            self._unready(trial)
-            return Continue(save=True, commands=commands, kind=kind)
-        return Pause("waits for the others of its batch", commands=commands, kind=kind)
+        if own is None:
+            return Pause("waits for the others of its batch", commands=commands, kind=kind)
+        if any(one.urgency > bracket.urgency for one in self._brackets):
+            # It would keep its place for long, and they would wait for those who have none.
+            return Pause("lets a more urgent bracket go first", commands=commands, kind=kind)
+        self._unready(trial)
+        return Continue(save=True, commands=commands, kind=kind)
 
     def on_trial_complete(self, trial: Trial, result: Mapping[str, Any]) -> tuple[Command, ...]:
         """Forget it; one that was not told to end counts as failed."""

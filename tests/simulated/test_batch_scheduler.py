@@ -8,9 +8,13 @@ import pytest
 
 pytest.importorskip("sklearn")
 
+from dasktune.schedulers.decision import Continue, Pause
+from dasktune.schedulers.trial_scheduler import Waiting
 from dasktune.sklearn.batches import BatchScheduler, Bracket
 from dasktune.sklearn.policies import best_models
 from dasktune.testing import SchedulerContract
+from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.trial.trial import Trial
 
 
 def halved(info, most=16):
@@ -91,3 +95,29 @@ def test_batches_that_much_waits_for_go_before_what_takes_long_and_nobody_waits_
     nobody.ready.clear()
     brackets = [nobody, last_leg, long_leg, short_leg, first]
     assert sorted(brackets, key=lambda one: one.urgency) == brackets
+
+
+@pytest.mark.parametrize(("others_calls", "kind"), [(100, Pause), (0, Continue)])
+def test_the_last_of_a_batch_keeps_its_place_unless_others_are_more_urgent(others_calls, kind):
+    def to_the_end(info):
+        return {n: 8 - rows[-1]["partial_fit_calls"] for n, rows in info.items()}
+
+    own = Bracket([{"x": 0}], to_the_end, 0.0, 8)
+    others = Bracket([{"x": 0}, {"x": 1}], to_the_end, 0.0, others_calls)
+    scheduler = BatchScheduler([own, others], timer=noon)
+    cpu = PlacementGroupFactory([{"CPU": 1}])
+    trials = [Trial(trial_id=name, config={}, resources=cpu) for name in "abc"]
+    for trial in trials:
+        scheduler.on_trial_add(trial)
+    scheduler.on_trial_start(trials[0])
+    figures = {"training_iteration": 1, "partial_fit_time": 0.0, "score": 1.0, "score_time": 0.0}
+    assert isinstance(scheduler.on_trial_result(trials[0], figures), kind)
+    waiting = Waiting(
+        pending={"b": trials[1], "c": trials[2]}, paused={"a": trials[0]} if kind is Pause else {}
+    )
+    assert scheduler.choose_trial_to_run(waiting) is trials[1]
+    for trial in trials[1:]:
+        scheduler.on_trial_start(trial)
+    if kind is Pause:
+        waiting = Waiting(pending={}, paused={"a": trials[0]})
+        assert scheduler.choose_trial_to_run(waiting) is trials[0]

@@ -123,6 +123,31 @@ def test_decisions_and_scores_are_those_of_steps_by_themselves(estimator, space,
 
 
 @pytest.mark.parametrize(
+    ("library", "name", "more"),
+    [
+        ("xgboost", "XGBClassifier", {"n_jobs": 1}),
+        ("lightgbm", "LGBMClassifier", {"n_jobs": 1, "verbose": -1, "min_child_samples": 5}),
+        (
+            "catboost",
+            "CatBoostClassifier",
+            {"thread_count": 1, "verbose": False, "allow_writing_files": False, "depth": 2},
+        ),
+    ],
+)
+def test_boosters_add_the_rounds_of_several_steps_at_once(library, name, more):
+    model = getattr(pytest.importorskip(library), name)(**more)
+    options = {"n_iter": 2, "iters_per_step": 2, "scoring": "neg_log_loss"}
+    space = {"learning_rate": [0.1, 0.3]}
+    lazy = search(model, space, **options).fit(X, y)
+    each = search(model, space, checkpoint_frequency=1, **options).fit(X, y)
+    assert lazy.budget_ == each.budget_ == "boosting"
+    assert max(scored_steps(lazy), key=len) == [1, 2, 4, 8]
+    # They round to single precision where they go on.
+    name = "mean_test_score"
+    np.testing.assert_allclose(lazy.cv_results_[name], each.cv_results_[name], rtol=1e-3)
+
+
+@pytest.mark.parametrize(
     "options",
     [
         {"search_alg": tune.search.BasicVariantGenerator(), "space": {"gain": tune.choice([1, 2])}},

@@ -93,8 +93,10 @@ class CandidateTrial(Trainable):
         outcomes = candidate.outcomes
         listed = [told(one) for one in outcomes]
         result = {**self._means(outcomes), _OUTCOMES: listed, "done": candidate.is_done}
-        if self._course.save_every is None and not candidate.is_done:
-            result["should_checkpoint"] = time.monotonic() - self._saved_at > _SAVE_EVERY
+        # What has come to its end needs no way to go on.
+        is_long_ago = time.monotonic() - self._saved_at > _SAVE_EVERY
+        if self._course.save_every is None and is_long_ago and not candidate.is_done:
+            result["should_checkpoint"] = True
         return result
 
     def _may_put_off(self) -> bool:

@@ -293,7 +293,8 @@ class BatchScheduler(TrialScheduler):
     def choose_trial_to_run(self, waiting: Waiting) -> Trial | None:
         """Choose one that has lost its worker, then of the most urgent bracket who goes on."""
         first = next(iter(waiting.pending.values()), None)
-        if first is not None and first.incarnation:
+        # Who goes on with the next batch has been on a worker, too, and waits for its turn.
+        if first is not None and first.incarnation and not self._is_ready(first):
             return first
         brackets = sorted(self._brackets, key=lambda one: one.urgency, reverse=True)
         for key in chain.from_iterable(bracket.ready for bracket in brackets):
@@ -330,6 +331,10 @@ class BatchScheduler(TrialScheduler):
             key: (self._brackets[place], number) for key, place, number in state["places"]
         }
         self._unfilled = deque(one for one in self._brackets if not one.is_full)
+
+    def _is_ready(self, trial: Trial) -> bool:
+        place = self._places.get(trial.trial_id)
+        return place is not None and trial.trial_id in place[0].ready
 
     def _unready(self, trial: Trial) -> None:
         place = self._places.get(trial.trial_id)

@@ -93,6 +93,17 @@ class Bracket:
         return self.is_full and not self.is_over and all(self.batch.values())
 
     @property
+    def given_up_last(self) -> Info:
+        """Those that were trained longest before they were given up, with their records."""
+        records: Info = {}
+        for record in self.history:
+            if record["model_id"] not in self.failed:
+                records.setdefault(record["model_id"], []).append(record)
+        calls = {number: rows[-1]["partial_fit_calls"] for number, rows in records.items()}
+        most = max(calls.values(), default=0)
+        return {number: rows for number, rows in records.items() if calls[number] == most}
+
+    @property
     def urgency(self) -> float:
         """What is to come at most for who goes on, in multiples of what he is to do now.
 

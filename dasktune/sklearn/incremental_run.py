@@ -166,7 +166,8 @@ class Outcome:
     history : list of dict
         All records, in the order in which batches were complete.
     best : int
-        The model with the highest last score of all that were left.
+        The model with the highest last score of all that were left; if those have failed, of those
+        that were given up last.
     model : estimator or None
         That model, trained; None if all have failed.
     """
@@ -477,12 +478,13 @@ def _warn_of_failures(
 
 
 def _outcome(bracket: Bracket, carried: Carried) -> Outcome:
-    if not bracket.info:
-        # Other brackets have models.
-        return Outcome(bracket.history, 0, None)
     for record in bracket.history:
         record.pop("_adapt", None)
-    scores = {number: records[-1]["score"] for number, records in sorted(bracket.info.items())}
+    left = bracket.info or bracket.given_up_last
+    if not left:
+        # Other brackets have models.
+        return Outcome(bracket.history, 0, None)
+    scores = {number: records[-1]["score"] for number, records in sorted(left.items())}
     best = max(scores, key=lambda number: np.nan_to_num(scores[number], nan=-np.inf))
     trial_id = bracket.trials[best]
     (position,) = (i for i, one in enumerate(carried.trials) if one.trial_id == trial_id)

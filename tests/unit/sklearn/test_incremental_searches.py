@@ -415,6 +415,27 @@ def test_if_all_models_fail_there_is_no_result():
         search.fit(*samples())
 
 
+@pytest.mark.parametrize("kind", [SuccessiveHalvingSearchCV, HyperbandSearchCV])
+def test_if_the_last_ones_fail_the_best_of_those_that_were_given_up_is_found(kind):
+    class Tired(Linear):
+        def partial_fit(self, X, y=None):
+            super().partial_fit(X, y)
+            if len(self.seen_) > 4:
+                raise ArithmeticError("as it was told")
+
+    params = {"n_initial_parameters": 9, "n_initial_iter": 1} if kind.__name__[0] == "S" else {}
+    space = {"value": [*range(9)]}
+    search = kind(Tired(slope=0.1), space, max_iter=9, random_state=0, **params)
+    with pytest.warns(FitFailedWarning, match="as it was told"):
+        search.fit(*samples())
+    last = {name: records[-1] for name, records in search.model_history_.items()}
+    scores = [one["score"] for one in last.values() if one["partial_fit_calls"] == 3]
+    assert search.best_score_ == max(scores)
+    assert len(search.best_estimator_.seen_) == search.n_iter_ == 3
+    assert search.cv_results_["test_score"][search.best_index_] == search.best_score_
+    assert search.best_params_ == {"value": search.best_estimator_.value}
+
+
 def test_nan_never_wins():
     space = {"value": [math.nan, 0.1, math.nan]}
     search = SuccessiveHalvingSearchCV(

@@ -400,6 +400,30 @@ def test_a_model_that_fails_is_the_worst_and_the_others_go_on(fails):
     assert calls_of(search) == [3, 1 if fails == "late" else 0]
 
 
+class Unsaved(Constant):
+    """Cannot be saved after its second call, unless it is the worst."""
+
+    def __getstate__(self):
+        if self.value and len(getattr(self, "seen_", [])) == 2:
+            raise ArithmeticError("as it was told")
+        return super().__getstate__()
+
+
+@pytest.mark.parametrize("kind", [IncrementalSearchCV, SuccessiveHalvingSearchCV])
+def test_a_model_that_cannot_be_saved_fails_and_the_others_go_on(kind):
+    params = {"max_iter": 3}
+    if kind is SuccessiveHalvingSearchCV:
+        params = {"n_initial_iter": 2, "aggressiveness": 2}
+    space = {"value": [0.0, 0.5]}
+    search = kind(Unsaved(), space, n_initial_parameters="grid", **params)
+    with pytest.warns(FitFailedWarning, match="1 fits failed out of a total of 2"):
+        search.fit(*samples())
+    assert search.best_params_ == {"value": 0.0}
+    search.set_params(error_score="raise")
+    with pytest.raises(ArithmeticError, match="as it was told"):
+        search.fit(*samples())
+
+
 def test_a_failure_is_raised_as_it_is_if_that_is_wanted():
     search = IncrementalSearchCV(
         Failing(), {"fails": ["late"]}, n_initial_parameters="grid", error_score="raise"

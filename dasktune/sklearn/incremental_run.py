@@ -388,7 +388,8 @@ def _labels(block: Block, _: None = None) -> list[Any]:
 def _check_sizes(draws: Sequence[_Draw], sizes: Sequence[int]) -> None:
     for draw in draws:
         share = draw.division.test_size
-        if not 0 <= share <= 1:
+        # Of all samples one of each block would be left to train on.
+        if not 0 <= share < 1:
             raise ValueError(f"'test_size' must be between 0 and 1. Got {share}")
         rows = [draw.division.rows(number, size) for number, size in enumerate(sizes)]
         for purpose, count in (

@@ -479,6 +479,8 @@ def test_nan_never_wins():
         ({"verbose": 1.2}, "0 <= verbose <= 1"),
         ({"scores_per_fit": 2, "fits_per_score": 3}, "not scores_per_fit"),
         ({"test_size": 1.5}, "between 0 and 1"),
+        # Not one sample, nor all of them.
+        ({"test_size": 1}, "between 0 and 1"),
     ],
 )
 def test_what_makes_no_sense_is_refused(params, text):

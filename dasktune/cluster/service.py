@@ -47,6 +47,9 @@ logger = logging.getLogger(__name__)
 #: Seconds for the workers to take the plugin or to drop it. One that hangs is not waited for.
 _PLUGIN_DEADLINE = 10.0
 
+#: How often it is given to the workers before that fails: one may die at that moment, and the next.
+_REGISTRATIONS = 5
+
 #: Seconds between two calls to a worker without a bell, for few workers; a lost bell costs so much.
 _POLL_INTERVAL = 1.0
 
@@ -177,12 +180,7 @@ class TrialService:
         # For good: several experiments of one process may be at this point at the same time.
         cloudpickle.register_pickle_by_value(plugin_module)
         await sweep(self._client)
-        registering = self._client.register_plugin(self._plugin)
-        try:
-            await despite_hung(self._client, registering, deadline_s=_PLUGIN_DEADLINE)
-        except asyncio.TimeoutError:
-            # The scheduler has it and gives it to every worker that comes.
-            logger.warning("some worker has not taken the experiment's plugin; does it hang?")
+        await self._register()
         self._client.subscribe_topic(self._settings.name, self._on_bell)
 
     def serve(self, run: Run) -> None:
@@ -280,6 +278,23 @@ class TrialService:
         deadline = loop.time() + 2 * self._settings.stop_grace + 1
         while any(not run.told for run in self._runs()) and loop.time() < deadline:
             await asyncio.wait(tuple(self._tasks), timeout=0.1, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _register(self) -> None:
+        for left in reversed(range(_REGISTRATIONS)):
+            registering = self._client.register_plugin(self._plugin)
+            try:
+                await despite_hung(self._client, registering, deadline_s=_PLUGIN_DEADLINE)
+                break
+            except asyncio.TimeoutError:
+                # The scheduler has it and gives it to every worker that comes.
+                logger.warning("some worker has not taken the experiment's plugin; does it hang?")
+                break
+            except OSError:
+                # A worker has died over it, and perhaps not all others have been told.
+                if not left:
+                    raise
+                self._plugin.idempotent = False
+        self._plugin.idempotent = True
 
     async def _unregister(self) -> None:
         work = self._client.unregister_worker_plugin(self._plugin.name)

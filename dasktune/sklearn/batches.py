@@ -93,6 +93,17 @@ class Bracket:
         return self.is_full and not self.is_over and all(self.batch.values())
 
     @property
+    def given_up_last(self) -> Info:
+        """Those that were trained longest before they were given up, with their records."""
+        records: Info = {}
+        for record in self.history:
+            if record["model_id"] not in self.failed:
+                records.setdefault(record["model_id"], []).append(record)
+        calls = {number: rows[-1]["partial_fit_calls"] for number, rows in records.items()}
+        most = max(calls.values(), default=0)
+        return {number: rows for number, rows in records.items() if calls[number] == most}
+
+    @property
     def urgency(self) -> float:
         """What is to come at most for who goes on, in multiples of what he is to do now.
 
@@ -293,7 +304,8 @@ class BatchScheduler(TrialScheduler):
     def choose_trial_to_run(self, waiting: Waiting) -> Trial | None:
         """Choose one that has lost its worker, then of the most urgent bracket who goes on."""
         first = next(iter(waiting.pending.values()), None)
-        if first is not None and first.incarnation:
+        # Who goes on with the next batch has been on a worker, too, and waits for its turn.
+        if first is not None and first.incarnation and not self._is_ready(first):
             return first
         brackets = sorted(self._brackets, key=lambda one: one.urgency, reverse=True)
         for key in chain.from_iterable(bracket.ready for bracket in brackets):
@@ -330,6 +342,10 @@ class BatchScheduler(TrialScheduler):
             key: (self._brackets[place], number) for key, place, number in state["places"]
         }
         self._unfilled = deque(one for one in self._brackets if not one.is_full)
+
+    def _is_ready(self, trial: Trial) -> bool:
+        place = self._places.get(trial.trial_id)
+        return place is not None and trial.trial_id in place[0].ready
 
     def _unready(self, trial: Trial) -> None:
         place = self._places.get(trial.trial_id)

@@ -116,7 +116,11 @@ class _TrialsOfClass(TrialKind):
     def kept(self, state: Trainable) -> _Saved:
         """Save a trainable as it is now."""
         checkpoint = Checkpoint.temporary()
-        packed = pack(state.save(checkpoint.path), _NO_LIMIT)
+        try:
+            packed = pack(state.save(checkpoint.path), _NO_LIMIT)
+        except Exception as error:
+            self._raised(error)
+            raise
         assert packed is not None, "there is no limit"
         return _Saved(packed, state.iteration)
 

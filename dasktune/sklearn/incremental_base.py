@@ -86,8 +86,7 @@ class _Fit(ClusterSearchCV):
     def _run(self, task: Task) -> None:
         site = site_of(self.client, self.n_jobs)
         (outcome,) = run_contests(task, [Contest(search=self)], site, self._keep(task))
-        if outcome.model is None:
-            raise ValueError("All models failed.")
+        assert outcome.model is not None, "if all have failed it has raised"
         self._take(outcome)
 
 

@@ -166,7 +166,8 @@ class Outcome:
     history : list of dict
         All records, in the order in which batches were complete.
     best : int
-        The model with the highest last score of all that were left.
+        The model with the highest last score of all that were left; if those have failed, of those
+        that were given up last.
     model : estimator or None
         That model, trained; None if all have failed.
     """
@@ -387,7 +388,8 @@ def _labels(block: Block, _: None = None) -> list[Any]:
 def _check_sizes(draws: Sequence[_Draw], sizes: Sequence[int]) -> None:
     for draw in draws:
         share = draw.division.test_size
-        if not 0 <= share <= 1:
+        # Of all samples one of each block would be left to train on.
+        if not 0 <= share < 1:
             raise ValueError(f"'test_size' must be between 0 and 1. Got {share}")
         rows = [draw.division.rows(number, size) for number, size in enumerate(sizes)]
         for purpose, count in (
@@ -477,12 +479,13 @@ def _warn_of_failures(
 
 
 def _outcome(bracket: Bracket, carried: Carried) -> Outcome:
-    if not bracket.info:
-        # Other brackets have models.
-        return Outcome(bracket.history, 0, None)
     for record in bracket.history:
         record.pop("_adapt", None)
-    scores = {number: records[-1]["score"] for number, records in sorted(bracket.info.items())}
+    left = bracket.info or bracket.given_up_last
+    if not left:
+        # Other brackets have models.
+        return Outcome(bracket.history, 0, None)
+    scores = {number: records[-1]["score"] for number, records in sorted(left.items())}
     best = max(scores, key=lambda number: np.nan_to_num(scores[number], nan=-np.inf))
     trial_id = bracket.trials[best]
     (position,) = (i for i, one in enumerate(carried.trials) if one.trial_id == trial_id)

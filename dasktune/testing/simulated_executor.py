@@ -64,6 +64,10 @@ __all__ = ["SimulatedTrialExecutor"]
 _REASON: Final = "its slot was taken away, as the simulation was told to"
 
 
+class _CannotSave(Exception):
+    """What a trial has come to cannot be kept; its argument says why."""
+
+
 class SimulatedTrialExecutor:
     """A cluster in virtual time: the same runner, schedulers and journal, without the waiting.
 
@@ -188,8 +192,8 @@ class SimulatedTrialExecutor:
     def save(self, action: SaveTrial) -> None:
         """Save what is saved on demand, and take the next step."""
         run = self._runs[action.trial_id]
-        self._save_now(run, action.kind)
-        self._go_on(run, action.milestones)
+        if self._save_now(run, action.kind):
+            self._go_on(run, action.milestones)
 
     def admit_others(self, action: AdmitOthers) -> None:
         """Let others run beside a trial that was to be alone on its worker."""
@@ -311,17 +315,18 @@ class SimulatedTrialExecutor:
             self._fail(run, error)
         else:
             run.state, run.result = step.checkpoint, result
-            due = not self._kind.saves_on_demand or result.get("should_checkpoint")
+            self._report(run, step.seconds)
+
+    def _report(self, run: SimulatedRun, seconds: float) -> None:
+        result = run.result
+        due = not self._kind.saves_on_demand or result.get("should_checkpoint")
+        try:
             record = self._save(run, CheckpointKind.PERSISTENT) if due else None
-            awaits = not result["done"] and reached(run.milestones, result)
-            self._tell(
-                run,
-                ResultReported,
-                step.seconds,
-                metrics=result,
-                checkpoint=record,
-                awaits=awaits,
-            )
+        except _CannotSave as failure:
+            self._fail(run, failure.args[0])
+            return
+        awaits = not result["done"] and reached(run.milestones, result)
+        self._tell(run, ResultReported, seconds, metrics=result, checkpoint=record, awaits=awaits)
 
     def _result(self, run: SimulatedRun, step: Step) -> dict[str, Any]:
         """Return the metrics with the fields that a worker fills in."""
@@ -340,6 +345,8 @@ class SimulatedTrialExecutor:
         return flatten(result)
 
     def _fail(self, run: SimulatedRun, error: Exception) -> None:
+        with suppress(Exception):  # it has failed already
+            run.steps.close()
         # The last line as a traceback has it, but without the module of our own exceptions.
         message = f"{type(error).__name__}: {error}"
         text = "".join(traceback.format_exception(error))
@@ -360,15 +367,19 @@ class SimulatedTrialExecutor:
         except Exception as error:
             self._fail(run, error)
         else:
-            if run.saves is not None:
-                self._save_now(run, run.saves)
-            self._tell(run, kind)
+            if run.saves is None or self._save_now(run, run.saves):
+                self._tell(run, kind)
 
-    def _save_now(self, run: SimulatedRun, kind: CheckpointKind) -> None:
-        """Save what is saved on demand."""
-        record = self._save(run, kind) if self._kind.saves_on_demand else None
+    def _save_now(self, run: SimulatedRun, kind: CheckpointKind) -> bool:
+        """Save what is saved on demand; return whether that has not failed."""
+        try:
+            record = self._save(run, kind) if self._kind.saves_on_demand else None
+        except _CannotSave as failure:
+            self._fail(run, failure.args[0])
+            return False
         if record is not None:
             self._tell(run, CheckpointCommitted, checkpoint=record)
+        return True
 
     def _save(self, run: SimulatedRun, kind: CheckpointKind) -> CheckpointRecord | None:
         if run.state is None:
@@ -377,7 +388,10 @@ class SimulatedTrialExecutor:
         run.next_checkpoint += 1
         folder = self.folder_of(run.trial_id)
         path = f"trials/{folder}/checkpoint_{number:06d}_i{run.incarnation:02d}"
-        state = self._kind.kept(run.state)
+        try:
+            state = self._kind.kept(run.state)
+        except Exception as error:
+            raise _CannotSave(error) from error
         if kind is CheckpointKind.MEMORY:
             self._memory[path] = run.trial_id, state
         else:
@@ -436,12 +450,8 @@ class SimulatedTrialExecutor:
     def _loss(self, number: int, when: float) -> TrialLost | CheckpointLost | None:
         for run in self._runs.values():
             if run.number == number:
-                return TrialLost(
-                    trial_id=run.trial_id,
-                    incarnation=run.incarnation,
-                    time=when,
-                    reason=_REASON,
-                )
+                key, now = run.trial_id, run.incarnation
+                return TrialLost(trial_id=key, incarnation=now, time=when, reason=_REASON)
         for path, (trial_id, _) in self._memory.items():
             if self._numbers[trial_id] == number:
                 del self._memory[path]

@@ -21,6 +21,7 @@ from cluster_kit import (
     wait_for_file,
 )
 from distributed import Client, LocalCluster
+from distributed.comm.core import CommClosedError
 
 import dasktune as tune
 from dasktune.cluster import shortage
@@ -122,3 +123,24 @@ def test_who_waits_for_workers_is_told_what_is_missing_and_goes_on_when_they_com
             cluster.new_spec["options"]["nthreads"] = 2
             cluster.scale(2)
             assert statuses(future.result(timeout=60)) == {"TERMINATED"}
+
+
+def test_a_worker_that_dies_while_all_are_told_of_the_experiment_does_not_end_it(
+    pair, tmp_path, monkeypatch
+):
+    scheduler, broken = pair.scheduler, []
+    broadcast = scheduler.broadcast
+
+    async def dying(*args, msg, **options):
+        if msg["op"] == "plugin-add" and len(broken) < 2:
+            # Dask tells the others no further, and hangs up on the client.
+            broken.append(msg["name"])
+            raise CommClosedError("in the middle")
+        return await broadcast(*args, msg=msg, **options)
+
+    monkeypatch.setattr(scheduler, "broadcast", dying)
+    (tmp_path / "open").touch()
+    with Client(pair) as client:
+        results = tuner(client, tmp_path, "open").fit()
+        assert statuses(results) == {"TERMINATED"}
+    assert len(broken) == 2

@@ -97,6 +97,15 @@ def test_batches_that_much_waits_for_go_before_what_takes_long_and_nobody_waits_
     assert sorted(brackets, key=lambda one: one.urgency) == brackets
 
 
+def figures(iteration):
+    return {
+        "training_iteration": iteration,
+        "partial_fit_time": 0.0,
+        "score": 1.0,
+        "score_time": 0.0,
+    }
+
+
 @pytest.mark.parametrize(("others_calls", "kind"), [(100, Pause), (0, Continue)])
 def test_the_last_of_a_batch_keeps_its_place_unless_others_are_more_urgent(others_calls, kind):
     def to_the_end(info):
@@ -110,8 +119,7 @@ def test_the_last_of_a_batch_keeps_its_place_unless_others_are_more_urgent(other
     for trial in trials:
         scheduler.on_trial_add(trial)
     scheduler.on_trial_start(trials[0])
-    figures = {"training_iteration": 1, "partial_fit_time": 0.0, "score": 1.0, "score_time": 0.0}
-    assert isinstance(scheduler.on_trial_result(trials[0], figures), kind)
+    assert isinstance(scheduler.on_trial_result(trials[0], figures(1)), kind)
     waiting = Waiting(
         pending={"b": trials[1], "c": trials[2]}, paused={"a": trials[0]} if kind is Pause else {}
     )
@@ -121,3 +129,40 @@ def test_the_last_of_a_batch_keeps_its_place_unless_others_are_more_urgent(other
     if kind is Pause:
         waiting = Waiting(pending={}, paused={"a": trials[0]})
         assert scheduler.choose_trial_to_run(waiting) is trials[0]
+
+
+def once_more(info):
+    return dict.fromkeys(info, 1)
+
+
+def added(scheduler, names):
+    cpu = PlacementGroupFactory([{"CPU": 1}])
+    trials = {name: Trial(trial_id=name, config={}, resources=cpu) for name in names}
+    for trial in trials.values():
+        scheduler.on_trial_add(trial)
+    return trials
+
+
+def begin(scheduler, trial):
+    trial.incarnation += 1
+    scheduler.on_trial_start(trial)
+
+
+def test_the_most_urgent_goes_first_among_those_that_go_on_and_who_was_lost_before_them():
+    def to_the_end(info):
+        return {n: 8 - rows[-1]["partial_fit_calls"] for n, rows in info.items()}
+
+    last = Bracket([{"x": 0}, {"x": 1}], to_the_end, 0.0, 8)
+    urgent = Bracket([{"x": 0}, {"x": 1}], once_more, 0.0, 8)
+    scheduler = BatchScheduler([last, urgent], timer=noon)
+    trials = added(scheduler, "abcd")
+    for name in "abcd":
+        begin(scheduler, trials[name])
+    for name in "abcd":
+        scheduler.on_trial_result(trials[name], figures(1))
+    # In the order in which they were told to go on.
+    pending = {name: trials[name] for name in "abc"}
+    assert scheduler.choose_trial_to_run(Waiting(pending=pending, paused={})) is trials["c"]
+    begin(scheduler, trials["b"])
+    pending = {name: trials[name] for name in "bac"}  # it was lost, and so goes first
+    assert scheduler.choose_trial_to_run(Waiting(pending=pending, paused={})) is trials["b"]

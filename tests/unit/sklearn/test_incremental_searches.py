@@ -400,6 +400,30 @@ def test_a_model_that_fails_is_the_worst_and_the_others_go_on(fails):
     assert calls_of(search) == [3, 1 if fails == "late" else 0]
 
 
+class Unsaved(Constant):
+    """Cannot be saved after its second call, unless it is the worst."""
+
+    def __getstate__(self):
+        if self.value and len(getattr(self, "seen_", [])) == 2:
+            raise ArithmeticError("as it was told")
+        return super().__getstate__()
+
+
+@pytest.mark.parametrize("kind", [IncrementalSearchCV, SuccessiveHalvingSearchCV])
+def test_a_model_that_cannot_be_saved_fails_and_the_others_go_on(kind):
+    params = {"max_iter": 3}
+    if kind is SuccessiveHalvingSearchCV:
+        params = {"n_initial_iter": 2, "aggressiveness": 2}
+    space = {"value": [0.0, 0.5]}
+    search = kind(Unsaved(), space, n_initial_parameters="grid", **params)
+    with pytest.warns(FitFailedWarning, match="1 fits failed out of a total of 2"):
+        search.fit(*samples())
+    assert search.best_params_ == {"value": 0.0}
+    search.set_params(error_score="raise")
+    with pytest.raises(ArithmeticError, match="as it was told"):
+        search.fit(*samples())
+
+
 def test_a_failure_is_raised_as_it_is_if_that_is_wanted():
     search = IncrementalSearchCV(
         Failing(), {"fails": ["late"]}, n_initial_parameters="grid", error_score="raise"
@@ -413,6 +437,27 @@ def test_if_all_models_fail_there_is_no_result():
     search = HyperbandSearchCV(Failing(), space, max_iter=3)
     with pytest.raises(ValueError, match="All the 5 fits failed"):
         search.fit(*samples())
+
+
+@pytest.mark.parametrize("kind", [SuccessiveHalvingSearchCV, HyperbandSearchCV])
+def test_if_the_last_ones_fail_the_best_of_those_that_were_given_up_is_found(kind):
+    class Tired(Linear):
+        def partial_fit(self, X, y=None):
+            super().partial_fit(X, y)
+            if len(self.seen_) > 4:
+                raise ArithmeticError("as it was told")
+
+    params = {"n_initial_parameters": 9, "n_initial_iter": 1} if kind.__name__[0] == "S" else {}
+    space = {"value": [*range(9)]}
+    search = kind(Tired(slope=0.1), space, max_iter=9, random_state=0, **params)
+    with pytest.warns(FitFailedWarning, match="as it was told"):
+        search.fit(*samples())
+    last = {name: records[-1] for name, records in search.model_history_.items()}
+    scores = [one["score"] for one in last.values() if one["partial_fit_calls"] == 3]
+    assert search.best_score_ == max(scores)
+    assert len(search.best_estimator_.seen_) == search.n_iter_ == 3
+    assert search.cv_results_["test_score"][search.best_index_] == search.best_score_
+    assert search.best_params_ == {"value": search.best_estimator_.value}
 
 
 def test_nan_never_wins():
@@ -434,6 +479,8 @@ def test_nan_never_wins():
         ({"verbose": 1.2}, "0 <= verbose <= 1"),
         ({"scores_per_fit": 2, "fits_per_score": 3}, "not scores_per_fit"),
         ({"test_size": 1.5}, "between 0 and 1"),
+        # Not one sample, nor all of them.
+        ({"test_size": 1}, "between 0 and 1"),
     ],
 )
 def test_what_makes_no_sense_is_refused(params, text):

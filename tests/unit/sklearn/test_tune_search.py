@@ -24,15 +24,18 @@ from sklearn.ensemble import (
     RandomForestRegressor,
 )
 from sklearn.exceptions import ConvergenceWarning, FitFailedWarning
+from sklearn.feature_selection import SelectKBest
 from sklearn.linear_model import Lasso, LogisticRegression, SGDClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import SVC
 
 import dasktune as tune
 from dasktune.errors import ConfigError
 from dasktune.schedulers import AsyncHyperBandScheduler, PopulationBasedTraining
-from dasktune.sklearn import TuneSearchCV
+from dasktune.sklearn import TuneSearchCV, training
+from dasktune.sklearn.heads import head_key
+from dasktune.sklearn.routes import Part, find_route
 from dasktune.storage.setup_file import SETUP_FILE
 
 X, y = load_iris(return_X_y=True)
@@ -324,6 +327,30 @@ def test_candidates_that_agree_on_the_transformers_share_them():
     assert Watched.fits == 3 + 1
     assert found.budget_ == "partial_fit"
     assert found.predict(X).shape == y.shape
+
+
+def test_transformers_without_a_name_are_not_taken_for_those_of_a_candidate_that_is_gone(
+    monkeypatch,
+):
+    # A function that cannot be found by its name keeps them from having one.
+    same = FunctionTransformer(lambda X: X)
+    assert head_key([("same", same)]) is None
+    # As if each candidate began where the one before had lain in memory.
+    monkeypatch.setattr(training, "id", lambda thing: 1, raising=False)
+    space = {"best__k": [1, 2, 3, 4]}
+    model = SGDClassifier(random_state=0)
+    scores = [
+        search(
+            Pipeline([("same", step), ("best", SelectKBest()), ("model", model)]),
+            space,
+            n_iter=4,
+            max_iters=2,
+        )
+        .fit(X, y)
+        .cv_results_["mean_test_score"]
+        for step in ("passthrough", same)
+    ]
+    np.testing.assert_array_equal(*scores)
 
 
 def test_a_pipeline_scores_what_the_whole_of_it_does():

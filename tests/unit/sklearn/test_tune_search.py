@@ -672,6 +672,22 @@ def booster(library):
     )
 
 
+@pytest.mark.parametrize("seed", [None, 7])
+def test_each_step_of_lightgbm_draws_other_samples(seed):
+    model = pytest.importorskip("lightgbm").LGBMRegressor(
+        max_depth=1, subsample=0.2, subsample_freq=1, n_jobs=1, verbose=-1, random_state=seed
+    )
+    # With steps as small as this all trees see the same gradients.
+    model.set_params(learning_rate=1e-9, min_child_samples=2)
+    route = find_route(model, "boosting", amount=1, max_steps=6)
+    part = Part(X=X, y=X[:, 0], params={})
+    for step in range(6):
+        model = route.advance(model, part, step, step + 1)
+    trees = model.booster_.trees_to_dataframe()
+    assert trees[trees.node_depth == 1].threshold.nunique() > 1
+    assert model.random_state == seed
+
+
 @pytest.mark.parametrize("library", ["xgboost", "lightgbm", "catboost"])
 def test_boosters_of_other_libraries_go_on_round_by_round(library):
     model, rounds = booster(library), "iterations" if library == "catboost" else "n_estimators"

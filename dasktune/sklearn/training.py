@@ -53,6 +53,8 @@ class Course(Job):
         How often a step that raises is tried again.
     lazy : bool
         Whether steps that nobody decides about may be put off.
+    longest_backlog : float
+        Seconds of training that may be put off to the next decision.
     save_every : int, optional
         After so many steps a candidate is saved; by default when it has trained for a while.
     token : str
@@ -69,6 +71,7 @@ class Course(Job):
     metric: str | None = None
     retries: int = 0
     lazy: bool = False
+    longest_backlog: float = 0.0
     save_every: int | None = None
     token: str = ""
     lean: bool = True

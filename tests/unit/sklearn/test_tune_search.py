@@ -457,6 +457,12 @@ def test_a_candidate_that_fails_has_the_error_score_and_the_others_go_on():
     assert found.best_params_ == {"gain": 1.0}
 
 
+@pytest.mark.parametrize("max_iters", [1, 2])
+def test_without_splits_it_says_what_scikit_learn_says(max_iters):
+    with pytest.raises(ValueError, match="Was the CV iterator empty"):
+        search(cv=[], max_iters=max_iters).fit(X, y)
+
+
 def test_the_exception_itself_is_raised_if_it_is_asked_for():
     space = {"fails_at": [2]}
     with pytest.raises(ZeroDivisionError, match="mine") as caught:

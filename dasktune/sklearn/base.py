@@ -28,7 +28,7 @@ from dasktune.sklearn.compat import (
     warn_or_raise_about_fit_failures,
 )
 from dasktune.sklearn.engine import Engine, Site
-from dasktune.sklearn.evaluation import Data, Fit, Job, Outcome, Split
+from dasktune.sklearn.evaluation import NOTHING_FITTED, Data, Fit, Job, Outcome, Split
 from dasktune.sklearn.placed import PlacedSamples, fitted_there, placed
 from dasktune.sklearn.plots import Plots
 from dasktune.sklearn.site import is_on_its_loop, portable, site_of
@@ -349,9 +349,7 @@ class _Evaluation:
             )
         fits = self._fits(candidates, callback_ctx if self._listening else None)
         if not fits:
-            raise ValueError(
-                "No fits were performed. Was the CV iterator empty? Were there no candidates?"
-            )
+            raise ValueError(NOTHING_FITTED)
         outcomes = self._engine.run(fits, splits)
         warn_or_raise_about_fit_failures(outcomes, search.error_score)
         if callable(search.scoring):

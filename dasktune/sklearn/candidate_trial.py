@@ -23,9 +23,6 @@ SCORE = "score"
 #: What is reported of each split.
 _OUTCOMES = "outcomes"
 
-#: Seconds of training that may be put off to the next decision.
-_LONGEST_BACKLOG: Final = 5.0
-
 #: Seconds of training after which a candidate is saved: a lost worker costs so much, and a step.
 _SAVE_EVERY: Final = 10.0
 
@@ -105,7 +102,7 @@ class CandidateTrial(Trainable):
             return False
         every = course.save_every
         is_due = (every and number % every == 0) or self.is_milestone()
-        return not is_due and self._candidate.backlog <= _LONGEST_BACKLOG
+        return not is_due and self._candidate.backlog <= course.longest_backlog
 
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
         """Save the estimators of all splits."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from sklearn.base import clone
 
 from dasktune.sklearn.compat import MultimetricScorer, Surroundings, fit_and_score
 
 __all__ = [
+    "NOTHING_FITTED",
     "Data",
     "Fit",
     "Job",
@@ -22,6 +23,11 @@ __all__ = [
     "run_fit",
     "told",
 ]
+
+#: What a search says that has nothing to try, or nothing to try it on.
+NOTHING_FITTED: Final = (
+    "No fits were performed. Was the CV iterator empty? Were there no candidates?"
+)
 
 #: Indices of the samples to fit on, and of those to score on.
 Split: TypeAlias = tuple[Any, Any]

@@ -7,7 +7,7 @@ from typing import Any
 
 from dasktune.first_error import raise_error_of
 from dasktune.sklearn.candidate_trial import last_scored, outcomes_of
-from dasktune.sklearn.evaluation import Outcome, failed_outcome
+from dasktune.sklearn.evaluation import NOTHING_FITTED, Outcome, failed_outcome
 from dasktune.sklearn.plan import Carried
 from dasktune.sklearn.training import Course
 from dasktune.trial.trial import Trial
@@ -41,9 +41,7 @@ class Read:
         rows = [self._outcomes(trial, carried) for trial in self.trials]
         known = [outcome for row in rows for outcome in row if outcome["fit_error"] is None]
         if not any(rows):
-            raise ValueError(
-                "No fits were performed. Was the CV iterator empty? Were there no candidates?"
-            )
+            raise ValueError(NOTHING_FITTED)
         #: The scores of a fit: a number, or a dict of several metrics.
         self.first: Any = (known or [one for row in rows for one in row])[0]["test_scores"]
         self.is_partial = any(len(row) < course.n_splits for row in rows)

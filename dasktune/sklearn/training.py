@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from traceback import format_exc
 from typing import Any
@@ -53,6 +53,8 @@ class Course(Job):
         How often a step that raises is tried again.
     lazy : bool
         Whether steps that nobody decides about may be put off.
+    longest_backlog : float
+        Seconds of training that may be put off to the next decision.
     save_every : int, optional
         After so many steps a candidate is saved; by default when it has trained for a while.
     token : str
@@ -69,6 +71,7 @@ class Course(Job):
     metric: str | None = None
     retries: int = 0
     lazy: bool = False
+    longest_backlog: float = 0.0
     save_every: int | None = None
     token: str = ""
     lean: bool = True
@@ -173,8 +176,9 @@ class Candidate:
                     f"estimator must be one that can be trained step by step, got "
                     f"{self._estimator!r}. Use budget='folds' or budget='n_samples'."
                 )
-        #: What its transformers are called among those of this process.
-        self._head_name = head_key(self._head_steps) if self._is_piped else None
+        #: What its transformers are called among those of this process. Those without a name get an
+        #: object for one: the number of a candidate that is gone may be that of another one.
+        self._head_name: Hashable = (self._is_piped and head_key(self._head_steps)) or object()
 
     @property
     def outcomes(self) -> list[Outcome]:
@@ -351,7 +355,7 @@ class Candidate:
             return Head(fold.steps, made, transformed(fold.steps, X_test, {}))
 
         # The transformers stay those that the last step was trained behind.
-        place = (number, self._head_name or id(self))
+        place = (number, self._head_name)
         head = self._heads.get(place, fit if fold.steps is None else transform)
         if fold.steps is None or head.steps is fold.steps:
             return head

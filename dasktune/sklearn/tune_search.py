@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from sklearn.base import is_classifier
@@ -38,7 +38,7 @@ from dasktune.sklearn.compat import (
     warn_or_raise_about_fit_failures,
 )
 from dasktune.sklearn.engine import Site
-from dasktune.sklearn.evaluation import Data, Split
+from dasktune.sklearn.evaluation import NOTHING_FITTED, Data, Split
 from dasktune.sklearn.plan import Plan, carried_out
 from dasktune.sklearn.plots import plain_params
 from dasktune.sklearn.read import Read
@@ -49,6 +49,9 @@ from dasktune.sklearn.training import Course
 from dasktune.trainable import with_parameters, with_resources
 
 __all__ = ["TuneSearchCV"]
+
+#: Seconds of training that may be put off to the next decision.
+_LONGEST_BACKLOG: Final = 5.0
 
 
 class TuneSearchCV(AwaitableFit, ClusterSearchCV):
@@ -150,10 +153,11 @@ class TuneSearchCV(AwaitableFit, ClusterSearchCV):
     All other attributes and methods are those of scikit-learn's `RandomizedSearchCV`.
 
     With ASHA, HyperBand or successive halving a step that is not compared with others is put off as
-    long as what was put off takes less than five seconds; the next one trains for all of them at
-    once, and is scored. So there is less to fit and to score, and the decisions are the same. Each
-    step is trained and scored by itself where `search_alg`, `stop` or `callbacks` may look at it,
-    with other schedulers or none, and with ``checkpoint_frequency=1``.
+    long as what was put off takes less than five seconds, and than a tenth of `time_budget_s`; the
+    next one trains for all of them at once, and is scored. So there is less to fit and to score,
+    and the decisions are the same. Each step is trained and scored by itself where `search_alg`,
+    `stop` or `callbacks` may look at it, with other schedulers or none, and with
+    ``checkpoint_frequency=1``.
 
     Examples
     --------
@@ -318,6 +322,12 @@ class TuneSearchCV(AwaitableFit, ClusterSearchCV):
         looks = scheduler is None or scheduler.looks_between
         return not looks and others == (None, None, None)
 
+    def _longest_backlog(self) -> float:
+        """Return for how many seconds of training steps may be put off."""
+        budget = TuneConfig(time_budget_s=self.time_budget_s).time_budget
+        # What was put off is trained at once, and nobody can end it on the way.
+        return _LONGEST_BACKLOG if budget is None else min(_LONGEST_BACKLOG, budget / 10)
+
     def _check_parts(self, task: Task) -> None:
         """Refuse what cannot work together."""
         several = isinstance(task.scorer, MultimetricScorer)
@@ -372,8 +382,12 @@ class TuneSearchCV(AwaitableFit, ClusterSearchCV):
 
     def _plan(self, task: Task, course: Course) -> Plan:
         splits = self._splits(task, self._checked_cv_orig)
+        if not splits:
+            raise ValueError(NOTHING_FITTED)
         scheduler = self._trial_scheduler(course)
-        course = replace(course, lazy=self._is_lazy(scheduler))
+        course = replace(
+            course, lazy=self._is_lazy(scheduler), longest_backlog=self._longest_backlog()
+        )
         trainable = with_parameters(
             CandidateTrial,
             course=course,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -27,7 +28,7 @@ from dasktune.schedulers import (
     PromotingASHAScheduler,
     SuccessiveHalvingScheduler,
 )
-from dasktune.sklearn import TuneSearchCV, candidate_trial
+from dasktune.sklearn import TuneSearchCV, candidate_trial, tune_search
 from dasktune.sklearn.candidate_trial import CandidateTrial, last_scored
 from dasktune.sklearn.training import Course
 from dasktune.trainable import with_parameters
@@ -171,9 +172,23 @@ def test_where_others_may_look_at_the_scores_each_step_has_one(options):
 
 
 def test_what_takes_long_is_not_put_off(monkeypatch):
-    monkeypatch.setattr(candidate_trial, "_LONGEST_BACKLOG", 0.0)
+    monkeypatch.setattr(tune_search, "_LONGEST_BACKLOG", 0.0)
     found = search(n_iter=2).fit(X, y)
     assert max(scored_steps(found), key=len) == list(range(1, 9))
+
+
+def test_little_is_put_off_where_there_is_little_time(monkeypatch):
+    backlogs = []
+
+    class Watched(CandidateTrial):
+        def setup(self, config, course, **bound):
+            backlogs.append(course.longest_backlog)
+            super().setup(config, course, **bound)
+
+    monkeypatch.setattr(tune_search, "CandidateTrial", Watched)
+    for budget in (None, 20, timedelta(seconds=1e6)):
+        search(n_iter=1, time_budget_s=budget).fit(X, y)
+    assert backlogs == [5.0, 2.0, 5.0]
 
 
 def test_what_is_saved_between_is_what_was_asked_for():
@@ -201,6 +216,7 @@ def candidate(gain):
         max_steps=8,
         classes=np.unique(y),
         lazy=True,
+        longest_backlog=60.0,
         token=f"test-{gain}",
     )
     rows = np.arange(len(y))

@@ -24,15 +24,18 @@ from sklearn.ensemble import (
     RandomForestRegressor,
 )
 from sklearn.exceptions import ConvergenceWarning, FitFailedWarning
+from sklearn.feature_selection import SelectKBest
 from sklearn.linear_model import Lasso, LogisticRegression, SGDClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import SVC
 
 import dasktune as tune
 from dasktune.errors import ConfigError
 from dasktune.schedulers import AsyncHyperBandScheduler, PopulationBasedTraining
-from dasktune.sklearn import TuneSearchCV
+from dasktune.sklearn import TuneSearchCV, training
+from dasktune.sklearn.heads import head_key
+from dasktune.sklearn.routes import Part, find_route
 from dasktune.storage.setup_file import SETUP_FILE
 
 X, y = load_iris(return_X_y=True)
@@ -326,6 +329,30 @@ def test_candidates_that_agree_on_the_transformers_share_them():
     assert found.predict(X).shape == y.shape
 
 
+def test_transformers_without_a_name_are_not_taken_for_those_of_a_candidate_that_is_gone(
+    monkeypatch,
+):
+    # A function that cannot be found by its name keeps them from having one.
+    same = FunctionTransformer(lambda X: X)
+    assert head_key([("same", same)]) is None
+    # As if each candidate began where the one before had lain in memory.
+    monkeypatch.setattr(training, "id", lambda thing: 1, raising=False)
+    space = {"best__k": [1, 2, 3, 4]}
+    model = SGDClassifier(random_state=0)
+    scores = [
+        search(
+            Pipeline([("same", step), ("best", SelectKBest()), ("model", model)]),
+            space,
+            n_iter=4,
+            max_iters=2,
+        )
+        .fit(X, y)
+        .cv_results_["mean_test_score"]
+        for step in ("passthrough", same)
+    ]
+    np.testing.assert_array_equal(*scores)
+
+
 def test_a_pipeline_scores_what_the_whole_of_it_does():
     pipeline = make_pipeline(StandardScaler(), SGDClassifier(random_state=0))
     space = {"sgdclassifier__alpha": [1e-3]}
@@ -428,6 +455,12 @@ def test_a_candidate_that_fails_has_the_error_score_and_the_others_go_on():
     assert found.cv_results_["mean_test_score"][bad] == -1.0
     assert found.cv_results_["status"][bad] == "ERROR"
     assert found.best_params_ == {"gain": 1.0}
+
+
+@pytest.mark.parametrize("max_iters", [1, 2])
+def test_without_splits_it_says_what_scikit_learn_says(max_iters):
+    with pytest.raises(ValueError, match="Was the CV iterator empty"):
+        search(cv=[], max_iters=max_iters).fit(X, y)
 
 
 def test_the_exception_itself_is_raised_if_it_is_asked_for():
@@ -643,6 +676,22 @@ def booster(library):
     return module.CatBoostClassifier(
         depth=2, random_seed=0, thread_count=1, verbose=False, allow_writing_files=False
     )
+
+
+@pytest.mark.parametrize("seed", [None, 7])
+def test_each_step_of_lightgbm_draws_other_samples(seed):
+    model = pytest.importorskip("lightgbm").LGBMRegressor(
+        max_depth=1, subsample=0.2, subsample_freq=1, n_jobs=1, verbose=-1, random_state=seed
+    )
+    # With steps as small as this all trees see the same gradients.
+    model.set_params(learning_rate=1e-9, min_child_samples=2)
+    route = find_route(model, "boosting", amount=1, max_steps=6)
+    part = Part(X=X, y=X[:, 0], params={})
+    for step in range(6):
+        model = route.advance(model, part, step, step + 1)
+    trees = model.booster_.trees_to_dataframe()
+    assert trees[trees.node_depth == 1].threshold.nunique() > 1
+    assert model.random_state == seed
 
 
 @pytest.mark.parametrize("library", ["xgboost", "lightgbm", "catboost"])

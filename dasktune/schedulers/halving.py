@@ -236,7 +236,8 @@ class SynchronousHalving(MetricScheduler):
         that go on are still being taken off their workers.
         """
         first = next(iter(waiting.pending.values()), None)
-        if first is not None and first.incarnation:
+        # Who goes on from a rung has been on a worker, too, and waits for its turn.
+        if first is not None and first.incarnation and not self._is_ready(first.trial_id):
             return first
         for cohort in self._cohorts.values():
             for key in cohort.ready:
@@ -245,6 +246,10 @@ class SynchronousHalving(MetricScheduler):
                 if trial is not None:
                     return trial
         return first
+
+    def _is_ready(self, key: str) -> bool:
+        cohort = self._cohort_of(key)
+        return cohort is not None and key in cohort.ready
 
     @property
     def looks_between(self) -> bool:

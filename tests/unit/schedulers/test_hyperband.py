@@ -410,6 +410,15 @@ def test_one_that_comes_back_from_its_worker_goes_before_all_others(restored):
     assert floor.scheduler.choose_trial_to_run(Waiting(pending, {})) is trial(10)
 
 
+def test_those_that_go_on_are_not_taken_for_those_that_come_back():
+    floor = nine()
+    floor.report_all(1, {number: number / 10 for number in range(9)})
+    # In the order in which they left their workers.
+    going_on = [replace(trial(number), incarnation=1) for number in (6, 7)]
+    pending = {one.trial_id: one for one in going_on}
+    assert floor.scheduler.choose_trial_to_run(Waiting(pending, {})) is going_on[1]
+
+
 def test_who_goes_on_where_it_is_is_not_offered_a_place():
     floor = nine()
     floor.report_all(1, {number: number / 10 for number in range(9)})

@@ -20,6 +20,7 @@ from sklearn.metrics import check_scoring
 from sklearn.utils import check_random_state
 
 from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
+from dasktune.errors import check
 from dasktune.sklearn.batches import BatchScheduler, Bracket, ModelQueue
 from dasktune.sklearn.blocks import (
     Block,
@@ -97,6 +98,9 @@ class Task:
                 f"estimator must have partial_fit(), got {estimator!r}, which has none. "
                 "Search with RandomizedSearchCV, or HalvingRandomSearchCV."
             )
+        is_one = search.scoring is None or isinstance(search.scoring, str)
+        rule = "a str, a function or None, for models are compared by one number"
+        check(is_one or callable(search.scoring), "scoring", rule, search.scoring)
         scorer = check_scoring(estimator, scoring=search.scoring)
         return cls(
             estimator=estimator,

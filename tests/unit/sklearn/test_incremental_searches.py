@@ -460,6 +460,12 @@ def test_if_the_last_ones_fail_the_best_of_those_that_were_given_up_is_found(kin
     assert search.best_params_ == {"value": search.best_estimator_.value}
 
 
+@pytest.mark.parametrize("scoring", [["r2"], {"r2": "r2"}, ("r2", "max_error")])
+def test_several_metrics_are_refused_before_anything_is_trained(scoring):
+    with pytest.raises(ConfigError, match="scoring must be a str, a function or None"):
+        HyperbandSearchCV(Linear(), {"value": [1, 2]}, scoring=scoring).fit(*samples())
+
+
 def test_nan_never_wins():
     space = {"value": [math.nan, 0.1, math.nan]}
     search = SuccessiveHalvingSearchCV(

@@ -10,10 +10,12 @@ from traceback import format_exc
 from typing import Any
 
 import cloudpickle
+import joblib
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
 from dasktune.errors import ConfigError
+from dasktune.sklearn.arguments import digest
 from dasktune.sklearn.candidates import CandidateSpace
 from dasktune.sklearn.compat import check_method_params, safe_split, score
 from dasktune.sklearn.evaluation import (
@@ -392,9 +394,16 @@ def _is_real(step: Any) -> bool:
 
 
 def _is_same(one: Any, other: Any) -> bool:
+    """Whether two values of a parameter are the same, though one may be a copy of the other."""
     if one is other:
         return True
     try:
-        return bool(one == other)
+        if bool(one == other):
+            return True
     except Exception:  # arrays, for one
-        return False
+        pass
+    # Estimators, for one, are equal to no copy of them.
+    try:
+        return bool(joblib.hash(one) == joblib.hash(other))
+    except Exception:  # functions that have no name
+        return digest(one) == digest(other)

@@ -353,6 +353,34 @@ def test_transformers_without_a_name_are_not_taken_for_those_of_a_candidate_that
     np.testing.assert_array_equal(*scores)
 
 
+@pytest.mark.parametrize("scheduler", ["hyperband", "successive_halving"])
+def test_candidates_with_steps_that_are_searched_can_be_paused(scheduler):
+    pipeline = Pipeline([("scaler", StandardScaler()), ("model", SGDClassifier(random_state=0))])
+    space = {
+        "scaler": [StandardScaler(), FunctionTransformer(lambda X: X), "passthrough"],
+        "model": [SGDClassifier(random_state=0), SGDClassifier(penalty="l1", random_state=0)],
+    }
+    options = {"n_iter": 6, "max_iters": 9, "error_score": "raise"}
+    found = search(pipeline, space, scheduler=scheduler, **options).fit(X, y)
+    assert max(found.cv_results_["training_iteration"]) == 9
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (StandardScaler(), StandardScaler(), True),
+        (StandardScaler(), StandardScaler(with_mean=False), False),
+        (float("nan"), float("nan"), True),
+        (np.arange(2), np.arange(2), True),
+        (np.arange(2), np.arange(3), False),
+        (1, 1.0, True),
+        ("l1", None, False),
+    ],
+)
+def test_values_are_compared_by_what_they_are(one, other, same):
+    assert training._is_same(one, other) is same
+
+
 def test_a_pipeline_scores_what_the_whole_of_it_does():
     pipeline = make_pipeline(StandardScaler(), SGDClassifier(random_state=0))
     space = {"sgdclassifier__alpha": [1e-3]}

@@ -21,6 +21,7 @@ from dasktune.progress.progress import Progress
 from dasktune.progress.reporter import CLIReporter, ProgressReporter
 from dasktune.progress.text import plural
 from dasktune.space.domain import Domain
+from dasktune.storage.workspace import is_temporary
 from dasktune.trial.metrics import Mode, flatten
 
 __all__ = ["ReporterDisplay", "searched_names", "watched"]
@@ -74,6 +75,9 @@ def watched(
     names = searched_names(param_space)
     board = Board(experiment.trials, places, metric=metric, mode=mode, order=order, searched=names)
     place = "" if places.storage is None else without_passwords(places.storage.url)
+    if is_temporary(place):
+        # Nobody could look there: a search removes what it was not told to keep.
+        place = ""
     observer = ProgressObserver(
         display, board, total=total, verbose=run_config.verbose, place=place, offers=offers
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from dasktune.errors import check
 from dasktune.sklearn.engine import Site
 from dasktune.trainable.session import current_context
 
@@ -23,7 +24,13 @@ def site_of(client: Any, n_jobs: int | None) -> Site:
         What names a cluster; None for the current one, if there is one.
     n_jobs : int, optional
         Most fits at a time, as scikit-learn has it; None and negative numbers are no limit.
+
+    Raises
+    ------
+    ConfigError
+        If `n_jobs` is 0, as in scikit-learn.
     """
+    check(n_jobs != 0, "n_jobs", "None, -1 or a positive number, for 0 has no meaning", n_jobs)
     most = n_jobs if n_jobs is not None and n_jobs > 0 else None
     return Site(in_process=client is None and not _is_beside_cluster(), client=client, most=most)
 

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-__all__ = ["make_directory"]
+__all__ = ["is_temporary", "make_directory"]
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +35,17 @@ def make_directory() -> str:
     Whoever asked for it deletes it. If the process dies before, a later one does.
     """
     return tempfile.mkdtemp(prefix="checkpoint-", dir=_home())
+
+
+def is_temporary(path: str) -> bool:
+    """Whether a path lies in a directory that :func:`make_directory` has made.
+
+    Parameters
+    ----------
+    path : str
+        A path of this machine, or the URL of another place.
+    """
+    return any(path.startswith(home + os.sep) for home in tuple(_homes.values()))
 
 
 def _home() -> str:

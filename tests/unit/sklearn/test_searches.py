@@ -186,6 +186,11 @@ def test_what_names_a_cluster_and_has_no_address_stays_as_it_is():
     assert portable(nowhere) is nowhere
 
 
+def test_no_jobs_at_all_are_refused_as_scikit_learn_does():
+    with pytest.raises(ValueError, match="n_jobs must be None, -1 or a positive number"):
+        site_of(None, 0)
+
+
 @pytest.mark.parametrize(("n_jobs", "most"), [(None, None), (-1, None), (3, 3)])
 def test_n_jobs_is_how_many_fits_may_run_at_a_time(n_jobs, most):
     assert site_of("tcp://cluster:8786", n_jobs) == Site(

@@ -685,6 +685,15 @@ def test_groups_reach_the_splitter():
     assert found.n_splits_ == 3
 
 
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_it_says_where_its_results_are_if_they_are_kept(is_kept, tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("DASKTUNE_PROGRESS", raising=False)
+    search(max_iters=2, verbose=1, storage_path=tmp_path if is_kept else None).fit(X, y)
+    told = capsys.readouterr().err
+    assert "Best: score" in told
+    assert ("Results:" in told) is is_kept
+
+
 def test_nothing_warns_where_nothing_is_wrong():
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -112,3 +112,10 @@ def test_one_that_is_swept_before_it_is_locked_is_given_up(
     assert len(swept) == 1
     assert home not in swept
     assert list(place.iterdir()) == [home]
+
+
+def test_what_it_has_made_is_known_to_be_temporary(place):
+    inside = workspace.make_directory()
+    assert workspace.is_temporary(os.path.join(inside, "experiment"))
+    for other in (str(place), os.path.dirname(inside) + "-not", "memory://results", ""):
+        assert not workspace.is_temporary(other)

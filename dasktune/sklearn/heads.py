@@ -11,10 +11,21 @@ from weakref import WeakValueDictionary
 
 import joblib
 import sklearn
+from sklearn.base import clone
+from sklearn.preprocessing import TargetEncoder
 from sklearn.utils import Bunch
 from sklearn.utils.metadata_routing import process_routing
 
-__all__ = ["Head", "Heads", "fit_head", "head_key", "heads_of", "params_of_steps", "transformed"]
+__all__ = [
+    "Head",
+    "Heads",
+    "fit_head",
+    "head_key",
+    "heads_of",
+    "params_of_steps",
+    "remade",
+    "transformed",
+]
 
 #: Fitted steps by name, without the last.
 Steps = Sequence[tuple[str, Any]]
@@ -147,6 +158,34 @@ def transformed(steps: Steps, X: Any, params: Mapping[str, Any]) -> Any:
         if step not in (None, "passthrough"):
             X = step.transform(X, **params.get(name, {}).get("transform", {}))
     return X
+
+
+def remade(steps: Steps, X: Any, y: Any, params: Mapping[str, Any]) -> Any:
+    """Return what fitted transformers make of the samples that they were fitted on.
+
+    Those that encode targets make another thing of these than of all others, lest what comes after
+    them learns the targets from them, and only while they are fitted.
+
+    Parameters
+    ----------
+    steps : sequence of tuple
+        Names and transformers.
+    X, y : object
+        The data.
+    params : mapping
+        Of each step, as `params_of_steps` has them.
+    """
+    for step in steps:
+        if _encodes_targets(step[1]):
+            X, _ = fit_head([(step[0], clone(step[1]))], X, y, params)
+        else:
+            X = transformed([step], X, params)
+    return X
+
+
+def _encodes_targets(step: Any) -> bool:
+    within = step.get_params().values() if hasattr(step, "get_params") else ()
+    return any(isinstance(one, TargetEncoder) for one in (step, *within))
 
 
 def params_of_steps(pipeline: Any, params: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -27,7 +27,15 @@ from dasktune.sklearn.evaluation import (
     evaluate,
     failed_outcome,
 )
-from dasktune.sklearn.heads import Head, Heads, fit_head, head_key, params_of_steps, transformed
+from dasktune.sklearn.heads import (
+    Head,
+    Heads,
+    fit_head,
+    head_key,
+    params_of_steps,
+    remade,
+    transformed,
+)
 from dasktune.sklearn.routes import Part, Route, find_route
 
 __all__ = ["Candidate", "Course", "Fold"]
@@ -353,7 +361,7 @@ class Candidate:
             return Head(fitted, made, transformed(fitted, X_test, {}))
 
         def transform() -> Head:
-            made = transformed(fold.steps, X, routed)
+            made = remade(fold.steps, X, y, routed)
             return Head(fold.steps, made, transformed(fold.steps, X_test, {}))
 
         # The transformers stay those that the last step was trained behind.

@@ -9,11 +9,24 @@ import pytest
 
 pytest.importorskip("sklearn")
 
-from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.compose import make_column_transformer
+from sklearn.linear_model import SGDClassifier
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler, TargetEncoder
 from sklearn.svm import SVC
 
-from dasktune.sklearn.heads import Head, Heads, fit_head, head_key, heads_of, params_of_steps
+from dasktune.schedulers import SuccessiveHalvingScheduler
+from dasktune.sklearn import TuneSearchCV
+from dasktune.sklearn.heads import (
+    Head,
+    Heads,
+    fit_head,
+    head_key,
+    heads_of,
+    params_of_steps,
+    remade,
+    transformed,
+)
 
 
 def test_two_threads_that_want_the_same_head_make_it_once():
@@ -72,3 +85,44 @@ def test_metadata_goes_to_the_step_that_it_names():
     assert params["svc"].fit == {"sample_weight": weights}
     with pytest.raises(ValueError, match="fit does not accept the weight parameter"):
         params_of_steps(pipeline, {"weight": weights})
+
+
+KINDS = np.array([["a", "b", "c", "d"][n * n % 7 % 4] for n in range(80)], dtype=object)
+TARGETS = np.array([n % 3 % 2 for n in range(80)])
+
+
+def encoders():
+    encoder = TargetEncoder(random_state=0)
+    return [encoder, make_column_transformer((encoder, [0]))]
+
+
+# It is how older versions are told to draw the same folds each time.
+@pytest.mark.filterwarnings("ignore:`TargetEncoder:FutureWarning")
+@pytest.mark.parametrize("encoder", encoders())
+def test_what_encodes_targets_makes_the_same_of_the_samples_it_was_fitted_on_again(encoder):
+    X = KINDS[:, np.newaxis]
+    pipeline = make_pipeline(encoder, StandardScaler(), SVC())
+    params = params_of_steps(pipeline, {})
+    made, fitted = fit_head(pipeline.steps[:-1], X, TARGETS, params)
+    np.testing.assert_array_equal(remade(fitted, X, TARGETS, params), made)
+    assert not np.allclose(transformed(fitted, X, params), made)
+
+
+# It is how older versions are told to draw the same folds each time.
+@pytest.mark.filterwarnings("ignore:`TargetEncoder:FutureWarning")
+@pytest.mark.parametrize("encoder", encoders())
+def test_a_candidate_that_was_paused_sees_the_targets_no_better_than_before(encoder):
+    model = SGDClassifier(loss="log_loss", random_state=0)
+    options = {"n_iter": 4, "cv": 2, "max_iters": 4, "refit": False, "scoring": "neg_log_loss"}
+    space = {"sgdclassifier__alpha": [0.1, 1.0, 10.0, 100.0]}
+    searches = [
+        TuneSearchCV(
+            make_pipeline(encoder, model), space, random_state=0, scheduler=scheduler, **options
+        ).fit(KINDS[:, np.newaxis], TARGETS)
+        for scheduler in (None, SuccessiveHalvingScheduler(max_t=4, reduction_factor=2))
+    ]
+    straight, paused = (one.cv_results_ for one in searches)
+    whole = paused["training_iteration"] == 4
+    assert whole.any()
+    name = "mean_test_score"
+    np.testing.assert_array_equal(paused[name][whole], straight[name][whole])

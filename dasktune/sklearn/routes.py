@@ -219,23 +219,29 @@ class _Boosting(Route):
         keyword, fitted = self._GO_ON[self._library]
         # Another object: some take the model that they go on from apart.
         longer = clone(model).set_params(**rounds)
-        own = self._seed_of(longer)
-        # Numbers of 31 bits are seeds.
-        longer.set_params(**{name: ((seed or 0) + start) % 2**31 for name, seed in own.items()})
-        part.fit(longer.fit, **{keyword: fitted(model)})
-        return longer.set_params(**own)
-
-    def _seed_of(self, model: Any) -> dict[str, Any]:
-        """Return the parameter by which a library draws the same in each `fit`, if it does.
-
-        LightGBM takes no account of what it goes on from: all steps would see the same samples.
-        """
-        seed = model.random_state if self._library == "lightgbm" else ()
-        return {"random_state": seed} if isinstance(seed, int | np.integer | None) else {}
+        go_on = {keyword: fitted(model)}
+        if self._library == "lightgbm":
+            _fit_with_other_draws(longer, part, start, go_on)
+        else:
+            part.fit(longer.fit, **go_on)
+        return longer
 
     def fit_all(self, model: Any, part: Part, steps: int) -> None:
         trained_part(model).set_params(**{self._rounds: self.amount * steps})
         part.fit(model.fit)
+
+
+def _fit_with_other_draws(model: Any, part: Part, start: int, go_on: Mapping[str, Any]) -> None:
+    """Fit a model of LightGBM, which draws by its seed as if it went on from nothing.
+
+    With the same seed all steps would see the same samples and features.
+    """
+    seed = model.random_state
+    if isinstance(seed, int | np.integer | None):
+        # Numbers of 31 bits are seeds.
+        model.set_params(random_state=((seed or 0) + start) % 2**31)
+    part.fit(model.fit, **go_on)
+    model.set_params(random_state=seed)
 
 
 class _Samples(Route):

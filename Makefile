@@ -1,20 +1,20 @@
-# Everything a contributor runs, and all that CI runs. Needs Python >= 3.10 with pip, and make.
+# All commands for contributors and CI. Needs Python >= 3.10 with pip, and make.
 #
 #   make demo         tune a classifier on a local Dask cluster (examples/01_digits_asha.py)
 #   make test         the tests, with the coverage that the project promises; JOBS=<n> parts at a time;
-#                     as root it installs Chromium with apt-get for those in a browser, if it is missing
+#                     as root it installs Chromium with apt-get for the browser tests, if it is missing
 #   make test-oldest  the core of the tests with the oldest supported Dask
-#   make chaos        twenty clusters in a storm: nothing may be lost
+#   make chaos        twenty clusters with random faults: nothing may be lost
 #   make lint         style, types, layers, docstrings, spelling
-#   make format       let ruff mend what it can
+#   make format       apply ruff's automatic fixes
 #   make docs         the documentation, into docs/_build/html
 #   make bench        the benchmarks
-#   make screenshots  the pictures of the dashboard in the documentation; needs Chromium
+#   make screenshots  the screenshots of the dashboard in the documentation; needs Chromium
 #   make wheel-test   build the wheel and test it in a fresh environment
-#   make install      install what all of these need
-#   make clean        remove what the above left, virtual environments included
+#   make install      install the dependencies of all these commands
+#   make clean        remove all generated files, virtual environments included
 #
-# VENV=<dir> puts the virtual environment elsewhere; PYTHON=<interpreter> chooses the Python for it.
+# VENV=<dir> sets the directory of the virtual environment; PYTHON=<interpreter> its Python.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -23,30 +23,30 @@ SHELL := /bin/bash
 
 VENV ?= .venv
 BIN := $(VENV)/bin
-# An interpreter is tried, not merely found: a version manager's shim may stand for nothing.
+# Run each interpreter, do not only find it: a version manager's shim may not work.
 PYTHON ?= $(shell for name in python3.11 python3; do \
 	$$name -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$name && break; \
 	done)
 
-# Where the oldest supported dependencies go.
+# The environment with the oldest supported dependencies.
 OLDEST_VENV := build/oldest-venv
 
 WHEEL_DIR := build/wheel
 WHEEL_SOURCE := build/wheel-source
 WHEEL_VENV := build/wheel-venv
-WHEEL_TESTS := cli dashboard isolation trainable test_tuner.py
+WHEEL_TESTS := cli dashboard isolation trainable tuner/test_tuner.py
 
-# How many parts of the tests run at a time.
+# The number of test parts that run at a time.
 JOBS ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
 
-# The tests in parts, each with a pytest of its own. What is in no other part is in the last one.
+# The parts of the tests, each run by its own pytest. The last part has all tests of no other part.
 TEST_PARTS := test-clusters test-sklearn test-simulated test-rest
 CLUSTERS := tests/cluster tests/faults tests/chaos tests/browser tests/examples tests/compat
 
-# Layers 0 to 2 are pure, so nothing excuses a line of them that no test runs.
-PURE := dasktune/errors.py,dasktune/plugins.py,dasktune/space/*,dasktune/trial/*,dasktune/placement/*,dasktune/schedulers/*,dasktune/search/*,dasktune/stopper/*,dasktune/experiment/*
+# These packages are pure, so the tests must run every line of them.
+PURE := dasktune/errors.py,dasktune/plugins.py,dasktune/text/*,dasktune/space/*,dasktune/trial/*,dasktune/placement/*,dasktune/schedulers/*,dasktune/search/*,dasktune/stopper/*,dasktune/experiment/*
 
-# Make a virtual environment at $(1). Some systems ship Python without ensurepip; their pip can fill it.
+# Make a virtual environment at $(1). If Python lacks ensurepip, use the system's pip to fill it.
 define make_venv
 	@test -n "$(PYTHON)" || { echo "dasktune needs Python >= 3.10: make PYTHON=<interpreter>" >&2; exit 1; }
 	$(PYTHON) -m venv --clear $(1) 2>/dev/null || { \
@@ -58,11 +58,11 @@ endef
 help:
 	@sed -n '2,/^$$/s/^# \{0,1\}//p' Makefile
 
-# An environment that is already there is kept, whoever made it; pip brings it up to date.
+# An existing environment is kept; pip updates it.
 $(BIN)/python:
 	$(call make_venv,$(VENV))
 
-# What is ignored is setuptools' general advice on editable installations.
+# Ignore the warning of setuptools about editable installations.
 $(VENV)/.installed-%: pyproject.toml setup.cfg | $(BIN)/python
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable '.[$(subst -,$(comma),$*)]'
 	touch $@
@@ -75,7 +75,7 @@ DOCS := $(VENV)/.installed-docs
 demo: $(DEV)
 	$(BIN)/python examples/01_digits_asha.py
 
-# pip cannot work on an environment twice at a time, so this comes before anything with --jobs.
+# Two pips must not change an environment at the same time, so run this before commands with --jobs.
 .PHONY: install
 install: $(DEV)
 	$(MAKE) $(DOCS)
@@ -100,7 +100,7 @@ test-rest: paths := $(patsubst %,--ignore=%,$(CLUSTERS) tests/sklearn tests/simu
 $(TEST_PARTS):
 	$(BIN)/python -m coverage run -m pytest $(paths)
 
-# Of the test extra only what these tests need, to be quick. Warnings that are fixed by now may come.
+# Install only the packages that these tests need, to be quick. Old versions may warn.
 .PHONY: test-oldest
 test-oldest: $(OLDEST_VENV)/.installed
 	$(OLDEST_VENV)/bin/python -m pytest -p no:cacheprovider -W default -m core tests/cluster
@@ -144,11 +144,11 @@ screenshots: $(DEV)
 	@CI=1 .ci/browser
 	$(BIN)/python -m docs.screenshots
 
-# A copy is built, because a build writes into the tree, where other tests may be reading. The tests
-# run from an empty directory, or they would import the checkout and prove nothing. That the wheel
-# has every file is seen by comparing; the tests are there to see that it works without the checkout,
-# so they need not be all: every module with its examples, and what users meet first. Before that comes
-# what a newcomer does who has nothing but the wheel: the quickstart of the README.
+# Build a copy, because a build writes into the tree while other tests may read it. Run the tests
+# from an empty directory, because they would import the checkout otherwise. A comparison shows that
+# the wheel has every file; the tests only show that it works without the checkout, so a part of
+# them is enough: every module with its examples, and the main interfaces. First run the quickstart of
+# the README with nothing but the wheel, as a new user would.
 .PHONY: wheel-test
 wheel-test: $(DEV)
 	rm -rf $(WHEEL_DIR) $(WHEEL_SOURCE)

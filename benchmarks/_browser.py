@@ -70,9 +70,7 @@ def browser(width: int = 1400, height: int = 1000) -> Iterator[Any]:
         ):
             options.add_argument(option)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-        driver = webdriver.Chrome(
-            options=options, service=webdriver.ChromeService(executable_path=program)
-        )
+        driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(executable_path=program))
         # Else Selenium itself gives up earlier than what it waits for.
         driver.command_executor._client_config.timeout = 2 * _PATIENCE
         driver.set_page_load_timeout(_PATIENCE)

@@ -129,9 +129,7 @@ def _ratio(ours: Sequence[float], theirs: Sequence[float], higher_is_better: boo
 
 def _spread(values: Sequence[float]) -> str:
     middle = _short(median(values))
-    return (
-        middle if len(values) < 2 else f"{middle} ({_short(min(values))} to {_short(max(values))})"
-    )
+    return middle if len(values) < 2 else f"{middle} ({_short(min(values))} to {_short(max(values))})"
 
 
 def _short(value: float) -> str:
@@ -170,9 +168,7 @@ def load() -> float:
 def _revision() -> str:
     command = ["git", "describe", "--always", "--dirty"]
     try:
-        told = subprocess.run(
-            command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True
-        )
+        told = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return told.stdout.strip()

@@ -18,8 +18,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 def spread(values: Sequence[float], style: str = ".3g") -> str:
     """Return the median, and the least and the most in brackets; infinity is never."""
     low, middle, high = (
-        "never" if isinf(one) else format(one, style)
-        for one in (min(values), median(values), max(values))
+        "never" if isinf(one) else format(one, style) for one in (min(values), median(values), max(values))
     )
     return middle if low == high else f"{middle} ({low} to {high})"
 

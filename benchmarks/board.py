@@ -145,9 +145,7 @@ def _site(trainable: Any, trials: int, ready: int) -> Iterator[_Site]:
             trainable,
             param_space={"i": tune.grid_search(list(range(trials))), "x": tune.uniform(0, 1)},
             tune_config=tune.TuneConfig(metric="loss", mode="min"),
-            run_config=tune.RunConfig(
-                storage_path=Path(place), name="board", verbose=0, callbacks=[Count()]
-            ),
+            run_config=tune.RunConfig(storage_path=Path(place), name="board", verbose=0, callbacks=[Count()]),
             client=cluster.scheduler_address,
         )
         fitting = threading.Thread(target=tuner.fit, daemon=True)

@@ -147,13 +147,9 @@ def main(arguments: list[str] | None = None) -> None:
             for case in CASES:
                 print(f"run {number + 1}: {case.label}", file=sys.stderr, flush=True)
                 measured[case.label].append(checkpoints(cluster, case))
-    print(
-        f"{about['date']}, {about['cores']} cores, revision {about['revision']}, {about['system']}"
-    )
+    print(f"{about['date']}, {about['cores']} cores, revision {about['revision']}, {about['system']}")
     print(f"load {before:.1f} to {load():.1f}, median of {options.runs}\n")
-    print(
-        "| checkpoint at each step | steps/s | MB/s | bare steps/s | bare MB/s | of bare ", end=""
-    )
+    print("| checkpoint at each step | steps/s | MB/s | bare steps/s | bare MB/s | of bare ", end="")
     print("| a report, ms | the longest, ms |\n|---|---|---|---|---|---|---|---|")
     for label, runs in measured.items():
         print(_show(label, runs))

@@ -45,14 +45,14 @@ from benchmarks._measure import Figures, Size, load, machine
 from benchmarks._report import spread, table
 from benchmarks.experiments import local_cluster, run, warm_up
 from benchmarks.traffic import received_bytes
-from dasktune.dashboard.figures.sketch import Sketch
-from dasktune.dashboard.server.draft import Draft
-from dasktune.dashboard.server.live import Live
-from dasktune.dashboard.server.pages import Part, pages_of
-from dasktune.dashboard.server.shelf import Directory
+from dasktune.dashboard.figures.figure_spec import FigureSpec
+from dasktune.dashboard.server.diff import RenderedFigure
+from dasktune.dashboard.server.experiment_source import ExperimentFolder
+from dasktune.dashboard.server.live_experiment import LiveExperiment
+from dasktune.dashboard.server.pages import PageSection, experiment_pages
 from dasktune.dashboard.server.viewer import Viewer
-from dasktune.storage.experiment_store import ExperimentStore
-from dasktune.storage.location import Storage
+from dasktune.storage.experiment.experiment_store import ExperimentStore
+from dasktune.storage.fs.storage import Storage
 
 __all__ = ["pages", "runs", "work"]
 
@@ -71,9 +71,7 @@ class _Synthetic:
 
     def __init__(self, path: Path, trials: int, results: int) -> None:
         self._store = ExperimentStore(Storage(path))
-        self._store.create(
-            {"name": "synthetic", "metric": "loss", "mode": "min", "total_trials": trials}
-        )
+        self._store.create({"name": "synthetic", "metric": "loss", "mode": "min", "total_trials": trials})
         self._store.begin()
         self._random, self._now = random.Random(0), 0.0
         self._results = results
@@ -147,9 +145,7 @@ class _Synthetic:
 def _served(path: Path) -> Iterator[tuple[str, psutil.Process]]:
     """Give the URL and the process of a dashboard."""
     command = [sys.executable, "-m", "dasktune", "dashboard", str(path), "--port", "0"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
             assert process.stdout is not None
             yield process.stdout.readline().strip(), psutil.Process(process.pid)
@@ -159,9 +155,7 @@ def _served(path: Path) -> Iterator[tuple[str, psutil.Process]]:
 
 async def _look(url: str, until: asyncio.Event) -> None:
     """Look at a dashboard without a browser: let the server tell what it tells."""
-    page = await asyncio.to_thread(
-        lambda: urllib.request.urlopen(url, timeout=_PATIENCE).read().decode()
-    )
+    page = await asyncio.to_thread(lambda: urllib.request.urlopen(url, timeout=_PATIENCE).read().decode())
     token = re.search(r'"token":"([^"]+)"', page)
     if token is None:
         raise RuntimeError("the page has no token")
@@ -170,9 +164,7 @@ async def _look(url: str, until: asyncio.Event) -> None:
         headers={"Origin": url.rstrip("/")},
         request_timeout=_PATIENCE,
     )
-    socket = await websocket_connect(
-        request, subprotocols=["bokeh", token[1]], max_message_size=1 << 30
-    )
+    socket = await websocket_connect(request, subprotocols=["bokeh", token[1]], max_message_size=1 << 30)
     ending = asyncio.create_task(until.wait())
     while not until.is_set():
         message = asyncio.ensure_future(socket.read_message())
@@ -265,20 +257,20 @@ def work(trials: int, results: int) -> Iterator[tuple[str, str]]:
         path = Path(directory, "synthetic")
         synthetic = _Synthetic(path, trials, results)
         synthetic.go_on((trials - _WORKERS) * results)
-        live = Directory(Storage(path)).find("")
+        live = ExperimentFolder(Storage(path)).find("")
         if live is None:
             raise RuntimeError("there is no experiment")
         live.viewers = 1
         yield "taking the journal in", f"{_processor(lambda: _take_in(live)):.1f} s"
-        for page in pages_of(live):
-            for part in page.parts:
-                draft = Draft(part.make())
+        for page in experiment_pages(live):
+            for part in page.sections:
+                rendered = RenderedFigure(part.make())
                 spent = []
                 for _ in range(3):
                     synthetic.go_on(200)
                     _take_in(live)
                     began = time.process_time()
-                    draft = _redrawn(part, draft)
+                    rendered = _redrawn(part, rendered)
                     spent.append(1e3 * (time.process_time() - began))
                 yield f"{page.title}: {part.name}", f"{spread(spent)} ms"
         for viewers in (1, 10):
@@ -288,7 +280,7 @@ def work(trials: int, results: int) -> Iterator[tuple[str, str]]:
         synthetic.close()
 
 
-def _moments(live: Live, synthetic: _Synthetic, viewers: int) -> tuple[list[float], list[float]]:
+def _moments(live: LiveExperiment, synthetic: _Synthetic, viewers: int) -> tuple[list[float], list[float]]:
     """Return milliseconds and kilobytes of five moments, each with a second of results."""
     documents = [Document() for _ in range(viewers)]
     those = [Viewer(live, document) for document in documents]
@@ -308,7 +300,7 @@ def _moments(live: Live, synthetic: _Synthetic, viewers: int) -> tuple[list[floa
                 told.clear()
         spent.append(1e3 * (time.process_time() - began))
         sent.append(size / 1e3)
-        time.sleep(2.0)  # a draft that took long is made again after a while
+        time.sleep(2.0)  # a rendered that took long is made again after a while
     return spent[1:], sent[1:]
 
 
@@ -318,17 +310,17 @@ def _processor(call: Callable[[], object]) -> float:
     return time.process_time() - began
 
 
-def _take_in(live: Live) -> None:
+def _take_in(live: LiveExperiment) -> None:
     while live.poll():
         pass
 
 
-def _redrawn(part: Part, earlier: Draft) -> Draft:
+def _redrawn(part: PageSection, earlier: RenderedFigure) -> RenderedFigure:
     made = part.make()
-    draft = earlier.renewed(made) if isinstance(made, Sketch) else None
-    draft = draft or Draft(made)
-    draft.changes_from(earlier)
-    return draft
+    rendered = earlier.updated(made) if isinstance(made, FigureSpec) else None
+    rendered = rendered or RenderedFigure(made)
+    rendered.changes_from(earlier)
+    return rendered
 
 
 def runs(count: int) -> list[tuple[str, list[Figures]]]:

@@ -35,9 +35,7 @@ def main(samples: int, max_iter: int, seeds: list[int]) -> None:
     X, y = (da.from_array(one, chunks=-1) for one in sleeping_data(samples))
 
     def search(seed: int, most: int) -> Any:
-        made = HyperbandSearchCV(
-            Constant(), PARAMETERS, max_iter=most, aggressiveness=4, random_state=seed
-        )
+        made = HyperbandSearchCV(Constant(), PARAMETERS, max_iter=most, aggressiveness=4, random_state=seed)
         return made.fit(X, y)
 
     with (

@@ -16,8 +16,8 @@ import dasktune as tune
 from benchmarks import trainables
 from benchmarks._measure import Figures, Size, Timeline, now
 from dasktune.schedulers.trial_scheduler import TrialScheduler
-from dasktune.storage.journal import read_journal
-from dasktune.storage.location import Storage
+from dasktune.storage.fs.storage import Storage
+from dasktune.storage.journal.journal_writer import read_journal
 
 __all__ = ["EXPERIMENTS", "local_cluster", "run", "warm_up"]
 
@@ -58,9 +58,7 @@ def run(
                 search_alg=search_alg,
                 seed=0,
             ),
-            run_config=tune.RunConfig(
-                name="bench", storage_path=scheme + directory, verbose=0, **run_config
-            ),
+            run_config=tune.RunConfig(name="bench", storage_path=scheme + directory, verbose=0, **run_config),
             client=cluster,
         )
         cpu = _driver_cpu(cluster)

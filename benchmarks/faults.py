@@ -114,9 +114,7 @@ def _kill_scheduler(scene: Scene) -> None:
 
 
 def _break_connection(scene: Scene) -> None:
-    [ours] = [
-        one for one in Client._instances if one.status == "running" and one is not scene.client
-    ]
+    [ours] = [one for one in Client._instances if one.status == "running" and one is not scene.client]
     ours.loop.add_callback(ours.scheduler_comm.comm.abort)
 
 

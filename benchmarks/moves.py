@@ -43,8 +43,6 @@ def print_table(
         for case in cases:
             print(*case, sep=", ", file=sys.stderr, flush=True)
             rows.append(row(cluster, *case))
-    print(
-        f"{about['date']}, {about['cores']} cores, revision {about['revision']}, {about['system']}"
-    )
+    print(f"{about['date']}, {about['cores']} cores, revision {about['revision']}, {about['system']}")
     print(f"load {before:.1f} to {load():.1f}, medians in ms\n")
     print(table(header, rows))

@@ -63,9 +63,7 @@ def pauses(cluster: LocalCluster, size: int, scheme: str, limit: int, steps: int
         scheduler=PausingAlways(),
         scheme=scheme,
         storage_options=SLOW if scheme else {},
-        checkpoint_config=tune.CheckpointConfig(
-            num_to_keep=1, checkpoint_at_end=False, memory_limit=limit
-        ),
+        checkpoint_config=tune.CheckpointConfig(num_to_keep=1, checkpoint_at_end=False, memory_limit=limit),
     )
     durations: _Durations = defaultdict(list)
     by_trial: dict[str, list[dict[str, Any]]] = defaultdict(list)

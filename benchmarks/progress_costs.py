@@ -12,16 +12,16 @@ from collections.abc import Callable
 
 from numpy.random import SeedSequence, default_rng
 
-from dasktune.callback import TrialPlaces
-from dasktune.experiment import Experiment, ExperimentSettings
-from dasktune.progress import Board, PlainLines, ProgressObserver
-from dasktune.progress.live import LiveTable
-from dasktune.progress.notebook import page
+from dasktune.callback import TrialStorage
+from dasktune.experiment import ExperimentMachine, ExperimentSettings
+from dasktune.progress import PlainLines, ProgressObserver, TrialCounts
+from dasktune.progress.notebook import progress_html
 from dasktune.progress.reporter import CLIReporter
+from dasktune.progress.rich_display import LiveTable
 from dasktune.schedulers import FIFOScheduler
 from dasktune.search import BasicVariantGenerator
 from dasktune.stopper import NoopStopper
-from dasktune.storage.location import Storage
+from dasktune.storage.fs.storage import Storage
 from dasktune.trial.events import ResourcesGranted, ResultReported, Suggested, TrialStarted
 from dasktune.trial.resources import PlacementGroupFactory
 
@@ -37,8 +37,8 @@ class Terminal(io.StringIO):
         return True
 
 
-def begun(trials: int) -> Experiment:
-    experiment = Experiment(
+def begun(trials: int) -> ExperimentMachine:
+    experiment = ExperimentMachine(
         ExperimentSettings(metric="loss", mode="min"),
         search=BasicVariantGenerator(),
         scheduler=FIFOScheduler(),
@@ -55,23 +55,21 @@ def begun(trials: int) -> Experiment:
     return experiment
 
 
-def measure(trials: int, order: str) -> tuple[float, Board, ProgressObserver]:
+def measure(trials: int, order: str) -> tuple[float, TrialCounts, ProgressObserver]:
     """Return the seconds of a result, and the board after all of them."""
     experiment = begun(trials)
-    places = TrialPlaces(trainable_name="t", storage=Storage("memory://b"), checkpoint=None)
-    board = Board(experiment.trials, places, metric="loss", mode="min", order=order)
+    places = TrialStorage(trainable_name="t", storage=Storage("memory://b"), checkpoint=None)
+    board = TrialCounts(experiment.trials, places, metric="loss", mode="min", order=order)
     observer = ProgressObserver(PlainLines(io.StringIO()), board, total=trials)
     rng, spent = default_rng(0), 0.0
     ids = list(experiment.trials)
     for seq in range(1, RESULTS + 1):
         for trial_id in ids:
             metrics = {"loss": float(rng.random()), "training_iteration": seq}
-            event = ResultReported(
-                trial_id=trial_id, incarnation=1, seq=seq, metrics=metrics, time=1.0
-            )
-            actions = experiment.handle(event)
+            event = ResultReported(trial_id=trial_id, incarnation=1, seq=seq, metrics=metrics, time=1.0)
+            handled = experiment.handle(event)
             begin = time.thread_time()
-            observer.on_event(event, actions, experiment)
+            observer.on_event(event, handled, experiment)
             spent += time.thread_time() - begin
     return spent / (RESULTS * trials), board, observer
 
@@ -84,15 +82,15 @@ def each(call: Callable[[], object], times: int = 30) -> float:
     return (time.thread_time() - begin) / times
 
 
-def pictures(board: Board, observer: ProgressObserver) -> tuple[float, float]:
+def pictures(board: TrialCounts, observer: ProgressObserver) -> tuple[float, float]:
     """Return the seconds of a picture in a terminal, and of one in a notebook."""
     live = LiveTable(Terminal())
     rich = each(lambda: live.show(observer._progress(), board))
     live.close()
-    return rich, each(lambda: page(observer._progress(), board))
+    return rich, each(lambda: progress_html(observer._progress(), board))
 
 
-def report(board: Board) -> float:
+def report(board: TrialCounts) -> float:
     """Return the seconds of a report with tables."""
     reporter = CLIReporter()
     reporter.setup(metric="loss", mode="min")

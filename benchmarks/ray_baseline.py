@@ -128,9 +128,7 @@ def fit(workload: str, size: Size, directory: str) -> Timeline:
             storage_path=directory,
             verbose=0,
             callbacks=[Stopwatch(timeline)],
-            checkpoint_config=tune.CheckpointConfig(
-                num_to_keep=2 if workload == "checkpoint" else None
-            ),
+            checkpoint_config=tune.CheckpointConfig(num_to_keep=2 if workload == "checkpoint" else None),
             failure_config=tune.FailureConfig(max_failures=3),
         ),
     )
@@ -177,9 +175,7 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=2)
     options = parser.parse_args()
     size = Size(trials=options.trials, steps=options.steps, slots=options.slots)
-    ray.init(
-        num_cpus=size.slots, include_dashboard=False, logging_level="ERROR", log_to_driver=False
-    )
+    ray.init(num_cpus=size.slots, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
     try:
         figures = measure(options.workload, size)
     finally:

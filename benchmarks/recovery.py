@@ -25,9 +25,7 @@ def recovery(size: Size) -> Figures:
 
 
 def main() -> None:
-    print(
-        f"from SIGKILL to the next result: {recovery(OURS['recovery'])['kill_to_result_s']:.3f} s"
-    )
+    print(f"from SIGKILL to the next result: {recovery(OURS['recovery'])['kill_to_result_s']:.3f} s")
 
 
 if __name__ == "__main__":

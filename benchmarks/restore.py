@@ -17,15 +17,15 @@ from typing import Any
 
 import dasktune as tune
 from benchmarks._measure import Figures
-from dasktune.first_setup import setup_of
-from dasktune.resume import ResumeConfig, Session, restored
 from dasktune.runner import TrialRunner
 from dasktune.runner.build import build_experiment
-from dasktune.storage.experiment_store import ExperimentStore
-from dasktune.storage.location import Storage
-from dasktune.storage.snapshots import DIRECTORY, Snapshot, Snapshots
+from dasktune.storage.experiment.experiment_store import ExperimentStore
+from dasktune.storage.fs.storage import Storage
+from dasktune.storage.journal.snapshots import DIRECTORY, Snapshot, Snapshots
 from dasktune.testing import ManualClock, SimulatedTrialExecutor
 from dasktune.trial.resources import as_placement_group
+from dasktune.tuner.restore import RestoredExperiment, ResumeConfig, restore_experiment
+from dasktune.tuner.saved_setup import setup_of
 
 __all__ = ["restore"]
 
@@ -63,10 +63,10 @@ def _make(storage: Storage, trials: int) -> None:
         storage.remove(f"{DIRECTORY}/{name}")
 
 
-def _restored(storage: Storage, name: str) -> tuple[Session, Figures]:
+def _restored(storage: Storage, name: str) -> tuple[RestoredExperiment, Figures]:
     gc.collect()
     begun, cpu = time.perf_counter(), time.process_time()
-    session = restored(
+    session = restore_experiment(
         storage, tune_config=None, run_config=None, param_space=None, resume=ResumeConfig()
     )
     wall, cpu = time.perf_counter() - begun, time.process_time() - cpu

@@ -89,9 +89,7 @@ ROWS = (
 @contextmanager
 def _cluster(workers: int, threads: int) -> Iterator[LocalCluster]:
     with (
-        LocalCluster(
-            n_workers=workers, threads_per_worker=threads, dashboard_address=None
-        ) as cluster,
+        LocalCluster(n_workers=workers, threads_per_worker=threads, dashboard_address=None) as cluster,
         Client(cluster),
     ):
         yield cluster
@@ -216,18 +214,13 @@ def passive(runs: int, keep: Keep) -> None:
             ).fit(*ours)
             calls = active.metadata_["partial_fit_calls"]
             # As many calls, which are enough for so many models.
-            drawn = model_selection.ParameterSampler(
-                space, calls // _CALLS, random_state=seed + 1000
-            )
+            drawn = model_selection.ParameterSampler(space, calls // _CALLS, random_state=seed + 1000)
             models = Parallel(n_jobs=_PROCESSES)(
-                delayed(_trained)(model, params, X[:_RINGS], y[:_RINGS], block, seed)
-                for params in drawn
+                delayed(_trained)(model, params, X[:_RINGS], y[:_RINGS], block, seed) for params in drawn
             )
             best = max(models, key=lambda one: one[0][-1][1])
             theirs = float(best[1].score(X[_RINGS:], y[_RINGS:]))
-            first = min(
-                (at for told, _ in models for at, score in told if score >= _GOAL), default=np.inf
-            )
+            first = min((at for told, _ in models for at, score in told if score >= _GOAL), default=np.inf)
             told = {"best": theirs, "passes": first * len(models) * passes_a_call}
             keep("passive", "rings", told)
             found = float(active.best_estimator_.score(X[_RINGS:], y[_RINGS:]))

@@ -26,7 +26,7 @@ from benchmarks.recovery import recovery
 from benchmarks.restore import restore
 from benchmarks.simulator import simulator
 from benchmarks.workloads import OURS, RAY, scaled
-from dasktune.cluster import connect
+from dasktune.cluster.connection import connect
 
 __all__ = ["main"]
 
@@ -49,9 +49,7 @@ ROWS = (
         "steady_trials_per_s",
         ("ray", "noop", "steady_trials_per_s"),
     ),
-    Row(
-        "results, function", "/s", "function", "results_per_s", ("ray", "function", "results_per_s")
-    ),
+    Row("results, function", "/s", "function", "results_per_s", ("ray", "function", "results_per_s")),
     Row(
         "results, function, steady",
         "/s",

@@ -11,12 +11,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from dasktune.analysis import ExperimentAnalysis
     from dasktune.callback import Callback
     from dasktune.classic import Experiment, run, run_experiments
     from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
+    from dasktune.config.resume_config import ResumeConfig
+    from dasktune.config.worker_filter import WorkerInfo
     from dasktune.control import TuneClient
-    from dasktune.detached import DetachedExperiment, attach
     from dasktune.errors import (
         CheckpointNotFound,
         ClusterError,
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     )
     from dasktune.progress.reporter import CLIReporter, JupyterNotebookReporter, ProgressReporter
     from dasktune.registry import get_env, register_env, register_trainable
-    from dasktune.results import Result, ResultGrid
-    from dasktune.resume_config import ResumeConfig
+    from dasktune.results.result import Result
     from dasktune.schedulers import create_scheduler
     from dasktune.search import create_searcher
     from dasktune.space import (
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
         uniform,
     )
     from dasktune.stopper import Stopper
-    from dasktune.storage.checkpoint import Checkpoint
+    from dasktune.storage.checkpoints.checkpoint import Checkpoint
     from dasktune.trainable import (
         Trainable,
         TrialInfo,
@@ -64,8 +63,10 @@ if TYPE_CHECKING:
     )
     from dasktune.trial.location import Location
     from dasktune.trial.resources import PlacementGroupFactory, Resources
-    from dasktune.tuner import Tuner
-    from dasktune.workers import WorkerInfo
+    from dasktune.tuner.analysis import ExperimentAnalysis
+    from dasktune.tuner.result_grid import ResultGrid
+    from dasktune.tuner.submitted import DetachedExperiment, attach
+    from dasktune.tuner.tuner import Tuner
 
     #: The installed version.
     __version__: str
@@ -141,10 +142,10 @@ __all__ = [
     "__version__",
 ]
 
-#: Where each name is defined. It is imported when it is first asked for: the process of an isolated
-#: trial needs few of them, and should not pay for the others.
+#: The module of each name, which is imported at the first access: the process of an isolated trial
+#: needs few of them, and should not import the others.
 _HOMES: Final = {
-    "dasktune.analysis": ("ExperimentAnalysis",),
+    "dasktune.tuner.analysis": ("ExperimentAnalysis",),
     "dasktune.callback": ("Callback",),
     "dasktune.classic": ("Experiment", "run", "run_experiments"),
     "dasktune.config": ("CheckpointConfig", "FailureConfig", "RunConfig", "TuneConfig"),
@@ -160,15 +161,16 @@ _HOMES: Final = {
         "TrialError",
         "TuneError",
     ),
-    "dasktune.detached": ("DetachedExperiment", "attach"),
+    "dasktune.tuner.submitted": ("DetachedExperiment", "attach"),
     "dasktune.progress.reporter": (
         "CLIReporter",
         "JupyterNotebookReporter",
         "ProgressReporter",
     ),
     "dasktune.registry": ("get_env", "register_env", "register_trainable"),
-    "dasktune.results": ("Result", "ResultGrid"),
-    "dasktune.resume_config": ("ResumeConfig",),
+    "dasktune.results.result": ("Result",),
+    "dasktune.tuner.result_grid": ("ResultGrid",),
+    "dasktune.config.resume_config": ("ResumeConfig",),
     "dasktune.schedulers": ("create_scheduler",),
     "dasktune.search": ("create_searcher",),
     "dasktune.space": (
@@ -187,7 +189,7 @@ _HOMES: Final = {
         "uniform",
     ),
     "dasktune.stopper": ("Stopper",),
-    "dasktune.storage.checkpoint": ("Checkpoint",),
+    "dasktune.storage.checkpoints.checkpoint": ("Checkpoint",),
     "dasktune.trainable": (
         "Trainable",
         "TrialInfo",
@@ -201,15 +203,24 @@ _HOMES: Final = {
     ),
     "dasktune.trial.location": ("Location",),
     "dasktune.trial.resources": ("PlacementGroupFactory", "Resources"),
-    "dasktune.tuner": ("Tuner",),
-    "dasktune.workers": ("WorkerInfo",),
+    "dasktune.tuner.tuner": ("Tuner",),
+    "dasktune.config.worker_filter": ("WorkerInfo",),
 }
 
-#: Modules that are there without an import of their own, as they would be if nothing was lazy.
+#: Submodules that are attributes without being imported by the user.
 _MODULES: Final = frozenset(
-    {"analysis", "callback", "config", "detached", "errors", "logger", "registry", "results"}
-    | {"resume", "schedulers", "search", "space", "stopper"}
-    | {"storage", "trainable", "trial", "tuner", "workers"}
+    {
+        "callback",
+        "config",
+        "errors",
+        "logger",
+        "registry",
+        "results",
+        "schedulers",
+        "search",
+        "space",
+    }
+    | {"stopper", "storage", "trainable", "trial", "tuner"}
 )
 
 _HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}

@@ -6,6 +6,6 @@ import sys
 
 from dasktune.cli import main
 
-# A worker process of a local cluster imports the main module of its parent.
+# Worker processes of a local cluster import the main module, and must not run the command again.
 if __name__ == "__main__":
     sys.exit(main())

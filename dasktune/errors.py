@@ -2,19 +2,19 @@
 
 ::
 
-    TuneError                     everything that dasktune raises on purpose
+    TuneError                     base class of dasktune's exceptions
     ├── ConfigError (ValueError)  an argument breaks its rule; raised before any trial starts
-    │   ├── RecursiveDependencyError   a search space whose values wait for each other
+    │   ├── RecursiveDependencyError   values of a search space depend on each other in a cycle
     │   └── PreflightError             the cluster or the storage cannot run this experiment
     ├── TrialError                user code failed; carries the trial and its traceback
     ├── ClusterError              the Dask cluster cannot be used
-    │   └── ClusterLost           it was there, and is gone for good
+    │   └── ClusterLost           the cluster was lost and has not come back
     ├── ControlError              a command to a running experiment was not carried out
     ├── StorageError              the experiment's storage failed or holds something unusable
-    │   └── CheckpointNotFound    no committed checkpoint stands at that place
-    └── InvalidTransition         a bug in dasktune; carries the trial's story
+    │   └── CheckpointNotFound    there is no committed checkpoint at this path
+    └── InvalidTransition         a bug in dasktune; carries the trial's history
 
-Every one of them survives pickling, because they cross process borders.
+All of them can be pickled, because workers send them to the driver and the client.
 """
 
 from __future__ import annotations
@@ -38,16 +38,13 @@ __all__ = [
     "without_passwords",
 ]
 
-#: What stands between ``://`` and ``@`` may be a password. One with a slash in it makes it no URL,
-#: and is hidden all the same unless it looks like a port. The limits keep strange texts from taking
-#: long.
-_USER: Final = re.compile(
-    r"""://(?:[^/\s'"<>]{0,2000}|[^/:\s'"<>]{0,2000}:(?!\d*/)[^\s'"<>]{0,2000})@"""
-)
+#: The text between ``://`` and ``@`` may be a password. A password with a slash makes the URL
+#: invalid, and is hidden anyway unless it looks like a port. The limits bound the search time.
+_USER: Final = re.compile(r"""://(?:[^/\s'"<>]{0,2000}|[^/:\s'"<>]{0,2000}:(?!\d*/)[^\s'"<>]{0,2000})@""")
 
 
 class TuneError(Exception):
-    """Base of everything that dasktune raises on purpose.
+    """Base class of dasktune's exceptions.
 
     Examples
     --------
@@ -71,7 +68,7 @@ class ConfigError(TuneError, ValueError):
 
 
 class RecursiveDependencyError(ConfigError):
-    """Values of a search space wait for each other, so that none can be resolved.
+    """Values of a search space depend on each other in a cycle, so none can be resolved.
 
     Examples
     --------
@@ -122,7 +119,7 @@ class TrialError(TuneError):
         self.traceback = traceback
 
     def __repr__(self) -> str:
-        # A list of failures would be a wall of tracebacks.
+        # Without the traceback, so that a list of failures stays readable.
         return f"TrialError({self.trial_id!r}, {self.message!r})"
 
     def __str__(self) -> str:
@@ -141,7 +138,7 @@ class ClusterError(TuneError):
 
 
 class ClusterLost(ClusterError):
-    """The Dask cluster was there and is gone for good.
+    """The Dask cluster was lost and has not come back in time.
 
     Examples
     --------
@@ -151,17 +148,17 @@ class ClusterLost(ClusterError):
 
 
 class ControlError(TuneError):
-    """A command to a running experiment was not carried out, and has changed nothing.
+    """A command to a running experiment was not executed and has changed nothing.
 
     Parameters
     ----------
     message : str
-        Why not.
+        The reason.
     kind : str
         ``"unknown"`` (there is no such trial), ``"over"`` (the trial or the experiment has ended),
-        ``"conflict"`` (not in this state), ``"invalid"`` (it makes no sense), ``"busy"`` (too much
-        waits), ``"refused"`` (a server did not take it), ``"unreachable"`` (there is no answer: it
-        may have been carried out nevertheless).
+        ``"conflict"`` (not possible in this state), ``"invalid"`` (invalid arguments), ``"busy"``
+        (too many waiting commands), ``"refused"`` (the server rejected the request), or
+        ``"unreachable"`` (no answer: the command may have been executed).
 
     Examples
     --------
@@ -193,7 +190,7 @@ class StorageError(TuneError):
 
 
 class CheckpointNotFound(StorageError):
-    """No committed checkpoint stands at that place.
+    """There is no committed checkpoint at this path.
 
     Examples
     --------
@@ -203,14 +200,14 @@ class CheckpointNotFound(StorageError):
 
 
 class InvalidTransition(TuneError):
-    """A trial was told something that its status does not allow: a bug in dasktune.
+    """An event or action does not fit a trial's status: a bug in dasktune.
 
     Parameters
     ----------
     message : str
-        What happened to which trial.
+        The event and the trial.
     story : tuple of str, default=()
-        What the trial went through before, oldest first.
+        The trial's history, oldest event first.
 
     Examples
     --------
@@ -230,7 +227,7 @@ class InvalidTransition(TuneError):
 
 
 def check(condition: bool, name: str, rule: str, value: Any, hint: str = "") -> None:
-    """Raise :class:`ConfigError` with the standard sentence unless `condition` holds.
+    """Raise :class:`ConfigError` with the standard message unless `condition` holds.
 
     Parameters
     ----------
@@ -239,11 +236,11 @@ def check(condition: bool, name: str, rule: str, value: Any, hint: str = "") -> 
     name : str
         The argument as the user typed it.
     rule : str
-        What it must be, to be read after "must be".
+        The rule, to be read after "must be".
     value : object
-        What it was.
+        The value of the argument.
     hint : str, default=""
-        What to do about it, as one sentence.
+        A sentence that says what to do.
 
     Raises
     ------

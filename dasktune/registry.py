@@ -1,7 +1,7 @@
-"""Names for trainables and environments.
+"""The registry of names of trainables and environments.
 
-The name of a trainable is resolved where the experiment is defined, and what travels to workers is
-the object itself. Names of environments are resolved by the trials, so that they travel along.
+The process that defines an experiment looks up its trainable and sends the object to the workers.
+Trials look up environments, so their creators are sent to the workers with the experiment.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ logger = logging.getLogger(__name__)
 _trainables: Final[dict[str, Callable[..., Any]]] = {}
 _envs: Final[dict[str, Callable[..., Any]]] = {}
 
-#: The pickled creators of the experiment whose code runs here. Others may use the same names.
+#: The pickled creators of the experiment that runs in this context. It is a context variable
+#: because trials of several experiments, with other creators of the same names, share a worker.
 _offered: ContextVar[dict[str, bytes] | None] = ContextVar("dasktune_envs", default=None)
 
 
 class RegistrationError(ConfigError, TypeError):
-    """A name that is no string, or a thing that cannot be called, was to be registered.
+    """A name is not a string, or a registered object is not callable.
 
     Examples
     --------
@@ -49,21 +50,21 @@ class RegistrationError(ConfigError, TypeError):
 
 
 def register_trainable(name: str, trainable: Callable[..., Any], warn: bool = True) -> None:
-    """Let `trainable` be called by its name in this process.
+    """Register a trainable under a name in this process.
 
     Parameters
     ----------
     name : str
-        Its name; an earlier trainable of that name is replaced.
+        The name; an earlier trainable of this name is replaced.
     trainable : callable
-        A function, a class, or anything else that can be called.
+        A function, a class, or another callable.
     warn : bool, default=True
-        Log a warning if the name stood for something else.
+        Log a warning if the name was registered for another object.
 
     Raises
     ------
     RegistrationError
-        If `name` is no string, or `trainable` cannot be called. It is a TypeError, too.
+        If `name` is not a string, or `trainable` is not callable. It is also a TypeError.
 
     Examples
     --------
@@ -75,28 +76,29 @@ def register_trainable(name: str, trainable: Callable[..., Any], warn: bool = Tr
 
 
 def register_env(name: str, creator: Callable[..., Any]) -> None:
-    """Let an environment be named in a configuration.
+    """Register the creator of an environment under a name.
 
-    What is registered when an experiment begins is known to all its trials, by :func:`get_env`.
+    All trials of an experiment can get the creators that were registered when it began, with
+    :func:`get_env`.
 
     Parameters
     ----------
     name : str
-        Its name; an earlier environment of that name is replaced.
+        The name; an earlier environment of this name is replaced.
     creator : callable
-        Gets the environment's configuration and returns the environment.
+        A function of the environment's configuration that returns the environment.
 
     Raises
     ------
     RegistrationError
-        If `name` is no string, or `creator` cannot be called. It is a TypeError, too.
+        If `name` is not a string, or `creator` is not callable. It is also a TypeError.
 
     Examples
     --------
     >>> register_env("pendulum", lambda config: ("a pendulum", config["length"]))
     """
     _register(_envs, name, creator, kind="env", warn=True)
-    # What a trial registers itself is newer.
+    # A creator that a trial registers replaces the one of its experiment.
     (_offered.get() or {}).pop(name, None)
 
 
@@ -106,12 +108,12 @@ def get_trainable(name: str) -> Callable[..., Any]:
     Parameters
     ----------
     name : str
-        The name that it was registered by.
+        The registered name.
 
     Raises
     ------
     ConfigError
-        If nothing was; the message lists what was.
+        If the name is not registered; the message lists the registered ones.
 
     Examples
     --------
@@ -126,17 +128,18 @@ def get_trainable(name: str) -> Callable[..., Any]:
 def get_env(name: str) -> Callable[..., Any]:
     """Return the creator of the environment that was registered as `name`.
 
-    In a trial, it was registered before its experiment began, in the process that drives it.
+    A trial gets the creators that were registered in the driver's process before the experiment
+    began.
 
     Parameters
     ----------
     name : str
-        The name that it was registered by.
+        The registered name.
 
     Raises
     ------
     ConfigError
-        If nothing was; the message lists what was.
+        If the name is not registered; the message lists the registered ones.
 
     Examples
     --------
@@ -149,7 +152,7 @@ def get_env(name: str) -> Callable[..., Any]:
 
 
 def registered_envs() -> dict[str, Callable[..., Any] | bytes]:
-    """Return all creators that are known here, those pickled that came with an experiment.
+    """Return all creators of this process and, pickled, those of the experiment.
 
     Examples
     --------
@@ -161,13 +164,13 @@ def registered_envs() -> dict[str, Callable[..., Any] | bytes]:
 
 
 def offer_envs(envs: Mapping[str, bytes]) -> None:
-    """Let :func:`get_env` know creators in this thread and in what inherits its context.
+    """Make creators available to :func:`get_env` in this thread and in copies of its context.
 
     Parameters
     ----------
     envs : mapping of str to bytes
-        Each pickled as ``{"env": creator}``. It is opened when it is asked for, as it may need what
-        is not installed here.
+        Each pickled as ``{"env": creator}``. `get_env` unpickles it at the first use, because it
+        may need packages that are not installed here.
 
     Examples
     --------
@@ -193,7 +196,7 @@ def _register(
     if not callable(thing):
         raise RegistrationError(f"{kind} {name!r} must be callable, got {thing!r}")
     if warn and registry.get(name, thing) is not thing:
-        logger.warning("%s %r stands for another object from now on", kind, name)
+        logger.warning("%s %r now refers to another object", kind, name)
     registry[name] = thing
 
 

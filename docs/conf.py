@@ -22,7 +22,7 @@ myst_fence_as_directive = ["mermaid"]
 myst_heading_anchors = 3
 
 autosummary_generate = True
-autodoc_typehints = "none"  # the docstrings say it in words
+autodoc_typehints = "none"  # the docstrings give the types
 default_role = "code"
 numpydoc_show_class_members = False
 

@@ -1,8 +1,8 @@
-"""Pictures of the dashboard: ``python -m docs.screenshots``, or ``make screenshots``.
+"""Take the screenshots of the dashboard: ``python -m docs.screenshots``, or ``make screenshots``.
 
-Four real experiments are run on a local cluster, all with scikit-learn's digits: ASHA, population
-based training, one of which some trials fail, and one with two goals. Each page is opened in
-Chromium, and each picture is taken when what it shows has come to rest.
+It runs four real experiments on a local cluster, all with scikit-learn's digits: ASHA, population
+based training, one with failing trials, and one with two objectives. Each page is opened in
+Chromium, and each screenshot is taken when the page no longer changes.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from distributed import Client, LocalCluster
 import dasktune as tune
 from benchmarks._browser import browser, complaints, go_to, open_dashboard, titles
 from dasktune.dashboard import serve
+from dasktune.dashboard.model.load import load_projection
 from dasktune.dashboard.report import to_html
-from dasktune.dashboard.sources import read_chronicle
 from dasktune.schedulers import ASHAScheduler, PopulationBasedTraining
 
 _HERE = Path(__file__).parent / "_static" / "dashboard"
 
-#: Of the window, in pixels.
+#: The size of the window, in pixels.
 _WIDTH = 1100
 _MOST_HEIGHT = 2400
-#: Looks at a page that lives and so does not come to rest.
+#: The largest number of screenshots of a live page, which keeps changing.
 _MOST_LOOKS = 8
-#: Seconds for whatever is waited for: the machine may be busy.
-_PATIENCE = 1_800
-#: Trials that have ended when the pages of a running experiment are taken.
+#: The timeout of each wait in seconds: the machine may be busy.
+_TIMEOUT = 1_800
+#: The number of ended trials when the pages of a running experiment are taken.
 _ENDED = 30
-#: Seconds for each epoch of theirs, as if there were more data: the pictures take some, too.
+#: Additional seconds of each epoch, as with more data: the screenshots take time, too.
 _PAUSE = 0.15
 
 
@@ -67,7 +67,7 @@ def _train(config: dict[str, Any]) -> None:
 
 
 class _Member(tune.Trainable):
-    """A network whose learning rate may change while it learns."""
+    """A network with a learning rate that can change during training."""
 
     def setup(self, config: dict[str, Any]) -> None:
         from sklearn.datasets import load_digits
@@ -100,7 +100,7 @@ class _Member(tune.Trainable):
         return True
 
 
-#: Of the trials that fail. It has a file of its own by name, so that tracebacks tell no more.
+#: The code of the failing trials. Its own file name keeps tracebacks short.
 _STRICT = """
 import dasktune as tune
 
@@ -141,28 +141,26 @@ def _learn(network: Any, data: Any) -> float:
 
 
 def _strict() -> Any:
-    """Return the trainable of the trials that fail."""
+    """Return the trainable of the failing trials."""
     named = {"__name__": "train", "load": _load, "build": _build, "learn": _learn}
     exec(compile(_STRICT, "train.py", "exec"), named)
     return named["train"]
 
 
 def _warm_up() -> None:
-    """Import on a worker what trials need: it takes half a minute, and is no part of a search."""
+    """Import the trials' packages on a worker first: it takes up to half a minute."""
     import linecache
+    from importlib import import_module
 
-    import sklearn.datasets
-    import sklearn.linear_model
-    import sklearn.model_selection
-    import sklearn.neural_network
-
-    sklearn.datasets.load_digits()
-    # Where tracebacks find the lines of what has no file.
+    for name in ("linear_model", "model_selection", "neural_network"):
+        import_module(f"sklearn.{name}")
+    import_module("sklearn.datasets").load_digits()
+    # Tracebacks read the lines of code without a file here.
     linecache.cache["train.py"] = (len(_STRICT), None, _STRICT.splitlines(True), "train.py")
 
 
 class _Milestone(tune.Callback):
-    """Tells when so many trials have ended, and lets the run not end before its pages are taken."""
+    """Signals when enough trials have ended, and delays the end until the pages are taken."""
 
     def __init__(self, count: int) -> None:
         self.reached, self.taken, self._left = threading.Event(), threading.Event(), count
@@ -174,7 +172,7 @@ class _Milestone(tune.Callback):
 
     def on_experiment_end(self, *args: Any, **info: Any) -> None:
         self.reached.set()
-        self.taken.wait(_PATIENCE)
+        self.taken.wait(_TIMEOUT)
 
 
 _NETWORKS: dict[str, Any] = {
@@ -187,14 +185,14 @@ _RATES: dict[str, Any] = {"eta": tune.loguniform(1e-4, 1.0), "alpha": tune.logun
 
 
 def _tuner(cluster: Any, directory: str, name: str, trials: int, **run: Any) -> tune.Tuner:
-    """Return what runs one of the experiments."""
+    """Return a function that runs one of the experiments."""
     goals: dict[str, Any] = {"metric": "accuracy", "mode": "max"}
     trainable: Any = _train
     if name == "digits-asha":
         space = {**_NETWORKS, "activation": tune.choice(["relu", "tanh"])}
         goals["scheduler"] = ASHAScheduler(max_t=27, grace_period=1, reduction_factor=3)
     elif name == "digits-pbt":
-        # A third of a CPU each, so that all members of the population run side by side.
+        # A third of a CPU each, so all members of the population run in parallel.
         space, trainable, trials = _RATES, tune.with_resources(_Member, {"cpu": 1 / 3}), 12
         run["stop"] = {"training_iteration": 24}
         goals["scheduler"] = PopulationBasedTraining(
@@ -215,8 +213,8 @@ def _tuner(cluster: Any, directory: str, name: str, trials: int, **run: Any) -> 
 
 
 def _run(driver: Any, directory: str, trials: int) -> None:
-    """Run those of the experiments that are not there yet; take the pages of one that runs."""
-    # Scikit-learn warns of its own threads.
+    """Run the missing experiments; take the pages of a running one."""
+    # scikit-learn warns about its own threads.
     os.environ["PYTHONWARNINGS"] = "ignore"
     names = ("digits-asha", "digits-pbt", "digits-failures", "digits-goals")
     missing = [name for name in names if not Path(directory, name).exists()]
@@ -247,8 +245,8 @@ def _run_watched(driver: Any, cluster: Any, directory: str, trials: int) -> None
         open_dashboard(driver, f"http://localhost:{port}/")
         driver.switch_to.new_window("tab")
         open_dashboard(driver, tuner.dashboard_link)
-        milestone.reached.wait(_PATIENCE)
-        # The page is brought up to date a little later.
+        milestone.reached.wait(_TIMEOUT)
+        # The page is updated a little later.
         _until_text(driver, rf"\b([{_ENDED // 10}-9]\d) of {trials}\b")
         _picture(driver, "dask-overview")
         driver.close()
@@ -263,11 +261,11 @@ def _run_watched(driver: Any, cluster: Any, directory: str, trials: int) -> None
 def _until(driver: Any, condition: Callable[[Any], Any]) -> None:
     from selenium.webdriver.support.ui import WebDriverWait
 
-    WebDriverWait(driver, _PATIENCE, poll_frequency=0.1).until(condition)
+    WebDriverWait(driver, _TIMEOUT, poll_frequency=0.1).until(condition)
 
 
 def _until_text(driver: Any, pattern: str) -> None:
-    """Wait until a text of the page fits a regular expression."""
+    """Wait until a text of the page matches a regular expression."""
     known = """
     if (!window.Bokeh || !Bokeh.documents.length) return false
     const texts = [...Bokeh.documents[0]._all_models.values()].map((one) => one.text ?? "")
@@ -277,7 +275,7 @@ def _until_text(driver: Any, pattern: str) -> None:
 
 
 def _picture(driver: Any, name: str) -> None:
-    """Write the whole page as a picture, once two looks at it are alike."""
+    """Write a screenshot of the whole page when two in succession are equal."""
     from PIL import Image, ImageChops
 
     driver.set_window_size(_WIDTH, _MOST_HEIGHT)
@@ -287,7 +285,7 @@ def _picture(driver: Any, name: str) -> None:
             break
         before, png = png, _look(driver)
     picture = Image.open(io.BytesIO(png)).convert("RGB")
-    # What is below the last card is empty.
+    # The page is empty below the last card.
     ground = Image.new("RGB", picture.size, picture.getpixel((2, picture.height - 2)))
     bottom = ImageChops.difference(picture, ground).getbbox()[3]
     picture = picture.crop((0, 0, _WIDTH, min(bottom + 20, picture.height)))
@@ -296,7 +294,7 @@ def _picture(driver: Any, name: str) -> None:
 
 
 def _look(driver: Any) -> bytes:
-    """Return what is seen once all that is known has been drawn."""
+    """Return the screenshot when all data has been drawn."""
     _until(driver, lambda one: one.execute_script(_IS_IDLE))
     driver.execute_async_script(
         "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(done))"
@@ -360,7 +358,7 @@ _PAGES = {
 def _take_report(driver: Any, directory: str) -> None:
     """Take the table of the report, which is a file, with some of its trials."""
     page = Path(directory, "report.html")
-    page.write_text(to_html(read_chronicle(Path(directory, "digits-asha"))), encoding="utf-8")
+    page.write_text(to_html(load_projection(Path(directory, "digits-asha"))), encoding="utf-8")
     open_dashboard(driver, page.as_uri())
     go_to(driver, titles(driver).index("Trials"))
     driver.execute_script(_FILTER, "best>0.95 activation:tanh")
@@ -372,7 +370,7 @@ def _take_report(driver: Any, directory: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=96)
-    parser.add_argument("--directory", help="where the experiments are, or come; for good")
+    parser.add_argument("--directory", help="the directory of the experiments")
     arguments = parser.parse_args()
     _HERE.mkdir(parents=True, exist_ok=True)
     with (

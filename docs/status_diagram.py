@@ -1,6 +1,6 @@
-"""The status diagram of ``docs/architecture.md``, generated from the table that dasktune obeys.
+"""Generate the status diagram of ``docs/architecture.md`` from the table of transitions.
 
-``.venv/bin/python docs/status_diagram.py`` brings the page up to date; until then a test fails.
+``.venv/bin/python docs/status_diagram.py`` updates the page; a test fails if it is out of date.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NAMES_PER_LINE = 2
 def arrows(
     transitions: Mapping[tuple[TrialStatus, type], TrialStatus],
 ) -> dict[tuple[TrialStatus, TrialStatus], list[str]]:
-    """Return what leads from one status to another, both in the order of `TrialStatus`."""
+    """Return the names of the events and actions between two statuses, ordered by status."""
     names: dict[tuple[TrialStatus, TrialStatus], list[str]] = {}
     for (before, fact), after in transitions.items():
         names.setdefault((before, after), []).append(fact.__name__)
@@ -44,7 +44,7 @@ def mermaid(transitions: Mapping[tuple[TrialStatus, type], TrialStatus] = TRANSI
 
 
 def updated(page: str) -> str:
-    """Return the text of the page with the diagram as it should be."""
+    """Return the text of the page with the current diagram."""
     pattern = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
     return pattern.sub(lambda _: f"{BEGIN}{mermaid()}{END}", page)
 

@@ -1,10 +1,10 @@
-"""Tune a neural network on handwritten digits, and end the poor configurations early.
+"""Tune a neural network on handwritten digits, and stop poor configurations early.
 
 On this machine, with one worker process per CPU (needs scikit-learn):
 
     python examples/01_digits_asha.py
 
-On a Dask cluster, whose workers have dasktune and scikit-learn, too:
+On a Dask cluster, whose workers also have dasktune and scikit-learn:
 
     dask scheduler
     dask worker tcp://127.0.0.1:8786 --nworkers 2 --nthreads 1
@@ -24,7 +24,7 @@ from sklearn.neural_network import MLPClassifier
 import dasktune as tune
 from dasktune.schedulers import ASHAScheduler
 
-#: Most epochs (passes over the training data) that a configuration gets. Few get them all.
+#: The largest number of epochs (passes over the training data). Few configurations reach it.
 MAX_EPOCHS = 27
 
 
@@ -32,14 +32,14 @@ class Digits(NamedTuple):
     """1,797 pictures of 8 x 8 pixels, each a row of 64 numbers from 0 to 1, with their digits."""
 
     train: tuple[np.ndarray, np.ndarray]
-    #: The configuration is chosen by these. The best of many scores is a lucky one as well, ...
+    #: Select the configuration. The best of many scores is partly luck, ...
     validation: tuple[np.ndarray, np.ndarray]
-    #: ... so that the winner's worth is measured on these, which had no part in the choice.
+    #: ... so the accuracy of the best network is measured on data that had no part in the choice.
     test: tuple[np.ndarray, np.ndarray]
 
 
 def split_digits() -> Digits:
-    """Return the same 60 %, 20 % and 20 % wherever it is called."""
+    """Return a split of 60 %, 20 % and 20 %, the same in every process."""
     pictures, digits = load_digits(return_X_y=True)
     pictures /= 16.0
     train_x, rest_x, train_y, rest_y = train_test_split(
@@ -63,12 +63,12 @@ def new_network(config: dict[str, Any]) -> MLPClassifier:
 
 
 def train(config: dict[str, Any]) -> None:
-    """Train a network and report how good it is after each epoch; the workers run this."""
-    # Read by the worker, so that only the configuration travels. For data that you have in memory
-    # there is tune.with_parameters(train, data=...).
+    """Train a network and report its accuracy after each epoch; the workers run this."""
+    # The worker loads the data, so only the configuration is sent. For data in the driver's memory
+    # use tune.with_parameters(train, data=...).
     data = split_digits()
 
-    # If its worker dies, the trial begins here again on another one, and has a checkpoint.
+    # If its worker dies, the trial starts here again on another one, and has a checkpoint.
     network, done = new_network(config), 0
     checkpoint = tune.get_checkpoint()
     if checkpoint is not None:
@@ -77,7 +77,7 @@ def train(config: dict[str, Any]) -> None:
 
     for epoch in range(done + 1, MAX_EPOCHS + 1):
         network.partial_fit(*data.train, classes=np.arange(10))
-        # In most trials one of these calls never returns: there the scheduler ends the trial.
+        # In most trials one of these calls never returns: the scheduler stops the trial there.
         tune.report(
             {"accuracy": network.score(*data.validation)},
             checkpoint=tune.Checkpoint.from_dict({"network": network, "epoch": epoch}),
@@ -85,7 +85,7 @@ def train(config: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Search, and show what was found."""
+    """Run the search and print its results."""
     options = parse_arguments()
     tuner = tune.Tuner(
         train,
@@ -100,17 +100,15 @@ def main() -> None:
             metric="accuracy",
             mode="max",
             num_samples=options.num_samples,
-            # After 1, 3 and 9 epochs a trial goes on only if it is among the best third of those
-            # that have come as far. Nobody waits for the others, so no worker is ever idle.
+            # After 1, 3 and 9 epochs a trial continues only if it is among the best third of the
+            # trials that have reached that epoch. No trial waits for others, so no worker is idle.
             scheduler=ASHAScheduler(max_t=MAX_EPOCHS, grace_period=1, reduction_factor=3),
             seed=options.seed,
         ),
         run_config=tune.RunConfig(
             storage_path=options.storage_path,
-            # Of each trial, its best checkpoint stays (and the last one, for going on).
-            checkpoint_config=tune.CheckpointConfig(
-                num_to_keep=1, checkpoint_score_attribute="accuracy"
-            ),
+            # Keep each trial's best checkpoint (and the last one, for resuming).
+            checkpoint_config=tune.CheckpointConfig(num_to_keep=1, checkpoint_score_attribute="accuracy"),
         ),
         client=options.address,
     )
@@ -118,15 +116,15 @@ def main() -> None:
 
 
 def show(results: tune.ResultGrid) -> None:
-    """Print the best configuration, its accuracy on unseen pictures, and what was saved."""
-    # A network may be at its best before its last epoch, hence scope="all".
+    """Print the best configuration, its accuracy on unseen pictures, and the saved work."""
+    # A network may be best before its last epoch, hence scope="all".
     best = results.get_best_result(scope="all")
     print("\nBest configuration:")
     for name, value in best.config.items():
         print(f"  {name:13} {value if isinstance(value, int) else format(value, '.3g')}")
 
     checkpoint = best.get_best_checkpoint("accuracy", "max")
-    assert checkpoint is not None  # every report brought one
+    assert checkpoint is not None  # every report has one
     saved = checkpoint.to_dict()
     data = split_digits()
     print(f"Its accuracy, after {saved['epoch']} epochs:")
@@ -148,6 +146,6 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-# The worker processes of a local cluster import this file. They must not start a search, too.
+# The worker processes of a local cluster import this file. They must not start another search.
 if __name__ == "__main__":
     main()

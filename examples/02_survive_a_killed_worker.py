@@ -1,11 +1,12 @@
-"""Kill a worker in the middle of a run, and see that it costs time, not the answer.
+"""Kill a worker in the middle of a run: it costs time, but no results.
 
     python examples/02_survive_a_killed_worker.py
 
-Four trials share two worker processes, and save a checkpoint now and then. As soon as one of them
-is past its first checkpoint its worker is killed with SIGKILL: no process can catch that, so it is
-what running out of memory or losing a machine looks like. The trial goes on from its checkpoint, on
-the first worker that has room. Nothing has to be asked for; the code below only kills and looks.
+Four trials share two worker processes, and save a checkpoint every five iterations. When one of
+them is past its first checkpoint, its worker is killed with SIGKILL. No process can catch that
+signal, so the effect is the same as running out of memory or losing a machine. The trial resumes
+from its checkpoint, on the first worker that has room. This needs no setting; the code below only
+kills a worker and prints the results.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ from typing import Any
 from distributed import LocalCluster
 
 import dasktune as tune
-from dasktune.storage.journal import read_journal
-from dasktune.storage.location import Storage
+from dasktune.storage.fs.storage import Storage
+from dasktune.storage.journal.journal_writer import read_journal
 
 ITERATIONS = 30
 SAVE_EVERY = 5
-#: Past the checkpoint of iteration 5, so that 6, 7 and 8 are lost and must be done again.
+#: Past the checkpoint of iteration 5, so 6, 7 and 8 are lost and must be repeated.
 KILL_AT = 8
 
 
 class Descent(tune.Trainable):
-    """Walks down the slope of x**2 from x = 10. Any training that can be saved would do.
+    """Gradient descent on x**2 from x = 10, in place of a real training.
 
-    dasktune calls these methods. It loads a checkpoint only where there is something to repair.
+    dasktune calls these methods. It loads a checkpoint only after a failure or a pause.
     """
 
     def setup(self, config: dict[str, Any]) -> None:
@@ -42,22 +43,22 @@ class Descent(tune.Trainable):
         self.x = 10.0
 
     def step(self) -> dict[str, Any]:
-        """Go one step down. What is returned is one row of the trial's history."""
+        """Go one step down, and return one row of the trial's history."""
         time.sleep(0.1)  # as if this were work
         self.x -= self.config["lr"] * 2 * self.x
         return {"x": self.x}
 
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
-        """Return all that is needed to go on from here."""
+        """Return the state from which training can resume."""
         return {"x": self.x}
 
     def load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Restore the state."""
         self.x = checkpoint["x"]
 
 
 def main() -> None:
-    """Run the trials, kill a worker meanwhile, and show what came of it."""
+    """Run the trials, kill a worker meanwhile, and print the results."""
     with (
         tempfile.TemporaryDirectory() as storage_path,
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
@@ -74,7 +75,7 @@ def main() -> None:
             ),
             client=cluster,
         )
-        # fit() returns when all is over, so the killer needs a thread of its own.
+        # fit() returns at the end of the experiment, so the worker is killed from another thread.
         experiment = Storage(str(Path(storage_path, "survivor")))
         threading.Thread(target=kill_a_worker, args=[experiment], daemon=True).start()
         results = tuner.fit()
@@ -82,20 +83,20 @@ def main() -> None:
 
 
 def kill_a_worker(experiment: Storage) -> None:
-    """Kill the process of the first trial that comes to iteration KILL_AT."""
+    """Kill the process of the first trial that reaches iteration KILL_AT."""
     result = wait_for_result(experiment, KILL_AT)
     os.kill(result["pid"], signal.SIGKILL)
     print(
         f"\n*** Killed process {result['pid']}, in which trial {result['trial_id']} "
-        f"had come to iteration {KILL_AT}. The warnings are about that.\n",
+        f"had reached iteration {KILL_AT}. The next warnings report this.\n",
         flush=True,
     )
 
 
 def wait_for_result(experiment: Storage, iteration: int) -> dict[str, Any]:
-    """Return the first result of this iteration as soon as it is known.
+    """Wait for the first result of this iteration and return it.
 
-    The journal holds all that happened, as it happens.
+    The driver writes every event to the journal at once.
     """
     while True:
         for record in read_journal(experiment):
@@ -106,16 +107,14 @@ def wait_for_result(experiment: Storage, iteration: int) -> dict[str, Any]:
 
 
 def show(results: tune.ResultGrid) -> None:
-    """Print which process each trial was in, and check that no iteration is missing or double."""
+    """Print each trial's processes, and check that no iteration is missing or duplicated."""
     print("\ntrial        processes         iterations  restarted after  final x")
     for result in results:
         rows = result.history
         processes = " > ".join(str(pid) for pid in dict.fromkeys(row["pid"] for row in rows))
-        # The first row since a restart counts from 1 again what it counts since the restart.
+        # iterations_since_restore starts at 1 again after each restart.
         restarts = [
-            str(row["training_iteration"] - 1)
-            for row in rows[1:]
-            if row["iterations_since_restore"] == 1
+            str(row["training_iteration"] - 1) for row in rows[1:] if row["iterations_since_restore"] == 1
         ]
         first, last = rows[0]["training_iteration"], rows[-1]["training_iteration"]
         print(
@@ -124,9 +123,9 @@ def show(results: tune.ResultGrid) -> None:
         )
         assert [row["training_iteration"] for row in rows] == list(range(1, ITERATIONS + 1))
         assert isclose(result.metrics["x"], 10 * (1 - 2 * result.config["lr"]) ** ITERATIONS)
-    print("\nEvery trial has each iteration once, and the x that it would have had undisturbed.")
+    print("\nEvery trial has each iteration once, and the same x as without the loss.")
 
 
-# The worker processes import this file. They must not start a cluster of their own.
+# The worker processes import this file. They must not start another cluster.
 if __name__ == "__main__":
     main()

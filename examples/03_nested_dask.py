@@ -1,11 +1,11 @@
-"""Tune a random forest whose trees are Dask tasks, on workers that each trial has for itself.
+"""Tune a random forest whose trees are Dask tasks, on workers that each trial reserves.
 
-A trial asks for two workers, and lets them fit trees side by side. On this machine, with two worker
+A trial requests two workers, and lets them fit trees in parallel. On this machine, with two worker
 processes (needs scikit-learn):
 
     python examples/03_nested_dask.py
 
-On a Dask cluster, whose workers have dasktune and scikit-learn, too:
+On a Dask cluster, whose workers also have dasktune and scikit-learn:
 
     python examples/03_nested_dask.py --address tcp://127.0.0.1:8786
 """
@@ -25,29 +25,27 @@ from sklearn.tree import DecisionTreeClassifier
 import dasktune as tune
 from dasktune.schedulers import ASHAScheduler
 
-#: A forest grows by so many trees between two reports, and has so many in the end.
+#: The number of trees between two reports, and the final number of trees.
 TREES_AT_A_TIME = 4
 MOST_TREES = 32
 
 
-def fit_tree(
-    pictures: np.ndarray, digits: np.ndarray, seed: int, **options: Any
-) -> DecisionTreeClassifier:
-    """Fit one tree to pictures that are drawn with replacement. This is what the tasks do."""
+def fit_tree(pictures: np.ndarray, digits: np.ndarray, seed: int, **options: Any) -> DecisionTreeClassifier:
+    """Fit one tree to pictures drawn with replacement. The Dask tasks run this."""
     drawn = np.random.default_rng(seed).integers(len(pictures), size=len(pictures))
     tree = DecisionTreeClassifier(random_state=seed, **options)
     return tree.fit(pictures[drawn], digits[drawn])
 
 
 def train(config: dict[str, Any], data: tuple[np.ndarray, ...]) -> None:
-    """Grow a forest, and report its accuracy again and again. This is what a trial does."""
+    """Grow a forest, and report its accuracy after every few trees. A trial runs this."""
     train_x, val_x, train_y, val_y = data
     options = {name: config[name] for name in ("max_depth", "max_features", "min_samples_leaf")}
 
-    # The Dask client of the cluster that the trial runs on, and the workers that it holds.
+    # The Dask client of the trial's cluster, and the workers that the trial holds.
     client = tune.get_client()
     workers = tune.get_context().get_bundle_workers()
-    # To one of them, and not with every task; the other one fetches it from there.
+    # Send the data to one of them, not with every task; the other worker copies it from there.
     on_workers = client.scatter([train_x, train_y], workers=workers, hash=False)
 
     votes = np.zeros((len(val_x), 10))
@@ -57,18 +55,18 @@ def train(config: dict[str, Any], data: tuple[np.ndarray, ...]) -> None:
             client.submit(fit_tree, *on_workers, s, **options, workers=workers, pure=False)
             for s in range(seed, seed + TREES_AT_A_TIME)
         ]
-        # While it waits here the trial takes no thread from its tasks.
+        # While the trial waits here, it occupies no thread of its tasks.
         for tree in client.gather(tasks):
             votes += tree.predict_proba(val_x)
         tune.report({"accuracy": np.mean(votes.argmax(axis=1) == val_y)})
 
 
 def main() -> None:
-    """Search on a cluster, and show what was found."""
+    """Run the search on a cluster and print its results."""
     options = parse_arguments()
     pictures, digits = load_digits(return_X_y=True)
     data = train_test_split(pictures, digits, test_size=0.3, stratify=digits, random_state=0)
-    # CPUs are what trials hold: two bundles of one CPU each, so two trials at a time here.
+    # A trial holds two bundles of one CPU each, so two trials run at a time here.
     two_workers = tune.PlacementGroupFactory([{"CPU": 1}, {"CPU": 1}], strategy="SPREAD")
     with local_cluster() if options.address is None else nullcontext(options.address) as client:
         tuner = tune.Tuner(
@@ -116,6 +114,6 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-# The worker processes of a local cluster import this file. They must not start a search, too.
+# The worker processes of a local cluster import this file. They must not start another search.
 if __name__ == "__main__":
     main()

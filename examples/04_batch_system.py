@@ -1,10 +1,10 @@
-"""Tune on a batch system: workers are jobs, which come when trials wait and go when they ended.
+"""Tune on a batch system: jobs with workers start when trials wait, and end after the trials.
 
     python examples/04_batch_system.py
 
-With dask-jobqueue and SLURM each worker is a job in the queue. Where there is no SLURM the same
-runs on worker processes of this machine. Either way the cluster begins without a worker and ends
-without one, and in between has as many as the trials need, up to a limit.
+With dask-jobqueue and SLURM each worker is a job in the queue. Without SLURM the example
+runs on worker processes of this machine. In both cases the cluster begins without a worker and ends
+without one; in between it has as many as the trials need, up to a limit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOST_WORKERS = 3
 
 
 def train(config: dict[str, Any]) -> None:
-    """Walk down the slope of x**2, and save at each step: a job's time may be up at any moment."""
+    """Minimise x**2, and save each step: a job may reach its time limit at any moment."""
     checkpoint = tune.get_checkpoint()
     state = checkpoint.to_dict() if checkpoint else {"step": 0, "x": 10.0}
     for step in range(state["step"] + 1, 21):
@@ -32,7 +32,7 @@ def train(config: dict[str, Any]) -> None:
 
 
 def start_cluster() -> Any:
-    """Return an adaptive cluster without a worker: on SLURM if it is here, else on this machine."""
+    """Return an adaptive cluster without workers: on SLURM if available, else on this machine."""
     if shutil.which("sbatch"):
         from dask_jobqueue import SLURMCluster
 
@@ -41,7 +41,7 @@ def start_cluster() -> Any:
             processes=1,
             memory="2GB",
             walltime="01:00:00",
-            # A worker that leaves before its job is killed lets its trial move with a checkpoint.
+            # A worker that retires before its job is killed lets its trial save a checkpoint.
             worker_extra_args=["--lifetime", "50m", "--lifetime-stagger", "5m"],
         )
         cluster.adapt(minimum_jobs=0, maximum_jobs=MOST_WORKERS)
@@ -52,7 +52,7 @@ def start_cluster() -> Any:
 
 
 def main() -> None:
-    """Run six trials on as many workers as come."""
+    """Run six trials on the workers that the cluster starts."""
     with tempfile.TemporaryDirectory(dir=".") as storage_path, start_cluster() as cluster:
         results = tune.Tuner(
             train,

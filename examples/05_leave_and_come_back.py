@@ -1,13 +1,13 @@
-"""Kill the driver, go on with its experiment, then extend it on the cluster itself.
+"""Kill a driver and resume its experiment; then run a driver on the cluster.
 
     python examples/05_leave_and_come_back.py
 
 A process begins an experiment on a Dask cluster, and is killed with SIGKILL in the middle of it,
-which is what a crashed notebook or a flat battery looks like. Another one goes on from the
-journal: no result is lost, and none is computed twice but those since the last checkpoint.
+as by a crashed notebook or a flat battery. Another process resumes from the
+journal: no result is lost, and only results since the last checkpoint are computed again.
 
-Then a process submits an experiment: its driver lives on the cluster, so that the process may end,
-and any other one finds the experiment again by its name.
+Then a process submits an experiment. Its driver runs on the cluster, so the process may end,
+and any other process can attach to the experiment by its name.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from typing import Any
 from distributed import LocalCluster
 
 import dasktune as tune
-from dasktune.storage.journal import read_journal
-from dasktune.storage.location import Storage
+from dasktune.storage.fs.storage import Storage
+from dasktune.storage.journal.journal_writer import read_journal
 
 STEPS = 20
 
 
 def train(config: dict[str, Any]) -> None:
-    """Walk down the slope of x**2, and save each step."""
+    """Minimise x**2, and save each step."""
     checkpoint = tune.get_checkpoint()
     state = checkpoint.to_dict() if checkpoint else {"step": 0, "x": 10.0}
     for step in range(state["step"] + 1, STEPS + 1):
@@ -51,17 +51,17 @@ def tuner(address: str, place: Path, name: str) -> tune.Tuner:
 
 
 def begin(address: str, place: str) -> None:
-    """Run the experiment; in a process that will be killed."""
+    """Run the experiment in a process that will be killed."""
     tuner(address, Path(place), "killed").fit()
 
 
 def submit(address: str, place: str) -> None:
-    """Leave an experiment to the cluster."""
+    """Submit an experiment to the cluster."""
     print("Submitted:", tuner(address, Path(place), "submitted").submit())
 
 
 def count_results(experiment: Path) -> int:
-    """Return how many results stand in the journal."""
+    """Return the number of results in the journal."""
     if not (experiment / "experiment.json").exists():
         return 0
     records = read_journal(Storage(str(experiment)))
@@ -69,7 +69,7 @@ def count_results(experiment: Path) -> int:
 
 
 def kill_the_driver(address: str, place: Path) -> int:
-    """Begin an experiment, kill its driver in the middle, and return how much was recorded."""
+    """Begin an experiment, kill its driver in the middle, and return the number of results."""
     driver = multiprocessing.get_context("spawn").Process(target=begin, args=(address, str(place)))
     driver.start()
     while count_results(place / "killed") < STEPS:
@@ -79,8 +79,8 @@ def kill_the_driver(address: str, place: Path) -> int:
     return count_results(place / "killed")
 
 
-def go_on(address: str, place: Path) -> None:
-    """Go on with the experiment of the killed driver."""
+def resume(address: str, place: Path) -> None:
+    """Resume the experiment of the killed driver."""
     recorded = kill_the_driver(address, place)
     print(f"*** Killed the driver when {recorded} of {4 * STEPS} results were recorded.")
     restored = tune.Tuner.restore(place / "killed", train, client=address)
@@ -89,14 +89,12 @@ def go_on(address: str, place: Path) -> None:
         [row["training_iteration"] for row in result.history] == list(range(1, STEPS + 1))
         for result in results
     ]
-    print(f"Another driver has finished it: {sum(complete)} of {len(results)} trials have each")
-    print(
-        f"iteration once. The best learning rate is {results.get_best_result().config['lr']:.3f}."
-    )
+    print(f"Another driver finished it: {sum(complete)} of {len(results)} trials have each")
+    print(f"iteration once. The best learning rate is {results.get_best_result().config['lr']:.3f}.")
 
 
-def leave_it(address: str, place: Path) -> None:
-    """Submit an experiment in a process that ends, and attach to it from this one."""
+def submit_and_attach(address: str, place: Path) -> None:
+    """Submit an experiment from a process that ends, and attach to it from this one."""
     client = multiprocessing.get_context("spawn").Process(target=submit, args=(address, str(place)))
     client.start()
     client.join()
@@ -107,15 +105,15 @@ def leave_it(address: str, place: Path) -> None:
 
 
 def main() -> None:
-    """Do both, on a cluster of two processes that outlives the drivers."""
+    """Run both parts on a cluster of two processes that outlives the drivers."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as directory,
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
     ):
-        go_on(cluster.scheduler_address, Path(directory))
-        leave_it(cluster.scheduler_address, Path(directory))
+        resume(cluster.scheduler_address, Path(directory))
+        submit_and_attach(cluster.scheduler_address, Path(directory))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""scikit-learn's searches, with their fits on a Dask cluster: the import is all that changes.
+"""Run scikit-learn's searches on a Dask cluster: only the import changes.
 
 On this machine, with two worker processes (needs scikit-learn):
 
     python examples/06_scikit_learn.py
 
-On a Dask cluster, whose workers have dasktune and scikit-learn, too:
+On a Dask cluster, whose workers also have dasktune and scikit-learn:
 
     python examples/06_scikit_learn.py --address tcp://127.0.0.1:8786
 """
@@ -27,7 +27,7 @@ from dasktune.sklearn import GridSearchCV, HalvingRandomSearchCV
 
 
 def main() -> None:
-    """Search twice: all points of a grid, and many draws of which few get all samples."""
+    """Search twice: all points of a grid, and random candidates by successive halving."""
     options = parse_arguments()
     X, y = load_digits(return_X_y=True)
     train_x, test_x, train_y, test_y = train_test_split(X, y, random_state=0, stratify=y)
@@ -71,11 +71,11 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-# The worker processes of a local cluster import this file. They must not start a search, too.
+# The worker processes of a local cluster import this file. They must not start another search.
 if __name__ == "__main__":
     address = parse_arguments().address
     if address:
-        # The searches find the current client by themselves.
+        # The searches use the current client.
         with Client(address):
             main()
     else:

@@ -1,10 +1,10 @@
-"""Early stopping with cross-validation: most candidates are given up after a few steps.
+"""Early stopping with cross-validation: most candidates are stopped after a few steps.
 
 On this machine, with two worker processes (needs scikit-learn):
 
     python examples/07_early_stopping_cv.py
 
-On a Dask cluster, whose workers have dasktune and scikit-learn, too:
+On a Dask cluster, whose workers also have dasktune and scikit-learn:
 
     python examples/07_early_stopping_cv.py --address tcp://127.0.0.1:8786
 """
@@ -25,7 +25,7 @@ from dasktune.sklearn import TuneSearchCV
 
 
 def main() -> None:
-    """Search a pipeline whose last step is trained an epoch at a time, on five folds at once."""
+    """Search a pipeline; its last step is trained epoch by epoch, on five folds at once."""
     options = parse_arguments()
     X, y = load_digits(return_X_y=True)
     train_x, test_x, train_y, test_y = train_test_split(X, y, random_state=0, stratify=y)
@@ -60,11 +60,11 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-# The worker processes of a local cluster import this file. They must not start a search, too.
+# The worker processes of a local cluster import this file. They must not start another search.
 if __name__ == "__main__":
     address = parse_arguments().address
     if address:
-        # The search finds the current client by itself.
+        # The search uses the current client.
         with Client(address):
             main()
     else:

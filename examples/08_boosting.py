@@ -1,10 +1,10 @@
-"""Boosted trees that report each round, so that poor configurations end within their training.
+"""Tune boosted trees that report each round, so poor configurations stop during training.
 
 On this machine, with two worker processes (needs scikit-learn, and XGBoost or LightGBM):
 
     python examples/08_boosting.py
 
-On a Dask cluster, whose workers have dasktune and these packages, too:
+On a Dask cluster, whose workers also have dasktune and these packages:
 
     python examples/08_boosting.py --package lightgbm --address tcp://127.0.0.1:8786
 """
@@ -20,7 +20,7 @@ import numpy as np
 import dasktune as tune
 from dasktune.schedulers import ASHAScheduler
 
-#: Most trees that a configuration gets. Few get them all.
+#: The largest number of trees. Few configurations reach it.
 MAX_ROUNDS = 60
 
 
@@ -28,21 +28,19 @@ class Patients(NamedTuple):
     """569 tumours, each with 30 measures, and whether it was benign."""
 
     train: tuple[np.ndarray, np.ndarray]
-    #: The configuration is chosen by these.
+    #: Select the configuration.
     validation: tuple[np.ndarray, np.ndarray]
-    #: What it is worth is measured on these.
+    #: Measure the accuracy of the best configuration.
     test: tuple[np.ndarray, np.ndarray]
 
 
 def split_patients() -> Patients:
-    """Return the same 60 %, 20 % and 20 % wherever it is called."""
+    """Return a split of 60 %, 20 % and 20 %, the same in every process."""
     from sklearn.datasets import load_breast_cancer
     from sklearn.model_selection import train_test_split
 
     x, y = load_breast_cancer(return_X_y=True)
-    train_x, rest_x, train_y, rest_y = train_test_split(
-        x, y, test_size=0.4, stratify=y, random_state=0
-    )
+    train_x, rest_x, train_y, rest_y = train_test_split(x, y, test_size=0.4, stratify=y, random_state=0)
     val_x, test_x, val_y, test_y = train_test_split(
         rest_x, rest_y, test_size=0.5, stratify=rest_y, random_state=0
     )
@@ -56,7 +54,7 @@ def train_xgboost(config: dict[str, Any]) -> None:
     from dasktune.integration.xgboost import TuneReportCheckpointCallback
 
     data = split_patients()
-    # A trial whose worker was lost goes on with the trees that it has.
+    # A trial whose worker was lost resumes with its saved trees.
     checkpoint = tune.get_checkpoint()
     model = TuneReportCheckpointCallback.get_model(checkpoint) if checkpoint else None
     xgboost.train(
@@ -109,7 +107,7 @@ def train_lightgbm(config: dict[str, Any]) -> None:
 
 
 def predict(package: str, checkpoint: tune.Checkpoint, x: np.ndarray) -> np.ndarray:
-    """Return the probability of each tumour to be benign."""
+    """Return the probability that each tumour is benign."""
     if package == "xgboost":
         import xgboost
 
@@ -122,11 +120,9 @@ def predict(package: str, checkpoint: tune.Checkpoint, x: np.ndarray) -> np.ndar
 
 
 def main() -> None:
-    """Search, and tell what was found and what it cost."""
+    """Run the search; print its results and its cost."""
     options = parse_arguments()
-    package = options.package or next(
-        (name for name in ("xgboost", "lightgbm") if find_spec(name)), None
-    )
+    package = options.package or next((name for name in ("xgboost", "lightgbm") if find_spec(name)), None)
     if package is None or find_spec(package) is None:
         print(f"Nothing done: install {package or 'xgboost or lightgbm'} first.")
         return
@@ -151,7 +147,7 @@ def main() -> None:
     best = results.get_best_result()
     shown = {key: round(value, 3) for key, value in best.config.items()}
     print(f"Best of {len(results)} configurations with {package}: {shown}")
-    # Of its rounds, every tenth and the last one have left a model.
+    # Every tenth round and the last one have saved a model.
     checkpoint = best.get_best_checkpoint("loss", "min")
     assert checkpoint is not None
     x, y = split_patients().test
@@ -171,6 +167,6 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-# The worker processes of a local cluster import this file. They must not start a search, too.
+# The worker processes of a local cluster import this file. They must not start another search.
 if __name__ == "__main__":
     main()

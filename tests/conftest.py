@@ -23,10 +23,10 @@ CLUSTER_TESTS = Path(__file__).parent / "cluster"
 @pytest.fixture(autouse=True, scope="session")
 def _experiments_validate_each_event() -> Iterator[None]:
     """Let a contradiction show in the event that caused it, not where it is noticed much later."""
-    from dasktune.experiment import Experiment
+    from dasktune.experiment import ExperimentMachine
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Experiment, "validate_each_event", True)
+        patch.setattr(ExperimentMachine, "validate_each_event", True)
         yield
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from dasktune.storage.location import Storage
+from dasktune.storage.fs.storage import Storage
 
 #: What must never be found in any file or log.
 KEY = "AKIAKEYOFTHETEST"
@@ -23,9 +23,7 @@ SECRET = "secret-of-the-test-2f1c"
 #: A guard against hanging, not an expectation.
 PATIENCE = 90.0
 
-_UNAVAILABLE = (
-    b"<?xml version='1.0'?><Error><Code>InternalError</Code><Message>disturbed</Message></Error>"
-)
+_UNAVAILABLE = b"<?xml version='1.0'?><Error><Code>InternalError</Code><Message>disturbed</Message></Error>"
 
 
 def free_port() -> int:

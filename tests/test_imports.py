@@ -41,10 +41,8 @@ def test_importing_dasktune_loads_no_third_party_but_those_that_were_agreed_on()
 
 
 def test_the_process_of_a_trial_starts_without_what_only_the_driver_needs():
-    loaded = run(
-        "import json, sys, dasktune.isolation.child\nprint(json.dumps(sorted(sys.modules)))"
-    )
-    heavy = {"numpy", "dasktune.experiment", "dasktune.results", "dasktune.tuner"}
+    loaded = run("import json, sys, dasktune.isolation.child\nprint(json.dumps(sorted(sys.modules)))")
+    heavy = {"numpy", "dasktune.experiment", "dasktune.tuner.result_grid", "dasktune.tuner.tuner"}
     assert not heavy.intersection(loaded)
 
 

@@ -75,9 +75,7 @@ class Curves:
 def load_curves(name: str) -> Curves:
     """Return a table that was kept; `name` is one of `NAMES`."""
     with np.load(_path(name), allow_pickle=False) as kept:
-        configs = {
-            key.removeprefix("config_"): kept[key] for key in kept if key.startswith("config_")
-        }
+        configs = {key.removeprefix("config_"): kept[key] for key in kept if key.startswith("config_")}
         validation_rows, test_rows = map(int, kept["rows"])
         return Curves(
             name,

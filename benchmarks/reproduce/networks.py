@@ -148,9 +148,7 @@ def train(
 
 
 def main(repeats: int = 10) -> None:
-    print(
-        f"\ndigits, {repeats} seeds: median (least to most); difference of means (95 % interval)\n"
-    )
+    print(f"\ndigits, {repeats} seeds: median (least to most); difference of means (95 % interval)\n")
     found = {name: [train(make(), seed) for seed in range(repeats)] for name, make in SIDES.items()}
     percent = {
         name: [[100 * one for one in column] for column in zip(*errors, strict=True)]

@@ -198,9 +198,7 @@ def _rows_at(sides: Mapping[str, Side], epochs: int) -> list[list[str]]:
     """Return what each has found after so many epochs, and by how much it is ahead."""
     errors = {
         name: [[100 * one for one in errors] for errors in zip(*found, strict=True)]
-        for name, found in (
-            (name, [one.at(epochs) for one in side.searches]) for name, side in sides.items()
-        )
+        for name, found in ((name, [one.at(epochs) for one in side.searches]) for name, side in sides.items())
     }
     rows = []
     for name, columns in errors.items():

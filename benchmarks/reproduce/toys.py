@@ -80,9 +80,7 @@ def quadratic_pbt(*, exploit: bool = True, synch: bool = False) -> TrialSchedule
     )
 
 
-def accuracy(
-    scheduler: TrialScheduler | None, rate: Any, seed: int, *, steps: int, noise: float
-) -> float:
+def accuracy(scheduler: TrialScheduler | None, rate: Any, seed: int, *, steps: int, noise: float) -> float:
     """Return the highest accuracy that eight trials of the second toy come to."""
     streams = SeedSequence(seed)
 
@@ -155,9 +153,7 @@ def main(repeats: int = 20) -> None:
         print(f"\nThe triangle: accuracy after {steps} steps, noise {noise:g}\n")
         rows = []
         for name, (make, rate) in SIDES.items():
-            reached = [
-                accuracy(make(), rate, seed, steps=steps, noise=noise) for seed in range(repeats)
-            ]
+            reached = [accuracy(make(), rate, seed, steps=steps, noise=noise) for seed in range(repeats)]
             above = sum(one > 200 for one in reached)
             rows.append([name, spread(reached, ".0f"), f"{above} of {repeats}"])
         print(table(["search", "accuracy", "above 200"], rows))

@@ -137,8 +137,7 @@ def _table(name: str, source: _Source) -> Problem:
 
     def train(config: Mapping[str, Any], seed: int) -> Curve:
         places = (
-            config[key] if isinstance(one, Range) else one.index(config[key])
-            for key, one in space.items()
+            config[key] if isinstance(one, Range) else one.index(config[key]) for key, one in space.items()
         )
         row = rows["".join(map(str, places))]
         values, seconds = row[source.metric], row["train_time"]

@@ -84,8 +84,5 @@ def sweep(plan: Plan, jobs: int) -> tuple[Found, Times]:
         for (name, _), row in zip(pairs, needed, strict=True):
             for label, share in row.items():
                 times.setdefault(name, {}).setdefault(label, []).append(share)
-    arrays = {
-        name: {label: np.array(rows) for label, rows in sides.items()}
-        for name, sides in found.items()
-    }
+    arrays = {name: {label: np.array(rows) for label, rows in sides.items()} for name, sides in found.items()}
     return arrays, times

@@ -1,16 +1,20 @@
-"""Code of the user's that hears of what happens in an experiment."""
+"""Callbacks: user code that the driver calls on the events of an experiment.
+
+The base class, the views of trials that hooks get, and the list that calls the hooks are here.
+Callbacks that write results for other tools live in ``dasktune.logger``.
+"""
 
 from dasktune.callback.callback import Callback
 from dasktune.callback.callback_list import CallbackList, check_callbacks
-from dasktune.callback.missed import Missed
-from dasktune.callback.trial_view import Location, TrialPlaces, TrialView, TrialViews
+from dasktune.callback.replay_state import MissedEvents
+from dasktune.callback.trial_view import Location, TrialStorage, TrialView, TrialViews
 
 __all__ = [
     "Callback",
     "CallbackList",
     "Location",
-    "Missed",
-    "TrialPlaces",
+    "MissedEvents",
+    "TrialStorage",
     "TrialView",
     "TrialViews",
     "check_callbacks",

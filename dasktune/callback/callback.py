@@ -6,23 +6,23 @@ from collections.abc import Mapping
 from typing import Any
 
 from dasktune.callback.trial_view import TrialView, TrialViews
-from dasktune.storage.checkpoint import Checkpoint
+from dasktune.storage.checkpoints.checkpoint import Checkpoint
 
 __all__ = ["Callback"]
 
 
 class Callback:
-    """Hears of what happens in an experiment, in the process that drives it.
+    """Base class of callbacks. The driver calls the hooks on the events of an experiment.
 
-    Override what you need; arguments come by name, so end each signature with ``**info``. A hook
-    holds up the driver while it runs, so let it be quick. One that raises is logged, and its
-    callback hears nothing more; the experiment goes on.
+    Override the hooks that you need. Arguments are passed by name, so end each signature with
+    ``**info``. A hook blocks the driver while it runs, so it must be quick. If a hook raises, the
+    exception is logged and its callback is disabled; the experiment continues.
 
-    Every trial that ends is told of once, by :meth:`on_trial_complete` or :meth:`on_trial_error`;
-    a result once, however often a trial has to compute it again. When an experiment is restored,
-    :meth:`setup` is called, then :meth:`set_state` with what :meth:`get_state` gave for the last
-    snapshot, and then come the hooks for what happened between that and the death of the driver,
-    with :attr:`replayed` set: the state knows nothing of it yet, but the outside world may.
+    The end of each trial is reported once, by :meth:`on_trial_complete` or :meth:`on_trial_error`.
+    Each result is reported once, even if a trial computes it again. When an experiment is restored,
+    the driver calls :meth:`setup`, then :meth:`set_state` with the state of the last snapshot. Then
+    it calls the hooks for the events after that snapshot, with :attr:`replayed` set: the state does
+    not contain these events, but the earlier driver may have reported them already.
 
     Examples
     --------
@@ -35,7 +35,7 @@ class Callback:
     >>> run_config = tune.RunConfig(callbacks=[Count()])
     """
 
-    #: Whether what it is told happened under an earlier driver, which may have told it already.
+    #: Whether the current hook reports an event of an earlier driver, which may have reported it.
     replayed: bool = False
 
     def setup(
@@ -45,57 +45,53 @@ class Callback:
         total_num_samples: int | None = None,
         **info: Any,
     ) -> None:
-        """Get ready, before anything else in each session.
+        """Prepare the callback; the first call of each session.
 
         Parameters
         ----------
         stop : mapping, callable, Stopper or list of Stopper, optional
-            As it was given to `RunConfig`.
+            The argument of `RunConfig`.
         num_samples : int, optional
-            As it was given to `TuneConfig`.
+            The argument of `TuneConfig`.
         total_num_samples : int, optional
-            How many trials there will be; None if nobody knows.
+            Total number of trials; None if it is unknown.
         **info : object
-            What later versions may add.
+            Arguments that later versions may add.
         """
 
     def on_step_begin(self, iteration: int, trials: TrialViews, **info: Any) -> None:
-        """Hear that the driver begins a turn: it starts trials, then takes in what has happened.
+        """Handle the beginning of a step of the driver: it starts trials, then handles new events.
 
         Parameters
         ----------
         iteration : int
-            Number of the turn, from 1.
+            Number of the step, from 1.
         trials : sequence of TrialView
             All trials.
         **info : object
-            What later versions may add.
+            Arguments that later versions may add.
         """
 
     def on_step_end(self, iteration: int, trials: TrialViews, **info: Any) -> None:
-        """Hear that a turn is over; the parameters are those of :meth:`on_step_begin`."""
+        """Handle the end of a step; the parameters are those of :meth:`on_step_begin`."""
 
-    def on_trial_start(
-        self, iteration: int, trials: TrialViews, trial: TrialView, **info: Any
-    ) -> None:
-        """Hear that a trial is on a worker, for the first time or again.
+    def on_trial_start(self, iteration: int, trials: TrialViews, trial: TrialView, **info: Any) -> None:
+        """Handle the start of a trial on a worker, for the first time or again.
 
         Parameters
         ----------
         iteration : int
-            Number of the driver's turn, from 1.
+            Number of the driver's step, from 1.
         trials : sequence of TrialView
             All trials.
         trial : TrialView
-            The one that this is about, after it happened.
+            The trial, after the event.
         **info : object
-            What later versions may add.
+            Arguments that later versions may add.
         """
 
-    def on_trial_restore(
-        self, iteration: int, trials: TrialViews, trial: TrialView, **info: Any
-    ) -> None:
-        """Hear, after :meth:`on_trial_start`, that a trial goes on from a checkpoint."""
+    def on_trial_restore(self, iteration: int, trials: TrialViews, trial: TrialView, **info: Any) -> None:
+        """Handle, after :meth:`on_trial_start`, that a trial resumes from a checkpoint."""
 
     def on_trial_result(
         self,
@@ -105,22 +101,22 @@ class Callback:
         result: dict[str, Any],
         **info: Any,
     ) -> None:
-        """Hear of a result.
+        """Handle a new result of a trial.
 
         Parameters
         ----------
         iteration : int
-            Number of the driver's turn, from 1.
+            Number of the driver's step, from 1.
         trials : sequence of TrialView
             All trials.
         trial : TrialView
-            Whose it is; its `last_result` already.
+            The trial; its `last_result` is this result already.
         result : dict
-            One level of metrics, nested names joined by ``/``. It is a copy: what is changed in it
-            reaches the callbacks after this one, and neither the trial's record nor the loggers of
-            dasktune, which are read off that.
+            The metrics in one level, with nested names joined by ``/``. It is a copy: changes in it
+            reach later callbacks, but not the trial's history, nor the loggers of dasktune, which
+            read the history.
         **info : object
-            What later versions may add.
+            Arguments that later versions may add.
         """
 
     def on_checkpoint(
@@ -131,63 +127,55 @@ class Callback:
         checkpoint: Checkpoint,
         **info: Any,
     ) -> None:
-        """Hear that a checkpoint is in the storage.
+        """Handle a new checkpoint in the storage.
 
         Parameters
         ----------
         iteration : int
-            Number of the driver's turn, from 1.
+            Number of the driver's step, from 1.
         trials : sequence of TrialView
             All trials.
         trial : TrialView
-            Whose it is.
+            The trial that saved it.
         checkpoint : Checkpoint
-            Where it lies; nothing of it has been read. It may be deleted by ``num_to_keep``.
+            A reference; nothing has been read. ``num_to_keep`` may delete the checkpoint later.
         **info : object
-            What later versions may add.
+            Arguments that later versions may add.
         """
 
-    def on_trial_save(
-        self, iteration: int, trials: TrialViews, trial: TrialView, **info: Any
-    ) -> None:
-        """Hear, after :meth:`on_checkpoint`, that a trial has saved one."""
+    def on_trial_save(self, iteration: int, trials: TrialViews, trial: TrialView, **info: Any) -> None:
+        """Handle, after :meth:`on_checkpoint`, that a trial has saved a checkpoint."""
 
-    def on_trial_recover(
-        self, iteration: int, trials: TrialViews, trial: TrialView, **info: Any
-    ) -> None:
-        """Hear that a trial has failed or lost its worker, and will be tried again."""
+    def on_trial_recover(self, iteration: int, trials: TrialViews, trial: TrialView, **info: Any) -> None:
+        """Handle that a trial has failed or lost its worker, and will be retried."""
 
-    def on_trial_complete(
-        self, iteration: int, trials: TrialViews, trial: TrialView, **info: Any
-    ) -> None:
-        """Hear that a trial has ended, or was ended, and did not fail."""
+    def on_trial_complete(self, iteration: int, trials: TrialViews, trial: TrialView, **info: Any) -> None:
+        """Handle the end of a trial that has not failed."""
 
-    def on_trial_error(
-        self, iteration: int, trials: TrialViews, trial: TrialView, **info: Any
-    ) -> None:
-        """Hear that a trial has failed for good."""
+    def on_trial_error(self, iteration: int, trials: TrialViews, trial: TrialView, **info: Any) -> None:
+        """Handle the failure of a trial that will not be retried."""
 
     def on_experiment_end(self, trials: TrialViews, **info: Any) -> None:
-        """Hear that the experiment has ended or was interrupted.
+        """Handle the end or the interrupt of the experiment.
 
         Parameters
         ----------
         trials : sequence of TrialView
             All trials.
         **info : object
-            What later versions may add.
+            Arguments that later versions may add.
         """
 
     def get_state(self) -> dict[str, Any] | None:
-        """Return what it must know to go on in another process; None if that is nothing.
+        """Return the state that a restored callback needs; None if there is none.
 
-        It is called for every snapshot of the experiment, every ten seconds or more, and may hold
-        whatever can be pickled.
+        The driver calls it for each snapshot of the experiment, at most every ten seconds. The
+        state must be picklable.
         """
         return None
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from what :meth:`get_state` gave.
+        """Restore the state that :meth:`get_state` returned.
 
         Parameters
         ----------

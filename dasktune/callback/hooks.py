@@ -1,25 +1,16 @@
-"""Which hooks an event comes to; the one place that knows, for the living and for a replay."""
+"""Which methods of callbacks an event leads to, in a running experiment and in a replay."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dasktune.experiment import Experiment
-from dasktune.trial.actions import Action, FinishTrial
-from dasktune.trial.checkpoint import CheckpointKind, CheckpointRecord
-from dasktune.trial.events import (
-    CheckpointCommitted,
-    CheckpointStored,
-    ExperimentEvent,
-    ResultReported,
-    TrialEvent,
-    TrialFailed,
-    TrialLost,
-    TrialStarted,
-)
+from dasktune.experiment import ExperimentMachine, HandleResult
+from dasktune.trial import events
+from dasktune.trial.actions import FinishTrial
+from dasktune.trial.checkpoint_record import CheckpointKind, CheckpointRecord
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial
 
@@ -28,18 +19,18 @@ __all__ = ["Hook", "hooks_of"]
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """A method of callbacks that is to be called.
+    """A pending call of a method of the callbacks.
 
     Parameters
     ----------
     name : str
-        The method's.
+        Name of the method.
     trial : Trial
-        Whom it is about.
+        The trial that it is called with.
     result : dict, optional
-        What it has reported.
+        The reported result.
     checkpoint : CheckpointRecord, optional
-        What it has saved.
+        The saved checkpoint.
     """
 
     name: str
@@ -48,7 +39,7 @@ class Hook:
     checkpoint: CheckpointRecord | None = None
 
     def kept(self) -> Hook:
-        """Return it with a copy of the trial, which what happens next does not change."""
+        """Return the call with a copy of the trial, which later events do not change."""
         past = copy(self.trial)
         past.history = past.history[-1:]
         past.checkpoints = past.checkpoints[-1:]
@@ -57,51 +48,51 @@ class Hook:
 
 
 def hooks_of(
-    event: ExperimentEvent, actions: Sequence[Action], experiment: Experiment
+    event: events.ExperimentEvent, handled: HandleResult, experiment: ExperimentMachine
 ) -> Iterator[Hook]:
-    """Yield what callbacks are to hear of an event.
+    """Yield the calls of callbacks that an event leads to.
 
     Parameters
     ----------
     event : ExperimentEvent
-        It was handled just now.
-    actions : sequence of Action
-        What was decided about it.
-    experiment : Experiment
-        After the event.
+        The event.
+    handled : HandleResult
+        What the experiment returned for it.
+    experiment : ExperimentMachine
+        The experiment after the event.
     """
     trials = experiment.trials
-    finished = [action.trial_id for action in actions if isinstance(action, FinishTrial)]
-    if isinstance(event, TrialEvent):
+    finished = [action.trial_id for action in handled.actions if isinstance(action, FinishTrial)]
+    if isinstance(event, events.TrialEvent):
         trial = trials[event.trial_id]
-        if experiment.heeded:
-            yield from _of_trial(event, trial, is_new=experiment.brought_result)
+        if handled.is_current:
+            yield from _of_trial(event, trial, is_new=handled.is_new_result)
             if trial.status.is_final and trial.trial_id not in finished:
                 yield _end_of(trial)
-    elif isinstance(event, CheckpointStored):
+    elif isinstance(event, events.CheckpointStored):
         yield from _saved(trials[event.trial_id], event.checkpoint)
     for trial_id in finished:
         yield _end_of(trials[trial_id])
 
 
-def _of_trial(event: TrialEvent, trial: Trial, *, is_new: bool) -> Iterator[Hook]:
-    if isinstance(event, ResultReported):
+def _of_trial(event: events.TrialEvent, trial: Trial, *, is_new: bool) -> Iterator[Hook]:
+    if isinstance(event, events.ResultReported):
         if is_new:
             yield Hook("on_trial_result", trial, result=event.metrics)
         if event.checkpoint is not None:
             yield from _saved(trial, event.checkpoint)
-    elif isinstance(event, CheckpointCommitted):
+    elif isinstance(event, events.CheckpointCommitted):
         yield from _saved(trial, event.checkpoint)
-    elif isinstance(event, TrialStarted):
+    elif isinstance(event, events.TrialStarted):
         yield Hook("on_trial_start", trial)
         if trial.restore_point is not None:
             yield Hook("on_trial_restore", trial)
-    elif isinstance(event, TrialFailed | TrialLost) and trial.status is TrialStatus.PENDING:
+    elif isinstance(event, events.TrialFailed | events.TrialLost) and trial.status is TrialStatus.PENDING:
         yield Hook("on_trial_recover", trial)
 
 
 def _saved(trial: Trial, checkpoint: CheckpointRecord) -> Iterator[Hook]:
-    # One in memory has no files, and may never get any.
+    # A checkpoint in memory has no files, and may never get any.
     if checkpoint.kind is CheckpointKind.PERSISTENT:
         yield Hook("on_checkpoint", trial, checkpoint=checkpoint)
         yield Hook("on_trial_save", trial)

@@ -1,4 +1,4 @@
-"""Noticing that a callback holds up the driver, while it does."""
+"""A watchdog that warns while a callback blocks the driver."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ __all__ = ["StallWatch"]
 
 logger = logging.getLogger(__name__)
 
-#: Seconds for which a callback may run before it is talked about.
+#: Seconds that a hook may take before the warning.
 _LONG: Final = 5.0
 
 
 class StallWatch:
-    """Warns of what takes long inside its ``with`` blocks, from a thread of its own.
+    """Warns from a thread if the code in its ``with`` block takes long.
 
-    The warning comes while it lasts: what never returns would not be told of otherwise.
+    The warning comes while the code runs, so that code which never returns is reported, too.
 
     Parameters
     ----------
     limit_s : float, default=5.0
-        Seconds that are long.
+        Seconds that the code may take.
 
     Examples
     --------
@@ -36,21 +36,21 @@ class StallWatch:
     """
 
     def __init__(self, limit_s: float = _LONG) -> None:
-        #: What is inside the block, for the warning.
+        #: The name of the code in the block, for the warning.
         self.what = ""
         self._limit_s = limit_s
-        #: Counts the blocks; odd inside of one.
+        #: Counts entries and exits: odd inside a block. Only the driver's thread writes it.
         self._blocks = 0
         self._seen = self._warned = 0
-        self._over = threading.Event()
+        self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> None:
         if self._thread is None:
-            weakref.finalize(self, self._over.set)
+            weakref.finalize(self, self._stopped.set)
             self._thread = threading.Thread(
                 target=_watch,
-                args=(weakref.ref(self), self._over, self._limit_s),
+                args=(weakref.ref(self), self._stopped, self._limit_s),
                 name="dasktune-stalls",
                 daemon=True,
             )
@@ -66,27 +66,29 @@ class StallWatch:
         self._blocks += 1
 
     def close(self) -> None:
-        """Watch no longer."""
-        self._over.set()
+        """Stop the thread."""
+        self._stopped.set()
 
-    def look(self) -> None:
-        """Warn if it is in the same block as at the last look; once for each."""
+    def check(self) -> None:
+        """Warn if the driver is in the same block as at the last check; once for each block."""
+        # The driver may leave the block at any time during this check. Then the warning comes just
+        # after the end, or names the next hook: both are harmless.
         blocks = self._blocks
         if blocks % 2 and blocks == self._seen and blocks != self._warned:
             self._warned = blocks
             logger.warning(
-                "%s has taken more than %g s and holds up the driver: trials that wait for a "
-                "decision or a place wait, too. Let it do what takes long in a thread",
+                "%s has taken more than %g s and blocks the driver: trials wait for decisions and "
+                "starts meanwhile. Do slow work in a thread",
                 self.what,
                 self._limit_s,
             )
         self._seen = blocks
 
 
-def _watch(watch: weakref.ref[StallWatch], over: threading.Event, interval_s: float) -> None:
-    # To look now and then costs the watched nothing; a warning may take up to twice the limit.
-    while not over.wait(interval_s):
+def _watch(watch: weakref.ref[StallWatch], stopped: threading.Event, interval_s: float) -> None:
+    # Periodic checks cost the driver nothing. A warning comes after up to twice the limit.
+    while not stopped.wait(interval_s):
         living = watch()
         if living is not None:
-            living.look()
+            living.check()
         del living

@@ -1,4 +1,4 @@
-"""Trials as callbacks see them: by Ray Tune's names, and not to be changed."""
+"""Read-only views of trials for callbacks, with Ray Tune's attribute names."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from itertools import islice
 from typing import Any, overload
 
 from dasktune.errors import StorageError, TrialError
-from dasktune.space.searched import searched
-from dasktune.storage.checkpoint import Checkpoint
-from dasktune.storage.experiment_store import ExperimentStore
-from dasktune.storage.location import Storage
-from dasktune.trial.checkpoint import CheckpointRecord
+from dasktune.space.inspection import varied_parameters
+from dasktune.storage.checkpoints.checkpoint import Checkpoint
+from dasktune.storage.experiment.experiment_store import ExperimentStore
+from dasktune.storage.fs.storage import Storage
+from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.location import Location
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.status import PublicStatus
 from dasktune.trial.trial import Trial
 
-__all__ = ["Location", "TrialPlaces", "TrialView", "TrialViews"]
+__all__ = ["Location", "TrialStorage", "TrialView", "TrialViews"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrialPlaces:
-    """Where the trials of an experiment keep things.
+class TrialStorage:
+    """The storage of an experiment's trials, and what else their views need.
 
     Parameters
     ----------
     trainable_name : str
-        What they run.
+        The name of the trainable.
     storage : Storage or None
         The experiment's directory; None in a simulation.
     checkpoint : callable
-        Gives the checkpoint of a record, without reading anything of it.
+        Returns the checkpoint of a record, without reading its files.
     space : mapping, default={}
         The search space as the user wrote it.
     """
@@ -45,15 +45,15 @@ class TrialPlaces:
     @classmethod
     def of(
         cls, store: ExperimentStore, trainable_name: str, space: Mapping[str, Any] | None = None
-    ) -> TrialPlaces:
-        """Return those in a store.
+    ) -> TrialStorage:
+        """Return the storage of the trials in an experiment's store.
 
         Parameters
         ----------
         store : ExperimentStore
-            The experiment's.
+            The experiment's store.
         trainable_name : str
-            What the trials run.
+            The name of the trainable.
         space : mapping, optional
             The search space as the user wrote it.
         """
@@ -66,18 +66,19 @@ class TrialPlaces:
 
 
 class TrialView:
-    """A trial, as it is at the moment of asking; while `replayed`, as it was then.
+    """A read-only view of a trial. Each attribute shows the current state.
 
-    Equal if they are of the same trial, so that it can be the key of a dict.
+    In hooks with `replayed` set it shows the trial's state at the time of the event. Two views are
+    equal if they show the same trial, so a view can be the key of a dict.
 
     Parameters
     ----------
     trial : Trial
-        The driver's books.
-    places : TrialPlaces
-        Where it keeps things.
+        The trial.
+    trial_storage : TrialStorage
+        The storage of the experiment's trials.
     now : Trial, optional
-        The same trial in the present, if `trial` is of the past.
+        The trial in its current state, if `trial` is a copy of an earlier one.
 
     Examples
     --------
@@ -87,41 +88,41 @@ class TrialView:
     ...         print(trial.trial_id, trial.config, trial.last_result)
     """
 
-    __slots__ = ("_now", "_places", "_trial")
+    __slots__ = ("_now", "_trial", "_trial_storage")
 
-    def __init__(self, trial: Trial, places: TrialPlaces, now: Trial | None = None) -> None:
+    def __init__(self, trial: Trial, trial_storage: TrialStorage, now: Trial | None = None) -> None:
         self._trial = trial
-        self._places = places
+        self._trial_storage = trial_storage
         self._now = trial if now is None else now
 
     @property
     def trial_id(self) -> str:
-        """Its id within the experiment, by which it is known everywhere."""
+        """The trial's id, unique within the experiment."""
         return self._trial.trial_id
 
     @property
     def trial_name(self) -> str:
-        """What it is called for people; its id unless ``trial_name_creator`` calls it otherwise."""
+        """The trial's display name: that of ``trial_name_creator``, or its id."""
         return self._trial.name or self._trial.trial_id
 
     @property
     def trainable_name(self) -> str:
-        """What it runs."""
-        return self._places.trainable_name
+        """The name of the trainable."""
+        return self._trial_storage.trainable_name
 
     @property
     def config(self) -> dict[str, Any]:
-        """A copy of its configuration; what is in it must not be changed."""
+        """A shallow copy of the configuration; do not change nested values."""
         return dict(self._trial.config)
 
     @property
     def evaluated_params(self) -> dict[str, Any]:
-        """What of its configuration was searched for, by path: ``{"net/lr": 0.1}``."""
-        return searched(self._places.space, self._trial.config)
+        """The searched parameters of the configuration, by path: ``{"net/lr": 0.1}``."""
+        return varied_parameters(self._trial_storage.space, self._trial.config)
 
     @property
     def experiment_tag(self) -> str:
-        """What distinguishes it from the others of its grid, ``"lr=0.1,depth=3"``."""
+        """The values that distinguish the trial from others: ``"lr=0.1,depth=3"``."""
         return self._trial.tag
 
     @property
@@ -131,160 +132,156 @@ class TrialView:
 
     @property
     def last_result(self) -> dict[str, Any]:
-        """A copy of its newest result, empty before the first."""
+        """A copy of the newest result; empty before the first."""
         return dict(self._trial.last_result)
 
     @property
     def location(self) -> Location | None:
-        """Where it reported its newest result; None before the first, and in a simulation."""
+        """Where the newest result was reported; None before the first, and in a simulation."""
         return Location.of(self._trial.last_result, self._trial.worker)
 
     @property
     def checkpoint(self) -> Checkpoint | None:
-        """The newest one in the storage."""
+        """The newest checkpoint in the storage."""
         record = self._trial.checkpoint
-        return None if record is None else self._places.checkpoint(record)
+        return None if record is None else self._trial_storage.checkpoint(record)
 
     @property
     def placement_group_factory(self) -> PlacementGroupFactory:
-        """What it holds while it runs."""
+        """The resources that the trial holds while it runs."""
         return self._trial.resources
 
     @property
     def resources(self) -> PlacementGroupFactory:
-        """As `placement_group_factory`."""
+        """The same as `placement_group_factory`."""
         return self._trial.resources
 
     @property
     def custom_trial_name(self) -> str | None:
-        """What ``trial_name_creator`` calls it; None without one."""
+        """The name from ``trial_name_creator``; None without one."""
         return self._trial.name or None
 
     @property
     def custom_dirname(self) -> str | None:
-        """What ``trial_dirname_creator`` calls its directory; None without one."""
+        """The directory name from ``trial_dirname_creator``; None without one."""
         return self._trial.dirname or None
 
     @property
     def num_failures(self) -> int:
-        """How often its code has failed."""
+        """How often the trial's code has failed."""
         return self._trial.failures
 
     @property
     def error_message(self) -> str | None:
-        """The last failure of its code in one line, "ValueError: no such loss"."""
+        """The last failure of the trial's code in one line: ``"ValueError: no such loss"``."""
         return None if self._trial.error is None else self._trial.error.message
 
     @property
     def reason(self) -> str:
-        """Why it ended, was stopped or given up; empty if there is nothing to say."""
+        """Why the trial ended, was stopped or failed; empty without a reason."""
         return self._trial.reason
 
     @property
     def worker(self) -> str:
-        """Where it runs, or ran last: the worker's address; empty before its first start."""
+        """The address of the trial's current or last worker; empty before its first start."""
         return self._trial.worker
 
     @property
     def start_time(self) -> float | None:
-        """Seconds on the driver's clock, those of the epoch; None before its first start."""
+        """Time of the first start, in seconds since the epoch; None before it."""
         return self._trial.started_at
 
     @property
     def storage(self) -> Storage:
-        """Its directory, which it has to itself.
+        """The trial's own directory.
 
         Raises
         ------
         StorageError
             If the experiment is a simulation.
         """
-        storage = self._places.storage
+        storage = self._trial_storage.storage
         if storage is None:
             raise StorageError(f"trial {self.trial_id} is simulated and has no directory")
         return storage.child("trials", self._trial.folder)
 
     @property
     def path(self) -> str:
-        """The path or URL of its directory."""
+        """The path or URL of the trial's directory."""
         return self.storage.url
 
     @property
     def local_path(self) -> str | None:
-        """The path of its directory, if that is on a disk."""
+        """The path of the trial's directory; None if it is not on a disk."""
         return self.storage.path() if self.storage.is_local else None
 
     @property
     def logdir(self) -> str:
-        """As `path`, whose older name this is."""
+        """Older name of `path`."""
         return self.path
 
     @property
     def relative_logdir(self) -> str:
-        """The name of its directory."""
+        """The name of the trial's directory."""
         return self._trial.folder
 
     @property
     def local_experiment_path(self) -> str | None:
-        """The path of the experiment's directory, if that is on a disk."""
-        storage = self._places.storage
+        """The path of the experiment's directory; None if it is not on a disk."""
+        storage = self._trial_storage.storage
         return storage.path() if storage is not None and storage.is_local else None
 
     @property
     def local_dir(self) -> str | None:
-        """As `local_experiment_path`, whose older name this is."""
+        """Older name of `local_experiment_path`."""
         return self.local_experiment_path
 
     @property
     def experiment_dir_name(self) -> str:
         """The name of the experiment's directory; empty in a simulation."""
-        storage = self._places.storage
+        storage = self._trial_storage.storage
         return "" if storage is None else storage.url.rstrip("/").rpartition("/")[2]
 
     @property
     def error_file(self) -> str | None:
-        """Where the tracebacks of its failures stand, if there are any."""
+        """The path of the file with the trial's tracebacks; None if it never failed."""
         return f"{self.path}/error.txt" if self._trial.errors else None
 
     @property
     def present(self) -> TrialView:
-        """The same trial at the moment of asking, if this is of the past."""
-        return TrialView(self._now, self._places)
+        """A view of the trial in its current state, also in hooks with `replayed` set."""
+        return TrialView(self._now, self._trial_storage)
 
     @property
     def node_ip(self) -> str | None:
-        """The address of the machine of its newest result, as other machines see it."""
+        """The network address of the machine that reported the newest result."""
         location = self.location
         return None if location is None else location.node_ip
 
     @property
     def has_reported_at_least_once(self) -> bool:
-        """Whether it has a result."""
+        """Whether the trial has a result."""
         return bool(self._trial.history)
 
     def get_error(self) -> TrialError | None:
-        """Return the last failure of its code, None if it never failed."""
+        """Return the last failure of the trial's code; None if it never failed."""
         error = self._trial.error
-        return (
-            None
-            if error is None
-            else TrialError(self._trial.trial_id, error.message, error.traceback)
-        )
+        return None if error is None else TrialError(self._trial.trial_id, error.message, error.traceback)
 
     def is_finished(self) -> bool:
-        """Whether it has ended for good."""
+        """Whether the trial has ended and will not run again."""
         return self._trial.status.is_final
 
     def history_since(self, row: int = 0) -> list[dict[str, Any]]:
-        """Return its results of this moment, one for each ``training_iteration``.
+        """Return the current results of the trial, one for each ``training_iteration``.
 
-        Of a trial that went on as a clone of another one those that it gave up are missing. It may
-        be called in any thread.
+        After an exploit, the history lacks the trial's discarded results. The method may be called
+        in any thread.
 
         Parameters
         ----------
         row : int, default=0
-            How many of them to leave out, from the beginning.
+            Index of the first result to return.
         """
         return self._now.history[row:]
 
@@ -302,14 +299,14 @@ class TrialView:
 
 
 class TrialViews(Sequence[TrialView]):
-    """All trials of an experiment in their order; made as they are asked for.
+    """The trials of an experiment in their order, as views that are created on access.
 
     Parameters
     ----------
     trials : mapping of str to Trial
-        By their ids; grows.
-    places : TrialPlaces
-        Where they keep things.
+        The trials by id. The mapping may grow.
+    trial_storage : TrialStorage
+        The storage of the experiment's trials.
 
     Examples
     --------
@@ -319,12 +316,12 @@ class TrialViews(Sequence[TrialView]):
     ...         print(sum(one.status == "ERROR" for one in trials), "failed of", len(trials))
     """
 
-    def __init__(self, trials: Mapping[str, Trial], places: TrialPlaces) -> None:
+    def __init__(self, trials: Mapping[str, Trial], trial_storage: TrialStorage) -> None:
         self._trials = trials
-        self._places = places
+        self._trial_storage = trial_storage
 
     def named(self, trial_id: str) -> TrialView:
-        """Return a trial by its id, at once however many there are.
+        """Return a trial by its id, in constant time.
 
         Parameters
         ----------
@@ -338,22 +335,22 @@ class TrialViews(Sequence[TrialView]):
         """
         return self._view(self._trials[trial_id])
 
-    def as_it_was(self, past: Trial) -> TrialView:
-        """Return a view of a trial in the past.
+    def past_view(self, past: Trial) -> TrialView:
+        """Return a view of a trial's earlier state.
 
         Parameters
         ----------
         past : Trial
-            A copy of that time.
+            A copy of the trial from that time.
         """
-        return TrialView(past, self._places, self._trials[past.trial_id])
+        return TrialView(past, self._trial_storage, self._trials[past.trial_id])
 
     def checkpoint(self, record: CheckpointRecord) -> Checkpoint:
-        """Return the checkpoint of a record, without reading anything of it."""
-        return self._places.checkpoint(record)
+        """Return the checkpoint of a record, without reading its files."""
+        return self._trial_storage.checkpoint(record)
 
     def _view(self, trial: Trial) -> TrialView:
-        return TrialView(trial, self._places)
+        return TrialView(trial, self._trial_storage)
 
     def __len__(self) -> int:
         return len(self._trials)
@@ -370,5 +367,5 @@ class TrialViews(Sequence[TrialView]):
     def __getitem__(self, index: int | slice) -> TrialView | list[TrialView]:
         if isinstance(index, slice):
             return list(self)[index]
-        place = range(len(self._trials))[index]
-        return self._view(next(islice(self._trials.values(), place, None)))
+        position = range(len(self._trials))[index]
+        return self._view(next(islice(self._trials.values(), position, None)))

@@ -1,4 +1,7 @@
-"""Ray Tune's older front door, ``tune.run``: another way to say what a `Tuner` does."""
+"""Ray Tune's older interface: ``tune.run``, ``tune.run_experiments`` and ``Experiment``.
+
+It only translates arguments; experiments run in ``dasktune.tuner``.
+"""
 
 from dasktune.classic.experiment import Experiment
 from dasktune.classic.run import run, run_experiments

@@ -1,7 +1,7 @@
-"""The arguments of ``tune.run``: where each of them belongs, and what to write instead of others.
+"""The arguments of ``tune.run``: the configuration of each, and substitutes for refused ones.
 
-There are some forty, and nearly all are fields of the configurations that a `Tuner` takes. So they
-are not listed a second time here: what a configuration learns, ``tune.run`` takes at once.
+Nearly all of some forty arguments are fields of the `Tuner`'s configurations. They are derived from
+these classes, so that a new field is an argument of ``tune.run`` at once.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConf
 from dasktune.errors import ConfigError, check
 from dasktune.trial.metrics import Mode
 
-__all__ = ["HOMES", "OLDER", "OWN", "checked", "configs_of"]
+__all__ = ["FIELD_CONFIGS", "OLD_NAMES", "EXTRA_OPTIONS", "normalize_options", "build_configs"]
 
-#: What no configuration has a field for.
-OWN: Final = ("config", "resources_per_trial")
+#: Arguments that are not fields of a configuration.
+EXTRA_OPTIONS: Final = ("config", "resources_per_trial")
 
 _CONFIGS: Final = (TuneConfig, RunConfig, CheckpointConfig, FailureConfig)
 
-#: ``{argument: the configuration that it is a field of}``
-HOMES: Final = {
+#: ``{argument: the configuration class with this field}``
+FIELD_CONFIGS: Final = {
     one.name: kind for kind in _CONFIGS for one in fields(kind) if one.name != "failure_config"
 }
 
-#: Ray Tune's older names for fields.
-OLDER: Final = {
+#: ``{Ray Tune's older name: name of the field}``
+OLD_NAMES: Final = {
     "checkpoint_freq": "checkpoint_frequency",
     "checkpoint_score_attr": "checkpoint_score_attribute",
     "global_checkpoint_period": "checkpoint_period",
@@ -37,8 +37,8 @@ OLDER: Final = {
     "upload_dir": "storage_path",
 }
 
-#: What is refused, and what to do.
-_INSTEAD: Final = {
+#: ``{refused argument: what to do instead}``
+_REFUSED: Final = {
     "loggers": "Use callbacks.",
     "ray_auto_init": "Name the Dask cluster by client=, or leave it out for one on this machine.",
     "search_alg_state": "Use resume=True: an experiment keeps the state of its search.",
@@ -51,47 +51,49 @@ _INSTEAD: Final = {
 }
 
 
-def checked(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments by the names of fields, without those that are left open.
+def normalize_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments by the names of fields, without those that are None.
 
     Parameters
     ----------
     options : mapping
-        What the user gave by name.
+        The user's arguments by name.
 
     Raises
     ------
     ConfigError
-        If there is no such argument, it makes no sense on Dask, or something is given twice.
+        If an argument does not exist, is not supported on Dask, or is given twice.
 
     Examples
     --------
-    >>> checked({"keep_checkpoints_num": 2, "checkpoint_score_attr": "min-loss", "loggers": None})
+    >>> given = {"keep_checkpoints_num": 2, "checkpoint_score_attr": "min-loss", "loggers": None}
+    >>> normalize_options(given)
     {'num_to_keep': 2, 'checkpoint_score_attribute': 'loss', 'checkpoint_score_order': 'min'}
     """
     given: dict[str, Any] = {}
     for name, value in options.items():
-        if name in _INSTEAD:
-            check(not value, name, "left out", value, _INSTEAD[name])
+        if name in _REFUSED:
+            check(not value, name, "left out", value, _REFUSED[name])
         elif name == "checkpoint_score_attr" and value is not None:
             attribute, order = _score(value)
-            _give(given, "checkpoint_score_attribute", attribute)
-            _give(given, "checkpoint_score_order", order)
-        elif name in HOMES or name in OWN or name in OLDER:
-            _give(given, OLDER.get(name, name), value)
+            _set_once(given, "checkpoint_score_attribute", attribute)
+            _set_once(given, "checkpoint_score_order", order)
+        elif name in FIELD_CONFIGS or name in EXTRA_OPTIONS or name in OLD_NAMES:
+            _set_once(given, OLD_NAMES.get(name, name), value)
         else:
             raise ConfigError(_unknown(name))
     return given
 
 
-def _give(given: dict[str, Any], name: str, value: Any) -> None:
-    # None is "the default" in all of them.
+def _set_once(given: dict[str, Any], name: str, value: Any) -> None:
+    # None means the default for all arguments.
     if value is None or (name == "max_concurrent_trials" and value == 0):
         return
-    old = [older for older, newer in OLDER.items() if newer == name]
-    twice = f"{name} must be given once, got it as {' or '.join(old)}, too. Remove one of them."
+    old = [older for older, newer in OLD_NAMES.items() if newer == name]
     if name in given:
-        raise ConfigError(twice)
+        raise ConfigError(
+            f"{name} must be given once, got it as {' or '.join(old)}, too. Remove one of them."
+        )
     given[name] = value
 
 
@@ -103,33 +105,33 @@ def _score(given: object) -> tuple[str, Mode]:
 
 
 def _unknown(name: str) -> str:
-    known = [*OWN, *HOMES, *OLDER]
+    known = [*EXTRA_OPTIONS, *FIELD_CONFIGS, *OLD_NAMES]
     close = get_close_matches(name, known, n=1)
     hint = f"Did you mean {close[0]!r}?" if close else "See TuneConfig and RunConfig for all."
-    return f"an argument of tune.run must be one that it knows, got {name!r}. {hint}"
+    return f"tune.run must get known arguments only, got {name!r}. {hint}"
 
 
-def configs_of(options: Mapping[str, Any]) -> tuple[TuneConfig, RunConfig]:
-    """Return the configurations that arguments stand for.
+def build_configs(options: Mapping[str, Any]) -> tuple[TuneConfig, RunConfig]:
+    """Return the configurations with the given arguments.
 
     Parameters
     ----------
     options : mapping
-        What :func:`checked` gave; `OWN` is passed over.
+        Arguments, as :func:`normalize_options` returns them; those of `EXTRA_OPTIONS` are ignored.
 
     Raises
     ------
     ConfigError
-        If an argument breaks its rule, or checkpoints are told of in two ways.
+        If an argument is invalid, or both ``checkpoint_config`` and one of its fields are given.
     """
     parts: dict[type[Any], dict[str, Any]] = {kind: {} for kind in _CONFIGS}
     for name, value in options.items():
-        if name not in OWN:
-            parts[HOMES[name]][name] = value
+        if name not in EXTRA_OPTIONS:
+            parts[FIELD_CONFIGS[name]][name] = value
     run = parts[RunConfig]
     loose, whole = parts[CheckpointConfig], run.get("checkpoint_config")
-    told = f"left out with {', '.join(loose)}"
-    check(not loose or whole is None, "checkpoint_config", told, whole, "Choose one.")
+    rule = f"left out with {', '.join(loose)}"
+    check(not loose or whole is None, "checkpoint_config", rule, whole, "Choose one.")
     if isinstance(whole, Mapping):
         loose = dict(whole)
     if loose:

@@ -8,19 +8,19 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any, Final
 
-from dasktune.analysis import ExperimentAnalysis
 from dasktune.classic.experiment import Experiment
-from dasktune.classic.signature import listing_options
+from dasktune.classic.signature import document_options
+from dasktune.config.resume_config import ResumeConfig
 from dasktune.errors import ConfigError, TuneError, check
-from dasktune.result import Result
-from dasktune.results import ResultGrid
-from dasktune.resume_config import ResumeConfig
+from dasktune.results.result import Result
 from dasktune.trial.status import PublicStatus
-from dasktune.tuner import Tuner
+from dasktune.tuner.analysis import ExperimentAnalysis
+from dasktune.tuner.result_grid import ResultGrid
+from dasktune.tuner.tuner import Tuner
 
 __all__ = ["run", "run_experiments"]
 
-#: What may follow "AUTO" in `resume`.
+#: The suffixes of "AUTO+" in `resume`.
 _RESUME: Final = {
     "ERRORED": ResumeConfig(errored="resume"),
     "RESTART_ERRORED": ResumeConfig(errored="restart"),
@@ -29,7 +29,7 @@ _RESUME: Final = {
 }
 
 
-@listing_options
+@document_options
 def run(
     run_or_experiment: Any,
     *,
@@ -40,41 +40,41 @@ def run(
     client: Any = None,
     **options: Any,
 ) -> ExperimentAnalysis:
-    """Run an experiment to its end, and look back on it.
+    """Run an experiment to its end, and return an analysis of it.
 
-    It does what ``Tuner(...).fit()`` does, by other names; new code had better use that. None is
-    the default of every argument.
+    It is Ray Tune's older interface to ``Tuner(...).fit()``, which new code should use. Every
+    argument may be None, which means its default.
 
     Parameters
     ----------
     run_or_experiment : callable, type, str or Experiment
-        What is to be tuned.
+        The trainable, its registered name, or an experiment.
     name : str, optional
-        Of the experiment; by default made of the trainable's and the date.
+        The experiment's name; by default the trainable's name and the date.
     resume : bool or str, optional
-        Go on with the experiment of this name, or begin it if there is none: True or ``"AUTO"``;
-        ``"AUTO+ERRORED"`` lets the trials that failed go on, too, ``"AUTO+RESTART_ERRORED"`` begin
-        anew; with ``_ONLY`` after either, unfinished trials are left out.
+        True or ``"AUTO"`` resumes the experiment of this name, or starts it if there is none.
+        ``"AUTO+ERRORED"`` also resumes failed trials; ``"AUTO+RESTART_ERRORED"`` restarts them.
+        With ``_ONLY`` after either, unfinished trials are skipped.
     resume_config : ResumeConfig, optional
-        The same and more, instead of `resume`.
+        More options for resuming, instead of `resume`.
     raise_on_failed_trial : bool, default=True
-        Raise if a trial has failed for good when all have ended.
+        Raise an error after all trials have ended, if one of them failed.
     client : optional
         The Dask cluster, as for `Tuner`.
     **options
-        The search space, what a trial needs, and all fields of the configurations.
+        The search space, the resources of a trial, and all fields of the configurations.
 
     Returns
     -------
     ExperimentAnalysis
-        Of all trials.
+        The analysis of all trials.
 
     Raises
     ------
     ConfigError
-        If an argument breaks its rule or makes no sense on Dask. Nothing has been started then.
+        If an argument is invalid, or is not supported on Dask. Nothing has been started then.
     TuneError
-        If a trial has failed for good, unless `raise_on_failed_trial` is False.
+        If a trial failed, unless `raise_on_failed_trial` is False.
 
     Examples
     --------
@@ -95,7 +95,7 @@ def run(
     return _analysis(results, experiment)
 
 
-@listing_options
+@document_options
 def run_experiments(
     experiments: Any,
     *,
@@ -106,54 +106,56 @@ def run_experiments(
     client: Any = None,
     **options: Any,
 ) -> list[Result]:
-    """Run several experiments, and return what came of all their trials.
+    """Run several experiments, and return the results of all their trials.
 
     Parameters
     ----------
     experiments : Experiment, mapping, or a list of these
         A mapping is ``{name: {"run": train, "config": ..., ...}}``.
     resume, resume_config
-        As for :func:`run`, for each of them.
+        As for :func:`run`, for each experiment.
     raise_on_failed_trial : bool, default=True
-        Raise if a trial has failed for good when all have ended.
+        Raise an error after all trials have ended, if one of them failed.
     concurrent : bool, default=True
-        Run all at a time, on one cluster; else one after the other. Ctrl-C ends all of them.
+        Run all experiments at the same time on one cluster, instead of one after the other. Ctrl-C
+        interrupts all of them.
     client : optional
         The Dask cluster, as for `Tuner`.
     **options
-        As for :func:`run`, for what the experiments leave open. Each of them copies a `scheduler`.
+        Arguments of :func:`run` that the experiments do not set. Each experiment copies a given
+        `scheduler`.
 
     Returns
     -------
     list of Result
-        In the order of the experiments.
+        The results, in the order of the experiments.
 
     Raises
     ------
     ConfigError
-        If an argument breaks its rule, or two experiments have one name.
+        If an argument is invalid, or two experiments have the same name.
     TuneError
-        If a trial has failed for good, unless `raise_on_failed_trial` is False.
+        If a trial failed, unless `raise_on_failed_trial` is False.
 
     Examples
     --------
     >>> run_experiments({"first": {"run": train}, "second": {"run": train}})  # doctest: +SKIP
     """
-    from dasktune.cluster.connect import connect
+    from dasktune.cluster.connection.connect import connect
 
     given = [one.with_options(options) for one in _experiments(experiments)]
     names = [one.name for one in given if one.name is not None]
     check(len(names) == len(set(names)), "names of experiments", "different", names)
-    wish = _resume_config(resume, resume_config)
+    request = _resume_config(resume, resume_config)
     with closing(connect(client)) as connection:
-        tuners = [one.tuner(connection.client, wish) for one in given]
-        grids = _together(tuners) if concurrent else [tuner.fit() for tuner in tuners]
+        tuners = [one.tuner(connection.client, request) for one in given]
+        grids = _fit_all(tuners) if concurrent else [tuner.fit() for tuner in tuners]
     if raise_on_failed_trial:
         _check_none_failed(*grids)
     return [result for grid in grids for result in grid]
 
 
-def _together(tuners: Sequence[Tuner]) -> list[ResultGrid]:
+def _fit_all(tuners: Sequence[Tuner]) -> list[ResultGrid]:
     async def fit_all() -> list[ResultGrid]:
         return await asyncio.gather(*(tuner.fit_async() for tuner in tuners))
 
@@ -161,7 +163,7 @@ def _together(tuners: Sequence[Tuner]) -> list[ResultGrid]:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(fit_all())
-    # A notebook has a loop in this thread already.
+    # In a notebook this thread runs an event loop already, so use another thread.
     with ThreadPoolExecutor(1, "dasktune-experiments") as pool:
         return pool.submit(asyncio.run, fit_all()).result()
 
@@ -187,14 +189,14 @@ def _experiments(given: Any) -> list[Experiment]:
     if isinstance(given, Experiment):
         return [given]
     if isinstance(given, Mapping):
-        return [_of_spec(str(name), spec) for name, spec in given.items()]
+        return [_from_spec(str(name), spec) for name, spec in given.items()]
     if isinstance(given, list | tuple):
         return [one for each in given for one in _experiments(each)]
     hint = "Write {'name': {'run': train}}."
     raise ConfigError(f"experiments must be Experiments or dicts of them, got {given!r}. {hint}")
 
 
-def _of_spec(name: str, spec: Any) -> Experiment:
+def _from_spec(name: str, spec: Any) -> Experiment:
     if isinstance(spec, Experiment):
         return spec
     hint = "Write {'name': {'run': train}}."
@@ -205,26 +207,24 @@ def _of_spec(name: str, spec: Any) -> Experiment:
 def _resume_config(resume: bool | str | None, config: ResumeConfig | None) -> ResumeConfig | None:
     check(config is None or resume is None, "resume", "left out with resume_config", resume)
     given: object = config
-    check(
-        given is None or isinstance(given, ResumeConfig), "resume_config", "a ResumeConfig", given
-    )
+    check(given is None or isinstance(given, ResumeConfig), "resume_config", "a ResumeConfig", given)
     if resume is True or resume == "AUTO":
         return ResumeConfig()
     if resume is None or resume is False:
         return config
-    first, _, wish = str(resume).partition("+")
-    known = first == "AUTO" and wish in _RESUME
+    first, _, suffix = str(resume).partition("+")
+    is_known = first == "AUTO" and suffix in _RESUME
     all_known = ", ".join(repr(f"AUTO+{name}") for name in _RESUME)
-    check(known, "resume", f"True, False, 'AUTO', {all_known}", resume)
-    return _RESUME[wish]
+    check(is_known, "resume", f"True, False, 'AUTO', {all_known}", resume)
+    return _RESUME[suffix]
 
 
 def _check_none_failed(*grids: ResultGrid) -> None:
     failed = [one for grid in grids for one in grid if one.status is PublicStatus.ERROR]
     if failed:
-        told = "\n".join(f"  {one.path}: {one.reason}" for one in failed)
-        places = ", ".join(repr(grid.experiment_path) for grid in grids)
+        failures = "\n".join(f"  {one.path}: {one.reason}" for one in failed)
+        paths = ", ".join(repr(grid.experiment_path) for grid in grids)
         raise TuneError(
-            f"{len(failed)} trials have failed:\n{told}\nTheir tracebacks stand in error.txt. "
-            f"What came of the others: ExperimentAnalysis({places}), or raise_on_failed_trial=False"
+            f"{len(failed)} trials have failed:\n{failures}\nTheir tracebacks are in error.txt. "
+            f"For the other results use ExperimentAnalysis({paths}), or raise_on_failed_trial=False"
         )

@@ -1,4 +1,4 @@
-"""What ``help(tune.run)`` shows: every argument, in the words of its configuration."""
+"""The signature and docstring of ``tune.run``, derived from those of the configurations."""
 
 from __future__ import annotations
 
@@ -8,62 +8,61 @@ from collections.abc import Callable, Iterator
 from inspect import Parameter
 from typing import Any, Final, TypeVar
 
-from dasktune.classic.options import HOMES, OLDER
+from dasktune.classic.options import FIELD_CONFIGS, OLD_NAMES
 
-__all__ = ["listing_options"]
+__all__ = ["document_options"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-#: A parameter in a docstring of numpydoc: ``name : type``, and the lines below that stand deeper.
+#: A parameter in a numpydoc docstring: ``name : type`` and the indented lines below it.
 _PARAMETER: Final = r"^{indent}{name} :.*\n(?:^{indent}[ ]+.*\n|^\n(?=^{indent}[ ]+))*"
 
-#: What stands for all of them where they are not listed.
-_REST: Final = "**options"
+#: The placeholder for all options in a docstring.
+_PLACEHOLDER: Final = "**options"
 
-#: What no configuration has a field for.
-_OWN: Final = """\
+#: The paragraphs of arguments that are not fields of a configuration.
+_EXTRA_DOCS: Final = """\
 config : mapping, optional
-    The search space: plain values, domains and ``grid_search``, nested as you like.
+    The search space: plain values, domains and ``grid_search``, in any nesting.
 resources_per_trial : dict or PlacementGroupFactory, optional
-    What a trial needs, such as ``{"cpu": 2, "gpu": 1}``.
+    The resources of a trial, such as ``{"cpu": 2, "gpu": 1}``.
 """
 
 
-def listing_options(function: _Function) -> _Function:
-    """Let a function that takes ``**options`` show in their place what they may be.
+def document_options(function: _Function) -> _Function:
+    """Replace ``**options`` of a function by all options, in its signature and its docstring.
 
-    Its signature and its docstring are built from the configurations, so that an argument is told
-    of in one place.
+    Both are built from the configurations, so that each argument is documented in one place.
 
     Parameters
     ----------
     function : callable
-        Whose docstring has a paragraph ``**options`` among the parameters.
+        A function whose docstring has a paragraph ``**options`` among the parameters.
     """
     signature = inspect.signature(function)
-    # A single experiment takes a name, several have theirs.
+    # `run` has its own parameter `name`; `run_experiments` has none, because each one has a name.
     own = [one for one in signature.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
     known = {"name", *(one.name for one in own)}
     more = [one for one in _parameters() if one.name not in known]
     function.__signature__ = signature.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
     if function.__doc__ is not None:  # "python -OO" has none
-        function.__doc__ = _told(function.__doc__, [one.name for one in more])
+        function.__doc__ = _with_paragraphs(function.__doc__, [one.name for one in more])
     return function
 
 
 def _parameters() -> Iterator[Parameter]:
     for name in ("config", "resources_per_trial"):
         yield Parameter(name, Parameter.KEYWORD_ONLY, default=None)
-    for name, home in HOMES.items():
+    for name, home in FIELD_CONFIGS.items():
         default = inspect.signature(home).parameters[name].default
         yield Parameter(name, Parameter.KEYWORD_ONLY, default=default)
-    for name in OLDER:
+    for name in OLD_NAMES:
         yield Parameter(name, Parameter.KEYWORD_ONLY, default=None)
 
 
-def _told(doc: str, names: list[str]) -> str:
-    """Return a docstring in which every argument has its paragraph."""
-    indent = " " * (4 if f"\n    {_REST}" in doc else 0)  # Python 3.13 dedents docstrings
+def _with_paragraphs(doc: str, names: list[str]) -> str:
+    """Return a docstring with a paragraph for each option instead of the placeholder."""
+    indent = " " * (4 if f"\n    {_PLACEHOLDER}" in doc else 0)  # Python 3.13 dedents docstrings
     paragraphs = "".join(_paragraph(name) for name in names)
     lines = [indent + line if line else line for line in paragraphs.splitlines()]
     rest = re.compile(rf"^{indent}\*\*options\n(?:^{indent}[ ]+.*\n)*", re.MULTILINE)
@@ -71,10 +70,12 @@ def _told(doc: str, names: list[str]) -> str:
 
 
 def _paragraph(name: str) -> str:
-    if name in OLDER:
-        return f"{name} : optional\n    Ray Tune's older name for `{OLDER[name]}`.\n"
-    told = inspect.cleandoc(HOMES[name].__doc__ or "") + "\n" if name in HOMES else _OWN
+    if name in OLD_NAMES:
+        return f"{name} : optional\n    Ray Tune's older name for `{OLD_NAMES[name]}`.\n"
+    docs = (
+        inspect.cleandoc(FIELD_CONFIGS[name].__doc__ or "") + "\n" if name in FIELD_CONFIGS else _EXTRA_DOCS
+    )
     pattern = _PARAMETER.format(indent="", name=re.escape(name))
-    match = re.search(pattern, told, re.MULTILINE)
-    # Some are told of together with others.
-    return f"{name} : optional\n    See `{HOMES[name].__name__}`.\n" if match is None else match[0]
+    match = re.search(pattern, docs, re.MULTILINE)
+    # A parameter that is documented together with others has no paragraph of its own.
+    return f"{name} : optional\n    See `{FIELD_CONFIGS[name].__name__}`.\n" if match is None else match[0]

@@ -1,5 +1,8 @@
-"""The command ``dasktune``: looking at experiments, running them, and checking clusters."""
+"""The command ``dasktune``: show, run, resume and stop experiments, and check clusters.
 
-from dasktune.cli.dispatch import main
+Each subcommand is a module of ``dasktune.cli.commands``; this folder holds what they share.
+"""
+
+from dasktune.cli.command_line import main
 
 __all__ = ["main"]

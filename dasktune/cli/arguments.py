@@ -1,4 +1,4 @@
-"""Arguments that several subcommands take, and what they mean."""
+"""Command-line arguments that several subcommands share, and their values."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 from dasktune.config import DEFAULT_STORAGE_PATH
 from dasktune.errors import ConfigError, check
-from dasktune.storage.experiment_store import SPEC_FILE
-from dasktune.storage.location import Storage
+from dasktune.storage.experiment.experiment_store import SPEC_FILE
+from dasktune.storage.fs.storage import Storage
 
 __all__ = [
     "add_address",
@@ -19,49 +19,49 @@ __all__ = [
     "add_format",
     "add_storage_options",
     "pairs",
-    "storage_options",
     "storage_of",
+    "storage_options",
     "value_of",
 ]
 
 
 def add_experiment(parser: argparse.ArgumentParser) -> None:
-    """Let a subcommand be told of an experiment."""
+    """Add the argument for an experiment."""
     parser.add_argument(
         "experiment",
         metavar="EXPERIMENT",
-        help="its directory, a URL such as s3://bucket/exp, or its name as ls lists it",
+        help="the experiment's directory, a URL such as s3://bucket/exp, or its name in 'ls'",
     )
     add_storage_options(parser)
 
 
 def add_storage_options(parser: argparse.ArgumentParser) -> None:
-    """Let a subcommand be told what fsspec needs."""
+    """Add the argument for options of fsspec."""
     parser.add_argument(
         "--storage-option",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="what fsspec needs for the URL; secrets are better left to its configuration",
+        help="an option of fsspec for the URL; put secrets into fsspec's configuration instead",
     )
 
 
 def add_address(parser: argparse.ArgumentParser, otherwise: str) -> None:
-    """Let a subcommand be told of a cluster."""
+    """Add the argument for a cluster."""
     parser.add_argument(
         "--address",
         metavar="ADDRESS",
-        help=f"a Dask scheduler, as tcp://host:8786, or its scheduler file; {otherwise}",
+        help=f"a Dask scheduler such as tcp://host:8786, or a scheduler file; {otherwise}",
     )
 
 
 def add_format(parser: argparse.ArgumentParser, *formats: str) -> None:
-    """Let a subcommand be told in which form to answer."""
-    parser.add_argument("--format", choices=formats, default=formats[0], help="form of the output")
+    """Add the argument for the output format."""
+    parser.add_argument("--format", choices=formats, default=formats[0], help="the output format")
 
 
 def storage_of(arguments: argparse.Namespace) -> Storage:
-    """Return the experiment that was named: its place, or its name as ``dasktune ls`` lists it."""
+    """Return an experiment's directory: a path, a URL, or a name that ``dasktune ls`` lists."""
     given = Path(arguments.experiment)
     listed = Path(DEFAULT_STORAGE_PATH).expanduser() / given
     is_name = not given.is_absolute() and "://" not in arguments.experiment and not given.exists()
@@ -71,24 +71,24 @@ def storage_of(arguments: argparse.Namespace) -> Storage:
 
 
 def storage_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return what fsspec needs."""
+    """Return the options of fsspec."""
     return pairs("--storage-option", arguments.storage_option)
 
 
 def pairs(flag: str, given: Iterable[str]) -> dict[str, Any]:
-    """Return what was given as ``KEY=VALUE``, values being JSON where they are, else texts.
+    """Return ``KEY=VALUE`` arguments as a dict; a value that is not JSON is a text.
 
     Parameters
     ----------
     flag : str
-        What it was given to.
+        The flag, for messages.
     given : iterable of str
-        One pair each.
+        The arguments, one pair each.
 
     Raises
     ------
     ConfigError
-        If one is no pair, or a key comes twice.
+        If an argument is not a pair, or a key is given twice.
 
     Examples
     --------
@@ -105,7 +105,7 @@ def pairs(flag: str, given: Iterable[str]) -> dict[str, Any]:
 
 
 def value_of(text: str) -> Any:
-    """Return what a text means as JSON, and the text itself if it means nothing.
+    """Return the JSON value of a text, or the text itself if it is not JSON.
 
     Examples
     --------
@@ -115,6 +115,6 @@ def value_of(text: str) -> Any:
     try:
         return json.loads(text)
     except RecursionError:
-        raise ConfigError(f"a value must be flat enough to be read, got {text[:40]!r}") from None
+        raise ConfigError(f"a value must be nested less deeply, got {text[:40]!r}") from None
     except ValueError:
         return text

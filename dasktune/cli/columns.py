@@ -1,86 +1,110 @@
-"""Trials as rows: what can be asked of each, by name."""
+"""The columns of ``dasktune trials``: fields, metrics and parameters of each trial, by name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from functools import partial
 from math import isnan
 from typing import Any, Final
 
-from dasktune.cli.output import one_line
-from dasktune.dashboard.chronicle import Chronicle
-from dasktune.dashboard.trial_log import TrialLog
+from dasktune.dashboard.model.experiment_projection import ExperimentProjection
+from dasktune.dashboard.model.filter_columns import (
+    filter_value,
+    message_text,
+    status_words,
+    trial_name,
+    worker_names,
+)
+from dasktune.dashboard.model.trial_projection import TrialProjection
 from dasktune.errors import ConfigError
-from dasktune.result import is_auto_filled
+from dasktune.results.result import is_auto_filled
+from dasktune.text.formatting import one_line
 from dasktune.trial.metrics import flatten, number
 
 __all__ = ["TrialTable"]
 
-#: Names that a message lists.
+#: The largest number of names that a message lists.
 _LISTED: Final = 40
 _CONFIG: Final = "config/"
 
-_FIELDS: Final[Mapping[str, Callable[[TrialLog, Chronicle], Any]]] = {
-    "trial_id": lambda log, told: log.trial_id,
-    "status": lambda log, told: log.status,
-    "iteration": lambda log, told: log.iteration,
-    "best": lambda log, told: None if isnan(log.best_value()) else log.best_value(),
-    "runtime_s": lambda log, told: round(log.runtime(told.now), 3),
-    "stopped_early": lambda log, told: log.cut,
-    "reason": lambda log, told: log.reason or None,
-    "error": lambda log, told: log.error or None,
-    "failures": lambda log, told: log.failures,
-    "losses": lambda log, told: log.losses,
-    "restores": lambda log, told: log.restores,
-    "pauses": lambda log, told: log.pauses,
-    "checkpoints": lambda log, told: log.checkpoints,
-    "worker": lambda log, told: log.worker or None,
+_FIELDS: Final[Mapping[str, Callable[[TrialProjection, ExperimentProjection], Any]]] = {
+    "trial_id": lambda trial, experiment: trial.trial_id,
+    "status": lambda trial, experiment: trial.status,
+    "iteration": lambda trial, experiment: trial.iteration,
+    "best": lambda trial, experiment: None if isnan(trial.best_value()) else trial.best_value(),
+    "runtime_s": lambda trial, experiment: round(trial.runtime(experiment.now), 3),
+    "stopped_early": lambda trial, experiment: trial.stopped_early,
+    "reason": lambda trial, experiment: trial.reason or None,
+    "error": lambda trial, experiment: trial.error or None,
+    "failures": lambda trial, experiment: trial.failures,
+    "losses": lambda trial, experiment: trial.losses,
+    "restores": lambda trial, experiment: trial.restores,
+    "pauses": lambda trial, experiment: trial.pauses,
+    "checkpoints": lambda trial, experiment: trial.checkpoints,
+    "worker": lambda trial, experiment: trial.worker or None,
+}
+
+#: For these fields a filter compares the texts of the dashboard's page, not the values above.
+_FILTER_FIELDS: Final[Mapping[str, Callable[[TrialProjection], Any]]] = {
+    "trial_id": trial_name,
+    "status": status_words,
+    "reason": lambda trial: message_text(trial.reason),
+    "error": lambda trial: message_text(trial.error),
+    "worker": worker_names,
+}
+
+#: Names that the dashboard's table gives to columns. A metric or parameter may have the same name.
+_ALIASES: Final = {"trial": "trial_id", "seconds": "runtime_s", "training_iteration": "iteration"}
+_ALIAS_FIELDS: Final[Mapping[str, Callable[[TrialProjection], Any]]] = {
+    "last": lambda trial: trial.last_value(),
+    "why": lambda trial: message_text(trial.error or trial.reason),
 }
 
 
 class TrialTable:
-    """The trials of an experiment with their columns.
+    """The trials of an experiment as a table.
 
-    Columns are fields of ours (``trial_id``, ``status``, ...), metrics by their names, of the last
-    result, and parameters as ``config/lr``, or ``lr`` if nothing else is called so.
+    Columns are fields of a trial (``trial_id``, ``status``, ...), metrics of the last result by
+    their names, and parameters as ``config/lr``, or ``lr`` if no other column has that name.
 
     Parameters
     ----------
-    chronicle : Chronicle
+    projection : ExperimentProjection
         The experiment.
 
     Examples
     --------
-    >>> chronicle = Chronicle(metric="loss", mode="min")
-    >>> chronicle.add({"event": "Suggested", "trial_id": "a", "config": {"lr": 0.1}, "time": 1.0})
-    >>> table = TrialTable(chronicle)
-    >>> table.resolve("lr"), table.value(chronicle.trials[0], "config/lr")
+    >>> projection = ExperimentProjection(metric="loss", mode="min")
+    >>> projection.add({"event": "Suggested", "trial_id": "a", "config": {"lr": 0.1}, "time": 1.0})
+    >>> table = TrialTable(projection)
+    >>> table.resolve("lr"), table.value(projection.trials[0], "config/lr")
     ('config/lr', 0.1)
     """
 
-    def __init__(self, chronicle: Chronicle) -> None:
-        self._told = chronicle
-        self._metrics = {id(log): flatten(log.metrics) for log in chronicle.trials}
+    def __init__(self, projection: ExperimentProjection) -> None:
+        self._projection = projection
+        self._metrics = {id(trial): flatten(trial.metrics) for trial in projection.trials}
         metrics = dict.fromkeys(name for one in self._metrics.values() for name in one)
         own = [name for name in metrics if not is_auto_filled(name)]
-        #: Names that the user gave to metrics; those that dasktune fills in come last.
+        #: Names of metrics: those of the user first, then those that dasktune adds.
         self.metrics = [*own, *(n for n in metrics if is_auto_filled(n) and n not in _FIELDS)]
         self.metrics = [name for name in self.metrics if not name.startswith(_CONFIG)]
-        names = dict.fromkeys(name for log in chronicle.trials for name in log.config)
+        names = dict.fromkeys(name for trial in projection.trials for name in trial.config)
         self.parameters = [f"{_CONFIG}{name}" for name in names]
         self._known = {*_FIELDS, *self.metrics, *self.parameters}
 
     @property
     def names(self) -> list[str]:
-        """All columns."""
+        """The names of all columns."""
         return [*_FIELDS, *self.metrics, *self.parameters]
 
     @property
     def usual(self) -> list[str]:
-        """The columns that say most: goals, and parameters in which trials differ."""
-        goals = [name for name in self._told.metrics if name in self._known]
+        """The columns shown by default: status, objectives, and parameters that vary."""
+        goals = [name for name in self._projection.metrics if name in self._known]
         varying = [name for name in self.parameters if self._varies(name)]
-        error = ["error"] if any(log.error for log in self._told.trials) else []
+        error = ["error"] if any(trial.error for trial in self._projection.trials) else []
         return ["trial_id", "status", "iteration", *goals, *varying, "runtime_s", *error]
 
     def resolve(self, name: str) -> str:
@@ -89,59 +113,84 @@ class TrialTable:
         Raises
         ------
         ConfigError
-            If there is none; the message has those that there are.
+            If there is no such column; the message lists the columns.
         """
         for full in (name, f"{_CONFIG}{name}"):
             if full in self._known:
                 return full
         short = [one.removeprefix(_CONFIG) for one in self.parameters]
         close = get_close_matches(name, [*self.names, *short])
-        hint = f" Did you mean {close[0]!r}?" if close else " Texts stand in quotes."
+        hint = f" Did you mean {close[0]!r}?" if close else ""
         listed = ", ".join(map(one_line, self.names[:_LISTED]))
         more = f" and {len(self.names) - _LISTED} more" if len(self.names) > _LISTED else ""
         raise ConfigError(f"column must be one of {listed}{more}, got {name!r}.{hint}")
 
-    def value(self, log: TrialLog, column: str) -> Any:
-        """Return what a trial has in a column, None if nothing.
+    def filter_columns(self) -> dict[str, Callable[[TrialProjection], Any]]:
+        """Return functions that get a trial's value for a filter, by each name of its column."""
+        columns: dict[str, Callable[[TrialProjection], Any]] = {
+            name: partial(self._filter_value, column=name) for name in self.names
+        }
+        columns |= _FILTER_FIELDS
+        for name in self.parameters:
+            columns.setdefault(name.removeprefix(_CONFIG), columns[name])
+        for goal, name in enumerate(self._projection.metrics):
+            columns.setdefault(f"best {name}", partial(TrialProjection.best_value, goal=goal))
+            columns.setdefault(f"last {name}", partial(TrialProjection.last_value, goal=goal))
+        for alias, name in _ALIASES.items():
+            columns.setdefault(alias, columns[name])
+        for alias, value_of in _ALIAS_FIELDS.items():
+            columns.setdefault(alias, value_of)
+        return columns
+
+    def _filter_value(self, trial: TrialProjection, column: str) -> Any:
+        return filter_value(self.value(trial, column))
+
+    def value(self, trial: TrialProjection, column: str) -> Any:
+        """Return the value of a trial in a column, None if it has none.
 
         Parameters
         ----------
-        log : TrialLog
+        trial : TrialProjection
             The trial.
         column : str
             Full name of the column.
         """
         if column in _FIELDS:
-            return _FIELDS[column](log, self._told)
+            return _FIELDS[column](trial, self._projection)
         if column.startswith(_CONFIG):
-            return log.config.get(column[len(_CONFIG) :])
-        return self._metrics[id(log)].get(column)
+            return trial.config.get(column[len(_CONFIG) :])
+        value = self._metrics[id(trial)].get(column)
+        if value is None and column in self._projection.metrics:
+            # The last result may lack an objective: use the value that was reported last.
+            last = trial.last_value(self._projection.metrics.index(column))
+            return None if isnan(last) else last
+        return value
 
-    def rows(self, trials: Iterable[TrialLog], columns: Sequence[str]) -> list[list[Any]]:
+    def rows(self, trials: Iterable[TrialProjection], columns: Sequence[str]) -> list[list[Any]]:
         """Return the values of trials in columns."""
-        return [[self.value(log, column) for column in columns] for log in trials]
+        return [[self.value(trial, column) for column in columns] for trial in trials]
 
     def ordered(
-        self, trials: Iterable[TrialLog], column: str, *, descending: bool
-    ) -> list[TrialLog]:
-        """Return trials by a column: numbers, then texts; what has neither comes last, always."""
-        numbers: list[tuple[float, TrialLog]] = []
-        texts: list[tuple[str, TrialLog]] = []
-        rest: list[TrialLog] = []
-        for log in trials:
-            value = self.value(log, column)
+        self, trials: Iterable[TrialProjection], column: str, *, descending: bool
+    ) -> list[TrialProjection]:
+        """Return trials sorted by a column: numbers, then texts; missing values are always last."""
+        numbers: list[tuple[float, TrialProjection]] = []
+        texts: list[tuple[str, TrialProjection]] = []
+        rest: list[TrialProjection] = []
+        for trial in trials:
+            value = self.value(trial, column)
             real = number(value)
             if real is not None and not isnan(real):
-                numbers.append((real, log))
+                numbers.append((real, trial))
             elif real is None and value is not None:
-                texts.append((str(value), log))
+                texts.append((str(value), trial))
             else:
-                rest.append(log)
+                rest.append(trial)
         numbers.sort(key=lambda pair: pair[0], reverse=descending)
         texts.sort(key=lambda pair: pair[0], reverse=descending)
-        return [*(log for _, log in numbers), *(log for _, log in texts), *rest]
+        return [*(trial for _, trial in numbers), *(trial for _, trial in texts), *rest]
 
     def _varies(self, column: str) -> bool:
-        values = (repr(self.value(log, column)) for log in self._told.trials)
+        values = (repr(self.value(trial, column)) for trial in self._projection.trials)
         first = next(values, None)
         return any(value != first for value in values)

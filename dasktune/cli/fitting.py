@@ -1,15 +1,15 @@
-"""Running a `Tuner` to its end for somebody at a terminal."""
+"""Run a `Tuner` for a subcommand, and print its results."""
 
 from __future__ import annotations
 
 import sys
 from typing import Final
 
-from dasktune.cli.output import one_line, write
-from dasktune.dashboard.text import printable
+from dasktune.cli.output import write
 from dasktune.errors import TrialError
-from dasktune.results import ResultGrid
-from dasktune.tuner import Tuner
+from dasktune.text.formatting import one_line, printable_lines
+from dasktune.tuner.result_grid import ResultGrid
+from dasktune.tuner.tuner import Tuner
 
 __all__ = ["fit"]
 
@@ -17,19 +17,19 @@ _INTERRUPTED: Final = 130
 
 
 def fit(tuner: Tuner, *, quiet: bool) -> int:
-    """Run an experiment, show what came of it, and return the exit code.
+    """Run an experiment, print its results, and return the exit code.
 
     Parameters
     ----------
     tuner : Tuner
-        What to run.
+        The tuner to run.
     quiet : bool
-        Whether to show nothing.
+        Whether to print nothing.
 
     Returns
     -------
     int
-        0 if no trial failed, 1 if some did, 130 if it was interrupted.
+        0 if no trial failed, 1 if some failed, 130 if the experiment was interrupted.
     """
     try:
         results = tuner.fit()
@@ -39,7 +39,7 @@ def fit(tuner: Tuner, *, quiet: bool) -> int:
     runner = tuner.runner
     interrupted = runner is not None and runner.interrupted
     if not quiet:
-        write(printable(results))
+        write(printable_lines(results))
         write(_hint(results, interrupted))
     return _INTERRUPTED if interrupted else int(results.num_errors > 0)
 

@@ -1,34 +1,35 @@
-"""What the trials of an experiment reported of one metric, row by row, as the journal tells it."""
+"""All values of one metric that trials reported, read from the journal."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any
 
+from dasktune.errors import StorageError
+from dasktune.trial import events
+from dasktune.trial.actions import ExploitTrial, ReopenTrial
+from dasktune.trial.journal_codec import decode_actions, event_type
 from dasktune.trial.metrics import lookup
 
 __all__ = ["MetricHistory"]
 
-#: Events with which trials come.
-_BRINGING: Final = ("Suggested", "TrialAddRequested")
-
 
 class MetricHistory:
-    """Collects what is needed to compare trials as :meth:`ResultGrid.get_best_result` does.
+    """Collects the values that :meth:`ResultGrid.get_best_result` compares.
 
-    A chronicle thins its curves out, and does not tell NaN from nothing.
+    A projection cannot be used: its curves leave out points, and treat NaN as missing.
 
     Parameters
     ----------
     metric : str
-        What to compare; nested names are joined by ``/``.
+        The metric; nested names are joined by ``/``.
 
     Examples
     --------
     >>> history = MetricHistory("loss")
-    >>> history.take({"event": "ResultReported", "trial_id": "a",
-    ...               "metrics": {"loss": 0.5, "training_iteration": 1}})
+    >>> history.apply({"event": "ResultReported", "trial_id": "a",
+    ...                "metrics": {"loss": 0.5, "training_iteration": 1}})
     >>> history.rows("a")
     [{'loss': 0.5}]
     """
@@ -40,39 +41,40 @@ class MetricHistory:
         self._configs: dict[str, Any] = {}
 
     def rows(self, trial_id: str) -> list[dict[str, Any]]:
-        """Return a trial's results as far as the metric goes, oldest first."""
+        """Return a trial's results with this metric only, oldest first."""
         return [{self._metric: value} for value in self._values.get(trial_id, {}).values()]
 
     def config(self, trial_id: str) -> Any:
-        """Return the configuration that a trial had last, nested as it was given."""
+        """Return a trial's last configuration, nested as it was given."""
         return self._configs.get(trial_id)
 
-    def take(self, record: Mapping[str, Any]) -> None:
-        """Take in the next record of the journal; one that makes no sense is skipped."""
-        with suppress(KeyError, TypeError, ValueError, AttributeError, OverflowError):
-            self._take(record)
+    def apply(self, record: Mapping[str, Any]) -> None:
+        """Apply the next record of the journal; skip a malformed one."""
+        with suppress(StorageError, KeyError, TypeError, ValueError, AttributeError, OverflowError):
+            self._apply(record)
 
-    def _take(self, record: Mapping[str, Any]) -> None:
-        if record["event"] == "ResultReported":
+    def _apply(self, record: Mapping[str, Any]) -> None:
+        kind = event_type(record)
+        if kind is events.ResultReported:
             metrics = record["metrics"]
             self._add(record["trial_id"], int(metrics["training_iteration"]), metrics)
-        elif record["event"] in _BRINGING and record["config"] is not None:
+        elif kind in (events.Suggested, events.TrialAddRequested) and record["config"] is not None:
             self._configs.setdefault(record["trial_id"], record["config"])
-        for action in record.get("actions", ()):
-            if action["do"] == "ReopenTrial" and action["fresh"]:
-                self._values.pop(action["trial_id"], None)
-            elif action["do"] == "ExploitTrial":
-                self._configs[action["trial_id"]] = action["config"]
-                if action["checkpoint"] is not None:
-                    self._cut(action["trial_id"], int(action["checkpoint"]["iteration"]))
+        for action in decode_actions(record):
+            if isinstance(action, ReopenTrial) and action.fresh:
+                self._values.pop(action.trial_id, None)
+            elif isinstance(action, ExploitTrial):
+                self._configs[action.trial_id] = action.config
+                if action.checkpoint is not None:
+                    self._truncate(action.trial_id, action.checkpoint.iteration)
 
     def _add(self, trial_id: str, iteration: int, metrics: Mapping[str, Any]) -> None:
         values = self._values.setdefault(trial_id, {})
-        # What is computed again replaces what was there.
+        # A result that is computed again replaces the earlier one.
         if not values or iteration in values or iteration > next(reversed(values)):
             values[iteration] = lookup(metrics, self._metric)
 
-    def _cut(self, trial_id: str, iteration: int) -> None:
+    def _truncate(self, trial_id: str, iteration: int) -> None:
         values = self._values.get(trial_id, {})
         while values and next(reversed(values)) > iteration:
             values.popitem()

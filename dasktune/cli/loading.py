@@ -1,4 +1,4 @@
-"""What a command line names: functions of scripts and modules, and search spaces."""
+"""Load the objects that a command line names: trainables and search spaces."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ from dasktune.space.json_form import from_json
 
 __all__ = ["load_object", "load_space", "space_of"]
 
-#: All but those that take a function.
+#: The domains by name; `sample_from` needs a function, which JSON lacks.
 _DOMAINS: Final[Mapping[str, Callable[..., Any]]] = {
     name: getattr(primitives, name) for name in primitives.__all__ if name != "sample_from"
 }
 
 
 def load_object(named: str, flag: str) -> Any:
-    """Return what ``script.py:name`` or ``package.module:name`` names, importing it.
+    """Import and return the object ``script.py:name`` or ``package.module:name``.
 
-    The working directory, and the directory of a script, come first on the path for imports, as
-    they do with ``python script.py``.
+    The directory of the script, or the working directory, becomes the first entry of ``sys.path``,
+    as with ``python script.py``.
 
     Parameters
     ----------
     named : str
-        Where it stands; a dotted name after the colon leads into objects.
+        The script or module, a colon, and a name, which may be dotted.
     flag : str
-        What it was given to, for messages.
+        The argument, for messages.
 
     Raises
     ------
     ConfigError
-        If there is none, or its module cannot be imported.
+        If there is no such object, or its module cannot be imported.
 
     Examples
     --------
     >>> load_object("math:pi", "TRAINABLE")
     3.141592653589793
     """
-    # A drive or a directory may have a colon.
+    # A drive letter or a directory name may contain a colon.
     where, colon, name = named.rpartition(":")
     if not (where and colon and name):
         rule = "script.py:name or package.module:name"
@@ -63,7 +63,7 @@ def load_object(named: str, flag: str) -> Any:
 
 
 def load_space(text: str | None) -> dict[str, Any]:
-    """Return the search space that was given as JSON, in a file, or as an object.
+    """Return a search space that is given as JSON, as a file, or as the name of an object.
 
     Parameters
     ----------
@@ -100,20 +100,20 @@ def load_space(text: str | None) -> dict[str, Any]:
 
 
 def space_of(data: Any) -> dict[str, Any]:
-    """Return the search space that plain values describe.
+    """Return the search space that JSON or YAML describes.
 
-    A list that begins with the name of a domain is the domain: ``["uniform", 0, 1]``, ``["choice",
-    ["a", "b"]]``. All else stands for itself, in the form that the journal has, too.
+    A list that begins with the name of a domain is that domain: ``["uniform", 0, 1]``, ``["choice",
+    ["a", "b"]]``. Any other value is a constant, in the encoding of the journal.
 
     Parameters
     ----------
     data : object
-        What JSON or YAML gave.
+        The parsed JSON or YAML.
 
     Raises
     ------
     ConfigError
-        If it is no mapping, or a domain's arguments break its rule.
+        If it is not a mapping, or an argument of a domain breaks its rule.
     """
     if not isinstance(data, dict):
         raise ConfigError(f"--space must be an object of names and values, got {data!r}")
@@ -121,7 +121,7 @@ def space_of(data: Any) -> dict[str, Any]:
         space: dict[str, Any] = from_json(data)
         return {name: _domains(value, str(name)) for name, value in space.items()}
     except RecursionError:
-        raise ConfigError("--space must be flat enough to be read, got one that is not") from None
+        raise ConfigError("--space must be nested less deeply") from None
 
 
 def _domains(value: Any, path: str) -> Any:
@@ -134,15 +134,13 @@ def _domains(value: Any, path: str) -> Any:
     kind, *arguments = value
     if kind in ("choice", "grid_search"):
         arguments = [
-            [_domains(item, f"{path}/{at}") for at, item in enumerate(one)]
-            if isinstance(one, list)
-            else one
+            [_domains(item, f"{path}/{at}") for at, item in enumerate(one)] if isinstance(one, list) else one
             for one in arguments
         ]
     try:
         return _DOMAINS[kind](*arguments)
     except (TypeError, TuneError) as error:
-        raise ConfigError(f"--space: {path} is no {kind}: {error}") from error
+        raise ConfigError(f"--space: {path} is not a valid {kind}: {error}") from error
 
 
 def _module(where: str, flag: str) -> ModuleType:
@@ -151,26 +149,26 @@ def _module(where: str, flag: str) -> ModuleType:
     if place not in sys.path:
         sys.path.insert(0, place)
     if is_script and not os.path.isfile(where):
-        raise ConfigError(f"{flag} must name a script that is there, got {where!r}")
+        raise ConfigError(f"{flag} must name an existing script, got {where!r}")
     try:
         return _script(where) if is_script else importlib.import_module(where)
-    except Exception as error:  # whatever the user's code raises
+    except Exception as error:  # the user's code may raise any exception
         raise ConfigError(
             f"{flag} must be importable, got {type(error).__name__}: {error} from {where}"
         ) from error
 
 
 def _script(where: str) -> ModuleType:
-    """Return a script as the module of its name, which is what functions in it know."""
+    """Import a script as the module of its name, so that its functions can be pickled."""
     name = Path(where).stem
     if name in sys.modules:
         module = sys.modules[name]
         if os.path.realpath(getattr(module, "__file__", None) or "") == os.path.realpath(where):
             return module
-        raise ImportError(f"a module is called {name}, too: rename the script")
+        raise ImportError(f"another module has the name {name}: rename the script")
     spec = importlib.util.spec_from_file_location(name, where)
     if spec is None or spec.loader is None:
-        raise ImportError(f"{where} is no Python")
+        raise ImportError(f"{where} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
@@ -189,15 +187,13 @@ def _content(path: str) -> str:
     try:
         return Path(path).expanduser().read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            f"--space must be a file that can be read, got {path!r}: {error}"
-        ) from error
+        raise ConfigError(f"--space must be a readable file, got {path!r}: {error}") from error
 
 
 def _parsed(parse: Callable[[str], Any], text: str, what: str) -> Any:
     try:
         return parse(text)
-    except Exception as error:  # each parser has its own
+    except Exception as error:  # each parser has its own exceptions
         raise ConfigError(f"--space must be well-formed, got {what!r}: {error}") from error
 
 
@@ -206,8 +202,8 @@ def _yaml() -> Callable[[str], Any]:
         import yaml
     except ImportError as error:
         raise ConfigError(
-            "a space in YAML must be read by PyYAML, which is not installed. "
-            "Run: pip install pyyaml, or write it as JSON."
+            "a space in YAML needs PyYAML, which is not installed. "
+            "Run: pip install pyyaml, or write the space as JSON."
         ) from error
     loaded: Callable[[str], Any] = yaml.safe_load
     return loaded

@@ -1,9 +1,18 @@
-"""What a user may settle about an experiment, checked before anything starts."""
+"""The settings of an experiment, validated before anything starts.
 
-from dasktune.config.checkpoint_config import CheckpointConfig
-from dasktune.config.failure_config import FailureConfig
-from dasktune.config.run_config import DEFAULT_STORAGE_PATH, RunConfig
-from dasktune.config.tune_config import DEFAULT_METRIC, TuneConfig
+The packages that a setting configures implement it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from dasktune.config.checkpoint_config import CheckpointConfig
+    from dasktune.config.failure_config import FailureConfig
+    from dasktune.config.run_config import DEFAULT_STORAGE_PATH, RunConfig
+    from dasktune.config.tune_config import DEFAULT_METRIC, TuneConfig
 
 __all__ = [
     "DEFAULT_METRIC",
@@ -13,3 +22,20 @@ __all__ = [
     "RunConfig",
     "TuneConfig",
 ]
+
+#: The module of each name. The child process of a trial imports the registry, and must not import
+#: these classes and NumPy.
+_HOME_OF: Final = {
+    "DEFAULT_METRIC": "tune_config",
+    "DEFAULT_STORAGE_PATH": "run_config",
+    "CheckpointConfig": "checkpoint_config",
+    "FailureConfig": "failure_config",
+    "RunConfig": "run_config",
+    "TuneConfig": "tune_config",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)

@@ -1,11 +1,11 @@
-"""When checkpoints are made, and which of them are kept."""
+"""`CheckpointConfig`: when to save checkpoints and which ones to keep."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from dasktune.config.validation import check_bool, is_int, is_text
 from dasktune.errors import check
-from dasktune.rules import check_bool, is_int, is_text
 from dasktune.trial.metrics import Mode
 from dasktune.trial.retention import Retention
 
@@ -14,27 +14,28 @@ __all__ = ["CheckpointConfig"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointConfig:
-    """When checkpoints are made, and which of them are kept.
+    """When to save checkpoints and which ones to keep.
 
     Parameters
     ----------
     num_to_keep : int, optional
-        How many checkpoints of a trial are kept, the newest besides; all by default.
+        The number of checkpoints to keep of each trial, besides the newest; all by default.
     checkpoint_score_attribute : str, optional
-        The metric by which the best ones are kept; by default the newest are.
+        The metric by which the best checkpoints are kept; by default the newest ones are kept.
     checkpoint_score_order : {"max", "min"}, default="max"
-        Which way that metric is better.
+        Whether higher or lower values of that metric are better.
     checkpoint_frequency : int, default=0
-        Save after each so many results, where dasktune saves (the class API); 0 is never.
+        Save a checkpoint after every `checkpoint_frequency` results of a class trainable; 0 never
+        does.
     checkpoint_at_end : bool, optional
-        Save when a trial ends; by default so with the class API, where dasktune saves. True also
-        for a trial that is ended while it is paused: then `memory_limit` is of no effect.
+        Save a checkpoint when a trial ends; by default only for class trainables. True includes
+        trials that end while they are paused, and disables `memory_limit`.
     memory_limit : int, optional
-        Bytes up to which the checkpoint of a paused trial stays in the memory of the workers and is
-        not written to the storage; 0 always writes it. One that is lost with its worker, or with
-        the driver, is made up for by the trial's last one in the storage. By default 100,000,000;
-        or 0 while all workers are on one machine and the storage is a path there, because its disk
-        is as quick.
+        The checkpoint of a paused trial stays in the workers' memory if it has at most so many
+        bytes, and is not written to the storage; 0 always writes it. If it is lost with its worker
+        or the driver, the trial resumes from its last checkpoint in the storage. By default
+        100,000,000, or 0 if all workers are on one machine and the storage is a path there, whose
+        disk is as fast.
 
     Raises
     ------
@@ -67,7 +68,7 @@ class CheckpointConfig:
             "checkpoint_score_attribute",
             "the name of a reported metric",
             self.checkpoint_score_attribute,
-            "Which way it is better is checkpoint_score_order.",
+            "checkpoint_score_order says whether higher or lower is better.",
         )
         check(
             self.checkpoint_score_order in ("min", "max"),
@@ -94,14 +95,14 @@ class CheckpointConfig:
 
     @property
     def pause_limit(self) -> int:
-        """Bytes up to which the checkpoint of a paused trial stays in memory."""
-        # Else nobody could save what a trial was that is ended while it is paused.
+        """The most bytes of a paused trial's checkpoint that stays in memory."""
+        # A trial that ends while it is paused has no process that could save its checkpoint.
         limit = 100_000_000 if self.memory_limit is None else self.memory_limit
         return 0 if self.checkpoint_at_end else limit
 
     @property
     def retention(self) -> Retention:
-        """Which checkpoints are kept, as the experiment understands it."""
+        """The rule by which the experiment keeps checkpoints."""
         return Retention(
             num_to_keep=self.num_to_keep,
             score_attribute=self.checkpoint_score_attribute,

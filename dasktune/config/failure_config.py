@@ -1,43 +1,43 @@
-"""What failures cost."""
+"""`FailureConfig`: how many failures a trial and the experiment may have."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Literal
 
+from dasktune.config.validation import check_seconds, is_int
 from dasktune.errors import check
-from dasktune.rules import check_seconds, is_int
 
 __all__ = ["FailureConfig"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureConfig:
-    """What failures cost.
+    """How many failures a trial and the experiment may have.
 
     Parameters
     ----------
     max_failures : int, default=0
-        How often the code of one trial may fail and be tried again from its last checkpoint, over
-        the trial's life; -1 is for ever. Lost workers do not count.
+        How many times the code of a trial may fail and be retried from its last checkpoint; -1 is
+        no limit. Lost workers do not count.
     fail_fast : bool or "raise", default=False
-        End everything when the first trial fails; ``"raise"`` raises the trial's own exception.
+        End the experiment when the first trial fails; ``"raise"`` raises the trial's exception.
     max_worker_losses : int, default=3
-        How often a trial may lose its worker without having made progress in between. What several
-        trials lose together counts against none of them.
+        How many times a trial may lose its worker without progress in between. A worker that
+        several trials lose at the same time counts for none of them.
     max_total_failures : int, optional
-        How often the code of all trials together may fail and be tried again; the next failure ends
-        everything. No limit by default.
+        How many times the code of all trials together may fail and be retried; the next failure
+        ends the experiment. No limit by default.
     report_timeout_s : float, optional
-        Seconds that a trial's code may take to its first result, and from each result to the next.
-        A trial that takes longer has failed. What it waits for dasktune does not count, nor does
-        saving. It is interrupted, and its process killed if it has one; in a thread that blocks
-        outside Python it is given up, and its resources stay taken. No limit by default.
+        The most seconds that a trial's code may take to its first result and between two results.
+        A trial that takes longer fails. Waiting for dasktune and saving do not count. The code is
+        interrupted, and its process is killed if it has its own; a thread that blocks outside
+        Python is abandoned, and its resources stay reserved. No limit by default.
 
     Raises
     ------
     ConfigError
-        If an argument breaks its rule, or if retries and `fail_fast` are both wanted.
+        If an argument breaks its rule, or if `max_failures` and `fail_fast` are both given.
 
     Examples
     --------
@@ -59,7 +59,7 @@ class FailureConfig:
             "max_failures",
             "an int of at least -1",
             self.max_failures,
-            "-1 tries again for ever.",
+            "-1 retries without limit.",
         )
         check(
             isinstance(self.fail_fast, bool) or self.fail_fast == "raise",

@@ -1,4 +1,4 @@
-"""How and where an experiment runs."""
+"""`RunConfig`: the experiment's name and storage, its stopping rules, failures and monitoring."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from typing import Any, Final, Literal
 
 from dasktune.config.checkpoint_config import CheckpointConfig
 from dasktune.config.failure_config import FailureConfig
-from dasktune.errors import check, without_passwords
-from dasktune.rules import (
+from dasktune.config.validation import (
     LONGEST_NAME,
     check_bool,
     check_seconds,
@@ -20,16 +19,17 @@ from dasktune.rules import (
     is_safe_name,
     is_text,
 )
+from dasktune.config.worker_filter import WorkerFilter, check_workers
+from dasktune.errors import check, without_passwords
 from dasktune.stopper import as_stopper
 from dasktune.trial.metrics import number
-from dasktune.workers import WorkerFilter, check_workers
 
 __all__ = ["DEFAULT_STORAGE_PATH", "RunConfig"]
 
-#: Where experiments are kept when the user names no place.
+#: The default of `storage_path`.
 DEFAULT_STORAGE_PATH: Final = "~/dasktune_results"
 
-#: What dasktune and its loggers write into a trial's directory.
+#: Files that dasktune and its loggers write into a trial's directory.
 _TAKEN: Final = re.compile(
     r"params\..*|result\.json|progress\.csv|error\.txt|events\.out\..*|pbt_.*|checkpoint_.*|exported"
 )
@@ -40,97 +40,101 @@ _FAILURES: Final = FailureConfig()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
-    """How and where an experiment runs.
+    """The experiment's name and storage, when trials stop, failures, isolation and monitoring.
 
     Parameters
     ----------
     name : str, optional
-        Name of the experiment and of its folder; by default made of the trainable's and the date.
+        The name of the experiment and of its directory; by default the trainable's name and the
+        date.
     storage_path : str or path, optional
-        Where experiments are kept: a folder or any fsspec URL. ``~/dasktune_results`` by default.
+        The directory or fsspec URL in which experiments are stored; ``~/dasktune_results`` by
+        default.
     storage_options : mapping, optional
-        What fsspec needs for that URL. Never shown, because it may hold credentials.
+        Options of fsspec for that URL. They are never shown, because they may hold credentials.
     storage_patience : float, default=300.0
-        Seconds for which a storage that fails is tried again, on driver and workers, before it
-        costs a trial or the experiment. Trials go on meanwhile until too much waits to be stored.
+        Seconds for which the driver and the workers retry failed storage operations before a trial
+        or the experiment fails. Trials continue meanwhile until too much data waits to be stored.
     stop : mapping, callable, Stopper or list of Stopper, optional
-        When a trial ends: ``{"training_iteration": 10}`` at the first result with at least that
+        When a trial stops: ``{"training_iteration": 10}`` at the first result with at least that
         value.
     checkpoint_config : CheckpointConfig, optional
-        When checkpoints are made and which are kept.
+        When to save checkpoints and which ones to keep.
     failure_config : FailureConfig, optional
-        What failures cost.
+        How many failures a trial and the experiment may have.
     checkpoint_period : float or "auto", default="auto"
-        Seconds between two snapshots of the experiment's state, which make restoring quicker. By
-        default at least 10, and so many that they take at most 5 % of the time.
+        Seconds between two snapshots of the experiment's state, which make restoring faster. By
+        default at least 10, and long enough that snapshots take at most 5 % of the time.
     callbacks : list of Callback, optional
-        Hear of what happens, in this order.
+        Objects that are called at each event of the experiment, in this order.
     verbose : int, default=1
-        0 is silent, 1 shows how far it is, 2 tells of each trial that ends, 3 of each result, too.
-        All goes to ``sys.stderr``; the variable ``DASKTUNE_PROGRESS`` may choose how.
+        0 shows nothing, 1 the progress, 2 also each trial that ends, 3 also each result. The output
+        goes to ``sys.stderr``; the environment variable ``DASKTUNE_PROGRESS`` chooses its form.
     progress_reporter : ProgressReporter, optional
-        Shows how far it is in the place of what dasktune shows itself.
+        Shows the progress instead of dasktune's own display.
     heartbeat_timeout : float, default=30.0
-        Seconds of silence after which a worker is given up for lost.
+        Seconds without a heartbeat after which a worker is marked as lost.
     driver_ttl : float, default=30.0
-        Seconds of the driver's silence after which workers stop its trials.
+        Seconds without contact to the driver after which workers stop its trials.
     stop_grace : float, default=10.0
-        Seconds that a trial has to come to its end when it is stopped.
+        Seconds in which a stopped trial may end by itself before it is interrupted.
     scheduler_wait : float, default=300.0
         Seconds to wait for a lost Dask scheduler to come back.
     code : {"auto", "installed"}, default="auto"
-        Whether local modules that the workers lack travel to them, or all is installed there.
+        Whether to send local modules to workers that lack them. ``"installed"`` sends none.
     isolation : {"auto", "thread", "process"}, default="auto"
-        Whether a trial runs in a thread of its worker or in a process of its own, which can crash
-        or be killed without harm to others. By default it is a process for trials that ask for a
-        GPU or more than one CPU, else a thread.
+        Whether a trial runs in a thread of its worker or in its own process, which can crash or be
+        killed without affecting other trials. By default trials that request a GPU or more than one
+        CPU run in a process, and others in a thread.
     chdir_to_trial_dir : bool, default=False
-        Let each trial work in its own directory. Threads share one, so that `isolation` must be
-        ``"process"``, and `storage_path` on a disk. ``TUNE_ORIG_WORKING_DIR`` says where it was.
+        Run each trial with its own directory as the working directory. Needs
+        ``isolation="process"``, because threads share a working directory, and a `storage_path` on
+        a disk. The environment variable ``TUNE_ORIG_WORKING_DIR`` has the original directory.
     log_to_file : bool, str or pair of str, default=False
-        Keep what each trial prints and logs in its directory: in ``stdout`` and ``stderr`` (True),
-        in one file, or in two. In a thread it is what the trial's own thread writes to
-        ``sys.stdout`` and ``sys.stderr``, which is shown as before, too; in a process all that it
-        and its children write, which is shown nowhere else. Workers that do not see the storage
-        hand it to the driver every 5 s: the last seconds of it die with a worker.
+        Write the output of each trial to files in its directory: to ``stdout`` and ``stderr``
+        (True), to one file, or to two. For a trial in a thread this is what its main thread writes
+        to ``sys.stdout`` and ``sys.stderr``, which is still shown as well. For a trial in a process
+        it is all output of the process and its children, which is not shown elsewhere. Workers
+        without access to the storage send it to the driver every 5 s: if a worker dies, the output
+        of its last seconds is lost.
     restore : Checkpoint, str or path, optional
-        A checkpoint that each trial begins from: ``get_checkpoint()`` and ``load_checkpoint`` give
-        it as long as the trial has none of its own. Its iterations count from 1 all the same. A
-        directory or URL, which `storage_options` are used for if it is of the same kind as
-        `storage_path`; it is copied into the experiment when that begins.
+        The initial checkpoint of each trial: ``get_checkpoint()`` and ``load_checkpoint`` return it
+        until the trial has its own. The trial's iterations still count from 1. For a directory or
+        URL of the same protocol as `storage_path`, `storage_options` are used. It is copied into
+        the experiment when that begins.
     export_formats : list of str, optional
-        What the class of a trial is asked to export when that came to a good end, by
+        The formats that a class trainable exports when its trial ends without error, with
         ``_export_model(export_formats, export_dir)``: ``"checkpoint"``, ``"model"``, ``"onnx"``,
-        ``"h5"``, or any name that the class knows; they are stripped and lower-cased. What it
-        writes is kept in ``exported`` of the trial's directory, see
+        ``"h5"``, or other names that the class supports; they are stripped and lower-cased. The
+        files are kept in ``exported`` of the trial's directory, see
         :attr:`~dasktune.Result.exported`.
     queue_trials : bool, optional
-        Wait for a cluster that has no room yet for a single trial (True), or fail (False) after
-        10 s. By default wait while there is no worker at all, and on an adaptive cluster object
-        unless its new workers are known to be too small; else fail. Every 60 s a table tells what
-        is asked and what is there.
+        Whether to wait for a cluster that has no room for a single trial (True), or to fail after
+        10 s (False). By default wait while there is no worker, and on an adaptive cluster unless
+        its new workers are known to be too small; otherwise fail. A table shows every 60 s which
+        resources are requested and which ones exist.
     workers : list of str or callable, optional
-        Addresses or names of the workers that trials may run on, or a function that is given a
-        :class:`~dasktune.WorkerInfo` of each worker and returns whether they may, for workers that
-        come later, too. All by default.
+        Addresses or names of the workers that may run trials, or a function of a worker's
+        :class:`~dasktune.WorkerInfo` that returns whether it may. It also applies to workers that
+        join later. All workers by default.
     priority : float, default=0
-        Dask's priority of the experiment's tasks among everybody's: those of the highest come
-        first. It matters while a trial waits for a worker that is busy with other tasks.
+        Dask's priority of the experiment's tasks; tasks with a higher one run first. It matters
+        while a trial waits for a worker that is busy with other tasks.
     declare_resources : bool, default=True
-        Make Dask keep account of what trials use: workers that declare no ``CPU`` are made to
-        declare one for each thread, and those that own GPUs and declare no ``GPU`` as many as they
-        own. It outlasts the experiment. What a worker declares itself is never changed.
+        Declare resources of workers to Dask, so that Dask accounts for what trials use: one ``CPU``
+        for each thread where a worker declares none, and its GPUs as ``GPU`` where it declares
+        none. The declaration stays after the experiment. A worker's own declaration never changes.
     dashboard : bool or int, optional
-        By default a page in the dashboard of Dask's scheduler. True, or a port, shows the
-        experiment with all figures besides, while it runs: at port 8788 or another free one, or at
-        this port. Only this machine reaches it. Nothing can be changed on either. False is neither.
+        By default a read-only page in the dashboard of Dask's scheduler. True or a port also serves
+        a dashboard with all figures while the experiment runs, at port 8788 or another free one, or
+        at the given port. Only this machine can connect to it. False disables both.
     dashboard_controls : bool, default=False
-        Let whoever has the link with the token, which is printed to ``sys.stderr``, stop trials and
-        the experiment there, and hold new trials. Needs `dashboard`.
+        Add buttons to the dashboard that stop trials and the experiment and hold new trials, for
+        users of the link with the token, which is printed to ``sys.stderr``. Needs `dashboard`.
     server_port : int or bool, optional
-        Take commands over HTTP while the experiment runs (see :class:`~dasktune.TuneClient`): at
-        this port, or at a free one (0 or True). Only this machine reaches it, and only with the
-        token that is printed to ``sys.stderr``.
+        Accept commands over HTTP while the experiment runs (see :class:`~dasktune.TuneClient`), at
+        this port or at a free one (0 or True). Only this machine can connect, and needs the token
+        that is printed to ``sys.stderr``.
 
     Raises
     ------
@@ -175,7 +179,7 @@ class RunConfig:
     def __post_init__(self) -> None:
         self._check_place()
         self._check_parts()
-        as_stopper(self.stop)  # for what it raises
+        as_stopper(self.stop)  # raises ConfigError if it is invalid
         self._check_callbacks()
         check(self.verbose in (0, 1, 2, 3), "verbose", "0, 1, 2 or 3", self.verbose)
         if self.checkpoint_period != "auto":
@@ -203,7 +207,7 @@ class RunConfig:
             "name",
             f"a safe file name of at most {LONGEST_NAME} bytes (no separators, no '..')",
             self.name,
-            "Folders go into storage_path.",
+            "Give directories in storage_path.",
         )
         path: object = self.storage_path
         check(
@@ -213,7 +217,7 @@ class RunConfig:
             path,
         )
         options: object = self.storage_options
-        # The type says enough, and the values may be credentials.
+        # The message has the type only, because the values may be credentials.
         check(
             options is None or isinstance(options, Mapping),
             "storage_options",
@@ -246,7 +250,7 @@ class RunConfig:
         kinds = ("auto", "thread", "process")
         check(self.isolation in kinds, "isolation", "'auto', 'thread' or 'process'", self.isolation)
         check_bool("chdir_to_trial_dir", self.chdir_to_trial_dir)
-        hint = "Threads of one process share their directory."
+        hint = "Threads of a process share its working directory."
         apart = self.isolation == "process" or not self.chdir_to_trial_dir
         check(apart, "isolation", "'process' with chdir_to_trial_dir=True", self.isolation, hint)
         url = self.storage_url
@@ -264,7 +268,7 @@ class RunConfig:
         pair = len(names) == 2 and all(map(_may_be_log, names))
         fits = isinstance(given, bool) or pair or _may_be_log(given)
         rule = "True, False, the name of a file or two names"
-        hint = "They must be safe and none that dasktune writes itself, such as 'error.txt'."
+        hint = "Names must be safe and not those of dasktune's files, such as 'error.txt'."
         check(fits, "log_to_file", rule, given, hint)
 
     def _check_beginning_and_end(self) -> None:
@@ -277,13 +281,13 @@ class RunConfig:
             given = formats if isinstance(formats, list | tuple) else ()
             names = tuple(one.strip().lower() if isinstance(one, str) else one for one in given)
             listed = given is formats and all(map(is_safe_name, names))
-            hint = "Names such as 'model', 'onnx', 'h5' or 'checkpoint', or those of your class."
+            hint = "Give names such as 'model', 'onnx', 'h5' or 'checkpoint', or your class's own."
             check(listed, "export_formats", "a list of names", formats, hint)
             object.__setattr__(self, "export_formats", names)
 
     @property
     def log_files(self) -> tuple[str, str] | None:
-        """The files in which a trial's stdout and stderr are kept; None if they are not."""
+        """The files for a trial's stdout and stderr; None if they are not written."""
         given = self.log_to_file
         if isinstance(given, bool):
             return ("stdout", "stderr") if given else None
@@ -291,7 +295,7 @@ class RunConfig:
         return out, err
 
     def _check_parts(self) -> None:
-        # Ray Tune's users pass None for "the defaults".
+        # Users of Ray Tune pass None for the defaults.
         parts = (("checkpoint_config", _CHECKPOINTS), ("failure_config", _FAILURES))
         for name, default in parts:
             if getattr(self, name) is None:
@@ -303,13 +307,13 @@ class RunConfig:
         shown = {one.name: getattr(self, one.name) for one in fields(self) if one.repr}
         if self.storage_options is not None:
             shown["storage_options"] = dict.fromkeys(self.storage_options, "***")
-        told = ", ".join(f"{name}={value!r}" for name, value in shown.items())
-        # The address, too, may have a password in it.
-        return without_passwords(f"RunConfig({told})")
+        arguments = ", ".join(f"{name}={value!r}" for name, value in shown.items())
+        # A URL may contain a password, too.
+        return without_passwords(f"RunConfig({arguments})")
 
     @property
     def storage_url(self) -> str:
-        """Where experiments are kept, whichever way it was given."""
+        """The path or URL in which experiments are stored."""
         return DEFAULT_STORAGE_PATH if self.storage_path is None else os.fspath(self.storage_path)
 
 

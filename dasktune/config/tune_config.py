@@ -1,4 +1,4 @@
-"""What is searched for, and how."""
+"""`TuneConfig`: the metric, the searcher, the scheduler and the number of trials."""
 
 from __future__ import annotations
 
@@ -9,54 +9,55 @@ from typing import Any, Final
 
 from numpy.random import SeedSequence
 
+from dasktune.config.validation import check_bool, check_seconds, is_int, is_policy
 from dasktune.errors import check
-from dasktune.rules import check_bool, check_seconds, is_int, is_policy
 from dasktune.trial.metrics import Metric, Mode, Modes, check_goals
 
 __all__ = ["DEFAULT_METRIC", "TuneConfig"]
 
-#: What is optimised when only a mode is given: the number that a function returns or yields bare.
+#: The metric if only a mode is given: the plain number that a function returns or yields.
 DEFAULT_METRIC: Final = "_metric"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneConfig:
-    """What is searched for, and how.
+    """The metric to optimise, the searcher, the scheduler and the number of trials.
 
     Parameters
     ----------
     metric : str or list of str, optional
-        What is to be optimised, as the trainable reports it; nested names are joined by ``/``.
-        ``"_metric"`` if only `mode` is given. A list is several goals at once, for a `search_alg`
-        that knows how; a scheduler then needs a metric of its own.
+        The name of the metric that the trainable reports; nested names are joined by ``/``. It is
+        ``"_metric"`` if only `mode` is given. A list optimises several objectives, if `search_alg`
+        supports that; a scheduler then needs its own metric.
     mode : {"min", "max"} or list of them, optional
-        Which way `metric` is better; a list, one for each, if it is one. Needed with `metric`.
+        Whether to minimise or maximise `metric`; a list with one for each if `metric` is a list.
+        Required with `metric`.
     num_samples : int, default=1
-        How many samples of the search space are tried, each with all points of its grids; -1 goes
-        on until something else ends it.
+        The number of samples of the search space; each is combined with all points of its grids.
+        -1 has no limit: another rule must end the experiment.
     search_alg : Searcher, SearchAlgorithm or str, optional
-        Proposes configurations; random and grid search by default.
+        Chooses the configuration of each new trial; random and grid search by default.
     scheduler : TrialScheduler or str, optional
         Stops, pauses and prioritises trials; first in, first out by default. An experiment copies
-        it, so that the same one may be given to others.
+        the scheduler, so you can use the same one for others.
     max_concurrent_trials : int, optional
-        Most trials that run at a time, and most that a search algorithm has unfinished. No limit
-        but the cluster's by default.
+        The most trials that run at the same time, and the most unfinished trials of a search
+        algorithm. By default only the cluster's resources limit them.
     time_budget_s : float or timedelta, optional
         Seconds after which the experiment ends.
     reuse_actors : bool, default=True
-        Run the next trial in the place of the last one, on the same object if it is of a class
-        whose ``reset_config`` returns True. False gives every trial a new place and object.
+        Run a trial in the actor of an earlier one, with the same object if its class has a
+        ``reset_config`` that returns True. False creates a new actor and object for every trial.
     trial_name_creator, trial_dirname_creator : callable, optional
-        Given a :class:`~dasktune.callback.TrialView`, return what a trial is called for people, and
-        what its directory below ``trials/`` is called; both are called by its id by default, which
-        stays its key. Asked once for each trial, before it starts; a name of a directory that is
-        taken gets a number. What is wrong with them ends the experiment.
+        Functions of a :class:`~dasktune.callback.TrialView` that return the trial's display name
+        and the name of its directory below ``trials/``; the trial's ID by default. Each is called
+        once for each trial before it starts. A directory name that exists gets a number. An
+        exception or an invalid name ends the experiment.
     strict_metrics : bool, default=True
-        Whether a result that lacks `metric`, or what the scheduler decides by, fails its trial. If
-        not, such a result has the worst value there is.
+        Whether a trial fails if a result lacks `metric` or the scheduler's metric. Otherwise such a
+        result counts as the worst value.
     seed : int or SeedSequence, optional
-        The source of all randomness. The same seed gives the same configurations and decisions.
+        The seed of all random numbers. The same seed gives the same configurations and decisions.
 
     Raises
     ------
@@ -123,18 +124,18 @@ class TuneConfig:
             object.__setattr__(self, "metric", DEFAULT_METRIC)
         check_goals(self.metric, self.mode)
         given = self.metric is None or self.mode is not None
-        hint = f"Say which way {self.metric!r} is better."
+        hint = f"Say whether lower or higher values of {self.metric!r} are better."
         check(given, "mode", "'min' or 'max'", self.mode, hint)
 
     @property
     def single_goal(self) -> tuple[str | None, Mode | None]:
-        """The metric and its mode, if it is one metric that is optimised; else twice None."""
+        """The metric and its mode if there is one objective, otherwise None and None."""
         if isinstance(self.metric, list) or isinstance(self.mode, list):
             return None, None
         return self.metric, self.mode
 
     @property
     def time_budget(self) -> float | None:
-        """The time budget in seconds, whichever way it was given."""
+        """The time budget in seconds."""
         budget = self.time_budget_s
         return budget.total_seconds() if isinstance(budget, timedelta) else budget

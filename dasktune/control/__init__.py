@@ -1,5 +1,8 @@
-"""Commands to a running experiment over HTTP: the server of its driver, and the client."""
+"""Commands to a running experiment over HTTP: the driver's control server, and its client.
 
-from dasktune.control.client import ExperimentInfo, OutcomeInfo, TrialInfo, TuneClient
+`dasktune.runner.commands` executes the commands. The dashboard's server is in `dasktune.dashboard`.
+"""
 
-__all__ = ["ExperimentInfo", "OutcomeInfo", "TrialInfo", "TuneClient"]
+from dasktune.control.client import ExperimentInfo, OutcomeInfo, TrialSnapshot, TuneClient
+
+__all__ = ["ExperimentInfo", "OutcomeInfo", "TrialSnapshot", "TuneClient"]

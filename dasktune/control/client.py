@@ -1,4 +1,4 @@
-"""The client of the control server; it needs nothing but the standard library."""
+"""`TuneClient`, the client of the control server; it uses the standard library only."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_ope
 
 from dasktune.errors import ControlError, check
 
-__all__ = ["ExperimentInfo", "OutcomeInfo", "TrialInfo", "TuneClient"]
+__all__ = ["ExperimentInfo", "OutcomeInfo", "TrialSnapshot", "TuneClient"]
 
-#: Trials that are asked for at a time.
+#: Trials per request.
 _PAGE: Final = 500
 
 
-class TrialInfo(TypedDict):
-    """What is told of a trial. Times are seconds of the driver's clock, None before they come."""
+class TrialSnapshot(TypedDict):
+    """The state of a trial. Times are seconds of the driver's clock, None before the event."""
 
     trial_id: str
     status: str
@@ -39,7 +39,7 @@ class TrialInfo(TypedDict):
 
 
 class ExperimentInfo(TypedDict):
-    """What is told of an experiment; `state` is ``"running"``, ``"held"`` or ``"stopping"``."""
+    """The state of an experiment; `state` is ``"running"``, ``"held"`` or ``"stopping"``."""
 
     state: str
     reason: str
@@ -49,11 +49,11 @@ class ExperimentInfo(TypedDict):
     total: int | None
     metric: str | None
     mode: str | None
-    best: TrialInfo | None
+    best: TrialSnapshot | None
 
 
 class OutcomeInfo(TypedDict):
-    """What came of a command. A trial that is told to leave its worker may take a while."""
+    """The outcome of a command. A stopped or paused trial may take a while to leave its worker."""
 
     message: str
     trial_id: str
@@ -61,21 +61,21 @@ class OutcomeInfo(TypedDict):
 
 
 class _NoRedirect(HTTPRedirectHandler):
-    """Follows nobody: the token is meant for one server."""
+    """Follows no redirect, because the token is meant for one server."""
 
     def redirect_request(self, *args: Any, **kwargs: Any) -> None:
         return None
 
 
 class TuneClient:
-    """Watches and commands an experiment that runs with ``RunConfig(server_port=...)``.
+    """A client that monitors and controls an experiment with ``RunConfig(server_port=...)``.
 
     Parameters
     ----------
     url : str
-        Where the driver says that its server is, such as ``"http://127.0.0.1:4321"``.
+        The URL that the driver has printed, such as ``"http://127.0.0.1:4321"``.
     token : str
-        What the driver has printed besides.
+        The token that the driver has printed with it.
     timeout : float, default=30.0
         Seconds to wait for an answer.
 
@@ -86,8 +86,8 @@ class TuneClient:
 
     Notes
     -----
-    Every method raises `ControlError` where the server refuses what is asked; its ``kind`` says
-    why. One of the kind ``"unreachable"`` means that no answer came.
+    Every method raises `ControlError` if the server refuses a request; its ``kind`` says why. The
+    kind ``"unreachable"`` means that no answer came: the command may have been executed.
 
     Examples
     --------
@@ -103,33 +103,33 @@ class TuneClient:
         check(is_web, "url", "an http:// address", url)
         text: object = token
         fits = isinstance(text, str) and text.isascii() and text.isprintable() and text != ""
-        # It is no password that an error may show.
+        # The message has the type only, because the token is a secret.
         check(fits, "token", "the text that the driver has printed", type(token).__name__)
         check(timeout > 0, "timeout", "a positive number of seconds", timeout)
         self.url = url.rstrip("/")
         self._token, self._timeout = token, timeout
-        # No proxy has business with a server on this machine.
+        # The server is on this machine, so a proxy must not be used.
         self._opener = build_opener(ProxyHandler({}), _NoRedirect())
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
 
-    # Looking
+    # Queries
 
     def get_experiment(self) -> ExperimentInfo:
-        """Return how the experiment stands: state, counts, and the trial that is best now."""
+        """Return the state of the experiment, its trials by status, and the best trial so far."""
         return cast(ExperimentInfo, self._call("GET", "experiment"))
 
-    def get_all_trials(self, status: str | None = None) -> list[TrialInfo]:
+    def get_all_trials(self, status: str | None = None) -> list[TrialSnapshot]:
         """Return all trials, in the order in which they were added.
 
         Parameters
         ----------
         status : str, optional
-            Only those with this status, one of ``"PENDING"``, ``"RUNNING"``, ``"PAUSED"``,
+            Return only trials with this status, one of ``"PENDING"``, ``"RUNNING"``, ``"PAUSED"``,
             ``"TERMINATED"`` and ``"ERROR"``.
         """
-        trials: list[TrialInfo] = []
+        trials: list[TrialSnapshot] = []
         while True:
             page = self.get_trials(status=status, limit=_PAGE, offset=len(trials))
             trials += page
@@ -138,91 +138,91 @@ class TuneClient:
 
     def get_trials(
         self, *, status: str | None = None, limit: int = 100, offset: int = 0
-    ) -> list[TrialInfo]:
-        """Return some of the trials.
+    ) -> list[TrialSnapshot]:
+        """Return a page of the trials.
 
         Parameters
         ----------
         status : str, optional
             As for :meth:`get_all_trials`.
         limit : int, default=100
-            How many at most, up to 1,000.
+            The most trials to return, up to 1,000.
         offset : int, default=0
-            How many are left out before the first.
+            The number of trials to skip.
         """
         query: dict[str, Any] = {"limit": limit, "offset": offset}
         if status is not None:
             query["status"] = status
-        return cast("list[TrialInfo]", self._call("GET", f"trials?{urlencode(query)}")["trials"])
+        return cast("list[TrialSnapshot]", self._call("GET", f"trials?{urlencode(query)}")["trials"])
 
-    def get_trial(self, trial_id: str) -> TrialInfo:
+    def get_trial(self, trial_id: str) -> TrialSnapshot:
         """Return a trial.
 
         Parameters
         ----------
         trial_id : str
-            Which.
+            The trial.
         """
-        return cast(TrialInfo, self._call("GET", _path(trial_id)))
+        return cast(TrialSnapshot, self._call("GET", _path(trial_id)))
 
     # Trials
 
     def add_trial(self, config: Mapping[str, Any]) -> OutcomeInfo:
-        """Add a trial, which goes before the suggestions of the search.
+        """Add a trial; it starts before the searcher's next suggestion.
 
         Parameters
         ----------
         config : mapping
-            Its whole configuration, of values that JSON has words for.
+            The complete configuration, of values that JSON supports.
         """
         return self._command("trials", {"config": dict(config)})
 
     def stop_trial(self, trial_id: str) -> OutcomeInfo:
-        """End a trial, wherever it is.
+        """Stop a trial that is pending, running or paused.
 
         Parameters
         ----------
         trial_id : str
-            Which.
+            The trial.
         """
         return self._command(f"{_path(trial_id)}/stop")
 
     def pause_trial(self, trial_id: str) -> OutcomeInfo:
-        """Let a trial leave its worker and rest until :meth:`unpause_trial`.
+        """Pause a trial until :meth:`unpause_trial`; it releases its worker.
 
         Parameters
         ----------
         trial_id : str
-            Which.
+            The trial.
         """
         return self._command(f"{_path(trial_id)}/pause")
 
     def unpause_trial(self, trial_id: str) -> OutcomeInfo:
-        """Let a trial that rests wait for a place again, from its last checkpoint.
+        """Let a paused trial resume from its last checkpoint as soon as resources are free.
 
         Parameters
         ----------
         trial_id : str
-            Which.
+            The trial.
         """
         return self._command(f"{_path(trial_id)}/unpause")
 
-    # Everything
+    # The experiment
 
     def hold(self) -> OutcomeInfo:
-        """Let no trial start until :meth:`release`; what runs goes on."""
+        """Start no trial until :meth:`release`; running trials continue."""
         return self._command("experiment/hold")
 
     def release(self) -> OutcomeInfo:
-        """Let trials start again."""
+        """Let trials start again after :meth:`hold`."""
         return self._command("experiment/release")
 
     def stop_experiment(self) -> OutcomeInfo:
-        """End the experiment: all trials are stopped, and count as finished."""
+        """Stop all trials, which count as finished, and end the experiment."""
         return self._command("experiment/stop")
 
     def cancel_experiment(self) -> OutcomeInfo:
-        """End the run as Ctrl-C does: trials stay unfinished, `Tuner.restore` goes on with them."""
+        """End the run as Ctrl-C does: `Tuner.restore` can resume the unfinished trials."""
         return self._command("experiment/cancel")
 
     def _command(self, path: str, body: Mapping[str, Any] | None = None) -> OutcomeInfo:
@@ -235,7 +235,7 @@ class TuneClient:
             try:
                 data = json.dumps(body, allow_nan=False).encode()
             except (TypeError, ValueError) as error:
-                raise ControlError(f"JSON has no words for it: {error}", "invalid") from error
+                raise ControlError(f"JSON does not support a value: {error}", "invalid") from error
             headers["Content-Type"] = "application/json"
         request = Request(f"{self.url}/api/v1/{path}", data=data, headers=headers, method=method)
         try:
@@ -254,7 +254,7 @@ def _path(trial_id: str) -> str:
 
 def _refusal(error: HTTPError) -> ControlError:
     try:
-        told = json.loads(error.read())["error"]
-        return ControlError(str(told["message"]), str(told["kind"]))
+        answer = json.loads(error.read())["error"]
+        return ControlError(str(answer["message"]), str(answer["kind"]))
     except (OSError, HTTPException, ValueError, KeyError, TypeError):
         return ControlError(f"the server answered {error.code}", "refused")

@@ -1,4 +1,17 @@
-"""What the control server does with a request."""
+"""HTTP handlers of the control server.
+
+Handlers run in the event loop of the server's thread. The runner's thread executes commands and
+queries between two events of its loop, and completes a future for each. A handler that stops
+waiting tries to cancel the future. Each order of the two threads is safe:
+
+- The runner has not begun the command: cancelling succeeds, and the runner skips the command.
+- The runner has begun it: cancelling fails, and the handler answers 202. The command completes when
+  the trial has left its worker.
+- The runner completes it just before the cancel: cancelling fails as well. The 202 is then late but
+  not wrong, and the client reads the new state with its next request.
+
+Only the server's loop touches handlers and the request limit, so they need no lock.
+"""
 
 from __future__ import annotations
 
@@ -12,24 +25,24 @@ from urllib.parse import unquote
 
 from tornado.web import Application, RequestHandler
 
-from dasktune.control.description import LARGEST_PAGE, PREFIX, describe
+from dasktune.control.http_guard import RequestGuard
+from dasktune.control.openapi import LARGEST_PAGE, PREFIX, openapi_document
 from dasktune.control.views import as_json, experiment_view, trial_view, trials_view
 from dasktune.errors import ControlError, StorageError
-from dasktune.guard import Guard
 from dasktune.runner.commands import Commands
-from dasktune.storage.strict_json import loads
+from dasktune.storage.journal.strict_json import loads
 from dasktune.trial.status import PublicStatus
 
 __all__ = ["LARGEST_BODY", "make_application"]
 
-#: Bytes of a request's body.
+#: The most bytes of a request's body.
 LARGEST_BODY: Final = 1 << 20
 
-#: Requests that are worked on at a time; others are told to come again.
-_MOST_AT_ONCE: Final = 64
+#: Requests that are handled at a time; others are answered with 503.
+_MAX_REQUESTS: Final = 64
 
-#: Seconds for which a request waits for the driver.
-_PATIENCE: Final = 15.0
+#: Seconds that a request waits for the driver.
+_TIMEOUT: Final = 15.0
 
 _CODES: Final = {
     "unknown": 404,
@@ -41,26 +54,26 @@ _CODES: Final = {
 
 
 class _Refused(Exception):
-    """A request that is not even looked at."""
+    """A request that is answered with an error status before the driver sees it."""
 
     def __init__(self, code: int, message: str, kind: str = "refused") -> None:
         super().__init__(message)
         self.code, self.message, self.kind = code, message, kind
 
 
-class _Door:
-    """How many requests are inside."""
+class _RequestLimit:
+    """Counts the requests that are being handled."""
 
     def __init__(self) -> None:
-        self.inside = 0
+        self.active = 0
 
 
-class _Handler(RequestHandler):
-    """Checks who asks, and how, before anything else; answers in JSON whatever happens."""
+class _RequestHandler(RequestHandler):
+    """Checks host, origin and token of each request first, and answers errors in JSON."""
 
-    def initialize(self, commands: Commands, guard: Guard, door: _Door) -> None:
-        self._commands, self._guard, self._door = commands, guard, door
-        self._is_inside = False
+    def initialize(self, commands: Commands, guard: RequestGuard, limit: _RequestLimit) -> None:
+        self._commands, self._guard, self._limit = commands, guard, limit
+        self._is_counted = False
 
     def set_default_headers(self) -> None:
         self.set_header("Content-Type", "application/json; charset=utf-8")
@@ -71,21 +84,21 @@ class _Handler(RequestHandler):
     def prepare(self) -> None:
         headers = self.request.headers
         host, origin = headers.get("Host"), headers.get("Origin")
-        if not self._guard.is_called(host):
-            raise _Refused(403, "this server is not called so")
+        if not self._guard.host_allowed(host):
+            raise _Refused(403, "Host header not allowed")
         site = headers.get("Sec-Fetch-Site", "none")
-        if not self._guard.is_own(origin, host) or site not in ("none", "same-origin"):
-            raise _Refused(403, "another page has no business here")
+        if not self._guard.same_origin(origin, host) or site not in ("none", "same-origin"):
+            raise _Refused(403, "cross-origin request refused")
         if not self._guard.is_bearer(headers.get("Authorization")):
-            raise _Refused(401, "the token is missing or wrong: Authorization: Bearer <token>")
-        if self._door.inside >= _MOST_AT_ONCE:
-            raise _Refused(503, "too many requests at once; try again in a while", "busy")
-        self._door.inside += 1
-        self._is_inside = True
+            raise _Refused(401, "token missing or wrong; send Authorization: Bearer <token>")
+        if self._limit.active >= _MAX_REQUESTS:
+            raise _Refused(503, "too many requests at the same time; try again later", "busy")
+        self._limit.active += 1
+        self._is_counted = True
 
     def on_finish(self) -> None:
-        if self._is_inside:
-            self._door.inside -= 1
+        if self._is_counted:
+            self._limit.active -= 1
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         error = kwargs.get("exc_info", (None, None, None))[1]
@@ -99,7 +112,7 @@ class _Handler(RequestHandler):
         self.finish(json.dumps({"error": {"message": message, "kind": kind}}))
 
     def _methods(self) -> list[str]:
-        """Return the methods that this handler has, in the order of the alphabet."""
+        """Return the HTTP methods of this handler in alphabetical order."""
         kind, names = type(self), sorted(self.SUPPORTED_METHODS)
         missing = RequestHandler._unimplemented_method
         return [name for name in names if getattr(kind, name.lower()) is not missing]
@@ -117,66 +130,68 @@ class _Handler(RequestHandler):
             super().log_exception(*info)
 
     def body(self) -> dict[str, Any]:
-        """Return what the body says, which must be an object of strict JSON."""
+        """Return the body, which must be an object in strict JSON."""
         if not self.request.body:
             return {}
         kind = self.request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
             raise _Refused(415, "the body must be application/json", "invalid")
         try:
-            told = loads(self.request.body.decode("utf-8"))
+            body = loads(self.request.body.decode("utf-8"))
         except (ValueError, RecursionError, StorageError):
             raise _Refused(400, "the body must be strict JSON", "invalid") from None
-        if not isinstance(told, dict):
+        if not isinstance(body, dict):
             raise _Refused(400, "the body must be an object", "invalid")
-        return told
+        return body
 
     def empty_body(self) -> None:
-        """Refuse a body that says something."""
+        """Refuse a body that is not empty."""
         if self.body():
             raise _Refused(400, "the body must be {}", "invalid")
 
-    async def look(self, look: Callable[..., Any]) -> Any:
-        """Return what is seen of the experiment."""
-        future = self._commands.ask(look)
+    async def query(self, view: Callable[..., Any]) -> Any:
+        """Return a view of the experiment, made in the runner's thread."""
+        future = self._commands.ask(view)
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(future), _PATIENCE)
+            return await asyncio.wait_for(asyncio.wrap_future(future), _TIMEOUT)
         except asyncio.TimeoutError:
-            raise _Refused(503, "the driver does not answer in time", "busy") from None
+            raise _Refused(503, "the driver did not answer in time", "busy") from None
 
     async def do(self, future: Future[Any]) -> None:
-        """Answer what came of a command, or that it waits."""
+        """Answer with the outcome of a command, or that it is accepted and not complete."""
         done = asyncio.ensure_future(asyncio.wrap_future(future))
-        await asyncio.wait({done}, timeout=_PATIENCE)
+        await asyncio.wait({done}, timeout=_TIMEOUT)
         if done.done():
             outcome = done.result()
             self.finish(json.dumps(asdict(outcome)))
         elif future.cancel():
-            raise _Refused(503, "the driver does not answer in time; nothing was done", "busy")
+            message = "the driver did not answer in time; the command was not executed"
+            raise _Refused(503, message, "busy")
         else:
-            # It was begun, and waits for a trial to leave its worker.
+            # Retrieve a later exception, which asyncio would log as never retrieved.
             done.add_done_callback(lambda one: one.cancelled() or one.exception())
             self.set_status(202)
-            self.finish(json.dumps({"message": "it waits", "trial_id": "", "status": ""}))
+            message = "accepted; waiting for the trial to leave its worker"
+            self.finish(json.dumps({"message": message, "trial_id": "", "status": ""}))
 
 
-class _Missing(_Handler):
+class _Missing(_RequestHandler):
     def prepare(self) -> None:
         super().prepare()
-        raise _Refused(404, "there is nothing of this name", "unknown")
+        raise _Refused(404, "there is no such path", "unknown")
 
 
-class _Description(_Handler):
+class _Description(_RequestHandler):
     def get(self) -> None:
-        self.finish(json.dumps(describe()))
+        self.finish(json.dumps(openapi_document()))
 
 
-class _Experiment(_Handler):
+class _Experiment(_RequestHandler):
     async def get(self) -> None:
-        self.finish(json.dumps(as_json(await self.look(experiment_view()))))
+        self.finish(json.dumps(as_json(await self.query(experiment_view()))))
 
 
-class _ExperimentCommand(_Handler):
+class _ExperimentCommand(_RequestHandler):
     async def post(self, what: str) -> None:
         self.empty_body()
         calls = {
@@ -188,23 +203,24 @@ class _ExperimentCommand(_Handler):
         await self.do(calls[what]())
 
 
-class _Trials(_Handler):
+class _Trials(_RequestHandler):
     async def get(self) -> None:
         known = {"status", "limit", "offset"}
         if strange := self.request.query_arguments.keys() - known:
-            raise _Refused(400, f"there is no {min(strange)[:100]!r} to ask by", "invalid")
+            raise _Refused(400, f"unknown query parameter {min(strange)[:100]!r}", "invalid")
         status = self.get_query_argument("status", None)
         if status is not None and status not in {one.value for one in PublicStatus}:
-            raise _Refused(400, "status must be one of the five words", "invalid")
+            names = ", ".join(one.value for one in PublicStatus)
+            raise _Refused(400, f"status must be one of {names}", "invalid")
         limit = self._number("limit", 100, least=1, most=LARGEST_PAGE)
         offset = self._number("offset", 0, least=0, most=10**9)
-        self.finish(json.dumps(as_json(await self.look(trials_view(status, limit, offset)))))
+        self.finish(json.dumps(as_json(await self.query(trials_view(status, limit, offset)))))
 
     async def post(self) -> None:
-        told = self.body()
-        if told.keys() != {"config"} or not isinstance(told["config"], dict):
+        body = self.body()
+        if body.keys() != {"config"} or not isinstance(body["config"], dict):
             raise _Refused(400, 'the body must be {"config": {...}}', "invalid")
-        await self.do(self._commands.add_trial(told["config"]))
+        await self.do(self._commands.add_trial(body["config"]))
 
     def _number(self, name: str, default: int, *, least: int, most: int) -> int:
         text = self.get_query_argument(name, str(default))
@@ -214,16 +230,16 @@ class _Trials(_Handler):
         return int(text)
 
 
-class _Trial(_Handler):
+class _Trial(_RequestHandler):
     async def get(self, name: str) -> None:
         trial_id = _decoded(name)
-        told = await self.look(trial_view(trial_id))
-        if told is None:
+        view = await self.query(trial_view(trial_id))
+        if view is None:
             raise ControlError(f"there is no trial {trial_id!r:.100}", "unknown")
-        self.finish(json.dumps(as_json(told)))
+        self.finish(json.dumps(as_json(view)))
 
 
-class _TrialCommand(_Handler):
+class _TrialCommand(_RequestHandler):
     async def post(self, name: str, what: str) -> None:
         self.empty_body()
         calls: dict[str, Callable[[str], Future[Any]]] = {
@@ -238,18 +254,18 @@ def _decoded(name: str) -> str:
     return unquote(name, errors="replace")
 
 
-def make_application(commands: Commands, guard: Guard) -> Application:
-    """Return what answers the requests.
+def make_application(commands: Commands, guard: RequestGuard) -> Application:
+    """Return the application that answers the requests.
 
     Parameters
     ----------
     commands : Commands
-        By which the experiment is told.
-    guard : Guard
-        Tells which requests may be heeded.
+        The commands of the experiment.
+    guard : RequestGuard
+        Checks host, origin and token of each request.
     """
-    parts = {"commands": commands, "guard": guard, "door": _Door()}
-    routes: list[tuple[str, type[_Handler]]] = [
+    parts = {"commands": commands, "guard": guard, "limit": _RequestLimit()}
+    routes: list[tuple[str, type[_RequestHandler]]] = [
         ("/openapi.json", _Description),
         ("/experiment", _Experiment),
         ("/experiment/(hold|release|stop|cancel)", _ExperimentCommand),

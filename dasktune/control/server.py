@@ -1,4 +1,9 @@
-"""The control server: a thread of the driver with an event loop of its own."""
+"""The control server: a thread of the driver with its own event loop.
+
+The constructor binds the port and waits until the loop runs, so `close` finds a loop to stop. It
+may be called while requests wait for the runner. It closes their connections, and does not cancel
+their commands, which the runner executes if it still runs.
+"""
 
 from __future__ import annotations
 
@@ -14,67 +19,67 @@ from tornado.httpserver import HTTPServer
 from tornado.iostream import IOStream
 from tornado.netutil import bind_sockets
 
-from dasktune.control import whereabouts
+from dasktune.control import address_file
 from dasktune.control.handlers import LARGEST_BODY, make_application
-from dasktune.guard import Guard, new_token
+from dasktune.control.http_guard import RequestGuard, new_token
 from dasktune.runner.commands import Commands
-from dasktune.storage.location import Storage
+from dasktune.storage.fs.storage import Storage
 
-__all__ = ["ControlServer", "controlled"]
+__all__ = ["ControlServer", "run_control_server"]
 
 logger = logging.getLogger(__name__)
 
 _ADDRESS: Final = "127.0.0.1"
 
-#: Connections that are open at a time; more are closed at once.
-_MOST_CONNECTIONS: Final = 128
-#: Bytes of a request's head.
-_LARGEST_HEAD: Final = 16 << 10
-#: Seconds for a request to arrive.
-_ARRIVAL: Final = 15.0
-#: Seconds for the thread to begin and to end.
-_DEADLINE: Final = 30.0
+#: Open connections; further ones are closed immediately.
+_MAX_CONNECTIONS: Final = 128
+#: The most bytes of a request's headers.
+_MAX_HEADERS: Final = 16 << 10
+#: Seconds in which a request must arrive.
+_REQUEST_TIMEOUT: Final = 15.0
+#: Seconds to wait for the thread to start and to end.
+_THREAD_TIMEOUT: Final = 30.0
 
 
 class _BoundedServer(HTTPServer):
-    """Closes at once what comes when enough connections are open."""
+    """An HTTP server that closes new connections while it has too many."""
 
     def handle_stream(self, stream: IOStream, address: Any) -> None:
-        if len(self._connections) >= _MOST_CONNECTIONS:
+        if len(self._connections) >= _MAX_CONNECTIONS:
             stream.close()
         else:
             super().handle_stream(stream, address)
 
 
 class ControlServer:
-    """Takes commands to an experiment over HTTP, from this machine, until it is closed.
+    """Accepts commands to an experiment over HTTP from this machine, until it is closed.
 
     Parameters
     ----------
     commands : Commands
-        By which the experiment is told.
+        The commands of the experiment.
     port : int, default=0
-        Where it listens; 0 is a free port.
+        The port to listen at; 0 is a free port.
     token : str, optional
-        What each request must have; one that nobody can guess by default.
+        The token that each request must have; a random one by default.
 
     Raises
     ------
     OSError
-        If it cannot listen there.
+        If it cannot listen at the port.
 
     Attributes
     ----------
     port : int
-        Where it listens.
+        The port that it listens at.
     token : str
-        What each request must have.
+        The token that each request must have.
     """
 
     def __init__(self, commands: Commands, *, port: int = 0, token: str | None = None) -> None:
         self.token = new_token() if token is None else token
-        self._application = make_application(commands, Guard(self.token))
-        # Here, so that whoever made it hears if the port is taken.
+        self._application = make_application(commands, RequestGuard(self.token))
+        # Bind in the caller's thread, so that the caller gets the error if the port is in use.
         self._sockets = bind_sockets(port, _ADDRESS)
         self.port = int(self._sockets[0].getsockname()[1])
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -82,21 +87,21 @@ class ControlServer:
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="dasktune-control")
         self._thread.start()
-        self._ready.wait(_DEADLINE)
+        self._ready.wait(_THREAD_TIMEOUT)
 
     @property
     def url(self) -> str:
-        """Where it is; the token is no part of it."""
+        """The URL of the server, without the token."""
         return f"http://{_ADDRESS}:{self.port}"
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
 
     def close(self) -> None:
-        """End it; harmless if it has ended."""
+        """Stop the server; do nothing if it has ended."""
         if self._loop is not None and self._closing is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._closing.set)
-            self._thread.join(_DEADLINE)
+            self._thread.join(_THREAD_TIMEOUT)
 
     def _run(self) -> None:
         try:
@@ -112,9 +117,9 @@ class ControlServer:
             self._application,
             max_body_size=LARGEST_BODY,
             max_buffer_size=2 * LARGEST_BODY,
-            max_header_size=_LARGEST_HEAD,
-            idle_connection_timeout=_ARRIVAL,
-            body_timeout=_ARRIVAL,
+            max_header_size=_MAX_HEADERS,
+            idle_connection_timeout=_REQUEST_TIMEOUT,
+            body_timeout=_REQUEST_TIMEOUT,
         )
         server.add_sockets(self._sockets)
         self._ready.set()
@@ -124,36 +129,36 @@ class ControlServer:
 
 
 @contextmanager
-def controlled(
+def run_control_server(
     wanted: bool | int, commands: Commands, storage: Storage | None = None
 ) -> Iterator[ControlServer | None]:
-    """Take commands over HTTP for as long as the context lasts.
+    """Run a control server inside the ``with`` block.
 
-    What goes wrong with it is logged, and the experiment goes on without.
+    If it cannot start, a warning is logged, and the experiment runs without it.
 
     Parameters
     ----------
     wanted : bool or int
-        At which port; True and 0 are a free one.
+        The port; True and 0 choose a free one.
     commands : Commands
-        By which the experiment is told.
+        The commands of the experiment.
     storage : Storage, optional
-        The experiment's directory, where it is noted where the server is.
+        The experiment's directory, for the file with the server's URL.
 
     Yields
     ------
     ControlServer or None
-        None if there is none.
+        The server; None if it could not start.
     """
     server = None
     try:
         server = ControlServer(commands, port=0 if wanted is True else wanted)
     except OSError as error:
-        logger.warning("there is no control server at port %s: %s", wanted, error)
+        logger.warning("cannot start the control server at port %s: %s", wanted, error)
     if server is not None:
         logger.info("control server: %s", server.url)
         if storage is not None:
-            whereabouts.note(storage, server.url)
+            address_file.write(storage, server.url)
         _print(f"Control: TuneClient({server.url!r}, token={server.token!r})\n")
     try:
         yield server
@@ -161,13 +166,13 @@ def controlled(
         if server is not None:
             server.close()
             if storage is not None:
-                whereabouts.forget(storage)
+                address_file.remove(storage)
 
 
 def _print(text: str) -> None:
-    """Tell the user what must not stand in a log; the only place that has the token."""
+    """Print a text with the token to standard error; the token must not be logged."""
     try:
         sys.stderr.write(text)
         sys.stderr.flush()
     except (OSError, ValueError, AttributeError):
-        logger.debug("there is nobody to tell the token")
+        logger.debug("cannot print the token: there is no standard error")

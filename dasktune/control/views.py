@@ -1,4 +1,9 @@
-"""An experiment and its trials as JSON tells them."""
+"""Views of an experiment and its trials, for answers in JSON.
+
+The runner's thread makes a view between two events. The server's thread encodes it as JSON later,
+while the runner continues. That is safe because a view holds only values that are replaced and
+never changed in place: texts, numbers, and the dicts of configurations and results.
+"""
 
 from __future__ import annotations
 
@@ -7,66 +12,66 @@ from itertools import islice
 from math import isfinite
 from typing import Any
 
-from dasktune.experiment import Experiment
-from dasktune.storage.json_lines import plain
+from dasktune.experiment import ExperimentMachine
+from dasktune.storage.journal.json_lines import plain
 from dasktune.trial.metrics import score
 from dasktune.trial.status import PublicStatus
 from dasktune.trial.trial import Trial
 
 __all__ = ["experiment_view", "trial_view", "trials_view"]
 
-#: Looks at an experiment between two of its events, and gives what is to be made JSON of later.
-Look = Callable[[Experiment, float], Any]
+#: A function of the experiment and the time that returns a view; called in the runner's thread.
+View = Callable[[ExperimentMachine, float], Any]
 
 
-def experiment_view() -> Look:
-    """Return what tells of the experiment as a whole."""
+def experiment_view() -> View:
+    """Return a view of the experiment as a whole."""
     return _experiment
 
 
-def trials_view(status: str | None, limit: int, offset: int) -> Look:
-    """Return what lists trials in the order in which they were added.
+def trials_view(status: str | None, limit: int, offset: int) -> View:
+    """Return a view that lists trials in the order in which they were added.
 
     Parameters
     ----------
     status : str or None
-        Only those with this public status.
+        List only trials with this public status.
     limit : int
-        How many at most.
+        The most trials to list.
     offset : int
-        How many are left out before the first.
+        The number of trials to skip.
     """
 
-    def look(experiment: Experiment, now: float) -> dict[str, Any]:
+    def view(experiment: ExperimentMachine, now: float) -> dict[str, Any]:
         trials = iter(experiment.trials.values())
         total = len(experiment.trials)
         if status is not None:
-            total = experiment.roster.public_counts()[PublicStatus(status)]
+            total = experiment.trial_index.public_counts()[PublicStatus(status)]
             trials = (one for one in experiment.trials.values() if one.public_status == status)
         found = [_facts(one) for one in islice(trials, offset, offset + limit)]
         return {"total": total, "offset": offset, "trials": found}
 
-    return look
+    return view
 
 
-def trial_view(trial_id: str) -> Look:
-    """Return what tells of a trial; None if there is none of this name.
+def trial_view(trial_id: str) -> View:
+    """Return a view of a trial; None if there is no such trial.
 
     Parameters
     ----------
     trial_id : str
-        Which.
+        The trial.
     """
 
-    def look(experiment: Experiment, now: float) -> dict[str, Any] | None:
+    def view(experiment: ExperimentMachine, now: float) -> dict[str, Any] | None:
         trial = experiment.trials.get(trial_id)
         return None if trial is None else _facts(trial)
 
-    return look
+    return view
 
 
 def as_json(value: Any) -> Any:
-    """Return what any JSON parser takes: what is no finite number becomes None."""
+    """Return a value that any JSON parser accepts: NaN and infinity become None."""
     return _finite(plain(value)) if isinstance(value, Mapping) else value
 
 
@@ -81,11 +86,11 @@ def _finite(value: Any) -> Any:
 
 
 def _facts(trial: Trial) -> dict[str, Any]:
-    """Gather what nobody changes any more; it is made JSON of in another thread."""
+    """Return the fields of a trial; see the top of this module for why they need no copy."""
     return {
         "trial_id": trial.trial_id,
         "status": trial.public_status.value,
-        "paused_by_user": trial.status.is_resting,
+        "paused_by_user": trial.status.is_paused_by_user,
         "config": trial.config,
         "tag": trial.tag,
         "added": trial.added,
@@ -101,16 +106,16 @@ def _facts(trial: Trial) -> dict[str, Any]:
     }
 
 
-def _experiment(experiment: Experiment, now: float) -> dict[str, Any]:
-    counts = experiment.roster.public_counts()
-    state = "held" if experiment.on_hold else "running"
+def _experiment(experiment: ExperimentMachine, now: float) -> dict[str, Any]:
+    counts = experiment.trial_index.public_counts()
+    state = "held" if experiment.state.on_hold else "running"
     best = _best(experiment)
     return {
-        "state": "stopping" if experiment.stop_reason else state,
-        "reason": experiment.stop_reason,
+        "state": "stopping" if experiment.state.stop_reason else state,
+        "reason": experiment.state.stop_reason,
         "time": now,
         "counts": {status.value: count for status, count in counts.items()},
-        "paused_by_user": len(experiment.roster.resting),
+        "paused_by_user": len(experiment.trial_index.paused_by_user),
         "total": experiment.search.total_samples,
         "metric": experiment.settings.metric,
         "mode": experiment.settings.mode,
@@ -118,8 +123,8 @@ def _experiment(experiment: Experiment, now: float) -> dict[str, Any]:
     }
 
 
-def _best(experiment: Experiment) -> Trial | None:
-    """Return the trial whose last result is best; None if there is no goal or no result."""
+def _best(experiment: ExperimentMachine) -> Trial | None:
+    """Return the trial with the best last result; None without an objective or a result."""
     metric, mode = experiment.settings.metric, experiment.settings.mode
     if metric is None or mode is None:
         return None

@@ -1,8 +1,18 @@
-"""The pure state machine of an experiment."""
+"""The pure state machine of an experiment: events in, actions out.
 
-from dasktune.experiment.experiment import Experiment
-from dasktune.experiment.precedent import Precedent
-from dasktune.experiment.roster import Roster
+Nothing here reads a clock, a file or the network. The loop that feeds it is in `dasktune.runner`,
+the policies that it asks are in `schedulers`, `search` and `stopper`.
+"""
+
+from dasktune.experiment.experiment_machine import ExperimentMachine, HandleResult
+from dasktune.experiment.recorded_decisions import RecordedDecisions
 from dasktune.experiment.settings import ExperimentSettings
+from dasktune.experiment.trial_index import TrialIndex
 
-__all__ = ["Experiment", "ExperimentSettings", "Precedent", "Roster"]
+__all__ = [
+    "ExperimentMachine",
+    "ExperimentSettings",
+    "HandleResult",
+    "RecordedDecisions",
+    "TrialIndex",
+]

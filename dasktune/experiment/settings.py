@@ -1,4 +1,4 @@
-"""What the user decided about an experiment, as far as its state machine must know."""
+"""The user's limits and goals, as far as the state machine needs them."""
 
 from __future__ import annotations
 
@@ -18,22 +18,24 @@ class ExperimentSettings:
     Parameters
     ----------
     metric : str, optional
-        What is to be optimised.
+        The metric to optimise.
     mode : {"min", "max"}, optional
-        Which way it is better.
+        Whether smaller or larger values are better.
     max_failures : int, default=0
-        How often the code of one trial may fail and be tried again, over its life; -1 is for ever.
+        How often the code of one trial may fail and be tried again, over its life; -1 is any
+        number.
     fail_fast : bool or "raise", default=False
-        End everything at the first failure for good.
+        End the experiment as soon as a trial has failed and has no tries left.
     max_total_failures : int, optional
-        How often the code of all trials together may fail before everything ends; no limit by
+        How often the code of all trials together may fail before the experiment ends; no limit by
         default.
     max_worker_losses : int, default=3
-        How often a trial may lose its worker without having made progress in between.
+        How often a trial may lose its worker without progress in between.
     max_concurrent : int, default=0
-        Most trials that may be on a worker at a time; 0 is no limit.
+        How many trials may be on workers at a time; 0 is no limit.
     streaming : bool, default=True
-        Let trials go on between the milestones of their policies; else they wait at each result.
+        Let trials continue between the milestones of the policies; otherwise they wait for a
+        decision at each result.
     retention : Retention, optional
         Which checkpoints of a trial are kept; all by default.
     """

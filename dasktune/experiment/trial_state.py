@@ -1,4 +1,4 @@
-"""A trial as plain values, for snapshots."""
+"""Trials as plain values in snapshots."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dasktune.errors import StorageError
-from dasktune.trial.checkpoint import CheckpointRecord
+from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.events import ErrorInfo
 from dasktune.trial.names import is_one_name
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.status import TrialStatus
-from dasktune.trial.trial import NO_STORY, Trial
+from dasktune.trial.trial import NO_STATUS_LOG, Trial
 
-__all__ = ["state_of", "trial_of"]
+__all__ = ["trial_from_state", "trial_state"]
 
-#: What is a plain value already.
-_AS_IT_IS = (
+#: Attributes with plain values.
+_PLAIN = (
     "trial_id",
     "config",
     "tag",
@@ -42,17 +42,17 @@ _AS_IT_IS = (
     "stopped_early",
 )
 
-#: What snapshots of older versions do not have.
-_YOUNGER: Final = {"name": "", "dirname": ""}
+#: Attributes that snapshots of older versions do not have.
+_ADDED_LATER: Final = {"name": "", "dirname": ""}
 
 
-def state_of(trial: Trial) -> dict[str, Any]:
-    """Return all of a trial but its story, which only error messages tell.
+def trial_state(trial: Trial) -> dict[str, Any]:
+    """Return a trial as plain values, without its status log, which only error messages use.
 
     Parameters
     ----------
     trial : Trial
-        Any. Later changes of the trial do not change what is returned.
+        Later changes of the trial do not change what is returned.
 
     Returns
     -------
@@ -61,24 +61,24 @@ def state_of(trial: Trial) -> dict[str, Any]:
     """
     first = trial.first_resources
     return {
-        **{name: getattr(trial, name) for name in _AS_IT_IS},
+        **{name: getattr(trial, name) for name in _PLAIN},
         "resources": trial.resources.to_json(),
         "first_resources": None if first is None else first.to_json(),
         "status": trial.status.value,
         "progress_at_loss": list(trial.progress_at_loss),
         "history": list(trial.history),
         "checkpoints": [record.to_json() for record in trial.checkpoints],
-        "memory": _told(trial.memory),
-        "origin": _told(trial.origin),
+        "memory": _record_state(trial.memory),
+        "origin": _record_state(trial.origin),
         "lent": [record.to_json() for record in trial.lent],
-        "held": _told(trial.held),
+        "held": _record_state(trial.held),
         "ancestry": list(trial.ancestry),
         "errors": [{"message": e.message, "traceback": e.traceback} for e in trial.errors],
     }
 
 
-def trial_of(state: Mapping[str, Any]) -> Trial:
-    """Make a trial of what :func:`state_of` gave.
+def trial_from_state(state: Mapping[str, Any]) -> Trial:
+    """Return the trial of what :func:`trial_state` returned.
 
     Parameters
     ----------
@@ -88,16 +88,16 @@ def trial_of(state: Mapping[str, Any]) -> Trial:
     Raises
     ------
     StorageError
-        If the trial's name would lead out of the experiment.
+        If the trial's name is a path that leads out of the experiment's directory.
     """
-    state = {**_YOUNGER, **state}
+    state = {**_ADDED_LATER, **state}
     for name in (state["trial_id"], state["dirname"] or "-"):
         if not is_one_name(name):
             raise StorageError(f"trial_id must be one name, got {name!r:.80}")
     checkpoints, losses = state["progress_at_loss"]
     first = state["first_resources"]
     trial = Trial(
-        **{name: state[name] for name in _AS_IT_IS},
+        **{name: state[name] for name in _PLAIN},
         resources=PlacementGroupFactory.from_json(state["resources"]),
         first_resources=None if first is None else PlacementGroupFactory.from_json(first),
         status=TrialStatus(state["status"]),
@@ -113,13 +113,13 @@ def trial_of(state: Mapping[str, Any]) -> Trial:
     )
     trial.rows = {int(row["training_iteration"]): at for at, row in enumerate(trial.history)}
     if trial.status.is_final:
-        trial.story = NO_STORY
+        trial.status_log = NO_STATUS_LOG
     return trial
 
 
-def _told(record: CheckpointRecord | None) -> dict[str, Any] | None:
+def _record_state(record: CheckpointRecord | None) -> dict[str, Any] | None:
     return None if record is None else record.to_json()
 
 
-def _record(told: Mapping[str, Any] | None) -> CheckpointRecord | None:
-    return None if told is None else CheckpointRecord.from_json(told)
+def _record(state: Mapping[str, Any] | None) -> CheckpointRecord | None:
+    return None if state is None else CheckpointRecord.from_json(state)

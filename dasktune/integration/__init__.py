@@ -1,4 +1,5 @@
-"""What other packages need to be used in trials, or to hear of them.
+"""Integrations with training packages and tracking services, one module for each package.
 
-Each module is for one package, which it imports when it is used.
+A module imports its package when it is used. ``reporting`` and ``tracked_run`` have the code that
+several integrations share. File loggers live in ``dasktune.logger``.
 """

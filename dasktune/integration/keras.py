@@ -1,4 +1,4 @@
-"""Keras 3: results and models from inside ``model.fit``."""
+"""Keras 3: a callback for ``model.fit`` that reports results and saves models."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from functools import partial
 from typing import Any, Final
 
 from dasktune.errors import check
-from dasktune.integration.reporting import MetricNames, check_there, send
-from dasktune.storage.checkpoint import Checkpoint
+from dasktune.integration.reporting import MetricNames, check_installed, report_result
+from dasktune.storage.checkpoints.checkpoint import Checkpoint
 
 try:
     import keras
     from keras.callbacks import Callback
 except ImportError as error:
-    # What Keras calls must derive from its class; without it there is still something to read.
+    # Keras requires its own base class. Without Keras this module can still be imported.
     _PROBLEM, Callback = str(error), object
 else:
     _PROBLEM = ""
@@ -44,26 +44,27 @@ _EVENTS: Final = (
 
 
 class TuneReportCheckpointCallback(Callback):  # type: ignore[misc]
-    """Reports what Keras tells at the end of each epoch, with the model and its optimizer.
+    """Reports the metrics of each epoch, with a checkpoint of the model and its optimizer.
 
-    The model lies in a checkpoint as ``model.keras``, and how many epochs it has been trained for
-    in the metadata, as ``"epoch"``. Needs ``pip install 'dasktune[keras]'`` and a backend of Keras.
+    The checkpoint has the model as ``model.keras``, and its number of trained epochs in the
+    metadata as ``"epoch"``. Needs ``pip install 'dasktune[keras]'`` and a backend of Keras.
 
     Parameters
     ----------
     checkpoint_on : str or list of str, default="epoch_end"
-        Hooks of Keras without their ``on_``, at which to report with a checkpoint; an empty list
-        saves none.
+        Hooks of Keras at which to report with a checkpoint, without ``on_``. An empty list saves
+        none.
     report_metrics_on : str or list of str, default="epoch_end"
         Hooks at which to report.
     metrics : str, sequence of str, or mapping of str to str, optional
-        What to report, or what to report it as: ``{"loss": "val_loss"}``. All by default.
+        The metrics to report, or ``{reported name: Keras' name}``, such as
+        ``{"loss": "val_loss"}``. All by default.
 
     Raises
     ------
     ConfigError
-        If Keras or its backend is not installed, or an argument breaks its rule; in the trial, if
-        Keras tells of no such metric at this hook.
+        If Keras or its backend is not installed, or an argument is invalid. In the trial, if Keras
+        has no such metric at this hook.
 
     Examples
     --------
@@ -85,19 +86,20 @@ class TuneReportCheckpointCallback(Callback):  # type: ignore[misc]
         report_metrics_on: str | Sequence[str] = "epoch_end",
         metrics: str | Sequence[str] | Mapping[str, str] | None = None,
     ) -> None:
-        check_there("Keras", "keras", _PROBLEM)
+        check_installed("Keras", "keras", _PROBLEM)
         super().__init__()
         self._saves_on = _events("checkpoint_on", checkpoint_on)
-        self._on = self._saves_on | _events("report_metrics_on", report_metrics_on)
+        self._report_on = self._saves_on | _events("report_metrics_on", report_metrics_on)
         self._names = MetricNames(metrics, "Keras")
         self._epochs = 0
-        # Not methods of the class: whoever has hooks for batches makes Keras wait for each batch.
-        for event in self._on - {"epoch_begin", "epoch_end"}:
-            setattr(self, f"on_{event}", partial(self._hear, event))
+        # Set on the object, not the class: Keras waits for the logs of each batch if the class of a
+        # callback overrides a batch hook.
+        for event in self._report_on - {"epoch_begin", "epoch_end"}:
+            setattr(self, f"on_{event}", partial(self._on_event, event))
 
     @classmethod
     def get_model(cls, checkpoint: Checkpoint) -> Any:
-        """Return the model of a checkpoint that this callback has saved, ready to be trained on.
+        """Return the model of a checkpoint that this callback has saved, ready for more training.
 
         Parameters
         ----------
@@ -109,32 +111,32 @@ class TuneReportCheckpointCallback(Callback):  # type: ignore[misc]
         keras.Model
             The model, with its optimizer's state.
         """
-        check_there("Keras", "keras", _PROBLEM)
+        check_installed("Keras", "keras", _PROBLEM)
         with checkpoint.as_directory() as directory:
             return keras.saving.load_model(os.path.join(directory, _FILENAME))
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Note where the training is, and report if this is a time for it."""
+        """Note the number of the epoch, and report if this hook is selected."""
         self._epochs = epoch
-        self._at("epoch_begin", logs)
+        self._report_at("epoch_begin", logs)
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Note where the training is, and report if this is a time for it."""
+        """Note the number of trained epochs, and report if this hook is selected."""
         self._epochs = epoch + 1
-        self._at("epoch_end", logs)
+        self._report_at("epoch_end", logs)
 
-    def _hear(self, event: str, *told: Any, logs: Mapping[str, Any] | None = None) -> None:
-        # Batches come with their number; logs by name or by place.
-        for value in told:
+    def _on_event(self, event: str, *args: Any, logs: Mapping[str, Any] | None = None) -> None:
+        # Batch hooks get a number first; logs are passed by name or by position.
+        for value in args:
             if isinstance(value, Mapping):
                 logs = value
-        self._at(event, logs)
+        self._report_at(event, logs)
 
-    def _at(self, event: str, logs: Mapping[str, Any] | None) -> None:
-        if event not in self._on:
+    def _report_at(self, event: str, logs: Mapping[str, Any] | None) -> None:
+        if event not in self._report_on:
             return
         save = self._save if event in self._saves_on else None
-        send(self._names.choose(logs or {}), save, metadata={"epoch": self._epochs})
+        report_result(self._names.select(logs or {}), save, metadata={"epoch": self._epochs})
 
     def _save(self, directory: str) -> None:
         self.model.save(os.path.join(directory, _FILENAME))

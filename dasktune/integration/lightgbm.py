@@ -1,4 +1,4 @@
-"""LightGBM: results and models from inside ``lightgbm.train``."""
+"""LightGBM: a callback for ``lightgbm.train`` that reports results and saves models."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from dasktune.integration.reporting import BoostingReporter, MetricNames, check_there
-from dasktune.storage.checkpoint import Checkpoint
+from dasktune.integration.reporting import BoostingReporter, MetricNames, check_installed
+from dasktune.storage.checkpoints.checkpoint import Checkpoint
 
 __all__ = ["TuneReportCheckpointCallback"]
 
@@ -16,36 +16,36 @@ _FILENAME: Final = "model.txt"
 
 
 class TuneReportCheckpointCallback:
-    """Reports the metrics of each boosting round, and saves the model now and then.
+    """Reports the metrics of each boosting round, and saves the model every `frequency` rounds.
 
-    For ``lightgbm.train``, ``lightgbm.cv`` (which reports means and deviations, and saves nothing)
-    and the ``callbacks`` of LightGBM's estimators. Metrics are named as in
-    ``"eval-binary_logloss"``: the name in ``valid_names``, then LightGBM's.
+    It works with ``lightgbm.train``, with the ``callbacks`` of LightGBM's estimators, and with
+    ``lightgbm.cv``, where it reports means and deviations and saves nothing. A metric's name is the
+    name in ``valid_names``, then LightGBM's name: ``"eval-binary_logloss"``.
 
-    A trial that is stopped, paused or cloned on the way goes on from a checkpoint of `frequency`:
-    set it where a scheduler may do so. LightGBM's own early stopping tells nobody that it ends the
-    training, so that then there is no checkpoint of the end. Needs ``pip install
+    A trial that is stopped, paused or cloned during the training resumes from the last checkpoint.
+    Set `frequency` if a scheduler may do so. LightGBM does not notify callbacks when its own early
+    stopping ends the training, so there is no checkpoint at the end then. Needs ``pip install
     'dasktune[lightgbm]'``.
 
     Parameters
     ----------
     metrics : str, sequence of str, or mapping of str to str, optional
-        What to report, or what to report it as: ``{"loss": "eval-binary_logloss"}``. All by
-        default.
+        The metrics to report, or ``{reported name: LightGBM's name}``, such as
+        ``{"loss": "eval-binary_logloss"}``. All by default.
     filename : str, default="model.txt"
         The model's file in a checkpoint.
     frequency : int, default=0
-        Boosting rounds from one checkpoint to the next; 0 saves none on the way.
+        Boosting rounds from one checkpoint to the next; with 0 there is none before the end.
     checkpoint_at_end : bool, default=True
-        Whether the last result brings a checkpoint.
+        Whether the last result has a checkpoint.
     results_postprocessing_fn : callable, optional
-        Turns the metrics into those that are reported.
+        Converts the metrics before they are reported.
 
     Raises
     ------
     ConfigError
-        If LightGBM is not installed, or an argument breaks its rule; in the trial, if LightGBM does
-        not know a metric.
+        If LightGBM is not installed, or an argument is invalid. In the trial, if LightGBM does not
+        have a metric of this name.
 
     Examples
     --------
@@ -88,7 +88,7 @@ class TuneReportCheckpointCallback:
         checkpoint : Checkpoint
             The checkpoint.
         filename : str, default="model.txt"
-            What the callback was told.
+            The callback's argument `filename`.
 
         Returns
         -------
@@ -101,29 +101,29 @@ class TuneReportCheckpointCallback:
 
     def __call__(self, env: Any) -> None:
         """Report a round."""
-        # The folds of a cross-validation are no model.
+        # In a cross-validation `model` holds the folds, which cannot be saved.
         is_model = isinstance(env.model, _booster_class())
-        self._reporter.round_done(
-            _told(env.evaluation_result_list or ()),
+        self._reporter.on_round_end(
+            _metric_values(env.evaluation_result_list or ()),
             partial(_save, env.model, self._reporter.filename) if is_model else None,
             rounds=env.iteration + 1,
             last=env.iteration + 1 == env.end_iteration,
         )
 
 
-def _told(entries: Sequence[Any]) -> dict[str, float]:
-    """Return the metrics of a round; those of a cross-validation as LightGBM names them."""
-    told = {}
+def _metric_values(entries: Sequence[Any]) -> dict[str, float]:
+    """Return the metrics of a round, with the names that ``lightgbm.cv`` uses."""
+    values = {}
     for data, metric, value, _, *deviation in entries:
         if deviation:
-            told[f"{data}-{metric}-mean"], told[f"{data}-{metric}-stdv"] = value, deviation[0]
+            values[f"{data}-{metric}-mean"], values[f"{data}-{metric}-stdv"] = value, deviation[0]
         else:
-            told[f"{data}-{metric}"] = value
-    return told
+            values[f"{data}-{metric}"] = value
+    return values
 
 
 def _save(model: Any, filename: str, directory: str) -> None:
-    # All rounds, whichever was the best one: the training goes on from the last.
+    # Save all rounds, not only up to the best one: the training resumes from the last.
     model.save_model(os.path.join(directory, filename), num_iteration=-1)
 
 
@@ -131,6 +131,6 @@ def _booster_class() -> Any:
     try:
         from lightgbm import Booster
     except ImportError as error:
-        check_there("LightGBM", "lightgbm", str(error))
+        check_installed("LightGBM", "lightgbm", str(error))
         raise
     return Booster

@@ -1,4 +1,4 @@
-"""MLflow: a run for each trial."""
+"""MLflow: a logger with a run for each trial, and a run inside a trial."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from dasktune.callback import TrialView
 from dasktune.errors import ConfigError, check
-from dasktune.integration.tracked import TrackedTrial, run_key
+from dasktune.integration.tracked_run import TrackedRun, run_key
 from dasktune.logger.trial_logger import TrialLog, TrialLoggerCallback
-from dasktune.storage.setup_file import is_being_stored
+from dasktune.storage.experiment.tuner_json import is_being_stored
 from dasktune.trainable import get_context
 from dasktune.trial.metrics import flatten, number
 from dasktune.trial.status import PublicStatus
@@ -23,52 +23,52 @@ __all__ = ["MLflowLoggerCallback", "setup_mlflow"]
 
 logger = logging.getLogger(__name__)
 
-#: How MLflow knows the run of a trial again.
+#: The tag of a run with the key of its trial.
 _KEY: Final = "dasktune.trial"
 
-#: Of one request.
+#: MLflow's limits of one request.
 _MOST_METRICS: Final = 1000
 _MOST_PARAMS: Final = 100
 
-#: Characters of a parameter's value.
+#: Maximum number of characters of a parameter's value.
 _LONGEST_VALUE: Final = 6000
 
-#: MLflow refuses names with others.
+#: The characters that MLflow allows in names.
 _SAFE: Final = frozenset("_-./ abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
 
 
-#: The user of a URL, and what is between it and the host.
+#: The user and the password in a URL.
 _PASSWORD: Final = re.compile(r"(://[^/:@\s]*):[^@]*@")
 
 _CREDENTIALS: Final = frozenset({"MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD"})
 
 
 class MLflowLoggerCallback(TrialLoggerCallback):
-    """Keeps a run of MLflow for each trial, from a thread.
+    """Logs each trial as a run of MLflow, from a thread.
 
-    A run has the trial's configuration as parameters and its numbers by ``training_iteration``. A
-    later driver goes on with the runs of an earlier one. Needs ``pip install 'dasktune[mlflow]'``.
+    A run has the trial's configuration as parameters, and its numbers by ``training_iteration``. A
+    later driver resumes the runs of an earlier one. Needs ``pip install 'dasktune[mlflow]'``.
 
     Parameters
     ----------
     tracking_uri : str, optional
-        Where the runs are kept; what MLflow is set to by default. A password in it is not stored
-        with the experiment.
+        The tracking server or store; MLflow's own setting by default. A password in it is not
+        stored with the experiment.
     registry_uri : str, optional
-        Where models are registered; `tracking_uri` by default.
+        The model registry; `tracking_uri` by default.
     experiment_name : str, optional
-        MLflow's experiment, which is made if need be; by default what ``MLFLOW_EXPERIMENT_NAME``
-        says, else ``"dasktune"``.
+        MLflow's experiment, which is created if needed; by default ``MLFLOW_EXPERIMENT_NAME``, else
+        ``"dasktune"``.
     tags : mapping of str to str, optional
         Tags of each run.
     tracking_token : str, optional
-        What proves to the server who you are, as ``MLFLOW_TRACKING_TOKEN``. It is not stored with
-        the experiment: a later driver needs that variable, or a new callback.
+        The access token, like ``MLFLOW_TRACKING_TOKEN``. It is not stored with the experiment: a
+        later driver needs that variable, or a new callback.
     save_artifact : bool, default=False
-        Whether the files of a trial's newest checkpoint become artifacts of its run at its end.
+        Whether to log the files of a trial's newest checkpoint as artifacts at its end.
     log_params_on_trial_end : bool, default=False
-        Whether parameters are told at a trial's end, and so as population based training has left
-        them; MLflow lets nobody change them.
+        Whether to log the parameters at a trial's end instead of its start. MLflow's parameters
+        cannot be changed, so that is the way to log those that population based training set last.
 
     Raises
     ------
@@ -82,7 +82,7 @@ class MLflowLoggerCallback(TrialLoggerCallback):
     >>> run_config = tune.RunConfig(callbacks=[logger])
     """
 
-    #: Whether credentials were left out when it was stored.
+    #: Whether credentials were removed when the callback was stored.
     _withheld = False
 
     def __init__(
@@ -121,7 +121,7 @@ class MLflowLoggerCallback(TrialLoggerCallback):
         return state
 
     def setup(self, *args: Any, **info: Any) -> None:
-        """Forget an earlier experiment."""
+        """Reset the state of an earlier experiment."""
         super().setup(*args, **info)
         if self._withheld and not _CREDENTIALS & os.environ.keys():
             logger.warning(
@@ -132,33 +132,31 @@ class MLflowLoggerCallback(TrialLoggerCallback):
 
     def open_log(self, trial: TrialView) -> TrialLog:
         """Return the run of a trial."""
-        return _Run(trial, self)
+        return _MLflowRun(trial, self)
 
     def connected(self) -> tuple[Any, str]:
-        """Return the client and the id of the experiment."""
+        """Return the MLflow client and the experiment id; connect at the first call."""
         if self._client is None:
             if self.tracking_token is not None:
                 os.environ["MLFLOW_TRACKING_TOKEN"] = self.tracking_token
             client = _client_class()(self.tracking_uri, self.registry_uri or self.tracking_uri)
             name = self.experiment_name or os.environ.get("MLFLOW_EXPERIMENT_NAME") or "dasktune"
             known = client.get_experiment_by_name(name)
-            self._experiment_id = (
-                client.create_experiment(name) if known is None else known.experiment_id
-            )
+            self._experiment_id = client.create_experiment(name) if known is None else known.experiment_id
             self._client = client
         return self._client, self._experiment_id
 
 
-class _Run(TrackedTrial):
+class _MLflowRun(TrackedRun):
     def __init__(self, trial: TrialView, logger: MLflowLoggerCallback) -> None:
         super().__init__(trial)
         self._logger = logger
         self._id = ""
-        #: Results that are yet to be sent.
+        #: Buffered results.
         self._rows: list[tuple[int, Mapping[str, Any]]] = []
 
     def open(self, trial: TrialView) -> int:
-        """Begin the run, or go on with that of an earlier driver."""
+        """Begin the run, or resume that of an earlier driver."""
         client, experiment_id = self._logger.connected()
         key = run_key(trial)
         known = client.search_runs([experiment_id], f"tags.`{_KEY}` = '{key}'", max_results=1)
@@ -175,11 +173,11 @@ class _Run(TrackedTrial):
         return 0
 
     def send(self, iteration: int, row: Mapping[str, Any]) -> None:
-        """Keep a result for the next request."""
+        """Buffer a result for the next request."""
         self._rows.append((iteration, row))
 
     def flush(self) -> None:
-        """Send the results since."""
+        """Send the buffered results."""
         from mlflow.entities import Metric
 
         client, _ = self._logger.connected()
@@ -193,7 +191,7 @@ class _Run(TrackedTrial):
         self._rows = []
 
     def finish(self, trial: TrialView) -> None:
-        """End the run with the trial."""
+        """End the run, with the trial's checkpoint and status."""
         client, _ = self._logger.connected()
         if self._logger.log_params_on_trial_end:
             self._log_params(trial.config)
@@ -204,8 +202,8 @@ class _Run(TrackedTrial):
         failed = trial.status is PublicStatus.ERROR
         client.set_terminated(self._id, "FAILED" if failed else "FINISHED")
 
-    def leave(self) -> None:
-        """Say that nobody runs it now."""
+    def suspend(self) -> None:
+        """Mark the run as killed, until a later driver resumes it."""
         client, _ = self._logger.connected()
         client.set_terminated(self._id, "KILLED")
 
@@ -218,7 +216,7 @@ class _Run(TrackedTrial):
             client.log_batch(self._id, params=part)
 
 
-def setup_mlflow(
+def setup_mlflow(  # noqa: PLR0917 - Ray Tune has these arguments
     config: Mapping[str, Any] | None = None,
     tracking_uri: str | None = None,
     registry_uri: str | None = None,
@@ -233,30 +231,29 @@ def setup_mlflow(
 ) -> Any:
     """Begin a run of MLflow for the trial that calls this, and return MLflow.
 
-    For trainables that use MLflow themselves; :class:`MLflowLoggerCallback` needs nothing in them.
-    End the run by ``mlflow.end_run()``: the trial's process may go on to another trial.
+    Use it in a trainable that calls MLflow itself; :class:`MLflowLoggerCallback` does not need it.
+    End the run by ``mlflow.end_run()``, because the process may run another trial afterwards.
 
     Parameters
     ----------
     config : mapping, optional
-        What becomes the run's parameters.
+        The run's parameters.
     tracking_uri, registry_uri : str, optional
-        As of :class:`MLflowLoggerCallback`.
+        As for :class:`MLflowLoggerCallback`.
     experiment_id, experiment_name : str, optional
-        MLflow's experiment; by default what ``MLFLOW_EXPERIMENT_ID`` or ``MLFLOW_EXPERIMENT_NAME``
-        says.
+        MLflow's experiment; by default ``MLFLOW_EXPERIMENT_ID`` or ``MLFLOW_EXPERIMENT_NAME``.
     tracking_token : str, optional
-        As of :class:`MLflowLoggerCallback`.
+        As for :class:`MLflowLoggerCallback`.
     artifact_location : str, optional
-        Where artifacts of an experiment that is made are kept.
+        The location of the artifacts of a newly created experiment.
     run_name : str, optional
-        The trial's name by default.
+        The run's name; the trial's name by default.
     create_experiment_if_not_exists : bool, default=False
-        Whether the experiment may be made.
+        Whether to create a missing experiment.
     tags : mapping of str to str, optional
         Tags of the run.
     rank_zero_only : bool, default=True
-        Ray Tune's; a trial here is one process.
+        Ray Tune's argument, without effect: a trial here is one process.
 
     Returns
     -------
@@ -285,21 +282,21 @@ def setup_mlflow(
     if registry_uri is not None:
         mlflow.set_registry_uri(registry_uri)
     name = experiment_name or os.environ.get("MLFLOW_EXPERIMENT_NAME")
-    identity = experiment_id or os.environ.get("MLFLOW_EXPERIMENT_ID")
-    if identity is None and name is not None:
+    chosen_id = experiment_id or os.environ.get("MLFLOW_EXPERIMENT_ID")
+    if chosen_id is None and name is not None:
         known = client_class().get_experiment_by_name(name)
-        hint = "Make it, or set create_experiment_if_not_exists=True."
-        there = known is not None or create_experiment_if_not_exists
-        check(there, "experiment_name", "that of an experiment", name, hint)
-        identity = (
+        hint = "Create it, or set create_experiment_if_not_exists=True."
+        exists = known is not None or create_experiment_if_not_exists
+        check(exists, "experiment_name", "the name of an experiment", name, hint)
+        chosen_id = (
             client_class().create_experiment(name, artifact_location)
             if known is None
             else known.experiment_id
         )
     context = get_context()
-    told = {"trial_id": context.get_trial_id(), **(tags or {})}
+    run_tags = {"trial_id": context.get_trial_id(), **(tags or {})}
     run_name = run_name or context.get_trial_name()
-    mlflow.start_run(experiment_id=identity, run_name=run_name, tags=told)
+    mlflow.start_run(experiment_id=chosen_id, run_name=run_name, tags=run_tags)
     params = ((_name(key), value) for key, value in _flat(config or {}))
     while part := dict(islice(params, _MOST_PARAMS)):
         mlflow.log_params(part)
@@ -323,7 +320,7 @@ def _flat(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _metrics(row: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Yield the numbers of a result; databases know no infinity."""
+    """Yield the numbers of a result, without infinities, which databases cannot store."""
     for name, value in _flat(row):
         points = number(value)
         if points is not None and not isinf(points):

@@ -1,4 +1,4 @@
-"""PyTorch Lightning: results and checkpoints from inside ``Trainer.fit``."""
+"""PyTorch Lightning: callbacks for ``Trainer.fit`` that report results and save checkpoints."""
 
 from __future__ import annotations
 
@@ -10,16 +10,21 @@ from functools import partial
 from typing import Any, Final
 
 from dasktune.errors import check
-from dasktune.integration.reporting import MetricNames, check_filename, check_there, send
+from dasktune.integration.reporting import (
+    MetricNames,
+    check_filename,
+    check_installed,
+    report_result,
+)
 
 try:
     try:
         from lightning.pytorch import Callback
     except ModuleNotFoundError:
-        # The same under its older name. Trainers of both take callbacks of either.
+        # The same package under its older name; trainers of both accept callbacks of either.
         from pytorch_lightning import Callback
 except ImportError as error:
-    # What Lightning calls must derive from its class; without it there is still something to read.
+    # Lightning requires its own base class. Without Lightning this module can still be imported.
     _PROBLEM, Callback = str(error), object
 else:
     _PROBLEM = ""
@@ -30,14 +35,14 @@ logger = logging.getLogger(__name__)
 
 
 class TuneCallback(Callback):  # type: ignore[misc]
-    """Calls :meth:`_handle` at the hooks that it is told; to derive others from.
+    """Base class of callbacks that call :meth:`_handle` at the chosen hooks.
 
     Needs ``pip install 'dasktune[lightning]'``, or pytorch_lightning.
 
     Parameters
     ----------
     on : str or list of str, default="validation_end"
-        Hooks of Lightning without their ``on_``, such as ``"train_epoch_end"``.
+        Hooks of Lightning without ``on_``, such as ``"train_epoch_end"``.
 
     Raises
     ------
@@ -53,7 +58,7 @@ class TuneCallback(Callback):  # type: ignore[misc]
     """
 
     def __init__(self, on: str | Sequence[str] = "validation_end") -> None:
-        check_there("PyTorch Lightning", "lightning", _PROBLEM)
+        check_installed("PyTorch Lightning", "lightning", _PROBLEM)
         super().__init__()
         hooks = [on] if isinstance(on, str) else list(on)
         known = [name.removeprefix("on_") for name in _HOOKS]
@@ -66,29 +71,30 @@ class TuneCallback(Callback):  # type: ignore[misc]
 
 
 class TuneReportCheckpointCallback(TuneCallback):
-    """Reports what Lightning has logged, with a checkpoint of the trainer.
+    """Reports the metrics that Lightning has logged, with a checkpoint of the trainer.
 
-    Reports nothing while Lightning tries whether the validation works. The end of a trial is raised
-    in the hook: Lightning tears down and lets it pass. Give the trainer ``logger=False`` and
-    ``enable_checkpointing=False``, or it writes files of its own into the worker's directory. Needs
-    ``pip install 'dasktune[lightning]'``, or pytorch_lightning.
+    It reports nothing during Lightning's sanity check of the validation. The end of a trial is
+    raised as an exception in the hook; Lightning tears down and passes it on. Give the trainer
+    ``logger=False`` and ``enable_checkpointing=False``, or it writes its own files into the
+    worker's directory. Needs ``pip install 'dasktune[lightning]'``, or pytorch_lightning.
 
     Parameters
     ----------
     metrics : str, sequence of str, or mapping of str to str, optional
-        What to report, or what to report it as: ``{"loss": "val_loss"}``. All by default. One that
-        is not logged yet is left out with a warning.
+        The metrics to report, or ``{reported name: Lightning's name}``, such as
+        ``{"loss": "val_loss"}``. All by default. A metric that is not logged yet is left out with a
+        warning.
     filename : str, default="checkpoint"
         The trainer's file in a checkpoint.
     save_checkpoints : bool, default=True
-        Whether each result brings a checkpoint.
+        Whether each result has a checkpoint.
     on : str or list of str, default="validation_end"
-        Hooks of Lightning without their ``on_``, at which to report.
+        Hooks of Lightning at which to report, without ``on_``.
 
     Raises
     ------
     ConfigError
-        If Lightning is not installed, or an argument breaks its rule.
+        If Lightning is not installed, or an argument is invalid.
 
     Examples
     --------
@@ -122,39 +128,39 @@ class TuneReportCheckpointCallback(TuneCallback):
         if trainer.sanity_checking:
             return
         logged = {name: value.item() for name, value in trainer.callback_metrics.items()}
-        self._warn_once(frozenset(self._names.absent(logged)), logged)
-        metrics = self._names.choose_known(logged)
+        self._warn_once(frozenset(self._names.missing(logged)), logged)
+        metrics = self._names.select_available(logged)
         if metrics:
-            send(metrics, partial(self._save, trainer) if self._saves else None)
+            report_result(metrics, partial(self._save, trainer) if self._saves else None)
 
     def _save(self, trainer: Any, directory: str) -> None:
         trainer.save_checkpoint(os.path.join(directory, self._filename))
 
     def _warn_once(self, missed: frozenset[str], logged: Mapping[str, float]) -> None:
-        """Warn of metrics that are not there: with several hooks, each may have its own."""
-        if news := missed - self._missed:
-            self._missed |= news
+        """Warn once of each missing metric. Different hooks may have different metrics."""
+        if new := missed - self._missed:
+            self._missed |= new
             logger.warning(
-                "%s not logged in Lightning, and left out: there is %s",
-                sorted(news),
+                "metrics %s are not logged in Lightning and are left out; it has logged %s",
+                sorted(new),
                 sorted(logged),
             )
 
 
 class TuneReportCallback(TuneReportCheckpointCallback):
-    """Reports what Lightning has logged, and saves nothing.
+    """Reports the metrics that Lightning has logged, without checkpoints.
 
     Parameters
     ----------
     metrics : str, sequence of str, or mapping of str to str, optional
-        As of :class:`TuneReportCheckpointCallback`.
+        As for :class:`TuneReportCheckpointCallback`.
     on : str or list of str, default="validation_end"
-        Hooks of Lightning without their ``on_``, at which to report.
+        Hooks of Lightning at which to report, without ``on_``.
 
     Raises
     ------
     ConfigError
-        If Lightning is not installed, or an argument breaks its rule.
+        If Lightning is not installed, or an argument is invalid.
 
     Examples
     --------
@@ -182,8 +188,8 @@ def _hook(name: str) -> Callable[..., None]:
     return hook
 
 
-#: All hooks that the installed Lightning calls, but for those of checkpoints: who saves one there
-#: would be called for it again.
+#: All hooks of the installed Lightning, except those of checkpoints: a callback that saves one in
+#: such a hook would call itself again.
 _HOOKS: Final = tuple(
     name
     for name, _ in inspect.getmembers(Callback, inspect.isfunction)

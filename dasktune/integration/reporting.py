@@ -1,83 +1,81 @@
-"""What the callbacks for all training packages do alike: choose metrics, report, save models."""
+"""Shared code of the callbacks for training packages: select metrics, report, save models."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from dasktune.config.validation import is_int, is_safe_name
 from dasktune.errors import ConfigError, check
-from dasktune.rules import is_int, is_safe_name
-from dasktune.storage.checkpoint import Checkpoint
+from dasktune.storage.checkpoints.checkpoint import Checkpoint
 from dasktune.trainable import report
 
-__all__ = ["BoostingReporter", "MetricNames", "check_filename", "check_there", "send"]
+__all__ = ["BoostingReporter", "MetricNames", "check_filename", "check_installed", "report_result"]
 
-#: How a user says which metrics are reported, as in Ray Tune.
+#: The user's selection of metrics, as in Ray Tune.
 Metrics = str | Sequence[str] | Mapping[str, str] | None
 
 _RULE: Final = "a name, a list of names, or a dict of names to report to the package's names"
 
 
-def check_there(package: str, extra: str, problem: str) -> None:
-    """Refuse to go on without the package.
+def check_installed(package: str, extra: str, problem: str) -> None:
+    """Check that a package could be imported.
 
     Parameters
     ----------
     package : str
-        What it calls itself.
+        The package's display name.
     extra : str
-        What installs it with dasktune.
+        The extra of dasktune that installs it.
     problem : str
-        Why it could not be imported; empty if it could.
+        The import error; empty if the package was imported.
 
     Raises
     ------
     ConfigError
-        If there is a problem.
+        If there was an import error.
     """
     if problem:
-        raise ConfigError(
-            f"{package} cannot be imported ({problem}): pip install 'dasktune[{extra}]'"
-        )
+        raise ConfigError(f"{package} cannot be imported ({problem}): pip install 'dasktune[{extra}]'")
 
 
 def check_filename(filename: object) -> None:
-    """Refuse what is no name of a file.
+    """Check the argument `filename`.
 
     Parameters
     ----------
     filename : object
-        What was given.
+        The user's value.
 
     Raises
     ------
     ConfigError
-        If it is none.
+        If it is not a file name without a directory.
     """
     fits = isinstance(filename, str) and is_safe_name(filename)
     check(fits, "filename", "the name of a file, without a directory", filename)
 
 
 class MetricNames:
-    """Which metrics of a package are reported, and under which names.
+    """Selects the metrics of a package to report, and renames them.
 
     Parameters
     ----------
     metrics : str, sequence of str, or mapping of str to str, optional
-        The package's names, or what to report each as: ``{"loss": "eval-logloss"}``. All by
-        default.
+        The package's names, or ``{reported name: package's name}``, such as
+        ``{"loss": "eval-logloss"}``. All metrics by default.
     package : str
-        What it calls itself.
+        The package's display name.
 
     Raises
     ------
     ConfigError
-        If `metrics` is something else.
+        If `metrics` has another type.
 
     Examples
     --------
     >>> names = MetricNames({"loss": "eval-logloss"}, "XGBoost")
-    >>> names.choose({"eval-logloss": 0.5, "eval-error": 0.1})
+    >>> names.select({"eval-logloss": 0.5, "eval-error": 0.1})
     {'loss': 0.5}
     """
 
@@ -87,68 +85,68 @@ class MetricNames:
         texts = [text for pair in self._names.items() for text in pair]
         check(all(isinstance(text, str) and text for text in texts), "metrics", _RULE, metrics)
 
-    def choose(self, told: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what is to be reported.
+    def select(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the metrics to report.
 
         Parameters
         ----------
-        told : mapping
+        values : mapping
             All metrics, by the package's names.
 
         Raises
         ------
         ConfigError
-            If one of those asked for is not among them.
+            If a selected metric is missing.
         """
-        absent = self.absent(told)
-        hint = f"{self._package} tells of {sorted(told)}."
-        check(not absent, "metrics", f"names that {self._package} uses", absent, hint)
-        return self.choose_known(told)
+        missing = self.missing(values)
+        hint = f"{self._package} has {sorted(values)}."
+        check(not missing, "metrics", f"names that {self._package} uses", missing, hint)
+        return self.select_available(values)
 
-    def choose_known(self, told: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what is to be reported, as far as it is there.
+    def select_available(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the metrics to report, without those that are missing.
 
         Parameters
         ----------
-        told : mapping
+        values : mapping
             All metrics, by the package's names.
         """
         if not self._names:
-            return dict(told)
-        return {own: told[its] for own, its in self._names.items() if its in told}
+            return dict(values)
+        return {reported: values[name] for reported, name in self._names.items() if name in values}
 
-    def absent(self, told: Mapping[str, Any]) -> list[str]:
-        """Return the package's names of those that were asked for and are not there.
+    def missing(self, values: Mapping[str, Any]) -> list[str]:
+        """Return the package's names of the selected metrics that are missing.
 
         Parameters
         ----------
-        told : mapping
+        values : mapping
             All metrics, by the package's names.
         """
-        return [its for its in self._names.values() if its not in told]
+        return [name for name in self._names.values() if name not in values]
 
 
-def send(
+def report_result(
     metrics: Mapping[str, Any],
     save: Callable[[str], object] | None = None,
     *,
     metadata: Mapping[str, Any] | None = None,
 ) -> None:
-    """Report a result, perhaps with a checkpoint.
+    """Report a result, with a checkpoint if `save` is given.
 
     Parameters
     ----------
     metrics : mapping
         The result.
     save : callable, optional
-        Writes files into the directory whose path it is given. None saves no checkpoint.
+        ``save(path)`` writes the checkpoint's files into a directory.
     metadata : mapping, optional
-        Of the checkpoint.
+        Metadata of the checkpoint.
 
     Raises
     ------
     TrialInterrupted
-        If the trial is to end, through whatever code of the package is on the stack.
+        If the trial must end. It passes through the package's code on the stack.
     """
     if save is None:
         report(dict(metrics))
@@ -161,25 +159,25 @@ def send(
 
 
 class BoostingReporter:
-    """What the callbacks for boosted trees have in common: a result a round, models now and then.
+    """Reports each round of a boosting package, with a checkpoint every `frequency` rounds.
 
     Parameters
     ----------
     names : MetricNames
-        What is reported.
+        The metrics to report.
     filename : str
         The model's file in a checkpoint.
     frequency : int
-        Rounds from one checkpoint to the next; 0 saves none on the way.
+        Rounds from one checkpoint to the next; with 0 there is none before the end.
     checkpoint_at_end : bool
-        Whether the last result brings a checkpoint.
+        Whether the last result has a checkpoint.
     results_postprocessing_fn : callable, optional
-        Turns the metrics into those that are reported.
+        Converts the metrics before they are reported.
 
     Raises
     ------
     ConfigError
-        If an argument breaks its rule.
+        If an argument is invalid.
     """
 
     def __init__(
@@ -198,9 +196,9 @@ class BoostingReporter:
         self._at_end = checkpoint_at_end
         self._postprocess = results_postprocessing_fn
 
-    def round_done(
+    def on_round_end(
         self,
-        told: Mapping[str, Any],
+        values: Mapping[str, Any],
         save: Callable[[str], object] | None,
         *,
         rounds: int,
@@ -210,20 +208,20 @@ class BoostingReporter:
 
         Parameters
         ----------
-        told : mapping
-            Its metrics by the package's names.
+        values : mapping
+            The metrics of the round, by the package's names.
         save : callable, optional
             Writes the model into a directory; None if there is no model to save.
         rounds : int
-            How many the model has, with those that it went on from.
+            Number of rounds of the model, including those of a continued model.
         last : bool
-            Whether there will be no further round.
+            Whether this is the last round.
         """
-        metrics = self._names.choose(told)
+        metrics = self._names.select(values)
         if self._postprocess is not None:
             metrics = self._postprocess(metrics)
         due = self._frequency > 0 and rounds % self._frequency == 0
-        send(metrics, save if due or (last and self._at_end) else None)
+        report_result(metrics, save if due or (last and self._at_end) else None)
 
 
 def _as_mapping(metrics: Metrics) -> Mapping[Any, Any]:

@@ -1,4 +1,4 @@
-"""PyTorch: a training's state in a checkpoint, and back."""
+"""PyTorch: save the state of a training in a checkpoint, and load it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any, Final, Protocol, runtime_checkable
 
 from dasktune.errors import check
-from dasktune.integration.reporting import check_there, send
-from dasktune.storage.checkpoint import Checkpoint
+from dasktune.integration.reporting import check_installed, report_result
+from dasktune.storage.checkpoints.checkpoint import Checkpoint
 
 __all__ = ["load_state", "report_state"]
 
@@ -18,7 +18,7 @@ _FILENAME: Final = "state.pt"
 
 @runtime_checkable
 class _Stateful(Protocol):
-    """A module, an optimizer, a scheduler of learning rates, a gradient scaler, ..."""
+    """An object with a state: a module, an optimizer, a learning rate scheduler, and so on."""
 
     def state_dict(self) -> Any: ...
 
@@ -28,24 +28,24 @@ class _Stateful(Protocol):
 def report_state(metrics: Mapping[str, Any], **parts: Any) -> None:
     """Report a result with a checkpoint of a training.
 
-    The checkpoint is read without unpickling any code, so nothing may be in it that needs code.
+    The checkpoint is loaded without unpickling code, so it may hold tensors and plain data only.
 
     Parameters
     ----------
     metrics : mapping
         The result; see :func:`dasktune.report`.
     **parts
-        What makes up the training, by names of your own. Of modules, optimizers, schedulers and all
-        else that has ``state_dict()``, that is saved; of a ``torch.Generator`` its state (that of
-        PyTorch itself is ``torch.default_generator``). Other parts are saved as they are: numbers,
-        texts, tensors, and lists and dicts of them.
+        The parts of the training, by names of your choice. For modules, optimizers, schedulers and
+        other objects with ``state_dict()``, that is saved. For a ``torch.Generator`` its state is
+        saved; PyTorch's own generator is ``torch.default_generator``. Other parts are saved as they
+        are: numbers, strings, tensors, and lists and dicts of them.
 
     Raises
     ------
     ConfigError
-        If PyTorch is not installed, or a part holds what only code can read.
+        If PyTorch is not installed, or a part cannot be loaded without unpickling code.
     TrialInterrupted
-        If the trial is to end. It is no `Exception`: let it pass, and clean up in ``finally``.
+        If the trial must end. It is not an `Exception`: do not catch it, clean up in ``finally``.
 
     Examples
     --------
@@ -56,28 +56,28 @@ def report_state(metrics: Mapping[str, Any], **parts: Any) -> None:
     ...         loss = train_epoch(model, optimizer)
     ...         report_state({"loss": loss}, **parts, epoch=epoch + 1)
     """
-    send(metrics, partial(_save, parts))
+    report_result(metrics, partial(_save, parts))
 
 
 def load_state(checkpoint: Checkpoint | None, /, **parts: Any) -> dict[str, Any]:
-    """Put a training back to where :func:`report_state` has saved it.
+    """Restore a training to the state that :func:`report_state` has saved.
 
-    Every part stays on its device, whichever it was saved from. Leave out parts that you do not
-    need, such as the optimizer where the model is only to be used.
+    Each part stays on its device, also if it was saved from another one. Leave out parts that you
+    do not need, such as the optimizer if you only want to predict.
 
     Parameters
     ----------
     checkpoint : Checkpoint or None
-        ``tune.get_checkpoint()``, or that of a result. None changes nothing.
+        ``tune.get_checkpoint()``, or the checkpoint of a result. None changes nothing.
     **parts
-        As they were reported. Those that have a state get it back. Of others, what is given counts
-        where there is no checkpoint.
+        The parts, as they were reported. Objects with a state are restored in place. For others,
+        the given value is the default if there is no checkpoint.
 
     Returns
     -------
     dict
-        The parts without a state, such as ``{"epoch": 3}``: those of the checkpoint, or as given
-        where there is none. Tensors are on the CPU.
+        The parts without a state, such as ``{"epoch": 3}``: from the checkpoint, or the given
+        values without one. Tensors are on the CPU.
 
     Raises
     ------
@@ -114,7 +114,7 @@ def _save(parts: Mapping[str, Any], directory: str) -> None:
     torch = _torch()
     path = os.path.join(directory, _FILENAME)
     torch.save({name: _state(part) for name, part in parts.items()}, path)
-    # Found now, not when the trial is to go on.
+    # Check now, so that the error does not come only when the trial resumes.
     needed = torch.serialization.get_unsafe_globals_in_checkpoint(path)
     hint = "Numbers of numpy become Python's by .item()."
     check(not needed, "parts", "tensors and plain data", needed, hint)
@@ -127,7 +127,7 @@ def _state(part: Any) -> Any:
 
 
 def _load(checkpoint: Checkpoint) -> dict[str, Any]:
-    # To the CPU, where every machine can read it; each part copies its state to where it is itself.
+    # Load to the CPU, which every machine has; each part copies its state to its own device.
     with checkpoint.as_directory() as directory:
         path = os.path.join(directory, _FILENAME)
         state: dict[str, Any] = _torch().load(path, map_location="cpu", weights_only=True)
@@ -138,6 +138,6 @@ def _torch() -> Any:
     try:
         import torch
     except ImportError as error:
-        check_there("PyTorch", "torch", str(error))
+        check_installed("PyTorch", "torch", str(error))
         raise
     return torch

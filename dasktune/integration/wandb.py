@@ -1,4 +1,4 @@
-"""Weights & Biases: a run for each trial."""
+"""Weights & Biases: a logger with a run for each trial, and a run inside a trial."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 from dasktune.callback import TrialView
 from dasktune.errors import ConfigError, check
-from dasktune.integration.tracked import TrackedTrial, key_of, run_key
+from dasktune.integration.tracked_run import TrackedRun, key_of, run_key
 from dasktune.logger.trial_logger import TrialLog, TrialLoggerCallback
-from dasktune.storage.setup_file import is_being_stored
+from dasktune.storage.experiment.tuner_json import is_being_stored
 from dasktune.trainable import get_context
 from dasktune.trial.metrics import flatten, number
 from dasktune.trial.status import PublicStatus
@@ -22,36 +22,37 @@ logger = logging.getLogger(__name__)
 
 
 class WandbLoggerCallback(TrialLoggerCallback):
-    """Keeps a run of Weights & Biases for each trial, from a thread.
+    """Logs each trial as a run of Weights & Biases, from a thread.
 
-    Charts are drawn over ``training_iteration``. A later driver goes on with the runs of an earlier
-    one. Without a network set ``mode="offline"`` and send the runs later by ``wandb sync``. Needs
+    The charts' x axis is ``training_iteration``. A later driver resumes the runs of an earlier one.
+    Without a network set ``mode="offline"`` and send the runs later by ``wandb sync``. Needs
     ``pip install 'dasktune[wandb]'``.
 
     Parameters
     ----------
     project : str, optional
-        The project; by default what ``WANDB_PROJECT`` says, else ``"uncategorized"``.
+        The project; by default ``WANDB_PROJECT``, else ``"uncategorized"``.
     group : str, optional
-        The group of the runs; by default what ``WANDB_RUN_GROUP`` says, else the trainable's name.
+        The group of the runs; by default ``WANDB_RUN_GROUP``, else the trainable's name.
     api_key_file : str, optional
         A file on the driver's machine with the key; a later driver reads it again.
     api_key : str, optional
-        The key; by default wandb looks for ``WANDB_API_KEY`` and for who has logged in. It is not
-        stored with the experiment: a later driver needs that variable, or a new callback.
+        The key; by default wandb uses ``WANDB_API_KEY`` or the stored login. It is not stored with
+        the experiment: a later driver needs that variable, or a new callback.
     excludes : sequence of str, optional
         Metrics and parameters that are not sent.
     log_config : bool, default=False
-        Whether the configuration is sent again with each result, for schedulers that change it.
+        Whether to send the configuration with each result, for schedulers that change it.
     upload_checkpoints : bool, default=False
-        Whether a trial's newest checkpoint becomes an artifact of its run at its end.
+        Whether to log a trial's newest checkpoint as an artifact at its end.
     **kwargs
-        More of ``wandb.init()``, such as ``mode`` or ``dir``.
+        Further arguments of ``wandb.init()``, such as ``mode`` or ``dir``.
 
     Raises
     ------
     ConfigError
-        If wandb is not installed, there are two keys, or `kwargs` has what the trial settles.
+        If wandb is not installed, two keys are given, or `kwargs` has an argument that the trial
+        sets.
 
     Examples
     --------
@@ -60,11 +61,11 @@ class WandbLoggerCallback(TrialLoggerCallback):
     >>> run_config = tune.RunConfig(callbacks=[logger])
     """
 
-    # Those that were stored by an earlier version have neither.
+    # Defaults for callbacks that an earlier version of dasktune has pickled without them.
     api_key_file: str | None = None
     _withheld = False
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - Ray Tune has these arguments
         self,
         project: str | None = None,
         group: str | None = None,
@@ -78,7 +79,7 @@ class WandbLoggerCallback(TrialLoggerCallback):
         super().__init__()
         _wandb()
         own = sorted({"config", "id", "name", "reinit", "resume"} & kwargs.keys())
-        check(not own, "kwargs", "without what the trial settles", own, "Leave it out.")
+        check(not own, "kwargs", "without arguments that the trial sets", own, "Remove them.")
         self.project = project
         self.group = group
         self.api_key = _key(api_key, api_key_file)
@@ -95,7 +96,7 @@ class WandbLoggerCallback(TrialLoggerCallback):
         return {**self.__dict__, "api_key": None, "_withheld": given}
 
     def setup(self, *args: Any, **info: Any) -> None:
-        """Forget an earlier experiment, and log in."""
+        """Reset the state of an earlier experiment, and log in."""
         super().setup(*args, **info)
         if self.api_key is None:
             self.api_key = _key(None, self.api_key_file)
@@ -109,17 +110,17 @@ class WandbLoggerCallback(TrialLoggerCallback):
 
     def open_log(self, trial: TrialView) -> TrialLog:
         """Return the run of a trial."""
-        return _Run(trial, self)
+        return _WandbRun(trial, self)
 
 
-class _Run(TrackedTrial):
+class _WandbRun(TrackedRun):
     def __init__(self, trial: TrialView, logger: WandbLoggerCallback) -> None:
         super().__init__(trial)
         self._logger = logger
         self._run: Any = None
 
     def open(self, trial: TrialView) -> int:
-        """Begin the run, or go on with that of an earlier driver."""
+        """Begin the run, or resume that of an earlier driver."""
         settings = self._logger
         group = settings.group or os.environ.get("WANDB_RUN_GROUP") or trial.trainable_name
         self._run = _wandb().init(
@@ -129,7 +130,7 @@ class _Run(TrackedTrial):
             id=run_key(trial),
             name=str(trial),
             config=self._shown(trial.config),
-            # Others run beside it in this process.
+            # Runs of other trials are open in this process, too.
             reinit="create_new",
             resume="allow",
             allow_val_change=True,
@@ -145,7 +146,7 @@ class _Run(TrackedTrial):
         self._run.log({name: value for name, value in self._shown(row).items() if _fits(value)})
 
     def finish(self, trial: TrialView) -> None:
-        """End the run with the trial."""
+        """End the run, with the trial's checkpoint and status."""
         self._run.config.update(self._shown(trial.config), allow_val_change=True)
         checkpoint = trial.checkpoint
         if self._logger.upload_checkpoints and checkpoint is not None:
@@ -155,8 +156,8 @@ class _Run(TrackedTrial):
                 self._run.log_artifact(artifact)
         self._run.finish(exit_code=int(trial.status is PublicStatus.ERROR))
 
-    def leave(self) -> None:
-        """Send what there is; the trial may go on later."""
+    def suspend(self) -> None:
+        """End the run as failed, until a later driver resumes it."""
         self._run.finish(exit_code=1)
 
     def _shown(self, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -177,9 +178,9 @@ def setup_wandb(
 ) -> Any:
     """Begin a run of Weights & Biases for the trial that calls this.
 
-    For trainables that use wandb themselves; :class:`WandbLoggerCallback` needs nothing in them,
-    and has runs of its own. End the run by ``run.finish()``: the trial's process may go on to
-    another trial. A trial that begins again, after a failure or a pause, goes on with its run.
+    Use it in a trainable that calls wandb itself; :class:`WandbLoggerCallback` does not need it and
+    has separate runs. End the run by ``run.finish()``, because the process may run another trial
+    afterwards. A trial that restarts after a failure or a pause resumes its run.
 
     Parameters
     ----------
@@ -190,10 +191,10 @@ def setup_wandb(
     api_key_file : str, optional
         A file on the worker's machine with the key.
     rank_zero_only : bool, default=True
-        Ray Tune's; a trial here is one process.
+        Ray Tune's argument, without effect: a trial here is one process.
     **kwargs
-        More of ``wandb.init()``. By default its ``name`` is the trial's, its ``group`` the
-        experiment's name, its ``id`` one that no other trial has, and ``resume`` is ``"allow"``.
+        Further arguments of ``wandb.init()``. By default ``name`` is the trial's name, ``group``
+        the experiment's name, ``id`` a unique id of the trial, and ``resume`` is ``"allow"``.
 
     Returns
     -------
@@ -203,7 +204,7 @@ def setup_wandb(
     Raises
     ------
     ConfigError
-        If wandb is not installed, or there are two keys.
+        If wandb is not installed, or two keys are given.
 
     Examples
     --------
@@ -220,7 +221,7 @@ def setup_wandb(
         "id": key_of(context.get_trial_id(), f"{context.get_trial_dir()}#own"),
         "name": context.get_trial_name(),
         "group": context.get_experiment_name(),
-        # Others may run beside it in this process.
+        # Other trials may have open runs in this process.
         "reinit": "create_new",
         "resume": "allow",
     }
@@ -236,7 +237,7 @@ def _wandb() -> Any:
 
 
 def _key(api_key: str | None, api_key_file: str | None) -> str | None:
-    # Neither the key nor what is in the file belongs into a message.
+    # The message must show neither the key nor the content of the file.
     once = api_key is None or api_key_file is None
     check(once, "api_key", "left out with api_key_file", "***", "Choose one.")
     if api_key_file is None:

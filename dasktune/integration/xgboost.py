@@ -1,4 +1,4 @@
-"""XGBoost: results and models from inside ``xgboost.train``."""
+"""XGBoost: a callback for ``xgboost.train`` that reports results and saves models."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from dasktune.integration.reporting import BoostingReporter, MetricNames, check_there
-from dasktune.storage.checkpoint import Checkpoint
+from dasktune.integration.reporting import BoostingReporter, MetricNames, check_installed
+from dasktune.storage.checkpoints.checkpoint import Checkpoint
 
 try:
     from xgboost import Booster
     from xgboost.callback import TrainingCallback
 except ImportError as error:
-    # What XGBoost calls must derive from its class; without it there is still something to read.
+    # XGBoost requires its own base class. Without XGBoost this module can still be imported.
     _PROBLEM, TrainingCallback = str(error), object
 else:
     _PROBLEM = ""
@@ -25,33 +25,34 @@ _FILENAME: Final = "model.ubj"
 
 
 class TuneReportCheckpointCallback(TrainingCallback):  # type: ignore[misc]
-    """Reports the metrics of each boosting round, and saves the model now and then.
+    """Reports the metrics of each boosting round, and saves the model every `frequency` rounds.
 
-    For ``xgboost.train``, ``xgboost.cv`` (which reports means and deviations, and saves nothing)
-    and the ``callbacks`` of XGBoost's estimators. Metrics are named as in ``"eval-logloss"``: the
-    name in ``evals``, then XGBoost's.
+    It works with ``xgboost.train``, with the ``callbacks`` of XGBoost's estimators, and with
+    ``xgboost.cv``, where it reports means and deviations and saves nothing. A metric's name is the
+    name in ``evals``, then XGBoost's name: ``"eval-logloss"``.
 
-    A trial that is stopped, paused or cloned on the way goes on from a checkpoint of `frequency`:
-    set it where a scheduler may do so. Needs ``pip install 'dasktune[xgboost]'``.
+    A trial that is stopped, paused or cloned during the training resumes from the last checkpoint.
+    Set `frequency` if a scheduler may do so. Needs ``pip install 'dasktune[xgboost]'``.
 
     Parameters
     ----------
     metrics : str, sequence of str, or mapping of str to str, optional
-        What to report, or what to report it as: ``{"loss": "eval-logloss"}``. All by default.
+        The metrics to report, or ``{reported name: XGBoost's name}``, such as
+        ``{"loss": "eval-logloss"}``. All by default.
     filename : str, default="model.ubj"
-        The model's file in a checkpoint. Its ending says how it is written.
+        The model's file in a checkpoint. Its suffix selects XGBoost's file format.
     frequency : int, default=0
-        Boosting rounds from one checkpoint to the next; 0 saves none on the way.
+        Boosting rounds from one checkpoint to the next; with 0 there is none before the end.
     checkpoint_at_end : bool, default=True
-        Whether the last result brings a checkpoint.
+        Whether the last result has a checkpoint.
     results_postprocessing_fn : callable, optional
-        Turns the metrics into those that are reported.
+        Converts the metrics before they are reported.
 
     Raises
     ------
     ConfigError
-        If XGBoost is not installed, or an argument breaks its rule; in the trial, if XGBoost does
-        not know a metric.
+        If XGBoost is not installed, or an argument is invalid. In the trial, if XGBoost does not
+        have a metric of this name.
 
     Examples
     --------
@@ -67,7 +68,7 @@ class TuneReportCheckpointCallback(TrainingCallback):  # type: ignore[misc]
     ...     )
     """
 
-    #: XGBoost's own record, which grows: {data: {metric: [a value for each round]}}.
+    #: XGBoost's own history, which grows: {data: {metric: [a value for each round]}}.
     _history: Mapping[str, Any]
 
     def __init__(
@@ -78,7 +79,7 @@ class TuneReportCheckpointCallback(TrainingCallback):  # type: ignore[misc]
         checkpoint_at_end: bool = True,
         results_postprocessing_fn: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     ) -> None:
-        check_there("XGBoost", "xgboost", _PROBLEM)
+        check_installed("XGBoost", "xgboost", _PROBLEM)
         super().__init__()
         self._reporter = BoostingReporter(
             MetricNames(metrics, "XGBoost"),
@@ -98,75 +99,75 @@ class TuneReportCheckpointCallback(TrainingCallback):  # type: ignore[misc]
         checkpoint : Checkpoint
             The checkpoint.
         filename : str, default="model.ubj"
-            What the callback was told.
+            The callback's argument `filename`.
 
         Returns
         -------
         xgboost.Booster
             The model.
         """
-        check_there("XGBoost", "xgboost", _PROBLEM)
+        check_installed("XGBoost", "xgboost", _PROBLEM)
         with checkpoint.as_directory() as directory:
             return Booster(model_file=os.path.join(directory, filename))
 
     def before_training(self, model: Any) -> Any:
-        """Begin anew: one callback may serve several trainings."""
+        """Reset the state: one callback may serve several trainings."""
         self._start()
         return model
 
     def before_iteration(self, model: Any, epoch: int, evals_log: Mapping[str, Any]) -> bool:
-        """Report the round before; only now is it known that it was not the last one."""
+        """Report the previous round; only now it is certain that it was not the last."""
         self._history = evals_log
-        if self._has_news():
+        if self._has_unreported_round():
             self._report(model, last=False)
         return False
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Mapping[str, Any]) -> bool:
-        """Hear that a round is done."""
+        """Note that a round has ended."""
         self._is_done = True
         return False
 
     def after_training(self, model: Any) -> Any:
         """Report the last round, with the model."""
-        if self._has_news():
+        if self._has_unreported_round():
             self._report(model, last=True)
         return model
 
     def _start(self) -> None:
         self._history = {}
         self._is_done = False
-        self._rows_told = 0
+        self._rows_reported = 0
 
-    def _has_news(self) -> bool:
-        # A callback before this one that ends the training keeps this one from `after_iteration`.
-        return self._is_done or self._rows() > self._rows_told
+    def _has_unreported_round(self) -> bool:
+        # If an earlier callback ends the training, XGBoost skips `after_iteration` of this one.
+        return self._is_done or self._rows() > self._rows_reported
 
     def _rows(self) -> int:
         lengths = (len(row) for metrics in self._history.values() for row in metrics.values())
         return max(lengths, default=0)
 
     def _report(self, model: Any, *, last: bool) -> None:
-        self._is_done, self._rows_told = False, self._rows()
-        # The folds of a cross-validation are no model.
+        self._is_done, self._rows_reported = False, self._rows()
+        # In a cross-validation `model` holds the folds, which cannot be saved.
         is_model = isinstance(model, Booster)
         save = partial(_save, model, self._reporter.filename) if is_model else None
         rounds = model.num_boosted_rounds()
-        self._reporter.round_done(_newest(self._history), save, rounds=rounds, last=last)
+        self._reporter.on_round_end(_last_round(self._history), save, rounds=rounds, last=last)
 
 
 def _save(model: Any, filename: str, directory: str) -> None:
     model.save_model(os.path.join(directory, filename))
 
 
-def _newest(history: Mapping[str, Any]) -> dict[str, float]:
-    """Return the last round of XGBoost's record, with the names of XGBoost's own tables."""
-    told = {}
+def _last_round(history: Mapping[str, Any]) -> dict[str, float]:
+    """Return the metrics of the last round, with the names that ``xgboost.cv`` uses."""
+    newest = {}
     for data, metrics in history.items():
         for metric, values in metrics.items():
             if isinstance(values[-1], tuple):
                 mean, deviation = values[-1]
-                told[f"{data}-{metric}-mean"] = mean
-                told[f"{data}-{metric}-std"] = deviation
+                newest[f"{data}-{metric}-mean"] = mean
+                newest[f"{data}-{metric}-std"] = deviation
             else:
-                told[f"{data}-{metric}"] = values[-1]
-    return told
+                newest[f"{data}-{metric}"] = values[-1]
+    return newest

@@ -1,5 +1,5 @@
-"""Trials in processes of their own, which can be killed, crash alone and have their own GIL.
+"""Trials in child processes, which can be killed, crash alone and have their own GIL.
 
-The worker's side is `ProcessRun`, which looks like a `TrialRun` from outside; the other side is
-`child`, where a `TrialRun` does the work. They talk through a pair of sockets, see `wire`.
+On the worker, `ProcessRun` is used like a `ThreadRun`. In the child, `child` runs the trial in a
+`ThreadRun`. They exchange the messages of `process_messages` over a pair of sockets.
 """

@@ -1,10 +1,26 @@
-"""What runs in the process of a trial.
+"""The child process of a worker, which runs trials one after the other.
 
-The main thread starts trials and waits for their ends, one thread listens to the worker, and user
-code has a thread of its own, as it has on a worker. What the trial says goes out in the thread that
-says it, so that a result which `report` has returned from survives the death of the process, unless
-it waits for the upload of a checkpoint.
+The main thread starts trials and waits for their ends. One thread receives messages of the worker,
+and user code has its own thread, as it has on a worker. The thread that puts a message also sends
+it. So when `report` has returned, its result survives the death of the process, unless the result
+is held until the upload of a checkpoint.
 """
+
+# Orders of events between the three threads and the worker:
+#
+# - The worker sends all messages of a trial after its `RunTrial` and before the next one, through
+#   one queue. So a message is always for the newest trial that the receiving thread has created.
+#   One that comes when this trial has ended changes nothing: its run ignores answers and
+#   interrupts.
+# - `RunTrial` creates the trial in the receiving thread, before the main thread starts it. So an
+#   answer or an interrupt that follows at once finds it. An interrupt stays pending until user code
+#   starts.
+# - Messages are sent under the outbox's lock, in order. The last message is not sent by
+#   `_send_new`, but as `ChildFinished` when the trial's thread has ended. `_finished` is set under
+#   that lock before the last message is put, so no other message follows.
+# - The worker dies: the receiving thread reads the end of the stream and kills the process group.
+#   If C code holds the GIL, the kernel kills the process (`PR_SET_PDEATHSIG`).
+# - The child is killed: messages that were sent stay in the socket, where the worker reads them.
 
 from __future__ import annotations
 
@@ -23,271 +39,266 @@ from multiprocessing.connection import Connection
 from typing import Any, Final
 
 from dasktune.errors import TuneError
-from dasktune.isolation.directory import moved_to
-from dasktune.isolation.traces import Surroundings
-from dasktune.isolation.wire import (
-    Acknowledge,
-    Begin,
-    Carried,
-    Carry,
-    FromChild,
-    Hello,
-    Hung,
-    Interrupt,
-    Keep,
-    Leave,
-    MayCommit,
-    Over,
-    Said,
-    Tell,
-    ToChild,
-    Verdict,
-)
+from dasktune.isolation import process_messages
+from dasktune.isolation.environment import in_trial_directory
+from dasktune.isolation.process_state import ProcessState
 from dasktune.registry import offer_envs
-from dasktune.trainable.checkpoint_port import CheckpointPort
-from dasktune.trainable.contents import Content
-from dasktune.trainable.interrupt import TrialInterrupted
-from dasktune.trainable.keeper import Keeper
-from dasktune.trainable.nested import offer_pickled_client
-from dasktune.trainable.outbox import Urgency
-from dasktune.trainable.output import descriptors_redirected
-from dasktune.trainable.parcel import Code, open_code, open_config
-from dasktune.trainable.relay import Dock, Haul
-from dasktune.trainable.run import TrialRun
+from dasktune.trainable.api.dask_client import offer_pickled_client
+from dasktune.trainable.async_exception import TrialInterrupted
+from dasktune.trainable.checkpoints.relay import Transfer, TransferQueue
+from dasktune.trainable.data.child_payload import UserCode, open_code, open_config
+from dasktune.trainable.reporting.encoding import Content
+from dasktune.trainable.reporting.outbox import Urgency
+from dasktune.trainable.reporting.recorder import CheckpointHooks
+from dasktune.trainable.running.output_capture import descriptors_redirected
+from dasktune.trainable.running.reuse import ReusableTrainable
+from dasktune.trainable.running.thread_run import ThreadRun
 from dasktune.trial.events import ErrorInfo
 
-__all__ = ["Host", "main"]
+__all__ = ["ChildServer", "main"]
 
 #: Of Linux' prctl(): the signal that the kernel sends when the parent dies.
 _PR_SET_PDEATHSIG: Final = 1
 
 
 def main(link: Connection) -> None:
-    """Run trials until the worker has no more of them.
+    """Run trials until the worker stops the process.
 
     Parameters
     ----------
     link : Connection
-        To the worker.
+        The connection to the worker.
     """
     # Ctrl-C in a terminal is for the driver.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    hello: Hello = link.recv()
-    for descriptor in (link.fileno(), hello.crash_file):
-        # What user code starts must not hold them open.
+    init: process_messages.InitChild = link.recv()
+    for descriptor in (link.fileno(), init.crash_file):
+        # Processes that user code starts must not keep them open.
         os.set_inheritable(descriptor, False)
-    faulthandler.enable(hello.crash_file, all_threads=False)
-    _die_with(hello.parent)
-    Host(link, _die, hello.crash_file).serve()
+    faulthandler.enable(init.crash_file, all_threads=False)
+    _die_with(init.parent)
+    ChildServer(link, _die, init.crash_file).serve()
 
 
 def _die_with(parent: int) -> None:
     if sys.platform == "linux":
-        # The listening thread sees the end of the worker as well, but not while C code has the GIL.
+        # The receiving thread sees the end of the worker, too, but not while C code has the GIL.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # After prctl(): a worker that died before it sends no signal, but is no longer the parent. One
+    # that dies after it sends the signal.
     if os.getppid() != parent:
         _die()
 
 
 def _die() -> None:
-    """End at once, with all processes that user code has started."""
+    """Kill this process and all processes that user code has started."""
     os.killpg(0, signal.SIGKILL)
 
 
-class Host:
-    """Runs the trials that come through a link, one after the other.
+class ChildServer:
+    """Runs the trials of a worker, one after the other.
 
     Parameters
     ----------
     link : Connection
-        To the worker.
-    hang_up : callable
+        The connection to the worker.
+    on_disconnect : callable
         Called when the worker is gone.
     crash_file : int, optional
         File descriptor for the tracebacks of crashes.
     """
 
     def __init__(
-        self, link: Connection, hang_up: Callable[[], None], crash_file: int | None = None
+        self, link: Connection, on_disconnect: Callable[[], None], crash_file: int | None = None
     ) -> None:
         self._link = link
-        self._hang_up = hang_up
+        self._on_disconnect = on_disconnect
         self._crash_file = crash_file
         self._pid = os.getpid()
         self._sending = threading.Lock()
-        self._guests: queue.SimpleQueue[_Guest | None] = queue.SimpleQueue()
-        self._guest: _Guest | None = None
-        self._payload: bytes = b""
-        self._code: Code | None = None
-        self._keeper = Keeper()
+        self._trials: queue.SimpleQueue[_ChildTrial | None] = queue.SimpleQueue()
+        self._trial: _ChildTrial | None = None
+        self._pickled_code: bytes = b""
+        self._code: UserCode | None = None
+        self._reusable = ReusableTrainable()
 
     def serve(self) -> None:
-        """Run trials until told to leave."""
+        """Run trials until the worker sends `StopChild`."""
         threading.Thread(target=self._listen, name="dasktune-link", daemon=True).start()
-        while (guest := self._guests.get()) is not None:
-            self._send(guest.run())
-        # Before the worker loses patience, which is its own affair.
-        self._keeper.close()
-        self._keeper.settle()
+        while (trial := self._trials.get()) is not None:
+            self._send(trial.run())
+        # The worker kills this process if the cleanup takes too long.
+        self._reusable.close()
+        self._reusable.wait_for_cleanups()
 
-    def open_code(self, find: Callable[[str], Any]) -> Code:
+    def open_code(self, find: Callable[[str], Any]) -> UserCode:
         """Unpickle the user's code when the first trial needs it, in that trial's thread."""
         if self._code is None:
-            self._code = open_code(self._payload, find)
-            self._payload = b""
+            self._code = open_code(self._pickled_code, find)
+            self._pickled_code = b""
         return self._code
 
     def _listen(self) -> None:
         with suppress(EOFError, OSError):
-            while self._take(self._link.recv()):
+            while self._handle(self._link.recv()):
                 pass
             return
-        self._hang_up()
+        self._on_disconnect()
 
-    def _take(self, message: ToChild) -> bool:
-        """Do as the worker says; return whether there may be more."""
-        if isinstance(message, Leave):
-            self._guests.put(None)
+    def _handle(self, message: process_messages.ToChild) -> bool:
+        """Handle a message of the worker; return whether more may follow."""
+        if isinstance(message, process_messages.StopChild):
+            self._trials.put(None)
             return False
-        if isinstance(message, Begin):
-            if message.parcel.payload is not None:
-                self._payload, self._code = message.parcel.payload, None
-            # Made here and not where it runs: what is said next is meant for it.
-            self._guest = _Guest(message, self.open_code, self._send, self._keeper)
+        if isinstance(message, process_messages.RunTrial):
+            if message.payload.code is not None:
+                self._pickled_code, self._code = message.payload.code, None
+            # Created here and not in the main thread: the next message may already be for it.
+            self._trial = _ChildTrial(message, self.open_code, self._send, self._reusable)
             if self._crash_file is not None:
-                self._guest.guard(self._crash_file)
-            self._guests.put(self._guest)
-        elif self._guest is not None:
-            self._guest.take(message)
+                self._trial.arm_hard_timeout(self._crash_file)
+            self._trials.put(self._trial)
+        elif self._trial is not None:
+            self._trial.handle(message)
         return True
 
-    def _send(self, message: FromChild) -> None:
+    def _send(self, message: process_messages.FromChild) -> None:
         if os.getpid() != self._pid:
             raise TuneError(
                 "report() must be called in the process of the trial, not in one that it has "
-                "forked. Send the values there, by a multiprocessing.Queue for one."
+                "forked. Send the values to the trial's process, for example by a "
+                "multiprocessing.Queue."
             )
-        # Connection.send() makes a pickler of its own each time, which takes longer than the rest.
+        # Connection.send() creates a pickler each time, which takes longer than the rest.
         blob = pickle.dumps(message)
         with self._sending:
             self._link.send_bytes(blob)
 
 
-class _Guest:
+class _ChildTrial:
     """One trial in this process."""
 
     def __init__(
         self,
-        begin: Begin,
-        open_code: Callable[[Callable[[str], Any]], Code],
-        send: Callable[[FromChild], None],
-        keeper: Keeper,
+        begin: process_messages.RunTrial,
+        open_code: Callable[[Callable[[str], Any]], UserCode],
+        send: Callable[[process_messages.FromChild], None],
+        reusable: ReusableTrainable,
     ) -> None:
         if begin.reuse:
-            keeper.open()
-        self._parcel = begin.parcel
+            reusable.open()
+        self._payload = begin.payload
         self._open_code = open_code
         self._send = send
-        self._verdicts: queue.SimpleQueue[Verdict] = queue.SimpleQueue()
-        #: Every message up to here is safe, or has been sent.
+        self._commit_answers: queue.SimpleQueue[process_messages.CommitAllowed] = queue.SimpleQueue()
+        #: The last message in the driver's journal, and the last one sent to the worker.
+        #: The receiving thread writes the first, the sending thread the second under the
+        #: outbox's lock.
         self._ack = self._sent = 0
-        port = CheckpointPort(fence=self._ask, keep=self._keep, packed=begin.packed)
-        dock = Dock(self._pass_on)
+        hooks = CheckpointHooks(
+            fence=self._ask_commit, keep_in_memory=self._store_checkpoint, packed=begin.packed
+        )
+        transfers = TransferQueue(self._request_transfer)
         self._spec = begin.spec
-        # Here the whole process is the trial's, and so is what it prints.
+        # The whole process belongs to the trial, so its output is captured by descriptor instead.
         spec = replace(begin.spec, log_files=None)
-        self._run = TrialRun(spec, self._open, self._push, port, keeper=keeper, dock=dock)
-        self._run.on_hang = self._end_hung
-        self._before = Surroundings.now()
+        self._run = ThreadRun(spec, self._open, self._send_new, hooks, reusable=reusable, transfers=transfers)
+        self._run.on_timeout = self._on_timeout
+        self._before = ProcessState.now()
 
-    def guard(self, crash_file: int) -> None:
-        """Have the process end if user code keeps all its threads from running for too long.
+    def arm_hard_timeout(self, crash_file: int) -> None:
+        """Let the process exit if user code keeps all Python threads from running for too long.
 
         Parameters
         ----------
         crash_file : int
-            File descriptor that is told where it was.
+            File descriptor for the stack at that time.
         """
         limit = self._spec.report_timeout_s
         if limit is not None:
-            # The watchdog runs in Python, which C code may not let it do. What counts then is that
-            # it has not run for so long: a result came before its last look.
-            self._run.watchdog.on_look = lambda seconds: faulthandler.dump_traceback_later(
+            # The report timeout needs the GIL, which C code may hold. So each of its checks starts
+            # a timer in C, which expires if the next check is late by the whole limit. There was no
+            # result meanwhile, since reporting needs the GIL, too.
+            self._run.report_timeout.on_check = lambda seconds: faulthandler.dump_traceback_later(
                 seconds + limit, exit=True, file=crash_file
             )
 
-    def run(self) -> Over:
-        """Run the trial to its end, and return its last word."""
-        with moved_to(self._spec), descriptors_redirected(self._spec, self._run.dock):
+    def run(self) -> process_messages.ChildFinished:
+        """Run the trial to its end, and return its last message."""
+        with (
+            in_trial_directory(self._spec),
+            descriptors_redirected(self._spec, self._run.transfers),
+        ):
             return self._run_to_its_end()
 
-    def _run_to_its_end(self) -> Over:
+    def _run_to_its_end(self) -> process_messages.ChildFinished:
         self._run.start()
         self._run.join()
         if self._spec.report_timeout_s is not None:
             faulthandler.cancel_dump_traceback_later()
         *rest, (_, terminal) = self._run.collect(self._ack, self._sent)
         assert isinstance(terminal, bytes)  # Only results are not pickled.
-        self._say(rest, urgent=True)
+        self._send_messages(rest, urgent=True)
         for stream in (sys.stdout, sys.stderr):
-            # The process may be killed before its buffers are full; user code may have closed them.
+            # The process may be killed before its buffers are written; user code may have closed
+            # the streams.
             with suppress(Exception):
                 stream.flush()
-        return Over(terminal=terminal, traces=self._before.changes())
+        return process_messages.ChildFinished(terminal=terminal, changes=self._before.changes())
 
-    def take(self, message: ToChild) -> None:
-        """Do as the worker says."""
+    def handle(self, message: process_messages.ToChild) -> None:
+        """Handle a message of the worker."""
         match message:
-            case Tell(answer=answer):
+            case process_messages.AnswerTrial(answer=answer):
                 self._run.answer(answer)
-            case Acknowledge(ack=ack):
+            case process_messages.Acknowledge(ack=ack):
                 self._ack = ack
                 self._run.collect(ack, self._sent)
-            case Interrupt():
+            case process_messages.Interrupt():
                 self._run.interrupt()
-            case Verdict():
-                self._verdicts.put(message)
-            case Carried(number=number, error=error):
-                self._run.dock.end(number, error)
-            case Hello() | Begin() | Leave():
+            case process_messages.CommitAllowed():
+                self._commit_answers.put(message)
+            case process_messages.TransferDone(number=number, error=error):
+                self._run.transfers.end(number, error)
+            case process_messages.InitChild() | process_messages.RunTrial() | process_messages.StopChild():
                 raise TypeError(f"{message!r} is not for a trial: a bug in dasktune")
 
     def _open(self) -> tuple[Any, dict[str, Any]]:
-        parcel = self._parcel
-        if parcel.client:
-            offer_pickled_client(parcel.client)
-        code, config = self._open_code(parcel.find), open_config(parcel.config)
+        payload = self._payload
+        if payload.client:
+            offer_pickled_client(payload.client)
+        code, config = self._open_code(payload.find), open_config(payload.config)
         offer_envs(code.envs)
-        # What importing the user's modules changes is not the trial's doing.
-        self._before = Surroundings.now()
+        # Changes made by importing the user's modules do not count as changes of the trial.
+        self._before = ProcessState.now()
         return code.trainable, config
 
-    def _push(self, urgency: Urgency) -> None:
-        # Called under the outbox's lock, so one after the other. The last message waits for the end
-        # of the trial's thread.
+    def _send_new(self, urgency: Urgency) -> None:
+        # Called under the outbox's lock, so messages are sent in order. The last message is sent
+        # when the trial's thread has ended.
         if not self._run.finished:
-            self._say(self._run.collect(self._ack, self._sent), urgent=urgency >= Urgency.NOW)
+            self._send_messages(self._run.collect(self._ack, self._sent), urgent=urgency >= Urgency.NOW)
 
-    def _say(self, news: list[tuple[int, Content]], *, urgent: bool) -> None:
+    def _send_messages(self, news: list[tuple[int, Content]], *, urgent: bool) -> None:
         if news:
             self._sent = news[-1][0]
-            self._send(Said(messages=tuple(news), urgent=urgent))
+            self._send(process_messages.ChildMessages(messages=tuple(news), urgent=urgent))
 
-    def _keep(self, path: str, packed: bytes) -> None:
-        self._send(Keep(path=path, packed=packed))
+    def _store_checkpoint(self, path: str, packed: bytes) -> None:
+        self._send(process_messages.StoreCheckpoint(path=path, packed=packed))
 
-    def _pass_on(self, number: int, haul: Haul) -> None:
-        """Let the worker have something carried."""
-        self._send(Carry(number=number, haul=haul))
+    def _request_transfer(self, number: int, transfer: Transfer) -> None:
+        """Ask the worker for a transfer through the driver."""
+        self._send(process_messages.RequestTransfer(number=number, transfer=transfer))
 
-    def _end_hung(self, error: ErrorInfo) -> None:
-        """Interrupt user code, and let the worker kill this process if that does not help."""
-        self._send(Hung(error=error))
+    def _on_timeout(self, error: ErrorInfo) -> None:
+        """Interrupt user code; the worker kills this process if the trial still does not end."""
+        self._send(process_messages.ReportTimedOut(error=error))
         self._run.interrupt()
 
-    def _ask(self) -> None:
-        """Let the worker decide whether a checkpoint may be committed."""
-        self._send(MayCommit())
-        refusal = self._verdicts.get().refusal
+    def _ask_commit(self) -> None:
+        """Ask the worker whether a checkpoint may be committed; raise TrialInterrupted if not."""
+        self._send(process_messages.AskCommit())
+        refusal = self._commit_answers.get().refusal
         if refusal is not None:
             raise TrialInterrupted(refusal)

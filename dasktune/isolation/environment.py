@@ -1,26 +1,34 @@
-"""Which trials get a process of their own, and what its environment is."""
+"""Which trials get a child process, its environment variables and its working directory."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
 from dasktune.trainable.spec import TrialSpec
 
-__all__ = ["environment_of", "needs_process"]
+__all__ = ["environment_of", "in_trial_directory", "needs_process"]
 
-#: How many threads numerical libraries start. They read it when they are imported.
-_THREAD_COUNTS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+#: Variables for the number of threads of numerical libraries, which read them at their import.
+_THREAD_COUNTS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+#: The variable with the directory that user code would be in otherwise; Ray Tune sets it, too.
+_BEFORE: Final = "TUNE_ORIG_WORKING_DIR"
 
 
 def needs_process(spec: TrialSpec) -> bool:
-    """Say whether a trial is to run in a process of its own.
+    """Whether a trial runs in a child process.
 
     Parameters
     ----------
     spec : TrialSpec
-        The trial. ``"auto"`` isolates one whose code has a GPU or more than one CPU to itself.
+        The trial. ``"auto"`` isolates a trial with a GPU or more than one CPU.
 
     Examples
     --------
-    >>> from dasktune.storage.location import Storage
+    >>> from dasktune.storage.fs.storage import Storage
     >>> from dasktune.trial.resources import PlacementGroupFactory
     >>> spec = TrialSpec(
     ...     trial_id="a", incarnation=1, resources=PlacementGroupFactory([{"GPU": 0.5}]),
@@ -37,14 +45,38 @@ def needs_process(spec: TrialSpec) -> bool:
 
 
 def environment_of(spec: TrialSpec) -> dict[str, str]:
-    """Return the variables that a trial's process needs to be started with.
+    """Return the environment variables for the start of a trial's child process.
 
-    The thread counts follow the trial's CPUs whatever the worker's own environment says: Dask's
-    nanny sets them to 1 for all its workers. The devices are those that were assigned; without an
-    assignment the process sees what its worker sees.
+    The thread counts follow the trial's CPUs and not the worker's environment, in which Dask's
+    nanny sets them to 1. The devices are those assigned to the trial; without an assignment the
+    process sees the devices of its worker.
     """
     threads = str(max(1, int(spec.resources.head_cpus)))
     environment = dict.fromkeys(_THREAD_COUNTS, threads)
     if spec.devices is not None:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(spec.devices)
     return environment
+
+
+@contextmanager
+def in_trial_directory(spec: TrialSpec) -> Iterator[None]:
+    """Change to the trial's directory inside the ``with`` block, if the trial requests it.
+
+    Parameters
+    ----------
+    spec : TrialSpec
+        The trial. If it requests this, its storage is on a disk.
+    """
+    if not spec.chdir:
+        yield
+        return
+    place = spec.storage.child("trials", spec.trial_dir).path()
+    os.makedirs(place, exist_ok=True)
+    before = os.getcwd()
+    os.environ[_BEFORE] = before
+    os.chdir(place)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+        os.environ.pop(_BEFORE, None)

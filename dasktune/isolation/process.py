@@ -1,4 +1,4 @@
-"""A child process as its worker sees it: started, talked to, killed."""
+"""The worker's handle of a child process: starts it, exchanges messages with it, kills it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
 from typing import Final
 
-from dasktune.isolation.wire import FromChild, Hello, Leave, ToChild
+from dasktune.isolation.process_messages import FromChild, InitChild, StopChild, ToChild
 from dasktune.trial.events import ErrorInfo
 
 __all__ = ["ChildDied", "ChildProcess"]
 
-#: What the child runs first. `-c` puts the working directory in front of the path, where any file
-#: may have the name of a module. A `__main__` without a file is not run once more when user code
-#: starts processes by `multiprocessing`.
+#: The first code of the child. `-c` puts the working directory first in the path, where a file may
+#: have the name of any module, so it is removed. A `__main__` without a file is not run again when
+#: user code starts processes by `multiprocessing`.
 _BOOT: Final = """\
 import sys
 link = sys.argv.pop()
@@ -36,14 +36,14 @@ from dasktune.isolation.child import main
 main(link)
 """
 
-#: Seconds between two looks at whether a silent child still lives: what user code has forked may
-#: hold the child's end of the link open.
-_LOOK: Final = 1.0
+#: Seconds between two checks whether a silent child lives. A process that user code has forked may
+#: keep the child's end of the connection open, so its closing is not enough.
+_POLL_SECONDS: Final = 1.0
 
 #: Seconds that a child has to run its exit handlers.
-_FAREWELL: Final = 1.0
+_EXIT_SECONDS: Final = 1.0
 
-#: What is told of a crash at most, in bytes.
+#: Longest traceback of a crash that is reported, in bytes.
 _LONGEST_TRACEBACK: Final = 1 << 14
 
 #: Starts all children. On Linux a child dies with the *thread* that started it, and this one lives
@@ -52,12 +52,12 @@ _starter: Final = ThreadPoolExecutor(1, thread_name_prefix="process-starter")
 
 
 class ChildDied(Exception):
-    """The child has ended, and not because it was told to.
+    """The child has ended without an order of the worker.
 
     Parameters
     ----------
     error : ErrorInfo
-        What it died of.
+        The cause.
     """
 
     def __init__(self, error: ErrorInfo) -> None:
@@ -66,15 +66,15 @@ class ChildDied(Exception):
 
 
 class ChildProcess:
-    """A process for trials, and the link to it.
+    """A process for trials, and the connection to it.
 
-    It has a process group of its own, which dies with it: what user code starts there does not
-    survive, unless it takes pains to.
+    It has its own process group, which is killed with it. So processes that user code starts do not
+    survive, unless they leave the group.
 
     Parameters
     ----------
     environment : mapping
-        Variables that it has beside those of this process.
+        Variables in addition to those of this process.
 
     Raises
     ------
@@ -82,12 +82,25 @@ class ChildProcess:
         If it cannot be started.
     """
 
+    # One thread at a time receives and stops (`WarmProcess` lends the child to one trial). Any
+    # thread posts and kills. `post` only queues; the writer thread sends, so a child that does not
+    # read blocks no other thread.
+    #
+    # The child ends in one of three ways:
+    # - It closes the connection: `receive` has read all messages before, then raises.
+    # - It dies, but a process that it has forked keeps the connection open: `receive` sees that it
+    #   is dead when nothing was readable for `_POLL_SECONDS`.
+    # - `kill`: as above, from another thread.
+    # In each case `_reap` kills the rest of the process group and waits for the child. `kill` and
+    # `_reap` exclude each other by the lock: after `_reap` the system may reuse the process id, so
+    # `kill` does nothing then.
+
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.environment = environment
-        #: Whether the next trial would find it as the last one did.
+        #: Whether the last trial left it unchanged, so that another one may run there.
         self.is_reusable = False
-        #: Whether it has been given the user's code.
-        self.has_payload = False
+        #: Whether the user's code was sent to it.
+        self.has_code = False
         self._crash_file = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
         self._link: Connection
         self._link, theirs = Pipe()
@@ -98,17 +111,17 @@ class ChildProcess:
             self._link.close()
             self._crash_file.close()
             raise
-        # Connection.poll() makes one of its own each time.
+        # Connection.poll() would create a poll object each time.
         self._readable = select.poll()
         self._readable.register(self._link.fileno(), select.POLLIN)
         self._lock = threading.Lock()
-        self._buried = False
+        self._reaped = False
         self._gone = threading.Event()
         self._outgoing: queue.SimpleQueue[object | None] = queue.SimpleQueue()
         self._writer = threading.Thread(target=self._write, name="dasktune-link", daemon=True)
         self._writer.start()
         self._outgoing.put(list(sys.path))
-        self.post(Hello(parent=os.getpid(), crash_file=self._crash_file.fileno()))
+        self.post(InitChild(parent=os.getpid(), crash_file=self._crash_file.fileno()))
 
     @property
     def pid(self) -> int:
@@ -122,51 +135,51 @@ class ChildProcess:
 
     @property
     def finished(self) -> bool:
-        """Whether it is gone, with all that it held."""
+        """Whether it has ended and released its resources."""
         return self._gone.is_set()
 
     def join(self, timeout: float) -> bool:
-        """Wait up to `timeout` seconds until it is gone, and say whether it is."""
+        """Wait up to `timeout` seconds for its end, and return whether it has ended."""
         return self._gone.wait(timeout)
 
     def post(self, message: ToChild) -> None:
-        """Send a message, as soon as the child reads; return at once."""
+        """Queue a message for the child; return at once."""
         self._outgoing.put(message)
 
     def receive(self) -> FromChild:
-        """Wait for what the child says next.
+        """Wait for the next message of the child.
 
         Raises
         ------
         ChildDied
-            If it says nothing more; nothing is left of it then.
+            If the child has ended; its process group is gone then.
         """
         try:
-            while not self._readable.poll(_LOOK * 1000):
+            while not self._readable.poll(_POLL_SECONDS * 1000):
                 if not self.is_alive:
                     raise EOFError
             message: FromChild = pickle.loads(self._link.recv_bytes())
         except (EOFError, OSError):
-            raise ChildDied(self._obituary()) from None
+            raise ChildDied(self._death_info()) from None
         return message
 
     def kill(self) -> None:
-        """Kill the child and what it has started; from any thread."""
+        """Kill the child and the processes that it has started; from any thread."""
         with self._lock:
-            # The number of a buried process may be another one's.
-            if not self._buried:
+            # The system may have given the id of a reaped process to another one.
+            if not self._reaped:
                 self._kill_group()
 
-    def retire(self) -> None:
-        """Let the child exit, and kill it if it does not; returns when it is gone."""
-        if self._buried:
+    def stop(self) -> None:
+        """Ask the child to exit, and kill it if it does not; returns when it has ended."""
+        if self._reaped:
             return
-        self.post(Leave())
+        self.post(StopChild())
         with suppress(EOFError, OSError):
-            # Until it hangs up, which it does by ending.
-            while self._link.poll(_FAREWELL):
+            # Until its end closes the connection, or it was silent for too long.
+            while self._link.poll(_EXIT_SECONDS):
                 self._link.recv()
-        self._bury()
+        self._reap()
         self._crash_file.close()
 
     def _start(self, link: int) -> subprocess.Popen[bytes]:
@@ -175,12 +188,12 @@ class ChildProcess:
             stdin=subprocess.DEVNULL,
             env={**os.environ, **self.environment},
             pass_fds=(link, self._crash_file.fileno()),
-            # A process group of its own, which also keeps Ctrl-C of a terminal away.
+            # A new process group, which also does not get Ctrl-C of a terminal.
             start_new_session=True,
         )
 
     def _write(self) -> None:
-        # A child that is gone is noticed where its words are waited for.
+        # `receive` detects a child that has ended.
         with suppress(OSError):
             while (message := self._outgoing.get()) is not None:
                 self._link.send(message)
@@ -189,21 +202,21 @@ class ChildProcess:
         with suppress(OSError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
-    def _bury(self) -> int:
-        """Kill what is left, and return how the child ended."""
+    def _reap(self) -> int:
+        """Kill the rest of the process group, and return the exit status of the child."""
         with self._lock:
             self._kill_group()
-            self._buried = True
+            self._reaped = True
         status = self._process.wait()
         self._gone.set()
         self._outgoing.put(None)
-        # It cannot wait for a reader any more, unless user code has hidden one from the kill.
-        self._writer.join(_FAREWELL)
+        # The writer cannot block any more, unless a process that left the group has the connection.
+        self._writer.join(_EXIT_SECONDS)
         self._link.close()
         return status
 
-    def _obituary(self) -> ErrorInfo:
-        message = f"the trial's process {_cause(self._bury())}"
+    def _death_info(self) -> ErrorInfo:
+        message = f"the trial's process {_cause(self._reap())}"
         with self._crash_file as file:
             file.seek(0)
             crash = file.read(_LONGEST_TRACEBACK).decode(errors="replace")
@@ -211,7 +224,7 @@ class ChildProcess:
 
 
 def _cause(status: int) -> str:
-    """Say what a process died of.
+    """Return the cause of a process's end.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""A trial in a process of its own, as its slot sees it."""
+"""Runs a trial in a child process, seen from the worker."""
 
 from __future__ import annotations
 
@@ -11,137 +11,137 @@ from functools import partial
 from typing import Final
 
 from dasktune.errors import TuneError
+from dasktune.isolation import process_messages
 from dasktune.isolation.environment import environment_of
-from dasktune.isolation.nursery import Nursery
 from dasktune.isolation.process import ChildDied, ChildProcess
-from dasktune.isolation.wire import (
-    Acknowledge,
-    Begin,
-    Carried,
-    Carry,
-    Hung,
-    Interrupt,
-    Keep,
-    MayCommit,
-    Over,
-    Said,
-    Tell,
-    ToChild,
-    Verdict,
-)
-from dasktune.trainable.checkpoint_port import CheckpointPort
-from dasktune.trainable.contents import Content
-from dasktune.trainable.failure import error_info
-from dasktune.trainable.gate import Gate
-from dasktune.trainable.messages import (
+from dasktune.isolation.process_pool import WarmProcess
+from dasktune.trainable.data.child_payload import ChildPayload
+from dasktune.trainable.reporting.encoding import Content
+from dasktune.trainable.reporting.milestone_gate import MilestoneGate
+from dasktune.trainable.reporting.outbox import Urgency
+from dasktune.trainable.reporting.recorder import CheckpointHooks
+from dasktune.trainable.reporting.trial_messages import (
     Answer,
     Failed,
+    PauseAnswer,
     Paused,
-    PauseNow,
     Stopped,
     Terminal,
 )
-from dasktune.trainable.outbox import Urgency
-from dasktune.trainable.parcel import Parcel
+from dasktune.trainable.running.error_info import error_info
+from dasktune.trainable.running.run_base import RunBase
 from dasktune.trainable.spec import TrialSpec
-from dasktune.trainable.trial_thread import TrialThread
 from dasktune.trial.events import ErrorInfo
 
 __all__ = ["ProcessRun"]
 
 logger = logging.getLogger(__name__)
 
-#: What `faulthandler` writes before the tracebacks of a process that was too long without Python.
+#: The beginning of `faulthandler`'s text for a process in which no Python code ran for too long.
 _TIMEOUT: Final = "Timeout ("
 
 
-class ProcessRun(TrialThread):
-    """Runs one incarnation of a trial in a child process; to be used like a `TrialRun`.
+class ProcessRun(RunBase):
+    """Runs one start of a trial in a child process; used like a `ThreadRun`.
 
-    What the child has said is kept here, so its death costs nothing that was reported. A terminal
-    message is there to be collected when the child is ready for another trial, or gone and with it
-    all that it held.
+    The worker keeps the child's messages, so no result is lost when the child dies. The terminal
+    message can be collected when the child is ready for another trial, or has ended and released
+    its resources.
 
     Parameters
     ----------
     spec : TrialSpec
         The trial.
     opener : callable
-        Returns what the child opens. It is called in a thread of the run and may block until user
-        code may begin.
-    nursery : Nursery
-        Where the child comes from.
-    ring : callable
+        Returns the payload for the child. It is called in the run's thread and may block until user
+        code may start.
+    process : WarmProcess
+        Lends the child.
+    notify : callable
         Called with an `Urgency` when there are messages to collect; see
-        :class:`~dasktune.trainable.outbox.Outbox`.
-    port : CheckpointPort, optional
-        What the worker does for the trial's checkpoints.
+        :class:`~dasktune.trainable.reporting.outbox.Outbox`.
+    hooks : CheckpointHooks, optional
+        The worker's fence and memory for checkpoints.
     on_end : callable, optional
-        Called as the last thing, in a thread of the run.
+        Called in the run's thread, as its last action.
     reuse : bool, default=False
         Whether the object of a class trainable is kept for the next trial, if it can be reset.
-    chance : float, default=1.0
+    kill_delay : float, default=1.0
         Seconds from an interrupt to the kill.
     """
+
+    # The run's thread sends the trial to the child and receives its messages. The worker's event
+    # loop answers, interrupts and acknowledges; timers kill. `_lock` guards `_child`, so:
+    #
+    # - A message before there is a child goes to `_early_messages`, which follow `RunTrial`.
+    #   Later ones are posted directly. None is sent twice to one child.
+    # - A warm child may die before its first message. Then user code has not started, since the
+    #   child sends `Started` before. The trial is sent to another child, with all early messages.
+    # - A kill before there is a child sets `_killed`, and `_send_trial` kills the child at once. A
+    #   kill after the child was returned finds `_child` None and does nothing.
+    # - A timer that starts between the end of `_outcome` and the last message is not cancelled. It
+    #   finds `_child` None, too.
+    # - A kill in the moment between `ChildFinished` and the return of the child kills a child that
+    #   is then kept. The next trial finds it dead, at `acquire` or before its first message.
 
     def __init__(
         self,
         spec: TrialSpec,
-        opener: Callable[[], Parcel],
-        nursery: Nursery,
-        ring: Callable[[Urgency], None],
-        port: CheckpointPort | None = None,
+        opener: Callable[[], ChildPayload],
+        process: WarmProcess,
+        notify: Callable[[Urgency], None],
+        hooks: CheckpointHooks | None = None,
         *,
         on_end: Callable[[], None] | None = None,
         reuse: bool = False,
-        chance: float = 1.0,
+        kill_delay: float = 1.0,
     ) -> None:
-        # Nobody waits at this gate, user code waits in the child.
-        super().__init__(spec, ring, Gate(()), on_end)
+        # This gate only keeps the order to end: user code waits at the child's own gate.
+        super().__init__(spec, notify, MilestoneGate(()), on_end)
         self._opener = opener
-        self._nursery = nursery
-        self._port = port or CheckpointPort()
+        self._process = process
+        self._hooks = hooks or CheckpointHooks()
         self._reuse = reuse
-        self._chance = chance
+        self._kill_delay = kill_delay
         self._lock = threading.Lock()
         self._child: ChildProcess | None = None
-        #: Whether the child has said something.
-        self._begun = False
-        #: What came for the child until then.
-        self._early: list[ToChild] = []
+        #: Whether the child has sent a message of the trial.
+        self._child_began = False
+        #: Messages for the child until then.
+        self._early_messages: list[process_messages.ToChild] = []
         self._acked = 0
-        #: What is to kill the child: after an interrupt, after a hang.
+        #: Timers that kill the child, by reason: after an interrupt, after a report timeout.
         self._timers: dict[str, threading.Timer] = {}
         self._killed = False
-        #: That user code comes to no result.
-        self._hang: ErrorInfo | None = None
+        #: The error if user code reported nothing for too long.
+        self._timeout_error: ErrorInfo | None = None
 
     @property
     def occupied(self) -> bool:
-        """Whether a cleanup is left when the trial has ended: never, it ends with the process."""
+        """Always False: user code and cleanups end with the process."""
         return False
 
-    def collect(self, ack: int, have: int) -> list[tuple[int, Content]]:
-        """Return number and content of what comes after `have`; forget what `ack` covers."""
+    def collect(self, ack: int, received: int) -> list[tuple[int, Content]]:
+        """Return the messages after `received`, and drop those up to `ack`."""
         if ack > self._acked:
             self._acked = ack
-            self._post(Acknowledge(ack=ack))
-        return super().collect(ack, have)
+            self._post(process_messages.Acknowledge(ack=ack))
+        return super().collect(ack, received)
 
     def answer(self, answer: Answer) -> None:
-        """Take the driver's answer; one that is old, repeated or overruled is ignored."""
+        """Apply an answer of the driver; ignore one that is old, repeated or overruled."""
         self._gate.answer(answer)
-        self._post(Tell(answer=answer))
+        self._post(process_messages.AnswerTrial(answer=answer))
 
     def interrupt(self) -> None:
-        """End user code now: by an exception if it listens in time, else by killing its process.
+        """Interrupt user code, and kill its process if the trial does not end in time.
 
-        It stops the trial unless it was told to pause.
+        A trial without an order to pause is stopped.
         """
         if self._gate.order is None:
             self.stop("interrupted")
-        self._post(Interrupt())
-        self._kill_after(self._chance, "interrupt")
+        self._post(process_messages.Interrupt())
+        self._kill_after(self._kill_delay, "interrupt")
 
     def _kill_after(self, seconds: float, why: str) -> None:
         with self._lock:
@@ -151,12 +151,12 @@ class ProcessRun(TrialThread):
                 self._timers[why].start()
 
     def _outcome(self) -> Callable[..., Terminal]:
-        """Run the trial and return what makes its terminal message."""
+        """Run the trial and return a function that makes its terminal message of a number."""
         try:
-            parcel = self._opener()
+            payload = self._opener()
             while True:
-                with self._nursery.lend(environment_of(self.spec)) as child:
-                    terminal = self._perform(child, parcel)
+                with self._process.acquire(environment_of(self.spec)) as child:
+                    terminal = self._perform(child, payload)
                 if terminal is not None:
                     return terminal
         except Exception as error:
@@ -166,73 +166,74 @@ class ProcessRun(TrialThread):
                 for timer in self._timers.values():
                     timer.cancel()
 
-    def _perform(self, child: ChildProcess, parcel: Parcel) -> Callable[..., Terminal] | None:
-        """Run the trial in a child; None if it was dying before the trial came."""
-        warm = child.has_payload
+    def _perform(self, child: ChildProcess, payload: ChildPayload) -> Callable[..., Terminal] | None:
+        """Run the trial in a child; None if a warm child died before it started the trial."""
+        warm = child.has_code
         try:
-            self._board(child, parcel)
-            return self._attend(child)
+            self._send_trial(child, payload)
+            return self._receive_until_finished(child)
         except ChildDied as death:
-            if warm and not (self._begun or self._killed):
+            if warm and not (self._child_began or self._killed):
                 return None
-            return self._fate(death)
+            return self._terminal_of_death(death)
         finally:
             with self._lock:
                 self._child = None
 
-    def _board(self, child: ChildProcess, parcel: Parcel) -> None:
-        fresh, child.has_payload = not child.has_payload, True
-        begin = Begin(
+    def _send_trial(self, child: ChildProcess, payload: ChildPayload) -> None:
+        fresh, child.has_code = not child.has_code, True
+        begin = process_messages.RunTrial(
             spec=self.spec,
-            parcel=parcel if fresh else replace(parcel, payload=None),
+            payload=payload if fresh else replace(payload, code=None),
             reuse=self._reuse,
-            packed=self._port.packed,
+            packed=self._hooks.packed,
         )
         with self._lock:
             self._child = child
-            for message in (begin, *self._early):
+            for message in (begin, *self._early_messages):
                 child.post(message)
             if self._killed:
                 child.kill()
 
-    def _attend(self, child: ChildProcess) -> Callable[..., Terminal]:
-        """Take what the child says until the trial is over."""
+    def _receive_until_finished(self, child: ChildProcess) -> Callable[..., Terminal]:
+        """Handle the child's messages until the trial has ended."""
         while True:
             match child.receive():
-                case Said(messages=messages, urgent=urgent):
-                    self._begun = True
+                case process_messages.ChildMessages(messages=messages, urgent=urgent):
+                    self._child_began = True
                     self._outbox.extend(messages, urgent=urgent)
-                case Keep(path=path, packed=packed):
-                    self._port.keep(path, packed)
-                case MayCommit():
-                    child.post(Verdict(refusal=self._refusal()))
-                case Carry(number=number, haul=haul):
-                    self.dock.begin(haul, partial(self._carried, number))
-                case Hung(error=error):
-                    self._hang = error
+                case process_messages.StoreCheckpoint(path=path, packed=packed):
+                    self._hooks.keep_in_memory(path, packed)
+                case process_messages.AskCommit():
+                    child.post(process_messages.CommitAllowed(refusal=self._refusal()))
+                case process_messages.RequestTransfer(number=number, transfer=transfer):
+                    self.transfers.submit(transfer, partial(self._on_transfer_ended, number))
+                case process_messages.ReportTimedOut(error=error):
+                    self._timeout_error = error
                     self._kill_after(self.spec.stop_grace, "hang")
-                case Over(terminal=terminal, traces=traces):
-                    if traces:
-                        logger.info("%s left %s: a new process", self.spec.trial_id, traces)
-                    child.is_reusable = not traces
-                    return partial(_again, pickle.loads(terminal))
+                case process_messages.ChildFinished(terminal=terminal, changes=changes):
+                    if changes:
+                        message = "trial %s has changed its process (%s): the next one gets a new one"
+                        logger.info(message, self.spec.trial_id, changes)
+                    child.is_reusable = not changes
+                    return partial(_child_terminal, pickle.loads(terminal))
 
-    def _carried(self, number: int, error: TuneError | None) -> None:
-        self._post(Carried(number=number, error=error))
+    def _on_transfer_ended(self, number: int, error: TuneError | None) -> None:
+        self._post(process_messages.TransferDone(number=number, error=error))
 
     def _refusal(self) -> str | None:
         try:
-            self._port.fence()
+            self._hooks.fence()
         except BaseException as error:
             return str(error) or type(error).__name__
         return None
 
-    def _fate(self, death: ChildDied) -> Callable[..., Terminal]:
-        if self._hang is not None or not self._killed:
-            return partial(Failed, error=self._hang or self._told_of(death))
-        return Paused if isinstance(self._gate.order, PauseNow) else Stopped
+    def _terminal_of_death(self, death: ChildDied) -> Callable[..., Terminal]:
+        if self._timeout_error is not None or not self._killed:
+            return partial(Failed, error=self._timeout_error or self._death_error(death))
+        return Paused if isinstance(self._gate.order, PauseAnswer) else Stopped
 
-    def _told_of(self, death: ChildDied) -> ErrorInfo:
+    def _death_error(self, death: ChildDied) -> ErrorInfo:
         limit, error = self.spec.report_timeout_s, death.error
         if limit is not None and error.traceback.startswith(_TIMEOUT):
             return replace(error, message=f"no result for {limit:g} s (report_timeout_s)")
@@ -244,14 +245,14 @@ class ProcessRun(TrialThread):
             if self._child is not None:
                 self._child.kill()
 
-    def _post(self, message: ToChild) -> None:
+    def _post(self, message: process_messages.ToChild) -> None:
         with self._lock:
-            if not self._begun:
-                self._early.append(message)
+            if not self._child_began:
+                self._early_messages.append(message)
             if self._child is not None:
                 self._child.post(message)
 
 
-def _again(message: Terminal, *, seq: int) -> Terminal:
-    """Return the child's own last word, which has the number that comes next anyway."""
+def _child_terminal(message: Terminal, *, seq: int) -> Terminal:
+    """Return the child's last message; `seq` is the number that it already has."""
     return message

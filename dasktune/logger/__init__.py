@@ -1,4 +1,8 @@
-"""Callbacks that write results down for other tools; the record of truth is the journal."""
+"""Logger callbacks: CSV, JSON and TensorBoard files with the results of each trial.
+
+These files are copies for other tools; the journal remains the authoritative record. Loggers for
+tracking services live in ``dasktune.integration``.
+"""
 
 from dasktune.logger.csv import CSVLoggerCallback
 from dasktune.logger.json import JsonLoggerCallback

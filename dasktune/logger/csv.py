@@ -1,4 +1,4 @@
-"""``progress.csv``: the results of each trial as a table."""
+"""``CSVLoggerCallback``: the results of each trial in ``progress.csv``."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import io
 from collections.abc import Sequence
 from typing import ClassVar
 
-from dasktune.logger.file_logger import FileLoggerCallback
-from dasktune.logger.trial_file import Format, Row
+from dasktune.logger.file_logger import FileLoggerCallback, Row, RowFormat
 
 __all__ = ["CSVLoggerCallback"]
 
@@ -16,9 +15,9 @@ __all__ = ["CSVLoggerCallback"]
 class CSVLoggerCallback(FileLoggerCallback):
     """Writes ``progress.csv`` into the directory of each trial.
 
-    The first line names the columns, nested metrics joined by ``/``. A metric that comes later than
-    the first result gets a column, too: the file is then written anew, with nothing in the rows
-    that lack it.
+    The first line has the column names; nested names are joined by ``/``. A metric that first
+    appears in a later result gets a column, too: the file is then rewritten, with empty cells in
+    the earlier rows.
 
     Examples
     --------
@@ -28,21 +27,21 @@ class CSVLoggerCallback(FileLoggerCallback):
 
     file_name: ClassVar[str] = "progress.csv"
 
-    def make_format(self) -> Format:
-        """Return how rows stand in a new file."""
-        return _Table()
+    def make_format(self) -> RowFormat:
+        """Return the row format for a new file."""
+        return _CsvFormat()
 
 
-class _Table(Format):
+class _CsvFormat(RowFormat):
     def __init__(self) -> None:
-        #: Those of the first line.
+        #: The columns of the first line.
         self._columns: list[str] = []
 
-    def whole(self, rows: Sequence[Row]) -> bytes:
+    def encode_all(self, rows: Sequence[Row]) -> bytes:
         self._columns = list(dict.fromkeys(name for row in rows for name in row))
         return _lines([self._columns]) + self._rows(rows) if self._columns else b""
 
-    def more(self, rows: Sequence[Row]) -> bytes | None:
+    def encode_more(self, rows: Sequence[Row]) -> bytes | None:
         known = set(self._columns)
         return self._rows(rows) if all(row.keys() <= known for row in rows) else None
 
@@ -53,5 +52,5 @@ class _Table(Format):
 def _lines(rows: Sequence[Sequence[object]]) -> bytes:
     text = io.StringIO(newline="")
     csv.writer(text, lineterminator="\n").writerows(rows)
-    # What no encoding can tell must not cost the file.
+    # A character without an encoding must not prevent the file.
     return text.getvalue().encode("utf-8", "replace")

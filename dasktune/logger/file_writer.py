@@ -1,4 +1,4 @@
-"""A thread that keeps files up to date, so that the driver need not wait for their storage."""
+"""A thread that writes the files of loggers, so that the driver does not wait for the storage."""
 
 from __future__ import annotations
 
@@ -12,66 +12,69 @@ __all__ = ["FileWriter"]
 
 logger = logging.getLogger(__name__)
 
-#: A round may take this share of the time; else the next one waits for longer.
+#: The maximum fraction of the time that rounds may take; a slow round delays the next one.
 _SHARE: Final = 0.1
 
 
 class FileWriter:
-    """Writes what was marked, round by round.
+    """Writes all marked files in rounds, from a thread.
 
-    What waits is a set of files, and not of rows: however slow the storage is, it cannot grow
-    beyond them, and nobody waits for it. A round that fails is tried again.
+    It queues files, not rows. So the queue cannot grow beyond the number of files, however slow the
+    storage is, and the driver never blocks. A failed round is retried.
 
     Parameters
     ----------
-    patience_s : float
-        Seconds for which the storage may fail until it is given up.
+    retry_seconds : float
+        Seconds of failures after which the writer raises the storage's error.
     interval_s : float
-        Seconds from one round to the next at least.
+        Minimum seconds from one round to the next.
 
     Examples
     --------
-    >>> writer = FileWriter(patience_s=10.0, interval_s=1.0)
-    >>> writer.mark("greeting", lambda patient: print("hello"))
+    >>> writer = FileWriter(retry_seconds=10.0, interval_s=1.0)
+    >>> writer.mark("greeting", lambda retry: print("hello"))
     >>> writer.close()
     hello
     """
 
-    def __init__(self, *, patience_s: float, interval_s: float) -> None:
-        self._patience_s = patience_s
+    def __init__(self, *, retry_seconds: float, interval_s: float) -> None:
+        self._retry_seconds = retry_seconds
         self._interval_s = interval_s
-        #: What is to be called for each file; told whether to be patient with the storage.
+        #: {name of a file to write in the next round: ``write(retry)``}
         self._marked: dict[str, Callable[[bool], None]] = {}
-        #: What the thread has in hand.
+        #: The same for files of the current round that are not written yet.
         self._writing: dict[str, Callable[[bool], None]] = {}
+        #: Protects both dicts; never held while a file is written.
         self._lock = threading.Lock()
-        #: Held for a round.
-        self._turn = threading.Lock()
-        self._over = threading.Event()
+        #: Held during a round, so that two rounds never write one file at the same time.
+        self._round_lock = threading.Lock()
+        self._closed = threading.Event()
         self._failing_since: float | None = None
         self._error: Exception | None = None
         self._thread: threading.Thread | None = None
 
     @property
     def unwritten(self) -> list[str]:
-        """The names of the files that are not up to date."""
+        """The names of the files that are not up to date, including those being written."""
         with self._lock:
             return sorted({*self._marked, *self._writing})
 
     def mark(self, name: str, write: Callable[[bool], None]) -> None:
-        """Have a file brought up to date soon; several marks may come to one call.
+        """Request that a file is brought up to date in the next round.
+
+        Several marks may result in one call of `write`.
 
         Parameters
         ----------
         name : str
-            The file's.
+            The file's name.
         write : callable
-            ``write(patient)`` writes all that is to stand in it by then.
+            ``write(retry)`` brings the file up to date with the state at the time of the call.
 
         Raises
         ------
         Exception
-            What the storage raised, if it has gone on failing for too long.
+            The storage's error, if it has failed for longer than `retry_seconds`.
         """
         if self._error is not None:
             raise self._error
@@ -82,54 +85,57 @@ class FileWriter:
             self._thread.start()
 
     def close(self) -> None:
-        """Bring all files up to date, with the patience of their storage.
+        """Stop the thread, then write all marked files, with the retries of their storage.
 
         Raises
         ------
         Exception
-            What the storage raised.
+            The storage's error.
         """
-        self._over.set()
+        # The last round runs here, after the thread has ended: no mark can be missed.
+        self._closed.set()
         if self._thread is not None:
             self._thread.join()
         if self._error is not None:
             raise self._error
-        self._round(patient=True)
+        self._round(retry=True)
 
     def _run(self) -> None:
         pause = self._interval_s
-        while not self._over.wait(pause) and self._error is None:
+        while not self._closed.wait(pause) and self._error is None:
             begun = monotonic()
             try:
-                self._round(patient=False)
+                self._round(retry=False)
             except Exception as error:  # whatever the storage's client raises
-                self._note(error)
+                self._on_failure(error)
             else:
                 self._failing_since = None
             pause = max(self._interval_s, (monotonic() - begun) / _SHARE)
 
-    def _round(self, *, patient: bool) -> None:
-        with self._turn:
-            self._write_marked(patient)
+    def _round(self, *, retry: bool) -> None:
+        with self._round_lock:
+            self._write_marked(retry)
 
-    def _write_marked(self, patient: bool) -> None:
+    def _write_marked(self, retry: bool) -> None:
         with self._lock:
             self._writing, self._marked = self._marked, {}
         try:
             for name in tuple(self._writing):
-                self._writing[name](patient)
+                # The driver may mark this file again while it is written. The mark is kept in
+                # `_marked`, so the next round writes what this call may have missed.
+                self._writing[name](retry)
                 with self._lock:
                     del self._writing[name]
         finally:
             with self._lock:
-                # Those that it did not come to, unless they were marked again meanwhile.
+                # After an error: the files that were not written, unless they were marked again.
                 self._marked = {**self._writing, **self._marked}
                 self._writing = {}
 
-    def _note(self, error: Exception) -> None:
+    def _on_failure(self, error: Exception) -> None:
         now = monotonic()
         if self._failing_since is None:
             self._failing_since = now
-            logger.warning("files of a logger cannot be written now, and will be later: %r", error)
-        if now - self._failing_since >= self._patience_s:
+            logger.warning("cannot write the files of a logger, will retry: %r", error)
+        if now - self._failing_since >= self._retry_seconds:
             self._error = error

@@ -1,4 +1,4 @@
-"""``result.json``: the results of each trial as lines of JSON."""
+"""``JsonLoggerCallback``: the results of each trial in ``result.json``."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from math import isnan
 from typing import Any, ClassVar
 
-from dasktune.logger.file_logger import FileLoggerCallback
-from dasktune.logger.trial_file import Format, Row
-from dasktune.storage.json_lines import plain
+from dasktune.logger.file_logger import FileLoggerCallback, Row, RowFormat
+from dasktune.storage.journal.json_lines import plain
 
 __all__ = ["JsonLoggerCallback"]
 
@@ -17,9 +16,9 @@ __all__ = ["JsonLoggerCallback"]
 class JsonLoggerCallback(FileLoggerCallback):
     """Writes ``result.json`` into the directory of each trial: one object a line.
 
-    It is strict JSON: NaN is ``null``, infinities are ``"Infinity"`` and ``"-Infinity"``, and what
-    JSON has no word for is the start of its repr. The configuration is in ``params.json``, which
-    every experiment writes.
+    It is strict JSON: NaN is ``null``, infinities are ``"Infinity"`` and ``"-Infinity"``, and any
+    other value without a JSON type is the start of its repr. The configuration is in
+    ``params.json``, which every experiment writes.
 
     Examples
     --------
@@ -29,30 +28,30 @@ class JsonLoggerCallback(FileLoggerCallback):
 
     file_name: ClassVar[str] = "result.json"
 
-    def make_format(self) -> Format:
-        """Return how rows stand in a new file."""
-        return _Lines()
+    def make_format(self) -> RowFormat:
+        """Return the row format for a new file."""
+        return _JsonLinesFormat()
 
 
-class _Lines(Format):
-    def whole(self, rows: Sequence[Row]) -> bytes:
+class _JsonLinesFormat(RowFormat):
+    def encode_all(self, rows: Sequence[Row]) -> bytes:
         return b"".join(map(_line, rows))
 
-    def more(self, rows: Sequence[Row]) -> bytes | None:
-        return self.whole(rows)
+    def encode_more(self, rows: Sequence[Row]) -> bytes | None:
+        return self.encode_all(rows)
 
 
 def _line(row: Row) -> bytes:
-    return json.dumps(_told(plain(row)), allow_nan=False).encode("ascii") + b"\n"
+    return json.dumps(_strict_json(plain(row)), allow_nan=False).encode("ascii") + b"\n"
 
 
-def _told(value: Any) -> Any:
-    """Return what `plain` gave without its marks, which only the journal needs."""
+def _strict_json(value: Any) -> Any:
+    """Return the output of `plain` without the markers, which only the journal needs."""
     if isinstance(value, Mapping):
         if value.keys() == {"$float"}:
             number = float(value["$float"])
             return None if isnan(number) else "Infinity" if number > 0 else "-Infinity"
         if value.keys() == {"$repr"}:
             return value["$repr"]
-        return {name.removeprefix("$"): _told(item) for name, item in value.items()}
-    return [_told(item) for item in value] if isinstance(value, list) else value
+        return {name.removeprefix("$"): _strict_json(item) for name, item in value.items()}
+    return [_strict_json(item) for item in value] if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""The base class of loggers: a callback with fewer hooks, by Ray Tune's names."""
+"""The base class of loggers: a callback with Ray Tune's ``log_trial_...`` hooks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["LoggerCallback"]
 
 
 class LoggerCallback(Callback):
-    """Hears what a logger needs; override the ``log_trial_...`` methods.
+    """Base class of loggers; override the ``log_trial_...`` methods.
 
     Examples
     --------
@@ -20,7 +20,7 @@ class LoggerCallback(Callback):
     """
 
     def log_trial_start(self, trial: TrialView) -> None:
-        """Log that a trial is on a worker, for the first time or again.
+        """Log that a trial has started on a worker, for the first time or again.
 
         Parameters
         ----------
@@ -29,7 +29,7 @@ class LoggerCallback(Callback):
         """
 
     def log_trial_restore(self, trial: TrialView) -> None:
-        """Log, after its start, that a trial goes on from a checkpoint.
+        """Log, after the start, that a trial resumes from a checkpoint.
 
         Parameters
         ----------
@@ -52,11 +52,11 @@ class LoggerCallback(Callback):
         Parameters
         ----------
         iteration : int
-            Number of the driver's turn.
+            Number of the driver's step.
         trial : TrialView
             The trial.
         result : dict
-            One level of metrics.
+            The metrics in one level, with nested names joined by ``/``.
         """
 
     def log_trial_end(self, trial: TrialView, failed: bool = False) -> None:
@@ -67,24 +67,18 @@ class LoggerCallback(Callback):
         trial : TrialView
             The trial.
         failed : bool, default=False
-            Whether it has failed for good.
+            Whether it has failed and will not be retried.
         """
 
-    def on_trial_start(
-        self, iteration: int, trials: TrialViews, trial: TrialView, **info: Any
-    ) -> None:
+    def on_trial_start(self, iteration: int, trials: TrialViews, trial: TrialView, **info: Any) -> None:
         """Log it."""
         self.log_trial_start(trial)
 
-    def on_trial_restore(
-        self, iteration: int, trials: TrialViews, trial: TrialView, **info: Any
-    ) -> None:
+    def on_trial_restore(self, iteration: int, trials: TrialViews, trial: TrialView, **info: Any) -> None:
         """Log it."""
         self.log_trial_restore(trial)
 
-    def on_trial_save(
-        self, iteration: int, trials: TrialViews, trial: TrialView, **info: Any
-    ) -> None:
+    def on_trial_save(self, iteration: int, trials: TrialViews, trial: TrialView, **info: Any) -> None:
         """Log it."""
         self.log_trial_save(trial)
 
@@ -99,14 +93,10 @@ class LoggerCallback(Callback):
         """Log it."""
         self.log_trial_result(iteration, trial, result)
 
-    def on_trial_complete(
-        self, iteration: int, trials: TrialViews, trial: TrialView, **info: Any
-    ) -> None:
+    def on_trial_complete(self, iteration: int, trials: TrialViews, trial: TrialView, **info: Any) -> None:
         """Log it."""
         self.log_trial_end(trial, failed=False)
 
-    def on_trial_error(
-        self, iteration: int, trials: TrialViews, trial: TrialView, **info: Any
-    ) -> None:
+    def on_trial_error(self, iteration: int, trials: TrialViews, trial: TrialView, **info: Any) -> None:
         """Log it."""
         self.log_trial_end(trial, failed=True)

@@ -1,4 +1,4 @@
-"""Event files for TensorBoard, with hyperparameters."""
+"""``TBXLoggerCallback``: event files for TensorBoard, with hyperparameters."""
 
 from __future__ import annotations
 
@@ -8,24 +8,23 @@ from typing import Any, ClassVar, Final
 
 from dasktune.callback import TrialView
 from dasktune.errors import ConfigError
-from dasktune.logger.file_logger import FileLoggerCallback
-from dasktune.logger.trial_file import Format, Row
+from dasktune.logger.file_logger import FileLoggerCallback, Row, RowFormat
 from dasktune.trial.metrics import flatten, number
 
 __all__ = ["TBXLoggerCallback"]
 
-#: Version of the format, as the first event of a file tells it.
+#: Version of the format, in the first event of a file.
 _VERSION: Final = "brain.Event:2"
 
-#: Fields of a result that say what it is about, and are no measurements.
+#: Fields of a result that are not metrics.
 _NO_METRICS: Final = frozenset({"done", "pid", "timestamp", "training_iteration"})
 
 
 class TBXLoggerCallback(FileLoggerCallback):
     """Writes an event file for TensorBoard into the directory of each trial.
 
-    ``tensorboard --logdir <experiment>/trials`` shows all numbers that were reported, by
-    ``training_iteration``, and, of trials that have ended, their hyperparameters. Needs
+    ``tensorboard --logdir <experiment>/trials`` shows all reported numbers over
+    ``training_iteration``, and the hyperparameters of ended trials. Needs
     ``pip install 'dasktune[tensorboard]'``.
 
     Raises
@@ -39,16 +38,16 @@ class TBXLoggerCallback(FileLoggerCallback):
     >>> run_config = tune.RunConfig(callbacks=[TBXLoggerCallback()])  # doctest: +SKIP
     """
 
-    # TensorBoard reads what has "tfevents" in its name, oldest first.
+    # TensorBoard reads files with "tfevents" in their names, in alphabetical order.
     file_name: ClassVar[str] = "events.out.tfevents.0000000000.dasktune"
 
     def __init__(self) -> None:
         super().__init__()
         _tensorboardx()
 
-    def make_format(self) -> Format:
-        """Return how rows stand in a new file."""
-        return _Events()
+    def make_format(self) -> RowFormat:
+        """Return the row format for a new file."""
+        return _EventFormat()
 
 
 def _tensorboardx() -> Any:
@@ -61,7 +60,7 @@ def _tensorboardx() -> Any:
     return tensorboardX
 
 
-class _Events(Format):
+class _EventFormat(RowFormat):
     def __init__(self) -> None:
         from tensorboardX import summary
         from tensorboardX.proto import event_pb2, summary_pb2
@@ -72,16 +71,16 @@ class _Events(Format):
         self._hparams: Any = summary.hparams
         self._checksum: Callable[[bytes], int] = masked_crc32c
 
-    def whole(self, rows: Sequence[Row]) -> bytes:
+    def encode_all(self, rows: Sequence[Row]) -> bytes:
         if not rows:
             return b""
         first = self._event(wall_time=_time(rows[0]), file_version=_VERSION)
         return self._framed(first) + b"".join(map(self._scalars, rows))
 
-    def more(self, rows: Sequence[Row]) -> bytes | None:
+    def encode_more(self, rows: Sequence[Row]) -> bytes | None:
         return b"".join(map(self._scalars, rows))
 
-    def last(self, trial: TrialView) -> bytes:
+    def encode_end(self, trial: TrialView) -> bytes:
         result, config = trial.last_result, dict(_hyperparameters(trial.config))
         if not result or not config:
             return b""
@@ -100,7 +99,7 @@ class _Events(Format):
         return self._framed(self._event(wall_time=_time(row), step=step, summary=summary))
 
     def _framed(self, event: Any) -> bytes:
-        """Return an event as a record of a TFRecord file: length, event, and a sum for each."""
+        """Return an event as a TFRecord: length, checksum, data, checksum."""
         data: bytes = event.SerializeToString()
         length = struct.pack("<Q", len(data))
         return b"".join(
@@ -125,7 +124,7 @@ def _metrics(row: Row) -> Iterator[tuple[str, float]]:
 
 
 def _hyperparameters(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield what TensorBoard can compare; anything else by its name."""
+    """Yield the hyperparameters; a value that TensorBoard cannot compare becomes its repr."""
     for name, value in flatten(config).items():
         if isinstance(value, bool | str):
             yield name, value

@@ -1,4 +1,4 @@
-"""Loggers that keep a record of each trial up to date, from a thread of their own."""
+"""The base class of loggers that keep a log of each trial up to date, from a thread."""
 
 from __future__ import annotations
 
@@ -12,54 +12,57 @@ from dasktune.logger.logger import LoggerCallback
 
 __all__ = ["TrialLog", "TrialLoggerCallback"]
 
-#: Seconds from one round of writing to the next; an object is written as a whole each time.
+#: Seconds between rounds of writing. Remote files are rewritten as a whole, so less often.
 _INTERVAL: Final = 1.0
 _REMOTE_INTERVAL: Final = 10.0
 
 
 class TrialLog(ABC):
-    """The record of one trial, which follows what the driver knows of it."""
+    """The log of one trial, which follows the trial's history.
+
+    The driver's thread calls all methods except :meth:`write`, which the writer's thread calls.
+    """
 
     @abstractmethod
-    def renew(self) -> None:
-        """Hear that the trial starts again: it may give up results, or compute some anew."""
+    def on_restart(self) -> None:
+        """Note that the trial starts again: it may drop results, or compute some again."""
 
     @abstractmethod
     def end(self) -> None:
-        """Hear that there will be no more results."""
+        """Note that the trial will have no further results."""
 
     @abstractmethod
-    def write(self, patient: bool = False) -> None:
-        """Bring the record up to date; may be called in another thread than all else.
+    def write(self, retry: bool = False) -> None:
+        """Bring the log up to date.
 
         Parameters
         ----------
-        patient : bool, default=False
-            Whether to go on trying where the place it is kept at fails.
+        retry : bool, default=False
+            Whether to retry if the storage or service fails.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of a trial that has not ended when the experiment does, as after Ctrl-C."""
+        """Close the log of a trial that is unfinished at the end, such as after Ctrl-C."""
 
 
 class TrialLoggerCallback(LoggerCallback):
-    """Keeps a :class:`TrialLog` of each trial up to date, from a thread."""
+    """Base class of loggers that keep a :class:`TrialLog` of each trial up to date."""
 
     def __init__(self) -> None:
         self._writer: FileWriter | None = None
         self._logs: dict[str, TrialLog] = {}
-        #: Trials whose records were not up to date when the last driver died.
-        self._owed: set[str] = set()
+        #: Trials whose logs were not up to date when the last driver died.
+        self._unwritten: set[str] = set()
 
     @abstractmethod
     def open_log(self, trial: TrialView) -> TrialLog:
-        """Return the record of a trial.
+        """Return the log of a trial.
 
         Parameters
         ----------
         trial : TrialView
-            As it is at the moment of asking, at any time.
+            A view of the trial's current state.
         """
 
     def setup(
@@ -69,25 +72,25 @@ class TrialLoggerCallback(LoggerCallback):
         total_num_samples: int | None = None,
         **info: Any,
     ) -> None:
-        """Forget an earlier experiment."""
-        self._writer, self._logs, self._owed = None, {}, set()
+        """Reset the state of an earlier experiment."""
+        self._writer, self._logs, self._unwritten = None, {}, set()
 
     def get_state(self) -> dict[str, Any]:
-        """Return which records are not up to date."""
+        """Return the ids of the trials whose logs are not up to date."""
         unwritten = [] if self._writer is None else self._writer.unwritten
-        return {"unwritten": sorted({*unwritten, *self._owed})}
+        return {"unwritten": sorted({*unwritten, *self._unwritten})}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take note of which records are not up to date."""
-        self._owed.update(state["unwritten"])
+        """Restore the ids of the trials whose logs were not up to date."""
+        self._unwritten.update(state["unwritten"])
 
     def on_step_begin(self, iteration: int, trials: TrialViews, **info: Any) -> None:
-        """Write what the last driver has not written."""
-        self._pay(trials)
+        """Mark the logs that the last driver has not written."""
+        self._mark_unwritten(trials)
 
     def on_experiment_end(self, trials: TrialViews, **info: Any) -> None:
-        """Bring all records up to date."""
-        self._pay(trials)
+        """Bring all logs up to date."""
+        self._mark_unwritten(trials)
         writer, self._writer = self._writer, None
         logs, self._logs = self._logs, {}
         if writer is not None:
@@ -96,28 +99,28 @@ class TrialLoggerCallback(LoggerCallback):
             log.close()
 
     def log_trial_start(self, trial: TrialView) -> None:
-        """Look at its whole history again: it may have gone back."""
-        self._log(trial).renew()
+        """Note that the trial's history may have changed."""
+        self._log(trial).on_restart()
 
     def log_trial_result(self, iteration: int, trial: TrialView, result: dict[str, Any]) -> None:
-        """Have its record brought up to date."""
+        """Mark the trial's log to be written."""
         self._mark(trial, self._log(trial))
 
     def log_trial_end(self, trial: TrialView, failed: bool = False) -> None:
-        """Have its record brought to the end."""
+        """Mark the trial's log to be written for the last time."""
         log = self._log(trial)
         log.end()
         self._mark(trial, log)
         del self._logs[trial.trial_id]
 
-    def _pay(self, trials: TrialViews) -> None:
-        for trial_id in sorted(self._owed):
+    def _mark_unwritten(self, trials: TrialViews) -> None:
+        for trial_id in sorted(self._unwritten):
             trial = trials.named(trial_id)
             if trial.is_finished():
                 self.log_trial_end(trial)
             else:
                 self._mark(trial, self._log(trial))
-        self._owed.clear()
+        self._unwritten.clear()
 
     def _log(self, trial: TrialView) -> TrialLog:
         log = self._logs.get(trial.trial_id)
@@ -129,5 +132,5 @@ class TrialLoggerCallback(LoggerCallback):
         if self._writer is None:
             storage = trial.storage
             interval_s = _INTERVAL if storage.is_local else _REMOTE_INTERVAL
-            self._writer = FileWriter(patience_s=storage.patience, interval_s=interval_s)
+            self._writer = FileWriter(retry_seconds=storage.retry_seconds, interval_s=interval_s)
         self._writer.mark(trial.trial_id, log.write)

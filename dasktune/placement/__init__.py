@@ -1,15 +1,18 @@
-"""Who has how much, who holds it, and where a trial fits: plain bookkeeping without a cluster."""
+"""Placement of trials: the capacity of workers, the resources in use, and where a trial fits.
 
+Pure bookkeeping without a cluster. Dask workers get their resources in ``dasktune.cluster``.
+"""
+
+from dasktune.placement.capacity_estimate import CapacityEstimate
 from dasktune.placement.ledger import Ledger
-from dasktune.placement.outlook import Outlook
 from dasktune.placement.placement import Claim, PlacedBundle, Placement
 from dasktune.placement.worker import NOT_ALLOWED, WorkerCapacity
 
 __all__ = [
     "NOT_ALLOWED",
+    "CapacityEstimate",
     "Claim",
     "Ledger",
-    "Outlook",
     "PlacedBundle",
     "Placement",
     "WorkerCapacity",

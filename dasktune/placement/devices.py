@@ -1,7 +1,7 @@
-"""GPUs by name: which worker owns which, and which of a worker's a trial gets.
+"""GPUs by device name: which worker owns which, and which of them a trial gets.
 
-Parts of this travel by value, to schedulers that may lack dasktune: it uses the standard library
-only, and nothing else of dasktune.
+Parts of this module are pickled by value for Dask schedulers without dasktune, so it must import
+the standard library only.
 """
 
 from __future__ import annotations
@@ -11,34 +11,34 @@ from typing import Final
 
 __all__ = [
     "EPSILON",
-    "dealt",
-    "handed_out",
-    "is_rotated",
-    "loaded",
-    "picked",
-    "shared_out",
-    "visible_in",
+    "add_load",
+    "allocate_shares",
+    "assign_devices",
+    "gpu_names",
+    "is_rotation",
+    "parse_visible_devices",
+    "pick_gpus",
 ]
 
-#: Ten tenths must fit into 1.
+#: Tolerance of rounding errors: ten shares of 0.1 must fit on one GPU.
 EPSILON: Final = 1e-6
 
-#: Decimal places that sums of shares are rounded to, so that equal sums are equal numbers.
+#: Decimal places to which sums of shares are rounded, so that equal sums compare equal.
 _PLACES: Final = 12
 
 
-def visible_in(value: str | None) -> tuple[str, ...] | None:
-    """Return the devices that ``CUDA_VISIBLE_DEVICES`` names; None if it says nothing.
+def parse_visible_devices(value: str | None) -> tuple[str, ...] | None:
+    """Return the devices in a value of ``CUDA_VISIBLE_DEVICES``; None if it is not set.
 
     Parameters
     ----------
     value : str or None
-        The variable's value. As for CUDA, what comes after a negative number does not count.
+        The variable's value. As in CUDA, entries after a negative number are ignored.
 
     Examples
     --------
-    >>> visible_in("1,2, 0"), visible_in(""), visible_in("-1"), visible_in(None)
-    (('1', '2', '0'), (), (), None)
+    >>> parse_visible_devices("1,2, 0"), parse_visible_devices("-1"), parse_visible_devices(None)
+    (('1', '2', '0'), (), None)
     """
     if value is None:
         return None
@@ -50,10 +50,10 @@ def visible_in(value: str | None) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys(names))
 
 
-def is_rotated(visible: Sequence[str], others: Iterable[Sequence[str]] = ()) -> bool:
-    """Whether a list of devices is one of a set of rotations, of which each worker has its own.
+def is_rotation(visible: Sequence[str], others: Iterable[Sequence[str]] = ()) -> bool:
+    """Whether a list of devices is one of a set of rotations, one for each worker of the host.
 
-    So dask-cuda does it: all workers see all devices, and each has another one in front, its own.
+    dask-cuda sets them: every worker sees all devices, and the first one in its list is its own.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def is_rotated(visible: Sequence[str], others: Iterable[Sequence[str]] = ()) -> 
 
     Examples
     --------
-    >>> is_rotated(["1", "2", "0"]), is_rotated(["0", "1"]), is_rotated(["0", "1"], [["1", "0"]])
+    >>> is_rotation(["1", "2", "0"]), is_rotation(["0", "1"]), is_rotation(["0", "1"], [["1", "0"]])
     (True, False, True)
     """
     mine = list(visible)
@@ -75,7 +75,7 @@ def is_rotated(visible: Sequence[str], others: Iterable[Sequence[str]] = ()) -> 
     return numbers in rotations or any(list(other) in rotations for other in others)
 
 
-def dealt(
+def assign_devices(
     visible: Sequence[str],
     *,
     taken: Collection[str],
@@ -83,78 +83,78 @@ def dealt(
     waiting: int = 1,
     wanted: int | None = None,
 ) -> tuple[str, ...]:
-    """Return the devices that a worker shall own.
+    """Return the devices that a worker gets.
 
     Parameters
     ----------
     visible : sequence of str
-        The devices that it sees, in order.
+        The devices visible to it, in order.
     taken : collection of str
-        Devices that other workers on the host own.
+        Devices of other workers on the host.
     others : iterable of sequence of str, default=()
-        What those workers see.
+        The devices visible to those workers.
     waiting : int, default=1
-        How many workers on the host have not been dealt their devices yet, with this one.
+        Number of workers on the host without devices, this one included.
     wanted : int, optional
-        How many GPUs it declares.
+        Number of GPUs that it declares.
 
     Returns
     -------
     tuple of str
-        Its own one, if the workers' lists are rotations of one; else as many of those that are left
-        as it declares; else its part of them, when they go round.
+        If the workers' lists are rotations, its first device. Otherwise as many free devices as it
+        declares, or, without a declaration, every n-th free device for n waiting workers.
 
     Examples
     --------
-    >>> first = dealt("0123", taken=(), waiting=2)
-    >>> first, dealt("0123", taken=first, waiting=1)
+    >>> first = assign_devices("0123", taken=(), waiting=2)
+    >>> first, assign_devices("0123", taken=first, waiting=1)
     (('0', '2'), ('1', '3'))
     """
-    if is_rotated(visible, others):
+    if is_rotation(visible, others):
         visible = visible[:1]
         wanted = None
     left = [name for name in visible if name not in taken]
     return tuple(left[:: max(1, waiting)] if wanted is None else left[:wanted])
 
 
-def handed_out(devices: Sequence[str], count: int) -> tuple[str, ...]:
-    """Return the name of the device behind each of a worker's GPUs.
+def gpu_names(devices: Sequence[str], count: int) -> tuple[str, ...]:
+    """Return the device of each of a worker's GPUs.
 
     Parameters
     ----------
     devices : sequence of str
-        What it owns.
+        The devices that it owns.
     count : int
-        How many GPUs it has. If it declares more than it owns, several stand for one device; if it
-        owns none, they have numbers.
+        Number of GPUs. If it declares more than it owns, several share a device; if it owns none,
+        they are numbered.
 
     Examples
     --------
-    >>> handed_out(["4", "5"], 2), handed_out(["4", "5"], 3), handed_out([], 2)
+    >>> gpu_names(["4", "5"], 2), gpu_names(["4", "5"], 3), gpu_names([], 2)
     (('4', '5'), ('4', '5', '4'), ('0', '1'))
     """
     names = devices or [str(number) for number in range(count)]
     return tuple(names[number % len(names)] for number in range(count))
 
 
-def picked(loads: Sequence[float], amount: float) -> tuple[int, ...] | None:
-    """Choose GPUs: whole ones for a whole amount, else the fullest that has room for a fraction.
+def pick_gpus(loads: Sequence[float], amount: float) -> tuple[int, ...] | None:
+    """Choose idle GPUs for a whole amount, or the most used GPU with room for a fraction.
 
     Parameters
     ----------
     loads : sequence of float
-        How much of each is taken, from 0 to 1.
+        Used share of each GPU, from 0 to 1.
     amount : float
         A fraction up to 1, or a whole number.
 
     Returns
     -------
     tuple of int or None
-        Their positions in `loads`; None if there is no room.
+        Their positions in `loads`; None if the amount does not fit.
 
     Examples
     --------
-    >>> picked([0.5, 0, 0], 2), picked([0, 0.25, 0.5], 0.5), picked([0.5], 1)
+    >>> pick_gpus([0.5, 0, 0], 2), pick_gpus([0, 0.25, 0.5], 0.5), pick_gpus([0.5], 1)
     ((1, 2), (2,), None)
     """
     if amount >= 1:
@@ -164,62 +164,62 @@ def picked(loads: Sequence[float], amount: float) -> tuple[int, ...] | None:
     return (max(room, key=lambda number: loads[number]),) if room else None
 
 
-def shared_out(
+def allocate_shares(
     gpus: Sequence[str],
     taken: Iterable[tuple[float, Sequence[int]]],
     shares: Iterable[tuple[float, Sequence[str]]],
 ) -> list[tuple[int, ...]] | None:
-    """Give shares of a worker's GPUs, those that were thought of wherever they are still free.
+    """Allocate shares of a worker's GPUs, on the suggested devices if these are still free.
 
     Parameters
     ----------
     gpus : sequence of str
-        The device behind each GPU.
+        The device of each GPU.
     taken : iterable of (float, sequence of int)
-        What is given already: how much, of the GPUs at which positions.
+        Existing allocations: the amount, and the positions of the GPUs.
     shares : iterable of (float, sequence of str)
-        What is asked: how much, and the names of the devices that were thought of.
+        Requested allocations: the amount, and the names of the suggested devices.
 
     Returns
     -------
     list of tuple of int, or None
-        The positions of the GPUs of each share; None if there is no room for all.
+        The positions of the GPUs of each share; None if they do not all fit.
 
     Examples
     --------
-    >>> shared_out("456", [(1, [0])], [(1, "5"), (0.5, "4")])
+    >>> allocate_shares("456", [(1, [0])], [(1, "5"), (0.5, "4")])
     [(1,), (2,)]
     """
     loads: tuple[float, ...] = (0.0,) * len(gpus)
     for amount, before in taken:
-        loads = loaded(loads, before, amount)
+        loads = add_load(loads, before, amount)
     given = []
     for amount, names in shares:
-        # What nobody thought of counts as full, for the first attempt.
+        # For the first attempt, GPUs that were not suggested count as full.
         hinted = [load if name in names else 1.0 for load, name in zip(loads, gpus, strict=True)]
-        numbers = picked(hinted, amount) or picked(loads, amount)
+        numbers = pick_gpus(hinted, amount) or pick_gpus(loads, amount)
         if numbers is None:
             return None
-        loads = loaded(loads, numbers, amount)
+        loads = add_load(loads, numbers, amount)
         given.append(numbers)
     return given
 
 
-def loaded(loads: Sequence[float], numbers: Sequence[int], amount: float) -> tuple[float, ...]:
-    """Return the loads after an amount was put onto, or with a negative one taken from, GPUs.
+def add_load(loads: Sequence[float], numbers: Sequence[int], amount: float) -> tuple[float, ...]:
+    """Return the loads after an amount is added to GPUs, or subtracted if it is negative.
 
     Parameters
     ----------
     loads : sequence of float
-        How much of each is taken, from 0 to 1.
+        Used share of each GPU, from 0 to 1.
     numbers : sequence of int
-        Positions in `loads`, as :func:`picked` gave them.
+        Positions in `loads`, as :func:`pick_gpus` returned them.
     amount : float
-        In all; of several GPUs each gets an equal part.
+        The total amount, split equally among the GPUs.
 
     Examples
     --------
-    >>> loaded([0, 0.5, 0], [0, 2], 2), loaded([0.3], [0], -0.1)
+    >>> add_load([0, 0.5, 0], [0, 2], 2), add_load([0.3], [0], -0.1)
     ((1.0, 0.5, 1.0), (0.2,))
     """
     return tuple(

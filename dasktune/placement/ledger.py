@@ -1,8 +1,9 @@
-"""The driver's ledger: what every worker has, what is taken, and where a trial fits.
+"""The driver's ledger: capacity of the workers, allocated resources, and placement of trials.
 
-Dask places constrained tasks badly and knows a trial's resources only for as long as a lease holds
-them, so the driver chooses the workers itself. The ledger is plain bookkeeping without a clock: it
-is told what the scheduler sees and what time it is.
+Dask places tasks with resource constraints badly, and knows a trial's resources only while a lease
+holds them. So the driver chooses the workers itself. The ledger is pure bookkeeping: the caller
+passes the scheduler's view of the workers and the time. It is not thread-safe; the driver guards it
+by the lock of its `Reservations`.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from collections.abc import Hashable, Mapping
 from itertools import count
 from types import MappingProxyType
 
-from dasktune.placement.account import Account, Holding, empty_room
-from dasktune.placement.arrange import Pool, plan
+from dasktune.placement.bin_packing import WorkerPool, assign_request
+from dasktune.placement.capacity_table import capacity_table
+from dasktune.placement.ledger_entry import Allocations, LedgerEntry, capacity_when_idle
 from dasktune.placement.placement import PlacedBundle, Placement
-from dasktune.placement.table import lay_out
 from dasktune.placement.worker import WorkerCapacity
 from dasktune.trial.resources import PlacementGroupFactory
 
@@ -23,15 +24,15 @@ __all__ = ["Ledger"]
 
 
 class Ledger:
-    """Who has how much, and who holds it.
+    """The capacity of all workers, and the resources that trials have allocated.
 
-    A question costs as much as there are workers with different room, not as there are workers,
-    and the same question again costs nothing until something has changed.
+    The cost of a query depends on the number of different free capacities, not on the number of
+    workers. The answer to a repeated query is cached until something changes.
 
     Parameters
     ----------
     heartbeat_timeout : float, default=30.0
-        A worker whose last heartbeat is older (seconds) takes no new trial.
+        A worker whose last heartbeat is older than this (seconds) gets no new trial.
 
     Examples
     --------
@@ -49,18 +50,18 @@ class Ledger:
     def __init__(self, *, heartbeat_timeout: float = 30.0) -> None:
         self._heartbeat_timeout = heartbeat_timeout
         self._workers: dict[str, WorkerCapacity] = {}
-        self._accounts: dict[str, Account] = {}
-        #: What we hold by address; a worker that is out of sight keeps it.
-        self._holdings: dict[str, Holding] = {}
-        #: Until when, on the caller's clock, an address takes no new trial.
+        self._entries: dict[str, LedgerEntry] = {}
+        #: Allocations by address; they are kept while a worker is temporarily missing.
+        self._allocations: dict[str, Allocations] = {}
+        #: Time, on the caller's clock, until which an address gets no new trial.
         self._avoided: dict[str, float] = {}
-        #: The placements that want to be alone on a worker, by its address.
-        self._alone: dict[str, int] = {}
-        #: The placements that are no company to those that want to be alone.
-        self._unwanted: set[int] = set()
-        #: The workers that take trials now, by all that tells two of them apart.
-        self._pools: dict[Hashable, Pool] = {}
-        #: What was found since the last change, by request.
+        #: Numbers of the placements that use a worker exclusively, by address.
+        self._exclusive: dict[str, int] = {}
+        #: Numbers of the placements that do not keep an exclusive request from a worker.
+        self._ignored: set[int] = set()
+        #: Pools of the workers that accept trials, by free capacity, special resources and fill.
+        self._pools: dict[Hashable, WorkerPool] = {}
+        #: Cached assignments by request; cleared at every change.
         self._plans: dict[PlacementGroupFactory, dict[int, str] | None] = {}
         self._arrivals = count()
         self._numbers = count()
@@ -71,81 +72,81 @@ class Ledger:
         return MappingProxyType(self._workers)
 
     def update(self, workers: Mapping[str, WorkerCapacity]) -> None:
-        """Take over what the scheduler sees now; what is held stays.
+        """Replace the workers by the scheduler's current view; allocations are kept.
 
         Parameters
         ----------
         workers : mapping
             All workers by address.
         """
-        for address in [address for address in self._accounts if address not in workers]:
+        for address in [address for address in self._entries if address not in workers]:
             self._forget(address)
         for address, worker in workers.items():
             before = self._workers.get(address)
             self._workers[address] = worker
             if before is None:
-                holding = self._holdings.setdefault(address, Holding())
-                self._accounts[address] = Account(next(self._arrivals), worker, holding)
-            elif not self._is_alike(before, worker):
-                self._accounts[address].show(worker)
+                holding = self._allocations.setdefault(address, Allocations())
+                self._entries[address] = LedgerEntry(next(self._arrivals), worker, holding)
+            elif not self._is_equivalent(before, worker):
+                self._entries[address].update(worker)
             else:
                 continue
-            self._sort_in(address)
+            self._add_to_pool(address)
 
     def remove(self, address: str) -> None:
-        """Forget a worker that is gone, with all that it held for us.
+        """Remove a lost worker and its allocations.
 
-        It may come back under the same address, and is then empty.
+        If a worker with the same address appears later, it has no allocations.
 
         Parameters
         ----------
         address : str
-            The worker's address; one that is not known is no error.
+            The worker's address; an unknown one is ignored.
         """
         self._forget(address)
-        self._holdings.pop(address, None)
+        self._allocations.pop(address, None)
         self._avoided.pop(address, None)
-        self._alone.pop(address, None)
+        self._exclusive.pop(address, None)
 
     def avoid(self, address: str, until: float) -> None:
-        """Place nothing on a worker for a while.
+        """Place no trials on a worker until a given time.
 
         Parameters
         ----------
         address : str
             The worker's address.
         until : float
-            Time from which it is used again, on the clock that gives `now`.
+            Time at which it is used again, on the clock of `now`.
         """
         self._avoided[address] = until
-        self._sort_in(address)
+        self._add_to_pool(address)
 
     def fits(self, request: PlacementGroupFactory, *, now: float) -> bool:
-        """Whether there is room for a request at this moment.
+        """Whether a request fits now.
 
         Parameters
         ----------
         request : PlacementGroupFactory
-            What the trial asks for.
+            The resources of the trial.
         now : float
-            Time on the clock that gave `until` to :meth:`avoid`.
+            Current time, on the clock of `until` in :meth:`avoid`.
         """
         return self._plan(request, now) is not None
 
     def place(self, request: PlacementGroupFactory, *, now: float) -> Placement | None:
-        """Choose workers for a request and take its resources there.
+        """Choose workers for a request and allocate its resources there.
 
         Parameters
         ----------
         request : PlacementGroupFactory
-            What the trial asks for.
+            The resources of the trial.
         now : float
-            Time on the clock that gave `until` to :meth:`avoid`.
+            Current time, on the clock of `until` in :meth:`avoid`.
 
         Returns
         -------
         Placement or None
-            All bundles, or None if there is no room for one of them.
+            The placement of all bundles, or None if the request does not fit.
         """
         plan = self._plan(request, now)
         if plan is None:
@@ -153,10 +154,10 @@ class Ledger:
         bundles, number = request.bundles, next(self._numbers)
         placed: dict[int, PlacedBundle] = {}
         for which, address in plan.items():
-            account = self._accounts[address]
+            account = self._entries[address]
             if request.exclusive:
-                self._alone[address] = number
-            devices = account.take(number, bundles[which])
+                self._exclusive[address] = number
+            devices = account.allocate(number, bundles[which])
             placed[which] = PlacedBundle(
                 address=address,
                 resources=bundles[which],
@@ -164,59 +165,59 @@ class Ledger:
                 devices=devices,
                 gpus=account.gpus,
             )
-            self._sort_in(address)
+            self._add_to_pool(address)
         if 0 not in placed:
-            # An empty head: user code runs where its first helper does.
+            # The head bundle is empty: user code runs on the worker of its first helper.
             beside = placed[min(placed)].address
             placed[0] = PlacedBundle(address=beside, resources={}, declared={})
         return Placement(number=number, bundles=tuple(placed[which] for which in sorted(placed)))
 
     def release(self, placement: Placement) -> None:
-        """Give back what :meth:`place` took, as far as it is still held; a second time is no error.
+        """Release the allocations of a placement that still exist; a second call has no effect.
 
         Parameters
         ----------
         placement : Placement
-            What :meth:`place` returned.
+            The return value of :meth:`place`.
         """
-        self._unwanted.discard(placement.number)
+        self._ignored.discard(placement.number)
         for address in placement.addresses:
-            holding = self._holdings.get(address)
-            if holding is not None and holding.drop(placement.number):
-                if self._alone.get(address) == placement.number:
-                    del self._alone[address]
-                account = self._accounts.get(address)
+            holding = self._allocations.get(address)
+            if holding is not None and holding.release(placement.number):
+                if self._exclusive.get(address) == placement.number:
+                    del self._exclusive[address]
+                account = self._entries.get(address)
                 if account is not None:
-                    account.settle()
-                    self._sort_in(address)
+                    account.recompute_free()
+                    self._add_to_pool(address)
 
-    def admit_others(self, placement: Placement) -> None:
-        """Let others share the workers of an exclusive request.
+    def end_exclusive(self, placement: Placement) -> None:
+        """End the exclusive use of a placement's workers, so that other trials can share them.
 
         Parameters
         ----------
         placement : Placement
-            What :meth:`place` returned; one that was not exclusive is no error.
+            The return value of :meth:`place`; no effect if it is not exclusive.
         """
         for address in placement.addresses:
-            if self._alone.get(address) == placement.number:
-                del self._alone[address]
-                self._sort_in(address)
+            if self._exclusive.get(address) == placement.number:
+                del self._exclusive[address]
+                self._add_to_pool(address)
 
-    def disregard(self, placement: Placement) -> None:
-        """Let what is held count as no company: an exclusive request may go to the worker.
+    def ignore_for_exclusive(self, placement: Placement) -> None:
+        """Let exclusive requests use a worker although this placement has allocations there.
 
         Parameters
         ----------
         placement : Placement
-            What :meth:`place` returned.
+            The return value of :meth:`place`.
         """
-        if placement.number not in self._unwanted:
-            self._unwanted.add(placement.number)
+        if placement.number not in self._ignored:
+            self._ignored.add(placement.number)
             self._plans.clear()
 
     def free(self, address: str, kind: str) -> float:
-        """Return how much of a resource is left on a worker, all clients considered.
+        """Return the free amount of a resource on a worker; use by other clients is subtracted.
 
         Parameters
         ----------
@@ -225,47 +226,47 @@ class Ledger:
         kind : str
             Name of the resource.
         """
-        return dict(self._accounts[address].room.free).get(kind, 0.0)
+        return dict(self._entries[address].free.amounts).get(kind, 0.0)
 
-    def offers(self) -> dict[str, dict[str, float]]:
-        """Return what each worker that takes trials has for us, by address; what we hold included.
+    def available_resources(self) -> dict[str, dict[str, float]]:
+        """Return the resources of each worker that accepts trials, before our own allocations.
 
         Examples
         --------
         >>> ledger = Ledger()
         >>> ledger.update({"tcp://a:1": WorkerCapacity(address="tcp://a:1", memory_limit=8)})
-        >>> ledger.offers()
+        >>> ledger.available_resources()
         {'tcp://a:1': {'CPU': 1, 'memory': 8}}
         """
         return {
-            address: worker.offer
+            address: worker.available
             for address, worker in self._workers.items()
-            if self._standing(worker) == "running"
+            if self._status(worker) == "running"
         }
 
-    def ever_fits(self, request: PlacementGroupFactory) -> bool:
-        """Whether the workers that are there could hold the request if they were empty.
+    def fits_when_idle(self, request: PlacementGroupFactory) -> bool:
+        """Whether the request would fit on the current workers without any allocations.
 
         Parameters
         ----------
         request : PlacementGroupFactory
-            What the trial asks for.
+            The resources of the trial.
         """
-        pools: dict[Hashable, Pool] = {}
+        pools: dict[Hashable, WorkerPool] = {}
         for number, (address, worker) in enumerate(self._workers.items()):
-            if worker.may_serve:
-                room = empty_room(worker)
-                pool = pools.setdefault(room, Pool(room))
+            if worker.can_run_trials:
+                room = capacity_when_idle(worker)
+                pool = pools.setdefault(room, WorkerPool(room))
                 pool.members.append((number, address))
-        return plan(request, pools.values()) is not None
+        return assign_request(request, pools.values()) is not None
 
     def table(self, request: PlacementGroupFactory) -> str:
-        """Lay out what is asked beside what each worker has, free and in all, largest first.
+        """Return a table of a request and the resources of each worker, largest first.
 
         Parameters
         ----------
         request : PlacementGroupFactory
-            What the trial asks for.
+            The resources of the trial.
 
         Examples
         --------
@@ -276,60 +277,60 @@ class Ledger:
         asked               4
         tcp://a:1  running  2/2
         """
-        return lay_out(request, self._workers, self.free, self._standing)
+        return capacity_table(request, self._workers, self.free, self._status)
 
     def _plan(self, request: PlacementGroupFactory, now: float) -> dict[int, str] | None:
         for address in [one for one, until in self._avoided.items() if until <= now]:
             del self._avoided[address]
-            self._sort_in(address)
+            self._add_to_pool(address)
         if request not in self._plans:
-            pools = self._empty_pools() if request.exclusive else self._pools
-            self._plans[request] = plan(request, pools.values())
+            pools = self._pools_for_exclusive() if request.exclusive else self._pools
+            self._plans[request] = assign_request(request, pools.values())
         return self._plans[request]
 
-    def _empty_pools(self) -> dict[Hashable, Pool]:
-        """Return the pools without the workers on which we hold anything."""
-        pools: dict[Hashable, Pool] = {}
-        for address, account in self._accounts.items():
-            if account.pool is not None and account.holding.numbers <= self._unwanted:
-                key = account.room, account.scarce, account.fill
-                pool = pools.setdefault(key, Pool(*key))
+    def _pools_for_exclusive(self) -> dict[Hashable, WorkerPool]:
+        """Return pools of the workers on which only ignored placements have allocations."""
+        pools: dict[Hashable, WorkerPool] = {}
+        for address, account in self._entries.items():
+            if account.pool is not None and account.allocations.placements <= self._ignored:
+                key = account.free, account.special, account.fill
+                pool = pools.setdefault(key, WorkerPool(*key))
                 pool.members.append((account.number, address))
         return pools
 
     def _forget(self, address: str) -> None:
-        account = self._accounts.pop(address, None)
+        account = self._entries.pop(address, None)
         if account is not None:
             del self._workers[address]
-            self._take_out(account)
+            self._remove_from_pool(account)
 
-    def _sort_in(self, address: str) -> None:
-        """Put a worker into the pool of its equals, if it takes trials."""
-        account = self._accounts.get(address)
+    def _add_to_pool(self, address: str) -> None:
+        """Move a worker to the pool of its current free capacity, if it accepts trials."""
+        account = self._entries.get(address)
         if account is None:
             return
-        self._take_out(account)
-        is_open = address not in self._avoided and address not in self._alone
-        if is_open and self._standing(account.worker) == "running":
-            key = account.room, account.scarce, account.fill
+        self._remove_from_pool(account)
+        is_open = address not in self._avoided and address not in self._exclusive
+        if is_open and self._status(account.worker) == "running":
+            key = account.free, account.special, account.fill
             pool = self._pools.get(key)
             if pool is None:
-                pool = self._pools[key] = Pool(*key)
+                pool = self._pools[key] = WorkerPool(*key)
             insort(pool.members, (account.number, address))
             account.pool = pool
 
-    def _take_out(self, account: Account) -> None:
+    def _remove_from_pool(self, account: LedgerEntry) -> None:
         self._plans.clear()
         pool, account.pool = account.pool, None
         if pool is not None:
             del pool.members[bisect_left(pool.members, (account.number, account.worker.address))]
             if not pool.members:
-                del self._pools[pool.room, pool.scarce, pool.fill]
+                del self._pools[pool.free, pool.special, pool.fill]
 
-    def _is_alike(self, one: WorkerCapacity, other: WorkerCapacity) -> bool:
-        """Whether two readings of a worker mean the same to whoever looks for a place."""
+    def _is_equivalent(self, one: WorkerCapacity, other: WorkerCapacity) -> bool:
+        """Whether two readings of a worker are equal for placement."""
         return (
-            self._standing(one) == self._standing(other)
+            self._status(one) == self._status(other)
             and one.nthreads == other.nthreads
             and one.memory_limit == other.memory_limit
             and one.devices == other.devices
@@ -337,9 +338,9 @@ class Ledger:
             and one.resources == other.resources
         )
 
-    def _standing(self, worker: WorkerCapacity) -> str:
-        """Return the worker's status, or why it takes no trial although it runs."""
-        if worker.is_foreign:
+    def _status(self, worker: WorkerCapacity) -> str:
+        """Return the worker's status, or why a running worker accepts no trials."""
+        if worker.python_differs:
             return f"Python {worker.python}"
         overdue = worker.status == "running" and worker.age > self._heartbeat_timeout
         return "silent" if overdue else worker.status

@@ -1,53 +1,53 @@
-"""Where a trial was placed."""
+"""The result of a placement: the workers and devices of a trial's bundles."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["Claim", "Placement", "PlacedBundle"]
+__all__ = ["Claim", "PlacedBundle", "Placement"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """All that one trial holds on one worker.
+    """The resources of one trial on one worker.
 
     Parameters
     ----------
     resources : mapping
-        What Dask keeps account of.
+        Amounts of the resources that Dask accounts for.
     shares : tuple of (float, tuple of str)
-        For each bundle with GPUs how much of them, and which devices the ledger would take.
+        For each bundle with GPUs, the amount and the devices that the ledger suggests.
     gpus : tuple of str
-        The device behind each GPU of the worker.
+        The device of each GPU of the worker.
     """
 
     resources: Mapping[str, float]
     shares: tuple[tuple[float, tuple[str, ...]], ...] = ()
     gpus: tuple[str, ...] = ()
 
-    def is_like(self, other: Claim) -> bool:
-        """Whether one will do for the other: as much, whichever devices these are."""
+    def same_amounts(self, other: Claim) -> bool:
+        """Whether two claims have the same amounts, regardless of the devices."""
         mine, theirs = ([amount for amount, _ in one.shares] for one in (self, other))
         return self.resources == other.resources and mine == theirs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedBundle:
-    """What one bundle got.
+    """The worker and devices of one bundle.
 
     Parameters
     ----------
     address : str
         The worker's address.
     resources : mapping
-        The bundle.
+        The requested amounts.
     declared : mapping
-        That part of it which the worker declares, so that its Dask keeps account of it.
+        The part of `resources` that the worker declares to Dask, which accounts for it.
     devices : tuple of str or None
-        The GPUs, by name; None if the bundle asks for none.
+        Names of its GPUs; None if the bundle requests none.
     gpus : tuple of str
-        The device behind each GPU of the worker, taken or not.
+        The device of each GPU of the worker, used or not.
     """
 
     address: str
@@ -59,14 +59,14 @@ class PlacedBundle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """What a trial got for each of its bundles.
+    """The workers and devices of all bundles of a trial.
 
     Parameters
     ----------
     number : int
-        What the ledger calls it.
+        Its unique number in the ledger.
     bundles : tuple of PlacedBundle
-        In the order of the request, head first.
+        The bundles in the order of the request, head first.
     """
 
     number: int
@@ -74,17 +74,17 @@ class Placement:
 
     @property
     def address(self) -> str:
-        """The worker on which user code runs."""
+        """The address of the worker on which user code runs."""
         return self.bundles[0].address
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """All workers that it needs, each once, that of user code first."""
+        """The addresses of all its workers without duplicates, that of user code first."""
         return tuple(dict.fromkeys(bundle.address for bundle in self.bundles))
 
     @property
     def devices(self) -> tuple[str, ...] | None:
-        """The GPUs of user code itself; None if it asks for none."""
+        """The GPUs of the head bundle, in which user code runs; None if it requests none."""
         return self.bundles[0].devices
 
     def bundles_on(self, address: str) -> tuple[PlacedBundle, ...]:
@@ -98,7 +98,7 @@ class Placement:
         return tuple(bundle for bundle in self.bundles if bundle.address == address)
 
     def claim_on(self, address: str) -> Claim:
-        """Return all that its bundles on a worker hold.
+        """Return the sum of its bundles on a worker.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""What is known of a worker."""
+"""The capacity of a worker, as the Dask scheduler reports it."""
 
 from __future__ import annotations
 
@@ -8,57 +8,58 @@ from dataclasses import dataclass, field
 from math import ceil, inf
 from typing import Final
 
-from dasktune.placement.devices import handed_out
+from dasktune.placement.devices import gpu_names
 
 __all__ = ["NOT_ALLOWED", "WorkerCapacity"]
 
-#: Status of a worker that runs, but not for this experiment: the user has kept it out.
+#: Status of a worker that runs but is excluded by the experiment's `workers` filter.
 NOT_ALLOWED: Final = "not allowed"
 
-#: Functions by value do not cross minor versions, and a worker would crash on one.
+#: Functions pickled by value need the same minor version; another one may crash the worker.
 _PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 
-#: A worker of another status will never take a trial again; an "unchecked" one runs, and nobody has
-#: looked yet whether trials can.
+#: Statuses of workers that may run trials, now or later. An "unchecked" worker runs, but its
+#: ability to run trials has not been checked yet.
 _ALIVE: Final = frozenset({"init", "unchecked", "running", "paused"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerCapacity:
-    """What the scheduler knows of one worker.
+    """The resources and the status of one worker.
 
     Parameters
     ----------
     address : str
         The worker's address, such as ``"tcp://10.0.0.7:40331"``.
     host : str, default=""
-        The machine it runs on.
+        Its host.
     name : str, default=""
-        Its name, which a restarted worker keeps.
+        Its name, which is the same after a restart.
     nthreads : int, default=1
-        Threads that it runs tasks in.
+        Number of threads that run tasks.
     resources : mapping, default={}
-        What it declares, by resource name.
+        Declared amounts by resource name.
     used : mapping, default={}
-        What the scheduler counts as taken, leases of other experiments included, our own not.
+        Amounts in use according to the Dask scheduler. Leases of other experiments are included,
+        those of this experiment are not.
     devices : tuple of str, default=()
-        The GPUs that it owns, by the names that ``CUDA_VISIBLE_DEVICES`` knows.
+        The GPUs assigned to it, by their names in ``CUDA_VISIBLE_DEVICES``.
     status : str, default="running"
-        Dask's word for it.
+        Dask's worker status, or one of this package.
     age : float, default=0.0
         Seconds since its last heartbeat.
     heartbeat : float, default=0.0
-        When that came, on the scheduler's clock; only that it changes has a meaning.
+        Time of the last heartbeat on the scheduler's clock, to detect a new one.
     memory : int, default=0
-        Bytes that the process used at the last heartbeat.
+        Memory of the process at the last heartbeat, in bytes.
     memory_limit : int, default=0
-        Bytes that it may use; 0 for no limit.
+        Memory limit in bytes; 0 for no limit.
     python : str, default=""
-        Python version as ``"3.11"``, from the handshake; empty if unknown.
+        Python version, such as ``"3.11"``, from the handshake; empty if unknown.
     nanny : bool, default=False
         Whether a nanny restarts it.
     shares_storage : bool, default=True
-        Whether it sees the experiment's files; else its checkpoints go through the driver.
+        Whether it can access the experiment's storage. If not, checkpoints go through the driver.
 
     Examples
     --------
@@ -84,32 +85,32 @@ class WorkerCapacity:
     shares_storage: bool = True
 
     @property
-    def is_foreign(self) -> bool:
-        """Whether it runs another minor version of Python, and so none of our functions."""
+    def python_differs(self) -> bool:
+        """Whether it runs another minor version of Python, so it cannot load pickled functions."""
         return self.python not in ("", _PYTHON)
 
     @property
-    def may_serve(self) -> bool:
-        """Whether it may take a trial, now or later."""
-        return self.status in _ALIVE and not self.is_foreign
+    def can_run_trials(self) -> bool:
+        """Whether it can run trials, now or later."""
+        return self.status in _ALIVE and not self.python_differs
 
     @property
-    def kinds(self) -> tuple[str, ...]:
-        """The names of all resources that it has."""
+    def resource_names(self) -> tuple[str, ...]:
+        """The names of all its resources."""
         declared = [kind for kind, amount in self.resources.items() if amount]
         own = ["GPU"] if self.devices and "GPU" not in self.resources else []
         return tuple(dict.fromkeys(("CPU", "memory", *declared, *own)))
 
     @property
     def gpus(self) -> tuple[str, ...]:
-        """The name of the device behind each GPU that it has; see `handed_out`."""
-        return handed_out(self.devices, ceil(self.total("GPU")))
+        """The device of each of its GPUs; see :func:`gpu_names`."""
+        return gpu_names(self.devices, ceil(self.total("GPU")))
 
     def total(self, kind: str) -> float:
-        """Return how much of a resource the worker has in all.
+        """Return the total amount of a resource.
 
-        What it declares counts. Without a declaration, ``CPU`` is the number of its threads,
-        ``GPU`` the number of devices that it owns, and ``memory`` its memory limit in bytes.
+        This is the declared amount. Without a declaration, ``CPU`` is the number of threads,
+        ``GPU`` the number of assigned devices, and ``memory`` the memory limit in bytes.
 
         Parameters
         ----------
@@ -127,18 +128,19 @@ class WorkerCapacity:
         return 0
 
     @property
-    def offer(self) -> dict[str, float]:
-        """What it has of each resource that nobody else has taken.
+    def available(self) -> dict[str, float]:
+        """The amount of each resource that other experiments do not use.
 
         Examples
         --------
-        >>> WorkerCapacity(address="tcp://a:1", nthreads=4, used={"CPU": 1}, memory_limit=9).offer
+        >>> worker = WorkerCapacity(address="a", nthreads=4, used={"CPU": 1}, memory_limit=9)
+        >>> worker.available
         {'CPU': 3, 'memory': 9}
         """
-        return {kind: max(0, self.total(kind) - self.used.get(kind, 0)) for kind in self.kinds}
+        return {kind: max(0, self.total(kind) - self.used.get(kind, 0)) for kind in self.resource_names}
 
     def declared(self, needs: Mapping[str, float]) -> dict[str, float]:
-        """Return that part of `needs` of which the worker's Dask keeps account.
+        """Return the part of `needs` that the worker declares to Dask.
 
         Parameters
         ----------

@@ -1,15 +1,18 @@
-"""Telling the user how far an experiment is."""
+"""Progress of a running experiment on a terminal, in a notebook or in a log.
 
-from dasktune.progress.board import Board
+An observer counts the trials by the experiment's events; a display shows the counts. The web pages
+are in ``dasktune.dashboard``.
+"""
+
 from dasktune.progress.display import Display
-from dasktune.progress.line import PlainLines, ProgressLine
+from dasktune.progress.line_display import PlainLines, ProgressLine
 from dasktune.progress.observer import ProgressObserver
+from dasktune.progress.observers import open_progress
 from dasktune.progress.progress import Progress, render
 from dasktune.progress.reporter import CLIReporter, JupyterNotebookReporter, ProgressReporter
-from dasktune.progress.watched import watched
+from dasktune.progress.trial_counts import TrialCounts
 
 __all__ = [
-    "Board",
     "CLIReporter",
     "Display",
     "JupyterNotebookReporter",
@@ -18,6 +21,7 @@ __all__ = [
     "ProgressLine",
     "ProgressObserver",
     "ProgressReporter",
+    "TrialCounts",
+    "open_progress",
     "render",
-    "watched",
 ]

@@ -1,4 +1,4 @@
-"""What every display can do, and a stream that may be a terminal, a file, or broken."""
+"""Base class of the displays, and a text stream that may break."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from math import inf
 from typing import TextIO
 
-from dasktune.progress.board import Board
 from dasktune.progress.progress import Progress
+from dasktune.progress.trial_counts import TrialCounts
 
 __all__ = ["Display", "Stream"]
 
@@ -16,12 +16,12 @@ logger = logging.getLogger(__name__)
 
 
 class Stream:
-    """Writes text, and gives a stream up that cannot be written to.
+    """Writes text to a stream, and stops writing once the stream has failed.
 
     Parameters
     ----------
     stream : text stream or None
-        Where to; nowhere if None.
+        The stream; if None, nothing is written.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
@@ -29,11 +29,11 @@ class Stream:
 
     @property
     def is_open(self) -> bool:
-        """Whether it has not been given up."""
+        """Whether the stream still accepts text."""
         return self._stream is not None
 
     def write(self, text: str) -> None:
-        """Write a text, with what its encoding lacks replaced. Never raises."""
+        """Write a text; characters that the encoding lacks are replaced. Never raises."""
         stream = self._stream
         if stream is None:
             return
@@ -45,24 +45,24 @@ class Stream:
                 stream.write(plain.encode("ascii", "replace").decode("ascii"))
             stream.flush()
         except Exception:
-            # Closed, a broken pipe, or whatever somebody has put in place of sys.stderr.
-            logger.debug("the stream of the progress is given up", exc_info=True)
+            # Closed, a broken pipe, or an object of the user's in place of sys.stderr.
+            logger.debug("progress is no longer written: its stream failed", exc_info=True)
             self._stream = None
 
 
 class Display:
-    """Shows how far an experiment is. Times are seconds of the experiment's clock.
+    """Shows the progress of an experiment. Times are seconds of the experiment's clock.
 
     Parameters
     ----------
     stream : text stream or None
-        Where lines go.
+        The stream of printed lines.
     """
 
-    #: Seconds between two pictures.
+    #: Seconds between two updates.
     interval_s: float = 1.0
-    #: Whether each failure is to be told of as it happens.
-    tells_failures: bool = False
+    #: Whether a line is printed for each failure when it happens.
+    shows_failures: bool = False
 
     def __init__(self, stream: TextIO | None) -> None:
         self.stream = Stream(stream)
@@ -70,60 +70,60 @@ class Display:
 
     @property
     def width(self) -> int | None:
-        """Columns of the terminal; None if it is none."""
+        """Columns of the terminal; None without a terminal."""
         return None
 
     def is_due(self, now: float, improved: bool) -> bool:
-        """Whether it is time for another picture.
+        """Whether it is time for another update.
 
         Parameters
         ----------
         now : float
-            The time.
+            The present time.
         improved : bool
-            Whether there is a best value that has not been shown.
+            Whether there is a better value than the one shown last.
         """
         return now >= self._next
 
-    def update(self, progress: Progress, board: Board, now: float) -> None:
-        """Show how far it is.
+    def update(self, progress: Progress, trial_counts: TrialCounts, now: float) -> None:
+        """Show the progress.
 
         Parameters
         ----------
         progress : Progress
-            What there is to say of the whole.
-        board : Board
+            The counts of the experiment.
+        trial_counts : TrialCounts
             The trials.
         now : float
-            The time.
+            The present time.
         """
         self._next = now + self.interval_s
-        self.show(progress, board)
+        self.show(progress, trial_counts)
 
-    def show(self, progress: Progress, board: Board) -> None:
-        """Draw the picture."""
+    def show(self, progress: Progress, trial_counts: TrialCounts) -> None:
+        """Draw the progress."""
         raise NotImplementedError
 
-    def say(self, text: str) -> None:
-        """Write a line that stays."""
+    def print_line(self, text: str) -> None:
+        """Print a line that stays on the screen."""
         self.stream.write(f"{text}\n")
 
-    def end(self, progress: Progress, board: Board, lines: Sequence[str]) -> None:
-        """Show for good how it ended.
+    def end(self, progress: Progress, trial_counts: TrialCounts, lines: Sequence[str]) -> None:
+        """Show the final progress, and close the display.
 
         Parameters
         ----------
         progress : Progress
-            What there is to say of the whole.
-        board : Board
+            The counts of the experiment.
+        trial_counts : TrialCounts
             The trials.
         lines : sequence of str
-            What else there is to say.
+            Lines to print below it.
         """
-        self.show(progress, board)
+        self.show(progress, trial_counts)
         self.close()
         for line in lines:
             self.stream.write(f"{line}\n")
 
     def close(self) -> None:
-        """Leave the terminal as it was, in whatever state. It may be called twice."""
+        """Restore the terminal, in any state of the display. A second call does nothing."""

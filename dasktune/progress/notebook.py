@@ -1,4 +1,4 @@
-"""Progress in the output of a notebook's cell."""
+"""Show progress as HTML in the output of a notebook's cell."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any, Final, TextIO
 
-from dasktune.cells import html_row
-from dasktune.progress.board import Board
 from dasktune.progress.display import Display
 from dasktune.progress.progress import Progress, render, split_usage
-from dasktune.progress.table import Table, progress_table
+from dasktune.progress.progress_table import progress_table
+from dasktune.progress.trial_counts import TrialCounts
+from dasktune.text.text_table import html_table
 
-__all__ = ["NotebookCell", "NotebookDisplay", "html_table", "page"]
+__all__ = ["NotebookCell", "NotebookDisplay", "progress_html"]
 
 _BAR: Final = '<progress max="{}" value="{}" style="width:100%"></progress>'
 
 
 class NotebookCell:
-    """HTML in the output of a cell, where each picture replaces the last one.
+    """HTML in the output of a cell; each update replaces the previous HTML.
 
-    Works in the thread in which it is used first. A notebook that is saved keeps the last picture.
+    All calls must come from one thread. A saved notebook keeps the last HTML.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class NotebookCell:
         Parameters
         ----------
         html : str
-            With everything escaped that is the users'.
+            HTML in which all user text is escaped.
         """
         from IPython.display import HTML, display
 
@@ -48,7 +48,7 @@ class NotebookDisplay(Display):
     Parameters
     ----------
     stream : text stream or None
-        Where lines go.
+        The stream of printed lines.
     """
 
     interval_s = 1.0
@@ -57,46 +57,31 @@ class NotebookDisplay(Display):
         super().__init__(stream)
         self._cell = NotebookCell()
 
-    def show(self, progress: Progress, board: Board) -> None:
-        """Replace the picture."""
-        self._cell.draw(page(progress, board))
+    def show(self, progress: Progress, trial_counts: TrialCounts) -> None:
+        """Replace the HTML."""
+        self._cell.draw(progress_html(progress, trial_counts))
 
-    def end(self, progress: Progress, board: Board, lines: Sequence[str]) -> None:
-        """Replace the picture by the last one, with what else there is to say below it."""
-        self._cell.draw(page(progress, board, lines))
+    def end(self, progress: Progress, trial_counts: TrialCounts, lines: Sequence[str]) -> None:
+        """Replace the HTML by the final progress, with lines below it."""
+        self._cell.draw(progress_html(progress, trial_counts, lines))
 
 
-def page(progress: Progress, board: Board, lines: Sequence[str] = ()) -> str:
-    """Return the picture as HTML.
+def progress_html(progress: Progress, trial_counts: TrialCounts, lines: Sequence[str] = ()) -> str:
+    """Return the progress as HTML.
 
     Parameters
     ----------
     progress : Progress
-        What there is to say of the whole.
-    board : Board
+        The counts of the experiment.
+    trial_counts : TrialCounts
         The trials.
     lines : sequence of str, default=()
-        What stands below.
+        Lines below the table.
     """
-    table = progress_table(board)
+    table = progress_table(trial_counts)
     bar = _BAR.format(progress.total, progress.finished) if progress.total else ""
     below = f"<pre>{escape(chr(10).join(lines))}</pre>" if lines else ""
     shown = html_table(table) if len(table) > 1 else ""
     rest, usage = split_usage(progress)
-    told = "".join(f"<div>{escape(line)}</div>" for line in (render(rest), usage) if line)
-    return f'<div style="font-family:monospace">{bar}{told}{shown}{below}</div>'
-
-
-def html_table(table: Table) -> str:
-    """Return a table as HTML, with everything escaped; of no rows nothing.
-
-    Parameters
-    ----------
-    table : list of list of str
-        The first row is the head.
-    """
-    if not table:
-        return ""
-    head, *rows = table
-    body = "".join(html_row(row) for row in rows)
-    return f"<table><thead>{html_row(head, 'th')}</thead><tbody>{body}</tbody></table>"
+    summary = "".join(f"<div>{escape(line)}</div>" for line in (render(rest), usage) if line)
+    return f'<div style="font-family:monospace">{bar}{summary}{shown}{below}</div>'

@@ -1,20 +1,20 @@
-"""Feeds a display from the events of an experiment."""
+"""Update a display by the events of an experiment."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
-from dasktune.experiment import Experiment
-from dasktune.progress.board import Board
+from dasktune.experiment import ExperimentMachine, HandleResult
 from dasktune.progress.display import Display
 from dasktune.progress.progress import Progress
-from dasktune.progress.table import best_line, failures
-from dasktune.progress.text import crop, printable, short
-from dasktune.progress.usage import told_usage
-from dasktune.trial.actions import Action, FinishTrial
+from dasktune.progress.progress_table import best_line, failure_lines, format_brief
+from dasktune.progress.trial_counts import TrialCounts
+from dasktune.progress.usage import usage_text
+from dasktune.text.formatting import one_line
+from dasktune.trial.actions import FinishTrial
 from dasktune.trial.events import (
     ExperimentEvent,
     ResultReported,
@@ -30,36 +30,39 @@ __all__ = ["ProgressObserver"]
 
 logger = logging.getLogger(__name__)
 
-#: Failures that are told of as they happen if nobody has asked for each; all are counted.
-_TOLD: int = 20
+#: Failures for which a line is printed with ``verbose=1``; all failures are counted.
+_MAX_FAILURE_LINES: int = 20
 
 
 class ProgressObserver:
-    """Watches an experiment and lets a display show how far it is.
+    """Counts trials by an experiment's events, and updates a display.
 
-    An event costs O(log trials); the first one O(results), for a resumed experiment has some
-    already. A display that raises is logged and not used again.
+    An event costs O(log trials). The first event costs O(results): a resumed experiment has
+    results already. A display that raises is logged and not used again.
+
+    The driver's loop calls every method, so the display is updated in the driver's thread. Threads
+    of the user may print meanwhile; only rich coordinates with them.
 
     Parameters
     ----------
     display : Display
-        Shows it.
-    board : Board
-        Keeps the books of the trials for it.
+        The display.
+    trial_counts : TrialCounts
+        The counts that this observer updates.
     total : int, optional
-        How many trials there will be; None if nobody knows.
+        How many trials there will be; None if unknown.
     verbose : int, default=1
-        2 tells of each trial that ends, 3 of each result, too.
+        With 2, a line is printed for each trial that ends; with 3, for each result, too.
     place : str, default=""
-        Where the results are kept.
+        The experiment's directory, for the summary.
     offers : callable, optional
-        Gives what each worker has for the trials, by address and then by name of the resource.
+        Returns the resources of each worker, by address and then by name of the resource.
     """
 
     def __init__(
         self,
         display: Display,
-        board: Board,
+        trial_counts: TrialCounts,
         *,
         total: int | None = None,
         verbose: int = 1,
@@ -67,7 +70,7 @@ class ProgressObserver:
         offers: Callable[[], Mapping[str, Mapping[str, float]]] = dict,
     ) -> None:
         self._display: Display | None = display
-        self._board = board
+        self._trial_counts = trial_counts
         self._total = total
         self._verbose = verbose
         self._place = place
@@ -76,12 +79,10 @@ class ProgressObserver:
         self._finished_before = 0
         self._now = 0.0
         self._shown_best: tuple[float, str] | None = None
-        self._told = 0
+        self._failure_lines = 0
 
-    def on_event(
-        self, event: ExperimentEvent, actions: Sequence[Action], experiment: Experiment
-    ) -> None:
-        """See an event after it was handled."""
+    def on_event(self, event: ExperimentEvent, handled: HandleResult, experiment: ExperimentMachine) -> None:
+        """Count an event that was handled, and update the display if it is time."""
         display = self._display
         if display is None:
             return
@@ -90,24 +91,24 @@ class ProgressObserver:
             self._begin(experiment)
         else:
             self._expect_more(isinstance(event, TrialAddRequested))
-            self._board.see(event, actions, experiment)
-            for line in self._news(display, event, actions, experiment):
-                self._try(partial(display.say, printable(line)))
-        if display.is_due(self._now, self._board.best != self._shown_best):
-            self._shown_best = self._board.best
-            self._try(lambda: display.update(self._progress(), self._board, self._now))
+            self._trial_counts.update(event, handled)
+            for line in self._trial_lines(display, event, handled, experiment):
+                self._try(partial(display.print_line, one_line(line)))
+        if display.is_due(self._now, self._trial_counts.best != self._shown_best):
+            self._shown_best = self._trial_counts.best
+            self._try(lambda: display.update(self._progress(), self._trial_counts, self._now))
 
-    def on_end(self, experiment: Experiment) -> None:
-        """Show how it ended."""
+    def on_end(self, experiment: ExperimentMachine) -> None:
+        """Show the final progress and a summary."""
         display = self._display
         if display is not None and self._started is not None:
-            # Nothing is held any more, and what there is does not matter now.
+            # No trial holds resources any more.
             progress = replace(self._progress(), usage="")
-            self._try(lambda: display.end(progress, self._board, list(self._summary())))
+            self._try(lambda: display.end(progress, self._trial_counts, list(self._summary())))
         self.close()
 
     def close(self) -> None:
-        """Leave the terminal as it was; nothing is shown any more."""
+        """Close the display; later events are ignored."""
         display, self._display = self._display, None
         if display is not None:
             try:
@@ -119,8 +120,8 @@ class ProgressObserver:
         if self._total is not None:
             self._total += count
 
-    def _begin(self, experiment: Experiment) -> None:
-        self._board.load()
+    def _begin(self, experiment: ExperimentMachine) -> None:
+        self._trial_counts.load()
         self._expect_more(sum(trial.added for trial in experiment.trials.values()))
         self._started = self._now
         self._finished_before = self._progress().finished
@@ -131,72 +132,72 @@ class ProgressObserver:
         try:
             call()
         except Exception:
-            logger.exception("the progress is not shown any more: its display has raised")
+            logger.exception("progress is no longer shown: its display raised an exception")
             self.close()
 
     def _progress(self) -> Progress:
-        board = self._board
-        best = board.best
+        trial_counts = self._trial_counts
+        best = trial_counts.best
         return Progress(
-            counts=board.counts,
+            counts=trial_counts.counts,
             total=self._total,
-            results=board.results,
-            metric=board.metric,
-            best_value=None if best is None else board.best_value(best[1]),
+            results=trial_counts.results,
+            metric=trial_counts.metric,
+            best_value=None if best is None else trial_counts.best_value(best[1]),
             best_trial_id="" if best is None else best[1],
             elapsed_s=self._now - (self._started or 0.0),
             finished_before=self._finished_before,
-            stopped_early=board.stopped_early,
-            workers=board.workers,
-            usage=told_usage(board.held, self._offers()),
+            stopped_early=trial_counts.stopped_early,
+            workers=trial_counts.workers,
+            usage=usage_text(trial_counts.held, self._offers()),
         )
 
     def _summary(self) -> Iterator[str]:
-        line = best_line(self._board, self._board.metric, self._board.searched)
+        line = best_line(self._trial_counts, self._trial_counts.metric, self._trial_counts.searched)
         if line:
             yield line
-        elif self._board.metric is not None and self._board.counts[PublicStatus.TERMINATED]:
-            name = printable(self._board.metric)
+        elif self._trial_counts.metric is not None and self._trial_counts.counts[PublicStatus.TERMINATED]:
+            name = one_line(self._trial_counts.metric)
             yield f"No trial has reported {name!r} as a number: report({{{name!r}: ...}})."
         width = None if self._display is None else self._display.width
-        yield from failures(self._board, width=width)
+        yield from failure_lines(self._trial_counts, width=width)
         if self._place:
             yield f"Results: {self._place}"
 
-    def _news(
+    def _trial_lines(
         self,
         display: Display,
         event: ExperimentEvent,
-        actions: Sequence[Action],
-        experiment: Experiment,
+        handled: HandleResult,
+        experiment: ExperimentMachine,
     ) -> Iterator[str]:
-        """Yield what there is to say of single trials as it happens."""
-        finished = [action.trial_id for action in actions if isinstance(action, FinishTrial)]
-        if isinstance(event, TrialEvent) and experiment.heeded:
+        """Yield the lines about single trials that an event causes."""
+        finished = [action.trial_id for action in handled.actions if isinstance(action, FinishTrial)]
+        if isinstance(event, TrialEvent) and handled.is_current:
             trial = experiment.trials[event.trial_id]
             if isinstance(event, ResultReported):
-                if self._verbose > 2 and experiment.brought_result:
-                    yield _result(trial, self._board.metric)
+                if self._verbose > 2 and handled.is_new_result:
+                    yield _result(trial, self._trial_counts.metric)
             elif isinstance(event, TrialFailed) and trial.error is not None:
-                told = display.tells_failures and self._told < _TOLD
-                if told or self._verbose > 1:
-                    self._told += 1
+                within_limit = display.shows_failures and self._failure_lines < _MAX_FAILURE_LINES
+                if within_limit or self._verbose > 1:
+                    self._failure_lines += 1
                     yield _failure(trial)
             elif trial.status.is_final and self._verbose > 1 and trial.trial_id not in finished:
-                yield _end(trial, self._board.metric)
+                yield _end(trial, self._trial_counts.metric)
         for trial_id in finished if self._verbose > 1 else ():
-            yield _end(experiment.trials[trial_id], self._board.metric)
+            yield _end(experiment.trials[trial_id], self._trial_counts.metric)
 
 
 def _failure(trial: Trial) -> str:
     message = trial.error.message.split("\n")[0] if trial.error is not None else ""
-    again = "" if trial.status.public is PublicStatus.ERROR else "; it is tried again"
-    return f"{trial.trial_id} failed: {crop(printable(message), 200)}{again}"
+    again = "" if trial.status.public is PublicStatus.ERROR else "; it will be retried"
+    return f"{trial.trial_id} failed: {one_line(message, 200)}{again}"
 
 
 def _end(trial: Trial, metric: str | None) -> str:
     if trial.status.public is PublicStatus.ERROR:
-        return f"{trial.trial_id} was given up: {trial.reason}"
+        return f"{trial.trial_id} failed permanently: {trial.reason}"
     how = "stopped early" if trial.stopped_early else "ended"
     return f"{trial.trial_id} {how}{_figures(trial, metric)}"
 
@@ -208,5 +209,5 @@ def _result(trial: Trial, metric: str | None) -> str:
 def _figures(trial: Trial, metric: str | None) -> str:
     if not trial.history:
         return " without a result"
-    value = "" if metric is None else f" {metric} {short(lookup(trial.last_result, metric))}"
+    value = "" if metric is None else f" {metric} {format_brief(lookup(trial.last_result, metric))}"
     return f"{value} at iteration {trial.last_iteration}"

@@ -1,4 +1,4 @@
-"""How far an experiment is, and how to say so in one line."""
+"""The progress of an experiment, and its one-line summary."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from dasktune.progress.text import columns, crop, duration, plural, printable
+from dasktune.text.formatting import column_width, format_clock, plural, printable, truncate
 from dasktune.trial.status import PublicStatus
 
 __all__ = ["Progress", "render", "split_usage"]
@@ -22,32 +22,32 @@ _NOUNS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far an experiment is.
+    """The progress of an experiment.
 
     Parameters
     ----------
     counts : mapping of PublicStatus to int
-        How many trials stand at each status; what is missing is 0.
+        The number of trials with each status; a status that is missing counts 0.
     total : int, optional
-        How many trials there will be; None if nobody knows.
+        How many trials there will be; None if unknown.
     results : int, default=0
         How many results were reported.
     metric : str, optional
-        What is optimised.
+        The metric to optimise.
     best_value : float, optional
         The best value of `metric` so far.
     best_trial_id : str, default=""
-        Whose it is.
+        The trial that reported it.
     elapsed_s : float, default=0.0
         Seconds since the experiment started, or was resumed.
     finished_before : int, default=0
-        How many trials had ended when it was resumed: those took none of these seconds.
+        How many trials had ended before it was resumed; `elapsed_s` does not contain their time.
     stopped_early : int, default=0
-        How many of those that have ended a scheduler has ended before their time.
+        How many trials a scheduler has stopped early.
     workers : int, default=0
         On how many workers trials run.
     usage : str, default=""
-        What they hold of what the cluster has, as `told_usage` tells it.
+        The resources held and available, as `usage_text` formats them.
     """
 
     counts: Mapping[PublicStatus, int] = field(default_factory=dict)
@@ -64,20 +64,20 @@ class Progress:
 
     @property
     def errors(self) -> int:
-        """How many trials failed for good."""
+        """The number of trials that failed permanently."""
         return self.counts.get(PublicStatus.ERROR, 0)
 
     @property
     def finished(self) -> int:
-        """How many trials have ended for good."""
+        """The number of trials that have ended."""
         return self.errors + self.counts.get(PublicStatus.TERMINATED, 0)
 
     @property
     def remaining_s(self) -> float | None:
-        """Seconds until the end if trials go on ending at this rate; None if nobody knows.
+        """Estimated seconds until the end if trials keep ending at this rate; None if unknown.
 
-        The last trials tell nothing: under early stopping the survivors run much longer than the
-        others did.
+        It is None once all remaining trials run: with early stopping, the last trials run much
+        longer than the others did.
         """
         finished = self.finished - self.finished_before
         running = self.counts.get(PublicStatus.RUNNING, 0)
@@ -87,12 +87,12 @@ class Progress:
 
 
 def split_usage(progress: Progress) -> tuple[Progress, str]:
-    """Return the progress without what trials hold and where, and that as a line of its own.
+    """Return the progress without its resource usage, and the usage as a separate line.
 
     Parameters
     ----------
     progress : Progress
-        How far it is.
+        The progress.
 
     Examples
     --------
@@ -113,9 +113,9 @@ def render(progress: Progress, width: int | None = None) -> str:
     Parameters
     ----------
     progress : Progress
-        How far it is.
+        The progress.
     width : int, optional
-        Columns that it may take, at least 1; what matters least is left out first. No limit by
+        The most columns, at least 1; the least important parts are left out first. No limit by
         default.
 
     Examples
@@ -131,21 +131,21 @@ def render(progress: Progress, width: int | None = None) -> str:
     line = _join(parts)
     if width is None:
         return line
-    while len(parts) > 1 and columns(line) > width:
+    while len(parts) > 1 and column_width(line) > width:
         parts.remove(max(parts))
         line = _join(parts)
-    return crop(line, width)
+    return truncate(line, width)
 
 
 def _parts(progress: Progress) -> Iterator[tuple[int, str]]:
-    """Give what there is to say in its order, each with a rank; the highest is left out first."""
+    """Yield each part of the line with a rank; the part with the highest rank is left out first."""
     counts, errors, left = progress.counts, progress.errors, progress.remaining_s
     done = progress.finished
     trials = str(done) if progress.total is None else f"{done}/{progress.total}"
     yield 0, f"{trials} {plural('trial', progress.total or done)} done"
     for rank, (status, noun) in enumerate(_NOUNS.items(), start=2):
         count = counts.get(status, 0)
-        # That none runs is news: something is wrong, or it is over.
+        # 0 running is shown, too: then the experiment has ended, or something is wrong.
         if count or status is PublicStatus.RUNNING:
             yield rank, f"{_SEPARATOR}{count} {noun}"
     if progress.stopped_early:
@@ -161,9 +161,9 @@ def _parts(progress: Progress) -> Iterator[tuple[int, str]]:
             yield 7, f" ({progress.best_trial_id})"
     elif progress.results:
         yield 5, f"{_SEPARATOR}{progress.results} {plural('result', progress.results)}"
-    yield 6, f"{_SEPARATOR}{duration(progress.elapsed_s)}"
+    yield 6, f"{_SEPARATOR}{format_clock(progress.elapsed_s)}"
     if left is not None:
-        yield 8, f"{_SEPARATOR}{duration(left)} left"
+        yield 8, f"{_SEPARATOR}{format_clock(left)} left"
 
 
 def _join(parts: list[tuple[int, str]]) -> str:

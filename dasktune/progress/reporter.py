@@ -1,4 +1,4 @@
-"""Reporters by Ray Tune's names and arguments: what a user puts in the place of the displays."""
+"""Progress reporters with Ray Tune's names and arguments, which replace the built-in displays."""
 
 from __future__ import annotations
 
@@ -10,28 +10,22 @@ from itertools import chain
 from typing import Any, Final
 
 from dasktune.callback import TrialView
+from dasktune.config.validation import check_bool, is_int
 from dasktune.errors import check
-from dasktune.progress.board import Board, ListedTrials, Order, ranked
 from dasktune.progress.display import Stream
-from dasktune.progress.line import is_terminal, terminal_width
-from dasktune.progress.notebook import NotebookCell, html_table
-from dasktune.progress.table import (
-    Table,
-    best_line,
-    errors_table,
-    lines_of,
-    narrowed,
-    shorter_errors,
-)
-from dasktune.progress.text import duration, plural, printable, short
-from dasktune.result import is_auto_filled
-from dasktune.rules import check_bool, is_int
+from dasktune.progress.line_display import is_terminal, terminal_width
+from dasktune.progress.notebook import NotebookCell
+from dasktune.progress.progress_table import DIGITS, best_line, errors_table, fit_errors
+from dasktune.progress.trial_counts import Order, RankedTrials, TrialCounts, rank_trials
+from dasktune.results.result import is_auto_filled
+from dasktune.text.formatting import format_cell, format_clock, format_counts, plural, printable
+from dasktune.text.text_table import Table, html_table, narrow, table_lines
 from dasktune.trial.metrics import Mode, flatten, lookup, number
 from dasktune.trial.status import PublicStatus
 
 __all__ = ["CLIReporter", "JupyterNotebookReporter", "ProgressReporter"]
 
-#: In which order trials stand in the table.
+#: The order of statuses in the table.
 _ORDER: Final = (
     PublicStatus.RUNNING,
     PublicStatus.PAUSED,
@@ -40,18 +34,18 @@ _ORDER: Final = (
     PublicStatus.ERROR,
 )
 
-#: What is shown of each result, whatever the users report.
+#: Fields of each result that are always shown, and their headings.
 _METRICS: Final = {"training_iteration": "iter", "time_total_s": "total time (s)"}
 
-#: Rows of a table without a limit.
+#: The limit of a table without a limit.
 _ALL: Final = sys.maxsize
 
 
 class ProgressReporter:
-    """Base class of what tells the user how far an experiment is.
+    """Base class of progress reporters.
 
-    It takes the place of what dasktune shows itself: ``RunConfig(progress_reporter=...)``. One that
-    raises is logged and not asked again; the experiment goes on.
+    ``RunConfig(progress_reporter=...)`` replaces the built-in display by a reporter. If a reporter
+    raises, the exception is logged, the reporter is not called again, and the experiment continues.
 
     Examples
     --------
@@ -73,52 +67,51 @@ class ProgressReporter:
         mode: Mode | None = None,
         **kwargs: Any,
     ) -> None:
-        """Get ready, before anything else.
+        """Prepare for an experiment; called once, before any other method.
 
         Parameters
         ----------
         start_time : float, optional
             When the experiment began, in seconds of the epoch.
         total_samples : int, optional
-            How many trials there will be; None if nobody knows.
+            How many trials there will be; None if unknown.
         metric : str, optional
-            What is optimised.
+            The metric to optimise.
         mode : {"min", "max"}, optional
-            Which way it is better.
+            Whether lower or higher values are better.
         **kwargs : object
-            What later versions tell besides.
+            Arguments that later versions may add.
         """
 
     def should_report(self, trials: Sequence[TrialView], done: bool = False) -> bool:
-        """Whether :meth:`report` is to be called now; asked ten times a second at most.
+        """Whether :meth:`report` should be called now; called at most ten times a second.
 
         Parameters
         ----------
         trials : sequence of TrialView
-            All of them, not to be changed.
+            All trials; must not be changed.
         done : bool, default=False
             Whether this is the end.
         """
         return True
 
     def report(self, trials: Sequence[TrialView], done: bool, *sys_info: str) -> None:
-        """Tell the user.
+        """Show the progress.
 
         Parameters
         ----------
         trials : sequence of TrialView
-            All of them, not to be changed.
+            All trials; must not be changed.
         done : bool
             Whether this is the end.
         *sys_info : str
-            What else there is to say, in lines: what the trial scheduler thinks, how many workers
-            there are.
+            More lines: the state of the trial scheduler, the resources in use, the workers.
         """
         raise NotImplementedError
 
 
 class _TableReporter(ProgressReporter):
-    """What reporters have in common that show tables."""
+    """Base class of the reporters that show tables."""
 
     def __init__(
         self,
@@ -175,14 +168,14 @@ class _TableReporter(ProgressReporter):
         mode: Mode | None = None,
         **kwargs: Any,
     ) -> None:
-        """Take what was not given to the constructor.
+        """Use the experiment's values for arguments that the constructor did not get.
 
         Parameters
         ----------
         start_time, total_samples, metric, mode
             As for :meth:`ProgressReporter.setup`.
         **kwargs : object
-            What later versions tell besides.
+            Arguments that later versions may add.
         """
         self._started = start_time
         self._total = total_samples if self._total is None else self._total
@@ -193,42 +186,42 @@ class _TableReporter(ProgressReporter):
 
     @property
     def ranking(self) -> tuple[str | None, Mode | None, Order]:
-        """By which metric, in which direction and how the trials of one status are ordered."""
+        """The metric, the mode and the order by which trials with one status are ranked."""
         known = self._metric is not None and self._mode is not None
         return self._metric, self._mode, "last" if self.sort_by_metric and known else "made"
 
     def add_metric_column(self, metric: str, representation: str | None = None) -> None:
-        """Show another metric.
+        """Add a column for a metric.
 
         Parameters
         ----------
         metric : str
             Its name.
         representation : str, optional
-            What stands above it; its name by default.
+            The heading of its column; its name by default.
 
         Raises
         ------
         ConfigError
-            If it is shown already.
+            If it has a column already.
         """
         columns = self._metric_columns or _METRICS
         self._metric_columns = _extended(columns, "metric", metric, representation)
 
     def add_parameter_column(self, parameter: str, representation: str | None = None) -> None:
-        """Show another parameter.
+        """Add a column for a parameter.
 
         Parameters
         ----------
         parameter : str
             Its name.
         representation : str, optional
-            What stands above it; its name by default.
+            The heading of its column; its name by default.
 
         Raises
         ------
         ConfigError
-            If it is shown already.
+            If it has a column already.
         """
         columns = self._parameter_columns or {}
         self._parameter_columns = _extended(columns, "parameter", parameter, representation)
@@ -239,7 +232,7 @@ class _TableReporter(ProgressReporter):
         Parameters
         ----------
         trials : sequence of TrialView
-            All of them.
+            All trials.
         done : bool, default=False
             Whether this is the end.
         """
@@ -249,30 +242,30 @@ class _TableReporter(ProgressReporter):
             return True
         return False
 
-    def _head(self, board: Board | ListedTrials, sys_info: Iterable[str]) -> list[str]:
+    def _head(self, trial_counts: TrialCounts | RankedTrials, sys_info: Iterable[str]) -> list[str]:
         seconds = 0.0 if self._started is None else self._clock() - self._started
-        counts = ", ".join(f"{n} {status}" for status in _ORDER if (n := board.counts[status]))
-        total = sum(board.counts.values())
+        counts = format_counts({status: trial_counts.counts[status] for status in _ORDER})
+        total = sum(trial_counts.counts.values())
         of = "" if self._total is None else f" of {self._total}"
-        best = best_line(board, self._metric, tuple(self._parameter_columns or board.searched))
+        best = best_line(trial_counts, self._metric, tuple(self._parameter_columns or trial_counts.searched))
         lines = [
-            f"Running for {duration(seconds)}",
+            f"Running for {format_clock(seconds)}",
             *chain.from_iterable(text.splitlines() for text in sys_info),
             best,
             f"Trials: {total}{of}{f' ({counts})' if counts else ''}",
         ]
         return [printable(line) for line in lines if line]
 
-    def _rows(self, board: Board | ListedTrials, width: int | None = None) -> tuple[Table, str]:
-        """Return the table of trials, and what to say of those that have no room in it."""
-        shares = _shares(board.counts, self._max_rows)
-        trials = [one for status, n in shares.items() for one in board.top(status, n)]
+    def _rows(self, trial_counts: TrialCounts | RankedTrials, width: int | None = None) -> tuple[Table, str]:
+        """Return the table of trials, and a line about the trials that it leaves out."""
+        shares = _shares(trial_counts.counts, self._max_rows)
+        trials = [one for status, n in shares.items() for one in trial_counts.top(status, n)]
         if not trials:
-            return [], _left_out(board.counts, shares)
+            return [], _left_out(trial_counts.counts, shares)
         parameters = self._parameter_columns
         if parameters is None:
             configs = [name for trial in trials for name in flatten(trial.config)]
-            parameters = {name: name for name in board.searched or dict.fromkeys(configs)}
+            parameters = {name: name for name in trial_counts.searched or dict.fromkeys(configs)}
         metrics = self._metric_columns
         if metrics is None:
             metrics = {**_METRICS, **self._inferred(trials)}
@@ -286,12 +279,12 @@ class _TableReporter(ProgressReporter):
                 *(lookup(last, m) for m in metrics),
             ]
             table.append([self._cell(value) for value in (*about, *values)])
-        # What was reported matters most, and where it was done least.
+        # The metrics matter most, the worker's address least.
         spare = [2, *reversed(range(3, 3 + len(parameters)))]
-        return narrowed(table, width, spare), _left_out(board.counts, shares)
+        return narrow(table, width, spare), _left_out(trial_counts.counts, shares)
 
     def _inferred(self, trials: Iterable[TrialView]) -> dict[str, str]:
-        """Return metrics of the user's that are numbers, the optimised one before others."""
+        """Return the metrics of the user that are numbers; the optimised one is first."""
         found = {} if self._metric is None else {self._metric: self._metric}
         limit = self._infer_limit + len(found)
         for trial in trials:
@@ -303,21 +296,19 @@ class _TableReporter(ProgressReporter):
         return found
 
     def _cell(self, value: object) -> str:
-        return short(value, self._max_length)
+        return format_cell(value, DIGITS, self._max_length)
 
-    def _errors(self, board: Board | ListedTrials) -> tuple[str, Table]:
-        count = board.num_failed
+    def _errors(self, trial_counts: TrialCounts | RankedTrials) -> tuple[str, Table]:
+        count = trial_counts.num_failed
         if not count:
             return "", []
-        failed = board.failed(self._max_errors)
+        failed = trial_counts.failed(self._max_errors)
         more = f", {count - len(failed)} of them not shown" if count > len(failed) else ""
         table = errors_table(failed) if failed else []
         return f"{count} {plural('trial', count)} failed{more}:", table
 
 
-def _extended(
-    columns: Mapping[str, str], kind: str, name: str, representation: str | None
-) -> dict[str, str]:
+def _extended(columns: Mapping[str, str], kind: str, name: str, representation: str | None) -> dict[str, str]:
     check(name not in columns, kind, "one that is not shown yet", name)
     return {**columns, name: representation or name}
 
@@ -325,35 +316,35 @@ def _extended(
 class CLIReporter(_TableReporter):
     """Prints reports with a table of trials, on ``sys.stderr``.
 
-    On a terminal that is too narrow, cells are cropped, then columns left out: the worker, then
-    parameters from the last one on, then metrics.
+    On a narrow terminal, cells are truncated, then columns are left out: the worker, then the
+    parameters from the last one on, then the metrics.
 
     Parameters
     ----------
     metric_columns : list of str or dict, optional
-        Metrics that are shown, or what stands above each. By default the iteration, the time, what
-        is optimised, and up to `infer_limit` others.
+        The metrics to show, or a dict of metrics and their headings. By default the iteration, the
+        time, the optimised metric, and up to `infer_limit` others.
     parameter_columns : list of str or dict, optional
-        Parameters that are shown, or what stands above each; those that are searched by default.
-        Names of nested ones are joined by ``/``.
+        The parameters to show, or a dict of parameters and their headings; by default the searched
+        ones. Nested names are joined by ``/``.
     total_samples : int, optional
-        How many trials there will be, if the experiment does not know.
+        How many trials there will be, if the experiment cannot say.
     max_progress_rows : int or None, default=20
-        Most trials in the table. The statuses share the rows.
+        The most trials in the table. The statuses share the rows.
     max_error_rows : int or None, default=20
-        Most trials in the table of failures.
+        The most trials in the table of failures.
     max_column_length : int, default=20
-        Most characters of a cell; longer ones end in an ellipsis.
+        The most columns of a cell; longer texts end in an ellipsis.
     max_report_frequency : float, default=5
-        Seconds between two reports at least.
+        The fewest seconds between two reports.
     infer_limit : int, default=3
-        Most metrics that are shown because they are there, without `metric_columns`.
+        The most metrics to add without `metric_columns`.
     print_intermediate_tables : bool, optional
         Whether each report has tables, or only the last one (False). True by default.
     metric : str, optional
-        What trials are compared by; by default what is optimised.
+        The metric by which trials are compared; by default the optimised one.
     mode : {"min", "max"}, optional
-        Which way it is better.
+        Whether lower or higher values are better.
     sort_by_metric : bool, default=False
         Show the best trials of each status, by their last results, instead of the first.
 
@@ -375,21 +366,21 @@ class CLIReporter(_TableReporter):
         Parameters
         ----------
         trials : sequence of TrialView
-            All of them.
+            All trials.
         done : bool
             Whether this is the end.
         *sys_info : str
-            What else there is to say.
+            More lines.
         """
-        board = ranked(trials, *self.ranking)
+        trial_counts = rank_trials(trials, *self.ranking)
         width = terminal_width(sys.stderr) if is_terminal(sys.stderr) else None
-        lines = ["== Trials ==", *self._head(board, sys_info)]
+        lines = ["== Trials ==", *self._head(trial_counts, sys_info)]
         if self._tables or done:
-            table, more = self._rows(board, width)
-            lines += [*lines_of(table), *([more] if more else [])]
-        headline, failed = self._errors(board)
+            table, more = self._rows(trial_counts, width)
+            lines += [*table_lines(table), *([more] if more else [])]
+        headline, failed = self._errors(trial_counts)
         if headline:
-            lines += [headline, *lines_of(shorter_errors(failed, width))]
+            lines += [headline, *table_lines(fit_errors(failed, width))]
         self._print("\n".join(lines))
 
     def _print(self, text: str) -> None:
@@ -404,9 +395,9 @@ class JupyterNotebookReporter(CLIReporter):
     Parameters
     ----------
     overwrite : bool, default=True
-        Whether each report replaces the last one, or stands below it.
+        Whether each report replaces the previous one, or is shown below it.
     **options : object
-        As for :class:`CLIReporter`, all by name.
+        Arguments of :class:`CLIReporter`, by name.
 
     Raises
     ------
@@ -432,23 +423,23 @@ class JupyterNotebookReporter(CLIReporter):
         Parameters
         ----------
         trials : sequence of TrialView
-            All of them.
+            All trials.
         done : bool
             Whether this is the end.
         *sys_info : str
-            What else there is to say.
+            More lines.
         """
-        from dasktune.progress.modes import in_notebook
+        from dasktune.progress.choose import in_notebook
 
         if not in_notebook():
             super().report(trials, done, *sys_info)
             return
-        board = ranked(trials, *self.ranking)
-        parts = [_paragraph(line) for line in self._head(board, sys_info)]
+        trial_counts = rank_trials(trials, *self.ranking)
+        parts = [_paragraph(line) for line in self._head(trial_counts, sys_info)]
         if self._tables or done:
-            table, more = self._rows(board)
+            table, more = self._rows(trial_counts)
             parts += [html_table(table), _paragraph(more)]
-        headline, failed = self._errors(board)
+        headline, failed = self._errors(trial_counts)
         parts += [_paragraph(headline), html_table(failed)]
         cell = self._cell_of_all if self._overwrite else NotebookCell()
         cell.draw(f"<div>{''.join(parts)}</div>")
@@ -473,7 +464,7 @@ def _columns(name: str, given: object) -> dict[str, str] | None:
 
 
 def _shares(counts: Mapping[PublicStatus, int], limit: int) -> dict[PublicStatus, int]:
-    """Share rows among the statuses: in turns, each as many as it has."""
+    """Divide rows among the statuses, in rounds; no status gets more rows than it has trials."""
     shares = dict.fromkeys(_ORDER, 0)
     open_ones = [status for status in _ORDER if counts[status]]
     while limit > 0 and open_ones:
@@ -491,6 +482,5 @@ def _left_out(counts: Mapping[PublicStatus, int], shares: Mapping[PublicStatus, 
     rest = {status: counts[status] - shares[status] for status in _ORDER}
     if not any(rest.values()):
         return ""
-    told = ", ".join(f"{count} {status}" for status, count in rest.items() if count)
     total = sum(rest.values())
-    return f"… {total} more {plural('trial', total)} ({told})"
+    return f"… {total} more {plural('trial', total)} ({format_counts(rest)})"

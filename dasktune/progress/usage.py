@@ -1,4 +1,4 @@
-"""What trials hold of what the cluster has for them, in a few words."""
+"""Format the resources that trials hold and those of the cluster."""
 
 from __future__ import annotations
 
@@ -6,31 +6,29 @@ from collections.abc import Iterable, Mapping
 from math import fsum
 from typing import Final
 
-from dasktune.progress.text import plural
+from dasktune.text.formatting import plural
 
-__all__ = ["told_usage"]
+__all__ = ["usage_text"]
 
-#: What is always told of if the cluster has any; of everything else only what is held.
+#: Resources that are shown if the cluster has any; others are shown if trials hold them.
 _ALWAYS: Final = ("CPU", "GPU")
 
 _GIB: Final = 1 << 30
 
 
-def told_usage(
-    held: Iterable[Mapping[str, float]], offers: Mapping[str, Mapping[str, float]]
-) -> str:
-    """Return how much is held of each resource and how much there is; empty if nobody knows.
+def usage_text(held: Iterable[Mapping[str, float]], offers: Mapping[str, Mapping[str, float]]) -> str:
+    """Return how much of each resource is held and available; empty if `offers` is empty.
 
     Parameters
     ----------
     held : iterable of mapping
-        What each trial holds, by name of the resource.
+        The resources of each running trial, by name.
     offers : mapping
-        What each worker has, by address and then by name of the resource.
+        The resources of each worker, by address and then by name.
 
     Examples
     --------
-    >>> told_usage([{"CPU": 1}, {"CPU": 0.5}], {"a": {"CPU": 2}, "b": {"CPU": 2, "GPU": 1}})
+    >>> usage_text([{"CPU": 1}, {"CPU": 0.5}], {"a": {"CPU": 2}, "b": {"CPU": 2, "GPU": 1}})
     '1.5/4 CPUs, 0/1 GPU'
     """
     if not offers:
@@ -38,9 +36,7 @@ def told_usage(
     used, total = _sum(held), _sum(offers.values())
     others = sorted({kind for kind, amount in used.items() if amount} - set(_ALWAYS))
     kinds = [kind for kind in _ALWAYS if used.get(kind) or total.get(kind)]
-    return ", ".join(
-        _told(kind, used.get(kind, 0), total.get(kind, 0)) for kind in (*kinds, *others)
-    )
+    return ", ".join(_format(kind, used.get(kind, 0), total.get(kind, 0)) for kind in (*kinds, *others))
 
 
 def _sum(amounts: Iterable[Mapping[str, float]]) -> dict[str, float]:
@@ -51,9 +47,9 @@ def _sum(amounts: Iterable[Mapping[str, float]]) -> dict[str, float]:
     return {kind: fsum(values) for kind, values in parts.items()}
 
 
-def _told(kind: str, used: float, total: float) -> str:
+def _format(kind: str, used: float, total: float) -> str:
     if kind == "memory":
-        # A worker without a limit is not counted, so that there may be more than is known of.
+        # A worker without a memory limit adds nothing to the total, so more may be held.
         limit = f"/{total / _GIB:.3g}" if total else ""
         return f"{used / _GIB:.3g}{limit} GiB memory"
     name = plural(kind, 1 if total == 1 else 2) if kind in _ALWAYS else kind

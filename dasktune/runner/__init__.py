@@ -1,26 +1,30 @@
-"""The loop that drives an experiment, and the ports that it needs."""
+"""The driver's loop and its ports: executor, store, clock, observers and background runner.
 
+The decisions are made in `dasktune.experiment`. The ports are implemented in `dasktune.cluster` and
+`dasktune.storage`, and for tests in `dasktune.testing`.
+"""
+
+from dasktune.runner.background import BackgroundThread, RunInline
 from dasktune.runner.ports import (
+    BackgroundRunner,
     Clock,
-    ExperimentStore,
+    Environment,
     Observer,
+    StorePort,
     SystemClock,
-    Thinker,
     TrialExecutor,
 )
-from dasktune.runner.stage import Stage
-from dasktune.runner.thinking import ThinkingAtOnce, ThinkingThread
 from dasktune.runner.trial_runner import TrialRunner
 
 __all__ = [
+    "BackgroundRunner",
+    "BackgroundThread",
     "Clock",
-    "ExperimentStore",
+    "Environment",
     "Observer",
-    "Stage",
+    "RunInline",
+    "StorePort",
     "SystemClock",
-    "Thinker",
-    "ThinkingAtOnce",
-    "ThinkingThread",
     "TrialExecutor",
     "TrialRunner",
 ]

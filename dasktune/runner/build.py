@@ -1,4 +1,4 @@
-"""From what the user configured to an experiment that can run anywhere."""
+"""Builds an experiment and its callbacks from the user's configuration."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 from numpy.random import SeedSequence
 
-from dasktune.callback import CallbackList, Missed, TrialPlaces, check_callbacks
+from dasktune.callback import CallbackList, MissedEvents, TrialStorage, check_callbacks
 from dasktune.config import RunConfig, TuneConfig
+from dasktune.config.signatures import check_scheduler, check_searcher, check_stopper
 from dasktune.errors import ConfigError, TuneError, check
-from dasktune.experiment import Experiment, ExperimentSettings
-from dasktune.runner.hooks import check_scheduler, check_searcher, check_stopper
+from dasktune.experiment import ExperimentMachine, ExperimentSettings
 from dasktune.schedulers import FIFOScheduler, TrialScheduler, create_scheduler
 from dasktune.search import (
     BasicVariantGenerator,
@@ -22,7 +22,7 @@ from dasktune.search import (
     SearchGenerator,
     create_searcher,
 )
-from dasktune.search.searcher import SearchSpec
+from dasktune.search.search_algorithm import SearchSpec
 from dasktune.stopper import (
     CombinedStopper,
     CriteriaStopper,
@@ -31,7 +31,7 @@ from dasktune.stopper import (
     TimeoutStopper,
     as_stopper,
 )
-from dasktune.trainable.interface import default_resources
+from dasktune.trainable.api.binding import default_resources
 from dasktune.trial.resources import PlacementGroupFactory
 
 __all__ = [
@@ -49,22 +49,22 @@ logger = logging.getLogger(__name__)
 
 def build_experiment(
     tune_config: TuneConfig, run_config: RunConfig, param_space: Mapping[str, Any]
-) -> Experiment:
-    """Make the experiment that a configuration describes.
+) -> ExperimentMachine:
+    """Build the experiment of a configuration.
 
     Parameters
     ----------
     tune_config : TuneConfig
-        What is searched for, and how.
+        The metric, the search algorithm, the scheduler and the number of trials.
     run_config : RunConfig
-        When trials end and what failures cost.
+        Stop criteria, limits of failures and checkpoints.
     param_space : mapping
         The search space.
 
     Raises
     ------
     ConfigError
-        If the parts do not fit together.
+        If the parts do not match.
     """
     check_callbacks(run_config.callbacks)
     searching, running = _seed_sequence(tune_config.seed).spawn(2)
@@ -94,7 +94,7 @@ def build_experiment(
         max_concurrent=tune_config.max_concurrent_trials or 0,
         retention=run_config.checkpoint_config.retention,
     )
-    return Experiment(
+    return ExperimentMachine(
         settings,
         search=search,
         scheduler=_scheduler(tune_config.scheduler),
@@ -107,22 +107,22 @@ def build_experiment(
 def build_callbacks(
     tune_config: TuneConfig,
     run_config: RunConfig,
-    experiment: Experiment,
-    places: TrialPlaces,
-    missed: Missed | None = None,
+    experiment: ExperimentMachine,
+    trial_storage: TrialStorage,
+    missed: MissedEvents | None = None,
 ) -> CallbackList | None:
-    """Make a session's callbacks ready.
+    """Set up the callbacks of a session.
 
     Parameters
     ----------
     tune_config, run_config : TuneConfig, RunConfig
-        What they are told of it.
-    experiment : Experiment
-        What they hear of.
-    places : TrialPlaces
-        Where its trials keep things.
-    missed : Missed, optional
-        What they have missed, if the experiment is restored.
+        The configuration that their ``setup`` gets.
+    experiment : ExperimentMachine
+        The experiment that they observe.
+    trial_storage : TrialStorage
+        Where its trials keep their files.
+    missed : MissedEvents, optional
+        The events that they have missed, if the experiment is restored.
 
     Returns
     -------
@@ -131,29 +131,29 @@ def build_callbacks(
     """
     if not run_config.callbacks:
         return None
-    callbacks = CallbackList(run_config.callbacks, experiment, places)
+    callbacks = CallbackList(run_config.callbacks, experiment, trial_storage)
     callbacks.setup(
         stop=run_config.stop,
         num_samples=tune_config.num_samples,
         total_num_samples=experiment.search.total_samples,
     )
     if missed is not None:
-        callbacks.catch_up(missed)
+        callbacks.replay_missed(missed)
     return callbacks
 
 
-def first_config(experiment: Experiment) -> dict[str, Any] | None:
-    """Return the first trial's configuration, if asking for it leaves no trace.
+def first_config(experiment: ExperimentMachine) -> dict[str, Any] | None:
+    """Return the first trial's configuration, if that can be found without side effects.
 
     Parameters
     ----------
-    experiment : Experiment
-        One that has not begun.
+    experiment : ExperimentMachine
+        It has not started.
 
     Returns
     -------
     dict or None
-        None if a searcher must be asked, which might learn from the question, or write it down.
+        None for a searcher, which may change its state or write files when it is called.
 
     Raises
     ------
@@ -169,15 +169,15 @@ def first_config(experiment: Experiment) -> dict[str, Any] | None:
     return config
 
 
-def required_metrics(experiment: Experiment, config: TuneConfig) -> tuple[str, ...]:
-    """Return what every result must hold.
+def required_metrics(experiment: ExperimentMachine, config: TuneConfig) -> tuple[str, ...]:
+    """Return the metrics that every result must have.
 
     Parameters
     ----------
-    experiment : Experiment
-        Has the scheduler.
+    experiment : ExperimentMachine
+        With the scheduler.
     config : TuneConfig
-        Has the metrics.
+        With the metrics.
     """
     if not config.strict_metrics:
         return ()
@@ -189,7 +189,7 @@ def required_metrics(experiment: Experiment, config: TuneConfig) -> tuple[str, .
 def _seed_sequence(seed: int | SeedSequence | None) -> SeedSequence:
     if not isinstance(seed, SeedSequence):
         return SeedSequence(seed)
-    # A sequence counts the children that it spawned: one that is used twice must give the same.
+    # A sequence counts its spawned children. A copy gives the same ones again if it is used twice.
     return SeedSequence(seed.entropy, spawn_key=seed.spawn_key, pool_size=seed.pool_size)
 
 
@@ -208,12 +208,12 @@ def _scheduler(given: object) -> TrialScheduler:
 
 
 def _own(scheduler: TrialScheduler) -> TrialScheduler:
-    """Return a copy: what it learns from one experiment must not decide about the next."""
+    """Return a copy, so that its state does not leak from one experiment into the next."""
     try:
         return deepcopy(scheduler)
     except Exception as error:  # it may hold anything
         logger.warning(
-            "%s cannot be copied (%s: %s): make a new one for each experiment",
+            "%s cannot be copied (%s: %s): create a new one for each experiment",
             type(scheduler).__name__,
             type(error).__name__,
             error,
@@ -238,7 +238,7 @@ def _search_algorithm(given: object) -> SearchAlgorithm:
 
 
 def _split(stop: Stopper, time_budget: float | None) -> tuple[Stopper, Stopper]:
-    """Part the criteria that depend on nothing but the result from all other stoppers."""
+    """Separate the criteria that depend on nothing but the result from all other stoppers."""
     members = list(stop.stoppers) if isinstance(stop, CombinedStopper) else [stop]
     if time_budget is not None:
         members.append(TimeoutStopper(time_budget))
@@ -248,26 +248,26 @@ def _split(stop: Stopper, time_budget: float | None) -> tuple[Stopper, Stopper]:
 
 
 def _combined(members: list[Stopper]) -> Stopper:
-    # Each is called for every result, and mostly there is none.
+    # Called for every result; in most experiments there are none.
     if len(members) == 1:
         return members[0]
     return CombinedStopper(*members) if members else NoopStopper()
 
 
 def resources_for(trainable: Any, config: dict[str, Any]) -> PlacementGroupFactory:
-    """Return what a trial asks for.
+    """Return the resource request of a trial.
 
     Parameters
     ----------
     trainable : type or callable
         The user's.
     config : dict
-        Of the trial.
+        The trial's configuration.
 
     Raises
     ------
     ConfigError
-        If the user's own function of the configuration fails.
+        If the user's resource function fails.
     """
     try:
         return default_resources(trainable, config)
@@ -280,15 +280,15 @@ def resources_for(trainable: Any, config: dict[str, Any]) -> PlacementGroupFacto
         ) from error
 
 
-def first_resources(trainable: Any, experiment: Experiment) -> PlacementGroupFactory | None:
-    """Return what the first trial asks for, or None if that cannot be told yet.
+def first_resources(trainable: Any, experiment: ExperimentMachine) -> PlacementGroupFactory | None:
+    """Return the first trial's resource request, or None if it is not known yet.
 
     Parameters
     ----------
     trainable : type or callable
         The user's.
-    experiment : Experiment
-        Before it goes on.
+    experiment : ExperimentMachine
+        It has not started in this session.
     """
     for trial in experiment.trials.values():
         if not trial.status.is_final:
@@ -299,23 +299,23 @@ def first_resources(trainable: Any, experiment: Experiment) -> PlacementGroupFac
     try:
         return default_resources(trainable, {})
     except (LookupError, TypeError, AttributeError):
-        return None  # the function looks at a configuration
+        return None  # the function needs a configuration
 
 
 def check_saving(trainable: Any, run_config: RunConfig) -> None:
-    """Check that a function is not asked to save what only a class can.
+    """Reject settings of a function trainable that only a class trainable supports.
 
     Parameters
     ----------
     trainable : type or callable
         The user's.
     run_config : RunConfig
-        What is to be saved.
+        With the settings.
 
     Raises
     ------
     ConfigError
-        If it is.
+        If there is such a setting.
     """
     is_class, rule = isinstance(trainable, type), "left out for a function"
     for name in ("checkpoint_frequency", "checkpoint_at_end"):

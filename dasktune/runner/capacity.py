@@ -1,4 +1,4 @@
-"""What all workers have together, in a record that is small however many there are."""
+"""The capacity of all workers together: a small record, however many workers there are."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Final
 
 from dasktune.trial.events import CapacityChanged, ClusterChanged
 
-__all__ = ["is_alike", "summed"]
+__all__ = ["same_capacity", "total_capacity"]
 
-#: Resources that are told of, first those that everybody knows: workers may each declare their own.
+#: Most resources in a record, first the well-known ones. Each worker may declare its own names.
 _MOST: Final = 16
 _FIRST: Final = ("CPU", "GPU", "memory")
 
 
-def summed(event: ClusterChanged) -> CapacityChanged:
-    """Return what the workers of a cluster have together.
+def total_capacity(event: ClusterChanged) -> CapacityChanged:
+    """Return the capacity of all workers of a cluster together.
 
     Parameters
     ----------
     event : ClusterChanged
-        What each of them has.
+        The resources of each worker.
 
     Examples
     --------
     >>> workers = {"tcp://a:1": {"CPU": 2, "GPU": 1}, "tcp://b:1": {"CPU": 4}}
-    >>> summed(ClusterChanged(workers=workers, time=0.0)).capacity
+    >>> total_capacity(ClusterChanged(workers=workers, time=0.0)).capacity
     {'CPU': 6.0, 'GPU': 1.0}
     """
     amounts: defaultdict[str, list[float]] = defaultdict(list)
@@ -44,12 +44,12 @@ def summed(event: ClusterChanged) -> CapacityChanged:
     )
 
 
-def is_alike(one: CapacityChanged, other: CapacityChanged) -> bool:
-    """Whether two differ by nothing but their times.
+def same_capacity(one: CapacityChanged, other: CapacityChanged) -> bool:
+    """Whether two capacities are the same, apart from their times.
 
     Parameters
     ----------
     one, other : CapacityChanged
-        What there was at two moments.
+        The capacities.
     """
     return one.capacity == other.capacity and one.num_workers == other.num_workers

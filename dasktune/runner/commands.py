@@ -1,7 +1,15 @@
-"""What other threads want of a running experiment: put by them, done by the thread that runs it.
+"""Commands of other threads to a running experiment.
 
-Each command has a future, by which whoever gave it learns what came of it. Nothing that is put here
-can end a run: what makes no sense is refused before the experiment hears of it.
+Any thread adds a command and gets a future. The runner's loop carries commands out, in the order in
+which they were added. An invalid command is refused before it reaches the experiment, so it cannot
+end the run. The possible orders:
+
+- A command is added under the lock, which also covers `close`. So it is either queued before
+  `close`, which refuses it, or refused at once. No future stays unresolved.
+- The loop is woken after a command was queued. If the loop tests the queue too early, the wake-up
+  ends its next wait, and the command is carried out in the next step.
+- A future may be cancelled until its command begins. Then the command has no effect.
+- Between the command and its turn, its trial may end. It is checked at its turn, in the loop.
 """
 
 from __future__ import annotations
@@ -17,78 +25,69 @@ from threading import Lock
 from typing import Any, Final, Protocol, TypeVar
 
 from dasktune.errors import ConfigError, ControlError, TuneError
-from dasktune.experiment import Experiment
+from dasktune.experiment import ExperimentMachine
 from dasktune.runner.ports import Clock
-from dasktune.storage.json_lines import is_exact
-from dasktune.trial.events import (
-    HoldRequested,
-    OtherEvent,
-    ReleaseRequested,
-    StopRequested,
-    TrialAddRequested,
-    TrialPauseRequested,
-    TrialStopRequested,
-    TrialUnpauseRequested,
-)
+from dasktune.storage.journal.json_lines import round_trips
+from dasktune.trial import events
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial
 
-__all__ = ["MOST_WAITING", "Commands", "Desk", "Outcome"]
+__all__ = ["MOST_WAITING", "CommandContext", "CommandOutcome", "Commands"]
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Commands that may wait at a time; more are refused at once.
+#: Commands that may wait at a time; further ones are refused.
 MOST_WAITING: Final = 256
 
-#: Commands that are done before trials are heard again.
-_TURN: Final = 16
+#: Commands that are carried out in one step of the loop.
+_PER_STEP: Final = 16
 
-#: Who is on the way to where the user wants it.
+#: The trial is leaving its worker because the user has paused it.
 _LEAVING: Final = (TrialStatus.SUSPENDING, TrialStatus.SHELVING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What came of a command."""
+class CommandOutcome:
+    """The outcome of a command."""
 
-    #: In a few words.
+    #: A short text for the user.
     message: str
-    #: Whom it was about; empty if it was about the whole experiment.
+    #: Its trial; empty if it was about the whole experiment.
     trial_id: str = ""
-    #: What users see of that trial now: a trial that runs may take a while to leave its worker.
+    #: The public status of that trial. A running trial may take a while to leave its worker.
     status: str = ""
 
 
 class Driver(Protocol):
-    """What runs the experiment, as far as commands need it."""
+    """The runner, as far as commands need it."""
 
-    def take(self, event: OtherEvent) -> None:
-        """Let the experiment hear what the user wants."""
+    def apply_request(self, event: events.OtherEvent) -> None:
+        """Handle a request of the user."""
 
     def interrupt(self) -> None:
-        """End the run, with trials unfinished."""
+        """End the run; its trials stay unfinished."""
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
-    """What commands are done with, in the thread that runs the experiment.
+class CommandContext:
+    """What commands need, in the runner's loop.
 
     Parameters
     ----------
-    experiment : Experiment
-        Whom it is about.
+    experiment : ExperimentMachine
+        The experiment.
     clock : Clock
-        Tells the time.
+        The source of the time.
     resources_for : callable
-        ``resources_for(config)`` gives what a trial needs.
+        ``resources_for(config)`` returns what a trial needs.
     driver : Driver
-        Lets the experiment hear.
+        The runner.
     """
 
-    experiment: Experiment
+    experiment: ExperimentMachine
     clock: Clock
     resources_for: Callable[[dict[str, Any]], PlacementGroupFactory]
     driver: Driver
@@ -99,7 +98,7 @@ class Desk:
         Raises
         ------
         ControlError
-            If there is none of this name, or it is over.
+            If there is no trial of this name, or it has ended.
         """
         trial = self.experiment.trials.get(trial_id)
         if trial is None:
@@ -110,69 +109,69 @@ class Desk:
         return trial
 
     def ending(self, trial: Trial) -> bool:
-        """Whether a trial is about to end without another word."""
+        """Whether a trial was requested to stop."""
         return trial.status in (TrialStatus.STOPPING, TrialStatus.FAILING)
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What a command comes to, once it is clear that it makes sense."""
+    """The effect of a valid command."""
 
-    #: What the experiment hears; None if nothing is to change.
-    event: OtherEvent | None
-    #: Whom it is about.
+    #: The event for the experiment; None if nothing changes.
+    event: events.OtherEvent | None
+    #: Its trial; empty if it is about the whole experiment.
     trial_id: str
     message: str
 
 
 class _NotYet(Exception):
-    """A command that is to be tried again in a while."""
+    """Raised by a command that must be tried again in a later step."""
 
 
 class _Command:
-    """A command that waits, or a question: what is looked at and changes nothing."""
+    """A queued command, or a question, which changes nothing."""
 
-    def __init__(self, prepare: Callable[[Desk], Any], *, is_question: bool) -> None:
+    def __init__(self, prepare: Callable[[CommandContext], Any], *, is_question: bool) -> None:
         self._prepare = prepare
         self._is_question = is_question
         self._begun = False
         self.future: Future[Any] = Future()
 
-    def carry_out(self, desk: Desk) -> bool:
-        """Do it, and return whether it is done with."""
+    def carry_out(self, context: CommandContext) -> bool:
+        """Carry the command out, and return whether it is finished."""
         if not (self._begun or self.future.set_running_or_notify_cancel()):
             return True
         self._begun = True
         try:
-            plan = self._prepare(desk)
+            plan = self._prepare(context)
         except _NotYet:
             return False
-        except Exception as error:  # whatever was asked, the run goes on
+        except Exception as error:  # an invalid command must not end the run
             self.future.set_exception(_refusal(error))
             return True
         if self._is_question:
             self.future.set_result(plan)
             return True
         try:
-            self._change(desk, plan)
+            self._change(context, plan)
         except BaseException as error:
-            # Not the command's fault: the run could not have gone on either way.
+            # Raised by the experiment or a port: it ends the run, as after any other event.
             self.future.set_exception(error)
             raise
         return True
 
     def refuse(self, error: ControlError) -> None:
-        """Say that it will not be done, unless nobody wants to know."""
+        """Resolve the future with an error, unless it was cancelled."""
         if self._begun or self.future.set_running_or_notify_cancel():
             self.future.set_exception(error)
 
-    def _change(self, desk: Desk, plan: _Plan) -> None:
+    def _change(self, context: CommandContext, plan: _Plan) -> None:
         if plan.event is not None:
-            logger.info("a command of the user: %s", plan.message)
-            desk.driver.take(plan.event)
-        trial = desk.experiment.trials.get(plan.trial_id)
+            logger.info("command of the user: %s", plan.message)
+            context.driver.apply_request(plan.event)
+        trial = context.experiment.trials.get(plan.trial_id)
         status = "" if trial is None else trial.public_status.value
-        self.future.set_result(Outcome(message=plan.message, trial_id=plan.trial_id, status=status))
+        self.future.set_result(CommandOutcome(message=plan.message, trial_id=plan.trial_id, status=status))
 
 
 def _refusal(error: Exception) -> Exception:
@@ -181,74 +180,75 @@ def _refusal(error: Exception) -> Exception:
     if isinstance(error, TuneError):
         return ControlError(f"{error!s:.1000}", "invalid")
     logger.warning("a command could not be carried out", exc_info=error)
-    return ControlError(f"it could not be carried out: {type(error).__name__}", "invalid")
+    return ControlError(f"the command could not be carried out: {type(error).__name__}", "invalid")
 
 
 class Commands:
-    """A bounded queue of what is to be done; every method may be called in any thread.
+    """A bounded queue of commands, thread-safe except for `handle` and `close`.
 
-    Each returns a future at once. It raises `ControlError` where a command is refused: the trial
-    is not known or over, too many commands wait, or nothing runs any more. A future that is
-    cancelled before it is its turn has done nothing.
+    Each returns a future at once. The future raises `ControlError` if the command is refused: the
+    trial does not exist or has ended, too many commands wait, or the run has ended. A command whose
+    future is cancelled before its turn has no effect.
 
     Parameters
     ----------
     wake : callable
-        Wakes the thread that runs the experiment.
+        Wakes the runner's loop.
 
     Attributes
     ----------
     config_rule : callable
-        ``config_rule(config)`` raises `ConfigError` for a configuration that no trial may have.
+        ``config_rule(config)`` raises `ConfigError` for an invalid configuration.
     """
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
         self._lock = Lock()
         self._waiting: deque[_Command] = deque()
-        #: Those that were tried, and are to be tried again.
+        #: Commands to try again. Only the loop changes it; other threads read its length
+        #: for the limit, which may then be off by a few.
         self._later: list[_Command] = []
         self._closed = False
         self.config_rule: Callable[[Mapping[str, Any]], None] = lambda config: None
 
     # One trial
 
-    def stop_trial(self, trial_id: str, reason: str = "stopped by the user") -> Future[Outcome]:
-        """End one trial, wherever it is.
+    def stop_trial(self, trial_id: str, reason: str = "stopped by the user") -> Future[CommandOutcome]:
+        """Stop one trial, whatever its status.
 
         Parameters
         ----------
         trial_id : str
-            Which.
+            The trial.
         reason : str, default="stopped by the user"
             Why, for the journal.
         """
         return self._put(partial(_stop_trial, trial_id=trial_id, reason=reason))
 
-    def pause_trial(self, trial_id: str, reason: str = "paused by the user") -> Future[Outcome]:
-        """Let one trial rest until `unpause_trial`: no policy starts it meanwhile.
+    def pause_trial(self, trial_id: str, reason: str = "paused by the user") -> Future[CommandOutcome]:
+        """Pause one trial until `unpause_trial`: no policy starts it in the meantime.
 
         Parameters
         ----------
         trial_id : str
-            Which.
+            The trial.
         reason : str, default="paused by the user"
             Why, for the journal.
         """
         return self._put(partial(_pause_trial, trial_id=trial_id, reason=reason))
 
-    def unpause_trial(self, trial_id: str) -> Future[Outcome]:
-        """End the rest of a trial; if it has not left its worker yet, as soon as it has.
+    def unpause_trial(self, trial_id: str) -> Future[CommandOutcome]:
+        """End the pause of a trial. If it is still leaving its worker, this waits for that.
 
         Parameters
         ----------
         trial_id : str
-            Which.
+            The trial.
         """
         return self._put(partial(_unpause_trial, trial_id=trial_id))
 
-    def add_trial(self, config: Mapping[str, Any]) -> Future[Outcome]:
-        """Add a trial, which goes before the suggestions of the search.
+    def add_trial(self, config: Mapping[str, Any]) -> Future[CommandOutcome]:
+        """Add a trial, which starts before the suggestions of the search algorithm.
 
         Parameters
         ----------
@@ -259,16 +259,16 @@ class Commands:
 
     # Everything
 
-    def hold(self) -> Future[Outcome]:
-        """Let no trial start, nor the search be asked, until `release`; what runs goes on."""
-        return self._put(_hold)
+    def hold(self) -> Future[CommandOutcome]:
+        """Start no trial and request no suggestion until `release`; running trials continue."""
+        return self._put(_hold_trials)
 
-    def release(self) -> Future[Outcome]:
+    def release(self) -> Future[CommandOutcome]:
         """Let trials start again."""
         return self._put(_release)
 
-    def stop(self, reason: str = "stopped by the user") -> Future[Outcome]:
-        """End the experiment: all trials are stopped, and count as finished.
+    def stop(self, reason: str = "stopped by the user") -> Future[CommandOutcome]:
+        """End the experiment: all trials are stopped and count as finished.
 
         Parameters
         ----------
@@ -277,53 +277,53 @@ class Commands:
         """
         return self._put(partial(_stop, reason=reason))
 
-    def cancel(self) -> Future[Outcome]:
-        """End the run as Ctrl-C does: trials save what they can, and stay unfinished."""
+    def cancel(self) -> Future[CommandOutcome]:
+        """End the run as Ctrl-C does: trials save what they can and stay unfinished."""
         return self._put(_cancel)
 
-    def ask(self, question: Callable[[Experiment, float], T]) -> Future[T]:
-        """Look at the experiment between two of its events.
+    def ask(self, question: Callable[[ExperimentMachine, float], T]) -> Future[T]:
+        """Call a function with the experiment, between two of its events.
 
         Parameters
         ----------
         question : callable
-            Called with the experiment and the time; it must be quick, and change nothing.
+            Called with the experiment and the time; it must be quick and change nothing.
         """
-        return self._put(lambda desk: question(desk.experiment, desk.clock.now()), is_question=True)
+        return self._put(lambda context: question(context.experiment, context.clock.now()), is_question=True)
 
     # The thread that runs the experiment
 
-    def handle(self, desk: Desk) -> None:
-        """Do some of what waits, in the order in which it came.
+    def handle(self, context: CommandContext) -> None:
+        """Carry out some of the waiting commands, in their order. Only for the runner's loop.
 
         Parameters
         ----------
-        desk : Desk
-            What it is done with.
+        context : CommandContext
+            What commands need.
         """
         if not (self._waiting or self._later):
             return
         later, self._later = self._later, []
-        self._later += [one for one in later if not one.carry_out(desk)]
-        for _ in range(_TURN):
+        self._later += [one for one in later if not one.carry_out(context)]
+        for _ in range(_PER_STEP):
             with self._lock:
                 command = self._waiting.popleft() if self._waiting else None
             if command is None:
                 return
-            if not command.carry_out(desk):
+            if not command.carry_out(context):
                 self._later.append(command)
         self._wake()
 
     def close(self) -> None:
-        """Refuse what waits, and what comes later."""
+        """Refuse the waiting commands and all later ones. Only for the runner's loop."""
         with self._lock:
             self._closed = True
-            left = [*self._later, *self._waiting]
+            refused = [*self._later, *self._waiting]
             self._later, self._waiting = [], deque()
-        for command in left:
+        for command in refused:
             command.refuse(_over())
 
-    def _put(self, prepare: Callable[[Desk], Any], *, is_question: bool = False) -> Future[Any]:
+    def _put(self, prepare: Callable[[CommandContext], Any], *, is_question: bool = False) -> Future[Any]:
         command = _Command(prepare, is_question=is_question)
         with self._lock:
             closed = self._closed
@@ -333,7 +333,7 @@ class Commands:
         if closed:
             command.future.set_exception(_over())
         elif full:
-            message = f"{MOST_WAITING} commands wait already; try again in a while"
+            message = f"{MOST_WAITING} commands are waiting already; try again later"
             command.future.set_exception(ControlError(message, "busy"))
         else:
             self._wake()
@@ -344,76 +344,76 @@ def _over() -> ControlError:
     return ControlError("the experiment does not run any more", "over")
 
 
-def _stop_trial(desk: Desk, trial_id: str, reason: str) -> _Plan:
-    trial = desk.unfinished(trial_id)
-    if desk.ending(trial):
+def _stop_trial(context: CommandContext, trial_id: str, reason: str) -> _Plan:
+    trial = context.unfinished(trial_id)
+    if context.ending(trial):
         return _Plan(None, trial_id, f"trial {trial_id} is being stopped already")
-    event = TrialStopRequested(trial_id=trial_id, reason=reason, time=desk.clock.now())
-    return _Plan(event, trial_id, f"trial {trial_id} is to stop")
+    event = events.TrialStopRequested(trial_id=trial_id, reason=reason, time=context.clock.now())
+    return _Plan(event, trial_id, f"trial {trial_id} will stop")
 
 
-def _pause_trial(desk: Desk, trial_id: str, reason: str) -> _Plan:
-    trial = desk.unfinished(trial_id)
-    if desk.ending(trial):
+def _pause_trial(context: CommandContext, trial_id: str, reason: str) -> _Plan:
+    trial = context.unfinished(trial_id)
+    if context.ending(trial):
         raise ControlError(f"trial {trial_id} is being stopped", "conflict")
-    if trial.status.is_resting or trial.status in _LEAVING:
-        return _Plan(None, trial_id, f"trial {trial_id} is to rest already")
-    event = TrialPauseRequested(trial_id=trial_id, reason=reason, time=desk.clock.now())
-    return _Plan(event, trial_id, f"trial {trial_id} is to rest")
+    if trial.status.is_paused_by_user or trial.status in _LEAVING:
+        return _Plan(None, trial_id, f"trial {trial_id} is paused by the user already")
+    event = events.TrialPauseRequested(trial_id=trial_id, reason=reason, time=context.clock.now())
+    return _Plan(event, trial_id, f"trial {trial_id} will be paused")
 
 
-def _unpause_trial(desk: Desk, trial_id: str) -> _Plan:
-    trial = desk.unfinished(trial_id)
+def _unpause_trial(context: CommandContext, trial_id: str) -> _Plan:
+    trial = context.unfinished(trial_id)
     if trial.status in _LEAVING:
         raise _NotYet
-    if not trial.status.is_resting:
-        who = (
-            "is paused by its scheduler" if trial.status is TrialStatus.PAUSED else "does not rest"
-        )
+    if not trial.status.is_paused_by_user:
+        by_scheduler = trial.status is TrialStatus.PAUSED
+        status = "is paused by its scheduler" if by_scheduler else "is not paused"
         raise ControlError(
-            f"trial {trial_id} {who}; only who was paused can be unpaused", "conflict"
+            f"trial {trial_id} {status}; only a trial that the user has paused can be unpaused",
+            "conflict",
         )
-    event = TrialUnpauseRequested(trial_id=trial_id, time=desk.clock.now())
-    return _Plan(event, trial_id, f"trial {trial_id} is to go on")
+    event = events.TrialUnpauseRequested(trial_id=trial_id, time=context.clock.now())
+    return _Plan(event, trial_id, f"trial {trial_id} will continue")
 
 
 def _add_trial(
-    desk: Desk, config: Mapping[str, Any], check: Callable[[Mapping[str, Any]], None]
+    context: CommandContext, config: Mapping[str, Any], check: Callable[[Mapping[str, Any]], None]
 ) -> _Plan:
-    experiment = desk.experiment
-    if experiment.stop_reason:
-        raise ControlError(f"the experiment ends: {experiment.stop_reason}", "over")
+    experiment = context.experiment
+    if experiment.state.stop_reason:
+        raise ControlError(f"the experiment ends: {experiment.state.stop_reason}", "over")
     given: object = config
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
         raise ConfigError("config must be a mapping of names to values")
     check(config)
     own = deepcopy(dict(config))
-    event = TrialAddRequested(
+    event = events.TrialAddRequested(
         trial_id=experiment.free_trial_id,
         config=own,
-        resources=desk.resources_for(own),
-        time=desk.clock.now(),
-        pickled=not is_exact(own),
+        resources=context.resources_for(own),
+        time=context.clock.now(),
+        pickled=not round_trips(own),
     )
     return _Plan(event, event.trial_id, f"trial {event.trial_id} is added")
 
 
-def _hold(desk: Desk) -> _Plan:
-    event = None if desk.experiment.on_hold else HoldRequested(time=desk.clock.now())
-    return _Plan(event, "", "nothing starts until release")
+def _hold_trials(context: CommandContext) -> _Plan:
+    event = None if context.experiment.state.on_hold else events.HoldRequested(time=context.clock.now())
+    return _Plan(event, "", "no trial starts until release")
 
 
-def _release(desk: Desk) -> _Plan:
-    event = ReleaseRequested(time=desk.clock.now()) if desk.experiment.on_hold else None
+def _release(context: CommandContext) -> _Plan:
+    event = events.ReleaseRequested(time=context.clock.now()) if context.experiment.state.on_hold else None
     return _Plan(event, "", "trials may start")
 
 
-def _stop(desk: Desk, reason: str) -> _Plan:
-    told = desk.experiment.stop_reason
-    event = None if told else StopRequested(reason=reason, time=desk.clock.now())
-    return _Plan(event, "", f"the experiment ends: {told or reason}")
+def _stop(context: CommandContext, reason: str) -> _Plan:
+    given = context.experiment.state.stop_reason
+    event = None if given else events.StopRequested(reason=reason, time=context.clock.now())
+    return _Plan(event, "", f"the experiment ends: {given or reason}")
 
 
-def _cancel(desk: Desk) -> _Plan:
-    desk.driver.interrupt()
-    return _Plan(None, "", "the run ends; Tuner.restore() goes on with it")
+def _cancel(context: CommandContext) -> _Plan:
+    context.driver.interrupt()
+    return _Plan(None, "", "the run ends; continue it with Tuner.restore()")

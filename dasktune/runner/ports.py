@@ -1,41 +1,39 @@
-"""What the runner needs of the world: an executor, a clock, a store, and who watches."""
+"""What the runner needs of its environment: an executor, a clock, a store, and observers."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from dasktune.experiment import Experiment
-from dasktune.trial.actions import (
-    Action,
-    AdmitOthers,
-    ContinueTraining,
-    FailTrial,
-    PauseTrial,
-    RecallTrial,
-    ResizeTrial,
-    RestoreTrial,
-    SaveTrial,
-    StartTrial,
-    StopTrial,
-)
-from dasktune.trial.checkpoint import CheckpointRecord
+from dasktune.experiment import ExperimentMachine, HandleResult
+from dasktune.trial import actions
+from dasktune.trial.checkpoint_record import CheckpointKind, CheckpointRecord
 from dasktune.trial.events import ExecutorEvent, ExperimentEvent
 from dasktune.trial.resources import PlacementGroupFactory
 
-__all__ = ["Clock", "ExperimentStore", "Observer", "SystemClock", "Thinker", "TrialExecutor"]
+__all__ = [
+    "BackgroundRunner",
+    "Clock",
+    "Environment",
+    "Observer",
+    "StorePort",
+    "SystemClock",
+    "TrialExecutor",
+    "dispatch",
+]
 
 
 class Clock(Protocol):
-    """Where the runner's time comes from."""
+    """The source of the runner's time."""
 
     def now(self) -> float:
-        """Return seconds; only differences and order have a meaning to policies."""
+        """Return seconds; policies use only differences and order."""
 
 
 class SystemClock:
-    """Epoch seconds that never jump: the epoch is read once, and time goes on monotonically."""
+    """Epoch seconds that never jump: the epoch is read once, and then the monotonic clock."""
 
     def __init__(self) -> None:
         self._offset = time.time() - time.monotonic()
@@ -48,141 +46,195 @@ class SystemClock:
 class TrialExecutor(Protocol):
     """The port to the execution framework.
 
-    Commands return at once; what comes of them is told by :meth:`next_events`, in order for each
-    trial. After a trial's terminal event (ended, stopped, paused, failed, lost, start failed) no
-    other comes from the same incarnation, and its resources are free.
+    Commands return at once. Their outcomes are events, which :meth:`next_events` returns in order
+    for each trial. After a trial's terminal event (ended, stopped, paused, failed, lost, start
+    failed, returned) no other event of the same incarnation follows, and its resources are free.
 
-    What the workers have is told when it is known first, and whenever it has changed, after the
-    losses that come with it; but not that there is no worker at all.
+    A command may reach the executor after its trial's terminal event has happened there, but before
+    the runner has received it. The executor ignores such a command.
 
-    That a checkpoint in memory is lost may be told at any time. It is told before a trial that was
-    to go on from it is told not to have started.
+    `ClusterChanged` reports the workers' resources when they are known first, and whenever they
+    change, after the losses that come with the change. A cluster without any worker is not
+    reported.
+
+    `CheckpointLost` may come at any time. It comes before the `StartFailed` of a trial that was to
+    resume from the checkpoint.
     """
 
     def has_resources(self, request: PlacementGroupFactory) -> bool:
-        """Whether a trial that needs this could be started now."""
+        """Whether a trial with this request could start now."""
 
-    def offers(self) -> Mapping[str, Mapping[str, float]]:
-        """Return what the workers were last told to have; empty where nobody knows."""
+    def worker_resources(self) -> Mapping[str, Mapping[str, float]]:
+        """Return the resources that each worker reported last; empty if they are not known."""
 
     def note_waiting(self, request: PlacementGroupFactory | None, count: int) -> None:
-        """Hear how many trials like this would start now if there was room; None and 0 for none.
+        """Note how many trials with this request would start now if they had room.
 
-        A cluster that can grow may make room.
+        An adaptive cluster may start workers for them. None and 0 mean that no trial waits.
         """
 
-    def takes_ahead(self, request: PlacementGroupFactory) -> bool:
-        """Whether a trial that needs this may be started now although there is no room.
+    def can_prefetch(self, request: PlacementGroupFactory) -> bool:
+        """Whether a trial with this request may be started now although there is no room.
 
-        It then follows, without another word, one that is expected to end within milliseconds. It
-        may be given back unbegun (`TrialReturned`).
+        The trial then waits on the worker for another one that is expected to end within
+        milliseconds. The worker may return it without having started it (`TrialReturned`).
         """
 
-    def start_trial(self, action: StartTrial) -> None:
+    def start_trial(self, action: actions.StartTrial) -> None:
         """Run a trial from its beginning."""
 
-    def restore(self, action: RestoreTrial) -> None:
-        """Run a trial on from a checkpoint."""
+    def restore(self, action: actions.RestoreTrial) -> None:
+        """Run a trial from a checkpoint."""
 
-    def continue_training(self, action: ContinueTraining) -> None:
-        """Let a trial that waits at a milestone go on."""
+    def continue_training(self, action: actions.ContinueTraining) -> None:
+        """Let a trial that waits at a milestone continue."""
 
-    def save(self, action: SaveTrial) -> None:
-        """Let a trial that waits at a milestone save a checkpoint and go on."""
+    def save(self, action: actions.SaveTrial) -> None:
+        """Let a trial that waits at a milestone save a checkpoint and continue."""
 
-    def admit_others(self, action: AdmitOthers) -> None:
-        """Let others run on the worker of a trial that was placed there to be alone."""
+    def admit_others(self, action: actions.AdmitOthers) -> None:
+        """Let other trials run on the worker of a trial that was placed there alone."""
 
-    def pause_trial(self, action: PauseTrial | ResizeTrial | RecallTrial) -> None:
-        """Take a trial off its worker, to go on later, or at once with other resources."""
+    def pause_trial(self, action: actions.LeaveWorker) -> None:
+        """Take a trial off its worker, to continue later."""
 
-    def stop_trial(self, action: StopTrial | FailTrial) -> None:
+    def stop_trial(self, action: actions.EndOnWorker) -> None:
         """End a trial on its worker."""
 
     def withdraw(self) -> None:
-        """Have every trial save what it can and leave: each is told to be lost or returned."""
+        """Let every trial save its state and leave its worker, as lost or returned."""
 
     def store_checkpoint(self, checkpoint: CheckpointRecord) -> None:
-        """Write a checkpoint in memory to the storage; it is told to be stored or lost."""
+        """Write a checkpoint in memory to the storage: `CheckpointStored` or `CheckpointLost`."""
 
     def drop_checkpoint(self, checkpoint: CheckpointRecord) -> None:
-        """Let go of a checkpoint in memory, which may be lost already."""
+        """Delete a checkpoint in memory, which may be lost already."""
 
     def next_events(self, timeout: float) -> Sequence[ExecutorEvent]:
-        """Return what has happened, waiting at most `timeout` seconds for the first event."""
+        """Return the events since the last call; wait at most `timeout` seconds for the first."""
 
     def wake(self) -> None:
-        """Let :meth:`next_events` wait no longer, now or when it is called next; for any thread."""
+        """End the wait of :meth:`next_events`, of this call or the next one. Thread-safe."""
 
     def acknowledge(self, trial_id: str, incarnation: int, seq: int) -> None:
-        """Say that everything up to `seq` stands in the journal and need not be kept."""
+        """Note that everything up to `seq` is durable in the journal: the worker may forget it."""
 
     def close(self) -> None:
-        """Stop what still runs and give everything back."""
+        """Stop the trials that still run, and release all resources."""
 
 
-class Thinker(Protocol):
-    """Who thinks about questions, one after the other, while the runner goes on."""
+class BackgroundRunner(Protocol):
+    """Computes answers of policies one after the other, beside the runner's loop."""
 
-    def ask(self, name: Hashable, question: Callable[[], Any]) -> None:
-        """Take a question; returns at once."""
+    def submit(self, name: Hashable, question: Callable[[], Any]) -> None:
+        """Queue a question; returns at once."""
 
     def answers(self) -> Sequence[tuple[Any, Any]]:
-        """Return the names of those that were thought about since, with what came of them.
+        """Return the names and answers of the questions that were answered since the last call.
 
-        That is what a question has returned, or None if it has raised, which was logged.
+        The answer is what the question has returned, or None if it has raised, which was logged.
         """
 
     def close(self) -> None:
-        """Think about none of the others any more."""
+        """Discard the questions that have not begun."""
 
 
-class ExperimentStore(Protocol):
-    """Where the record of an experiment goes."""
+class StorePort(Protocol):
+    """The port to the storage of an experiment."""
 
     def append(self, record: Mapping[str, Any]) -> int:
         """Add a record to the journal and return its position."""
 
     def commit(self, force: bool = False) -> int:
-        """Make what was appended safe as soon as it is due, and return the safe position."""
+        """Make the appended records durable when that is due, and return the durable position."""
 
-    def write_params(
-        self, trial_dir: str, config: Mapping[str, Any], *, pickled: bool = False
-    ) -> None:
-        """Write a trial's configuration where a person can read it, and pickled if asked to."""
+    def write_params(self, trial_dir: str, config: Mapping[str, Any], *, pickled: bool = False) -> None:
+        """Write a trial's configuration as text for people, and also pickled if requested."""
 
-    def write_policy(
-        self, trial_dir: str, rows: Sequence[Sequence[Any]], ancestry: Sequence[int]
-    ) -> None:
-        """Write who was cloned from whom, and which of these rows have led to a trial."""
+    def write_policy(self, trial_dir: str, rows: Sequence[Sequence[Any]], ancestry: Sequence[int]) -> None:
+        """Write the experiment's exploits, and the indices of those that led to a trial."""
 
     def save_snapshot(self, capture: Callable[[], dict[str, Any]]) -> None:
-        """Keep the state that the records so far have led to, as soon as they are safe."""
+        """Write the state that the records so far have led to, once they are durable."""
 
     @property
     def snapshot_seconds(self) -> float:
-        """How long the last snapshot took to be made and written."""
+        """How long the last snapshot took to be captured and written."""
 
     def write_error(self, trial_dir: str, text: str) -> None:
-        """Write a trial's failure where a person can read it."""
+        """Write a trial's failure as text for people."""
 
     def delete_checkpoint(self, record: CheckpointRecord) -> None:
-        """Remove a checkpoint's files once all records so far are safe."""
+        """Delete a checkpoint's files once all records so far are durable."""
 
-    def settle_checkpoints(self, trial_dir: str, incarnation: int, kept: Collection[str]) -> None:
-        """Remove all checkpoints of a trial that has ended but these, and what comes later."""
+    def remove_stale_checkpoints(self, trial_dir: str, incarnation: int, kept: Collection[str]) -> None:
+        """Delete the checkpoints of a trial that has ended, except `kept`, and those to come."""
 
     def close(self) -> None:
-        """Commit, and finish what runs in the background."""
+        """Commit, and finish the work in the background."""
 
 
 class Observer(Protocol):
-    """Watches an experiment. One that raises is logged and not called again."""
+    """Watches an experiment. An observer that raises is logged and not called again."""
 
-    def on_event(
-        self, event: ExperimentEvent, actions: Sequence[Action], experiment: Experiment
-    ) -> None:
-        """See an event after it was handled, and what was decided."""
+    def on_event(self, event: ExperimentEvent, handled: HandleResult, experiment: ExperimentMachine) -> None:
+        """See an event and what it led to."""
 
-    def on_end(self, experiment: Experiment) -> None:
-        """See the end of the experiment."""
+    def on_end(self, experiment: ExperimentMachine) -> None:
+        """See the end of the run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """The ports of the place where trials run.
+
+    Parameters
+    ----------
+    executor : TrialExecutor
+        Runs the trials.
+    clock : Clock
+        The time there.
+    background : callable
+        Makes a background runner, as for `TrialRunner`.
+    """
+
+    executor: TrialExecutor
+    clock: Clock
+    background: Callable[[Callable[[], None]], BackgroundRunner]
+
+
+def dispatch(action: actions.Action, executor: TrialExecutor, store: StorePort) -> None:
+    """Call the port that carries an action out; returns at once.
+
+    Parameters
+    ----------
+    action : Action
+        The action.
+    executor : TrialExecutor
+        Has the trials and the checkpoints in memory.
+    store : StorePort
+        Has the checkpoints in the storage.
+    """
+    match action:
+        case actions.ContinueTraining():
+            executor.continue_training(action)
+        case actions.StartTrial():
+            executor.start_trial(action)
+        case actions.RestoreTrial():
+            executor.restore(action)
+        case actions.SaveTrial():
+            executor.save(action)
+        case actions.AdmitOthers():
+            executor.admit_others(action)
+        case actions.LeaveWorker():
+            executor.pause_trial(action)
+        case actions.EndOnWorker():
+            executor.stop_trial(action)
+        case actions.DeleteCheckpoint() if action.checkpoint.kind is CheckpointKind.MEMORY:
+            executor.drop_checkpoint(action.checkpoint)
+        case actions.DeleteCheckpoint():
+            store.delete_checkpoint(action.checkpoint)
+        case actions.StatusChange() | actions.EndExperiment():
+            pass  # Only the experiment's own state has changed.
+        case _:
+            raise TypeError(f"no port carries out {type(action).__name__}")

@@ -1,4 +1,29 @@
-"""The loop: what happened goes to the experiment, what it wants goes to the executor."""
+"""The loop of the driver: events go to the experiment, its actions to executor and store.
+
+Threads. The thread that calls :meth:`TrialRunner.run` is the loop, and only it touches the
+experiment, its policies and the store. (While a suggestion is pending, the search algorithm belongs
+to a background thread.) Others reach the loop in five ways, each safe at any moment:
+
+- The executor's thread queues events, which `next_events` returns. An event that is queued after a
+  call waits for the next one. An event that crosses an action is handled by the state machine; see
+  `dasktune.experiment.experiment_machine`.
+- A background thread answers the scheduler's questions, and another one computes suggestions. Both
+  put answers into a queue of their own and then wake the loop. An answer that comes before the loop
+  begins to wait ends that wait at once, because a wake-up is remembered.
+- Other threads put commands into :class:`Commands` under its lock.
+- `stop_soon` stores a reason in an attribute. If two threads call it at the same moment, one of the
+  reasons is lost, and the experiment ends with the other.
+- A signal handler calls `interrupt`, which sets a flag. The loop sees it after at most
+  `poll_interval`.
+
+Order of effects. The record of an event is appended to the journal right after the experiment has
+handled it, before the next event and before any of its actions is carried out. So a replay of the
+records calls the policies in the same order. An action may take effect before the record is
+durable: a driver that dies in between is restored without the event, and the trials that the action
+has started are lost with the old session. Only two effects cannot be repeated and therefore wait
+for durability: the acknowledgement of a worker's message, after which the worker forgets it, and
+the deletion of a checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +34,23 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Literal
 
 from dasktune.callback import CallbackList
-from dasktune.experiment import Experiment
-from dasktune.runner.asking import Asker
-from dasktune.runner.capacity import is_alike, summed
-from dasktune.runner.carrying import carry_out
-from dasktune.runner.commands import Commands, Desk
+from dasktune.experiment import ExperimentMachine, HandleResult
+from dasktune.runner.background import RunInline
+from dasktune.runner.capacity import same_capacity, total_capacity
+from dasktune.runner.commands import CommandContext, Commands
 from dasktune.runner.naming import Naming
-from dasktune.runner.ports import Clock, ExperimentStore, Observer, Thinker, TrialExecutor
-from dasktune.runner.records import journal_record
-from dasktune.runner.snapshot_pace import SnapshotPace
-from dasktune.runner.thinking import ThinkingAtOnce
-from dasktune.trial.actions import Action, ExploitTrial
-from dasktune.trial.checkpoint import CheckpointRecord
+from dasktune.runner.ports import (
+    BackgroundRunner,
+    Clock,
+    Observer,
+    StorePort,
+    TrialExecutor,
+    dispatch,
+)
+from dasktune.runner.snapshot_interval import SnapshotInterval
+from dasktune.runner.suggesting import Suggester
+from dasktune.trial.actions import ExploitTrial
+from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.events import (
     Answered,
     CapacityChanged,
@@ -38,6 +68,7 @@ from dasktune.trial.events import (
     TrialFailed,
     TrialLost,
 )
+from dasktune.trial.journal_codec import journal_record
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.trial import Trial
 
@@ -45,66 +76,65 @@ __all__ = ["TrialRunner"]
 
 logger = logging.getLogger(__name__)
 
-#: Seconds for which trials are started before those that run are heard again: thousands can start
-#: at once, and a search may think about each.
-_TURN = 0.05
+#: Seconds for which trials are started before the next events are handled. Thousands can start at
+#: once, and a search algorithm may compute for each.
+_START_SECONDS = 0.05
 
-#: Seconds for which the search may go on thinking when everything else has ended. If it answers by
-#: then, it still hears how its last trials ended.
-_LAST_WORD = 1.0
+#: Seconds for which the end of the run waits for a pending suggestion. If it comes in time, the
+#: search algorithm learns how its last trials ended.
+_LAST_SUGGESTION_SECONDS = 1.0
 
 
 class TrialRunner:
-    """Drives an experiment to its end.
+    """Runs an experiment to its end.
 
     Parameters
     ----------
-    experiment : Experiment
-        Decides.
+    experiment : ExperimentMachine
+        The state machine.
     executor : TrialExecutor
-        Acts.
-    store : ExperimentStore
-        Remembers. A result is acknowledged to its worker, and a checkpoint deleted, only when the
-        journal that says so is safe.
+        Runs the trials.
+    store : StorePort
+        Keeps the journal and the snapshots.
     clock : Clock
-        Tells the time.
+        The source of the time.
     resources_for : callable
-        ``resources_for(config)`` gives what a trial needs.
+        ``resources_for(config)`` returns what a trial needs.
     observers : sequence of Observer, default=()
-        Watch.
+        Called after each event.
     poll_interval : float, default=0.25
-        Longest wait for events, in seconds; what time budgets are accurate to.
+        Longest wait for events, in seconds, and the accuracy of time budgets.
     checkpoint_period : float or "auto", default="auto"
-        Seconds between two snapshots of the experiment's state, from which a later driver goes on
-        sooner. By default at least 10, and so many that they take at most 5 % of the time.
-    thinker : callable, default=ThinkingAtOnce
-        Makes who thinks about the scheduler's questions, and another who thinks for the search;
-        called with what wakes the runner when there is an answer. By default they think at once,
-        which keeps everybody waiting.
+        Seconds between two snapshots of the experiment's state, which shorten the replay of a later
+        driver. By default at least 10, and so many that snapshots take at most 5 % of the time.
+    background : callable, default=RunInline
+        Makes a background runner from the function that wakes the loop. It is called once for the
+        scheduler's questions and once for the search algorithm. By default the loop computes the
+        answers itself and waits for them.
     callbacks : CallbackList, optional
-        Observe, too, and their states are part of the snapshots.
+        The user's callbacks: observers whose states are part of the snapshots.
     naming : Naming, optional
-        Calls trials what the user wants; by default they and their directories are called by their
+        Names trials and their directories as the user wants; by default they are named after their
         ids.
 
     Attributes
     ----------
     commands : Commands
-        By which other threads say what they want done.
+        Requests of other threads.
     """
 
     def __init__(
         self,
-        experiment: Experiment,
+        experiment: ExperimentMachine,
         executor: TrialExecutor,
         *,
-        store: ExperimentStore,
+        store: StorePort,
         clock: Clock,
         resources_for: Callable[[dict[str, Any]], PlacementGroupFactory],
         observers: Sequence[Observer] = (),
         poll_interval: float = 0.25,
         checkpoint_period: float | Literal["auto"] = "auto",
-        thinker: Callable[[Callable[[], None]], Thinker] = ThinkingAtOnce,
+        background: Callable[[Callable[[], None]], BackgroundRunner] = RunInline,
         callbacks: CallbackList | None = None,
         naming: Naming | None = None,
     ) -> None:
@@ -113,35 +143,36 @@ class TrialRunner:
         self._store = store
         self._clock = clock
         self._callbacks = callbacks
-        #: Whether the end is one of which no later driver need tell.
-        self._notes_end = False
+        #: Whether the end is recorded in a snapshot, so that no later driver reports it again.
+        self._saves_end = False
         self._observers = [*observers, *([callbacks] if callbacks else [])]
         self._poll_interval = poll_interval
         self.commands = Commands(executor.wake)
-        self._desk = Desk(experiment, clock, resources_for, self)
-        self._thinker = thinker(executor.wake)
-        #: Numbers of the scheduler's questions that are being thought about.
-        self._asked: set[int] = set()
+        self._context = CommandContext(experiment, clock, resources_for, self)
+        self._background = background(executor.wake)
+        #: Numbers of the scheduler's questions that wait for an answer.
+        self._open_questions: set[int] = set()
         at_once = experiment.search.answers_at_once
-        self._asker = Asker(
+        self._suggester = Suggester(
             experiment.search,
-            ThinkingAtOnce() if at_once else thinker(executor.wake),
+            RunInline() if at_once else background(executor.wake),
             clock=clock,
             resources_for=resources_for,
             naming=naming,
         )
-        #: What the last trial that was to start had asked for.
+        #: The request of the last trial that was chosen to start.
         self._last_request: PlacementGroupFactory | None = None
-        #: What was told of the cluster last.
+        #: The last capacity in the journal.
         self._capacity: CapacityChanged | None = None
         self._interrupted = False
-        self._stop_wanted = ""
-        #: Whether a warning stands that all waits for the user.
-        self._has_told = False
-        self._snapshot_pace = SnapshotPace(checkpoint_period)
-        #: Newest event of each incarnation since the last commit: it stands for those before it.
-        self._unsettled: dict[tuple[str, int], TrialEvent] = {}
-        #: ``(position that must be safe first, events)``
+        self._stop_reason = ""
+        #: Whether the warning that everything waits for the user was logged.
+        self._has_warned = False
+        self._snapshot_interval = SnapshotInterval(checkpoint_period)
+        #: The newest event of each incarnation since the last commit. Acknowledging it acknowledges
+        #: those before it.
+        self._unacknowledged: dict[tuple[str, int], TrialEvent] = {}
+        #: Events to acknowledge, each group with the position that must be durable first.
         self._acks: deque[tuple[int, Collection[TrialEvent]]] = deque()
         self._position = 0
 
@@ -153,7 +184,7 @@ class TrialRunner:
     def run(self) -> None:
         """Run until the experiment is finished or :meth:`interrupt` is called.
 
-        The executor is closed and the journal safe afterwards, whatever happens.
+        Then the executor is closed and the journal durable, even after an exception.
         """
         with self.running():
             while not (self.experiment.finished or self._interrupted):
@@ -162,69 +193,72 @@ class TrialRunner:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Begin, for those who call :meth:`step` themselves; what :meth:`run` does at its end."""
+        """Begin the run, and close everything at its end; the caller calls :meth:`step`."""
         with ExitStack() as at_end:
-            # Called from the last to the first, each even if another one raises. What ran when an
-            # interrupt came is still unfinished in the journal: a later run goes on.
+            # Called from the last to the first, each even if another one raises. The executor is
+            # closed first of the ports, so no trial writes any more when stale checkpoints are
+            # deleted. Trials that ran when an interrupt came are unfinished in the journal, and a
+            # later run continues them.
             at_end.callback(self._store.close)
-            at_end.callback(self._tell_the_end)
-            at_end.callback(self._settle_checkpoints)
-            at_end.callback(self._settle, force=True)
+            at_end.callback(self._notify_end)
+            at_end.callback(self._remove_stale_checkpoints)
+            at_end.callback(self._commit, force=True)
             at_end.callback(self._executor.close)
             at_end.callback(self.commands.close)
-            at_end.callback(self._thinker.close)
-            at_end.callback(self._asker.close)
+            at_end.callback(self._background.close)
+            at_end.callback(self._suggester.close)
             # Time budgets count from here.
             self.tick()
             yield
 
     def _end(self) -> None:
-        """Let everybody have the last word, and keep what was not finished."""
+        """Apply the last suggestion, or save the state of an interrupted run."""
         self.commands.close()
         if not self._interrupted:
-            self._await_search()
-            self._notes_end = self._callbacks is not None
+            self._await_suggestion()
+            self._saves_end = self._callbacks is not None
         else:
             self._withdraw()
-            self._hear_search()
-            # Whoever goes on is in a hurry. After an exception there is none: the state may be
-            # ahead of the journal then. Nor is there one of a search that thinks.
-            if not self.experiment.inquiry.is_open:
+            self._apply_suggestions()
+            # Spares the next driver a replay. Not after an exception, when the state may be ahead
+            # of the journal, and not while the background thread changes the search algorithm's
+            # state.
+            if not self.experiment.pending_suggestion.is_open:
                 self._take_snapshot()
         logger.info("%s", self.experiment.scheduler.debug_string())
 
     def tick(self) -> None:
-        """Tell the experiment the time; a search that had nothing to offer is asked again."""
+        """Report the time to the experiment. A search algorithm that waited is asked again."""
         self._handle(TimePassed(time=self._clock.now()))
-        waits = self.experiment.waits_for_user and not self.experiment.roster.active
-        if waits and not self._has_told:
+        waits = self.experiment.waits_for_user and not self.experiment.trial_index.active
+        if waits and not self._has_warned:
             logger.warning(
                 "nothing runs and nothing may start: %s trials are paused by the user%s",
-                len(self.experiment.roster.resting),
-                ", and new ones are held" if self.experiment.on_hold else "",
+                len(self.experiment.trial_index.paused_by_user),
+                ", and new ones are held" if self.experiment.state.on_hold else "",
             )
-        self._has_told = waits
+        self._has_warned = waits
 
     def resume(
         self,
         requests: Callable[[float], Iterable[OtherEvent]] = lambda now: (),
-        given_up: Iterable[CheckpointRecord] = (),
+        dropped: Iterable[CheckpointRecord] = (),
     ) -> None:
-        """Take over an experiment that another driver has left; to be called before :meth:`run`.
+        """Take over an experiment from another driver; call it before :meth:`run`.
 
-        What ran under that driver is lost and waits for a place again, in its old order.
+        The trials that ran under that driver are lost and wait for a place again, in their former
+        order.
 
         Parameters
         ----------
         requests : callable, optional
-            Given the time, and called when all trials are where they are to go on from; returns
-            what the user wants changed.
-        given_up : iterable of CheckpointRecord, optional
-            Checkpoints that the other driver may not have deleted any more.
+            ``requests(now)`` returns the user's requests. It is called after the losses.
+        dropped : iterable of CheckpointRecord, optional
+            Checkpoints that the other driver was to delete and may not have deleted.
         """
         now = self._clock.now()
         self._handle(SessionBegan(time=now))
-        # Each goes before all that wait, so the first of them comes last.
+        # A lost trial goes before all that wait, so the first one is reported last.
         for trial in reversed(tuple(self.experiment.trials.values())):
             if not trial.status.is_active:
                 continue
@@ -241,108 +275,121 @@ class TrialRunner:
             self._handle(request)
         for key, trial in self.experiment.trials.items():
             if trial.ancestry:
-                # The driver may have died before it had written what its journal tells.
-                self._write_ancestry(key)
-        # From here on the policies may be others than before: nobody must replay across this place.
+                # The other driver may have died between the record and this file.
+                self._write_exploit(key)
+        # The policies may differ from those of the other driver. With this snapshot, no later
+        # replay begins before this session.
         self._take_snapshot()
-        for record in given_up:
+        for record in dropped:
             self._store.delete_checkpoint(record)
-        self._settle(force=True)
+        self._commit(force=True)
 
     def interrupt(self) -> None:
-        """Let :meth:`run` return soon, with the trials saved where they can be, and unfinished.
+        """Let :meth:`run` save what trials can save and return; they stay unfinished.
 
-        Safe in a signal handler.
+        Safe in a signal handler, and in any thread.
         """
         self._interrupted = True
 
     def stop(self, reason: str) -> None:
-        """End the experiment: every trial is stopped and told so. For the thread that runs it."""
+        """End the experiment and stop every trial. Only for the loop's thread."""
         self._handle(StopRequested(reason=reason, time=self._clock.now()))
 
     def stop_soon(self, reason: str) -> None:
-        """Let the thread that runs it :meth:`stop` it. Safe in any thread."""
-        self._stop_wanted = reason
+        """Let the loop call :meth:`stop` at its next step. Safe in any thread."""
+        self._stop_reason = reason
 
     def step(self) -> None:
-        """Start what can be started, then take in what has happened."""
+        """Apply requests and answers, start trials, then handle the executor's events.
+
+        The order is free: each of these is an event of its own in the journal, so that a replay
+        repeats whatever order there was.
+        """
         if self._callbacks:
             self._callbacks.on_step_begin()
-        if self._stop_wanted:
-            reason, self._stop_wanted = self._stop_wanted, ""
+        if self._stop_reason:
+            # A reason that another thread stores between these two accesses is lost, which changes
+            # nothing: the experiment ends anyway.
+            reason, self._stop_reason = self._stop_reason, ""
             self.stop(reason)
-        self.commands.handle(self._desk)
-        for number, answer in self._thinker.answers() if self._asked else ():
-            self._asked.discard(number)
+        self.commands.handle(self._context)
+        for number, answer in self._background.answers() if self._open_questions else ():
+            self._open_questions.discard(number)
             self._handle(Answered(number=number, answer=answer, time=self._clock.now()))
-        self._hear_search()
-        # While the search thinks nobody may look at its state: this is the moment before it is
-        # asked again.
-        idle = not self.experiment.inquiry.is_open
-        if idle and self._snapshot_pace.is_due(self._clock.now(), self._store.snapshot_seconds):
+        self._apply_suggestions()
+        # Between two suggestions: while one is pending, the background thread may change the search
+        # algorithm's state.
+        idle = not self.experiment.pending_suggestion.is_open
+        if idle and self._snapshot_interval.is_due(self._clock.now(), self._store.snapshot_seconds):
             self._take_snapshot()
         more = self._start_ready()
-        self._take_in(0.0 if more or self.experiment.finished else self._poll_interval)
+        self._handle_events(0.0 if more or self.experiment.finished else self._poll_interval)
         if self._callbacks:
             self._callbacks.on_step_end()
 
-    def _await_search(self) -> None:
-        """Let the search have its last word, if it has one soon."""
-        until = self._clock.now() + _LAST_WORD
-        while self.experiment.inquiry.is_open and not self._interrupted:
+    def _await_suggestion(self) -> None:
+        """Wait a short time for a pending suggestion."""
+        until = self._clock.now() + _LAST_SUGGESTION_SECONDS
+        while self.experiment.pending_suggestion.is_open and not self._interrupted:
             left = until - self._clock.now()
             if left <= 0:
-                logger.info("the search still thinks; how its last trials ended it does not hear")
+                logger.info(
+                    "the search algorithm is still computing a suggestion after %g s; the ends of "
+                    "its last trials are not reported to it",
+                    _LAST_SUGGESTION_SECONDS,
+                )
                 return
-            self._take_in(left)
-            self._hear_search()
+            self._handle_events(left)
+            self._apply_suggestions()
 
     def _withdraw(self) -> None:
-        """Let trials save what they can before they are left."""
+        """Let trials save what they can, and write checkpoints in memory to the storage."""
         self._executor.withdraw()
-        while self.experiment.roster.active:
-            self._take_in(self._poll_interval)
-        # What is in memory ends with this driver.
+        while self.experiment.trial_index.active:
+            self._handle_events(self._poll_interval)
+        # Checkpoints in memory do not outlive this driver. Each is reported as stored or as lost,
+        # and both remove it from its trial.
         trials = [one for one in self.experiment.trials.values() if one.memory is not None]
         for trial in trials:
             if trial.memory is not None:
                 self._executor.store_checkpoint(trial.memory)
         while any(trial.memory is not None for trial in trials):
-            self._take_in(self._poll_interval)
+            self._handle_events(self._poll_interval)
 
-    def _take_in(self, longest_wait: float) -> None:
-        events = self._executor.next_events(longest_wait)
+    def _handle_events(self, timeout: float) -> None:
+        """Wait for events of the executor, handle them, and commit what is due."""
+        events = self._executor.next_events(timeout)
         for event in events:
-            minds = self.experiment.scheduler.follows_cluster
-            if minds or not isinstance(event, ClusterChanged):
+            follows = self.experiment.scheduler.follows_cluster
+            if follows or not isinstance(event, ClusterChanged):
                 self._handle(event)
             else:
                 self._note_capacity(event)
         if not events:
             self.tick()
-        self._settle()
+        self._commit()
 
     def _note_capacity(self, event: ClusterChanged) -> None:
-        """Tell of the sums: most schedulers do not mind, and large clusters make large records."""
-        told = summed(event)
-        if self._capacity is None or not is_alike(told, self._capacity):
-            self._capacity = told
-            self._handle(told)
+        """Record the sums only: most schedulers need no more, and clusters may be large."""
+        capacity = total_capacity(event)
+        if self._capacity is None or not same_capacity(capacity, self._capacity):
+            self._capacity = capacity
+            self._handle(capacity)
 
     def _take_snapshot(self) -> None:
         self._store.save_snapshot(self._state)
 
     def _state(self) -> dict[str, Any]:
-        told = self._callbacks.state_dict() if self._callbacks else {}
-        return {**self.experiment.state_dict(), **told}
+        callbacks = self._callbacks.state_dict() if self._callbacks else {}
+        return {**self.experiment.state_dict(), **callbacks}
 
     def _start_ready(self) -> bool:
-        """Start trials for as long as a turn, and return whether there may be more to start."""
+        """Start trials for a short time, and return whether more may be ready to start."""
         experiment = self.experiment
         begun = now = self._clock.now()
-        while now - begun <= _TURN:
+        while now - begun <= _START_SECONDS:
             while experiment.wants_suggestion:
-                self._ask()
+                self._request_suggestion()
             trial = experiment.next_trial()
             if trial is not None:
                 self._last_request = trial.request
@@ -354,16 +401,16 @@ class TrialRunner:
         return True
 
     def _note_waiting(self, first: Trial | None) -> None:
-        request = self._thought_about() if first is None else first.request
-        self._executor.note_waiting(request, 0 if request is None else _waiting(self.experiment))
+        request = self._expected_request() if first is None else first.request
+        self._executor.note_waiting(request, 0 if request is None else _num_waiting(self.experiment))
 
-    def _thought_about(self) -> PlacementGroupFactory | None:
-        """Return what a trial will need that the search thinks about, if that waits for room.
+    def _expected_request(self) -> PlacementGroupFactory | None:
+        """Return the expected request of a pending suggestion if it has no room now.
 
-        It is taken to be like the last one.
+        It is expected to be the same as the last trial's.
         """
         request, experiment = self._last_request, self.experiment
-        waits = experiment.inquiry.is_open and experiment.room > 0
+        waits = experiment.pending_suggestion.is_open and experiment.free_slots > 0
         if request is None or not waits or self._has_place(request):
             return None
         return request
@@ -371,20 +418,21 @@ class TrialRunner:
     def _has_place(self, request: PlacementGroupFactory) -> bool:
         executor = self._executor
         return executor.has_resources(request) or (
-            self.experiment.hands_ahead and executor.takes_ahead(request)
+            self.experiment.allows_prefetch and executor.can_prefetch(request)
         )
 
-    def _ask(self) -> None:
+    def _request_suggestion(self) -> None:
         experiment = self.experiment
         trial_id = experiment.next_trial_id
         if not experiment.search.answers_at_once:
+            # First: from this event on, calls to the search algorithm are deferred.
             self._handle(SuggestionAsked(trial_id=trial_id, time=self._clock.now()))
-        self._asker.ask(trial_id)
-        self._hear_search()
+        self._suggester.request(trial_id)
+        self._apply_suggestions()
 
-    def _hear_search(self) -> None:
-        """Take in what the search has answered."""
-        for suggested in self._asker.answers():
+    def _apply_suggestions(self) -> None:
+        """Handle the suggestions that were computed since the last call."""
+        for suggested in self._suggester.suggestions():
             self._handle(suggested)
             if suggested.config is not None:
                 self._write_params(suggested.trial_id)
@@ -393,46 +441,49 @@ class TrialRunner:
         trial = self.experiment.trials[trial_id]
         self._store.write_params(trial.folder, trial.config, pickled=trial.pickled)
 
-    def _write_ancestry(self, trial_id: str) -> None:
-        """Write a trial's new configuration, and how it has come to it."""
+    def _write_exploit(self, trial_id: str) -> None:
+        """Write a clone's configuration and the exploits that led to it."""
         self._write_params(trial_id)
-        trial, rows = self.experiment.trials[trial_id], self.experiment.cloning.rows
+        trial, rows = self.experiment.trials[trial_id], self.experiment.exploits.rows
         if trial.ancestry and self.experiment.scheduler.writes_policies:
             self._store.write_policy(trial.folder, rows, trial.ancestry)
 
-    def take(self, event: OtherEvent) -> None:
-        """Let the experiment hear what the user wants. For the thread that runs it."""
+    def apply_request(self, event: OtherEvent) -> None:
+        """Handle a request of the user. Only for the loop's thread."""
         self._handle(event)
         if isinstance(event, TrialAddRequested):
             self._write_params(event.trial_id)
 
     def _handle(self, event: ExperimentEvent) -> None:
         experiment = self.experiment
-        actions = experiment.handle(event)
-        # Whoever has a new question has learnt something, were it from the time.
-        if self._ask_others() or actions or not isinstance(event, TimePassed):
-            self._remember(event, actions)
-        for action in actions:
-            carry_out(action, self._executor, self._store)
+        handled = experiment.handle(event)
+        # The passing of time is recorded only if it had an effect. A new question of the scheduler
+        # is one: a replay must let the scheduler ask it again.
+        if self._submit_questions() or handled.actions or not isinstance(event, TimePassed):
+            self._record(event, handled)
+        for action in handled.actions:
+            dispatch(action, self._executor, self._store)
             if isinstance(action, ExploitTrial):
-                self._write_ancestry(action.trial_id)
+                self._write_exploit(action.trial_id)
         for observer in tuple(self._observers):
-            self._watch(observer, lambda watcher: watcher.on_event(event, actions, experiment))
+            self._notify(observer, lambda watcher: watcher.on_event(event, handled, experiment))
 
-    def _ask_others(self) -> bool:
-        """Hand out the questions that are open, and return whether there were new ones."""
+    def _submit_questions(self) -> bool:
+        """Submit the scheduler's new questions, and return whether there were any."""
         questions = self.experiment.scheduler.questions
-        new = [number for number in questions if number not in self._asked]
+        new = [number for number in questions if number not in self._open_questions]
         for number in new:
-            self._asked.add(number)
-            self._thinker.ask(number, questions[number])
+            self._open_questions.add(number)
+            self._background.submit(number, questions[number])
         return bool(new)
 
-    def _remember(self, event: ExperimentEvent, actions: Sequence[Action]) -> None:
+    def _record(self, event: ExperimentEvent, handled: HandleResult) -> None:
+        """Append an event to the journal, and log losses and failures."""
         trial = self.experiment.trials.get(getattr(event, "trial_id", ""))
-        self._position = self._store.append(journal_record(event, actions, trial))
+        self._position = self._store.append(journal_record(event, handled.actions, trial))
         if isinstance(event, TrialEvent) and event.seq:
-            self._unsettled[event.trial_id, event.incarnation] = event
+            # Outdated and repeated events, too: a worker repeats them until they are acknowledged.
+            self._unacknowledged[event.trial_id, event.incarnation] = event
         if isinstance(event, TrialFailed):
             folder = self.experiment.trials[event.trial_id].folder
             self._store.write_error(folder, event.error.traceback or event.error.message)
@@ -442,30 +493,35 @@ class TrialRunner:
             level = logging.WARNING if event.charged else logging.INFO
             logger.log(level, "trial %s lost its worker: %s", event.trial_id, event.reason)
 
-    def _settle(self, *, force: bool = False) -> None:
-        if self._unsettled:
-            self._acks.append((self._position, self._unsettled.values()))
-            self._unsettled = {}
-        safe = self._store.commit(force=force)
-        while self._acks and self._acks[0][0] <= safe:
+    def _commit(self, *, force: bool = False) -> None:
+        """Commit the journal if that is due, and acknowledge the events that are durable.
+
+        If the driver dies between the two, the worker still has the messages. It cannot deliver
+        them to the next driver as news: their incarnation ends with this session.
+        """
+        if self._unacknowledged:
+            self._acks.append((self._position, self._unacknowledged.values()))
+            self._unacknowledged = {}
+        durable = self._store.commit(force=force)
+        while self._acks and self._acks[0][0] <= durable:
             for event in self._acks.popleft()[1]:
                 self._executor.acknowledge(event.trial_id, event.incarnation, event.seq)
 
-    def _settle_checkpoints(self) -> None:
-        """Remove what was written by starts of trials that came to no good end."""
+    def _remove_stale_checkpoints(self) -> None:
+        """Delete checkpoints that lost or failed starts of ended trials have left."""
         for trial in self.experiment.trials.values():
             if trial.status.is_final and (trial.losses or trial.failures):
                 kept = {record.path for record in trial.kept_checkpoints}
-                self._store.settle_checkpoints(trial.folder, trial.incarnation, kept)
+                self._store.remove_stale_checkpoints(trial.folder, trial.incarnation, kept)
 
-    def _tell_the_end(self) -> None:
+    def _notify_end(self) -> None:
         for observer in tuple(self._observers):
-            self._watch(observer, lambda watcher: watcher.on_end(self.experiment))
-        if self._notes_end and not self.experiment.inquiry.is_open:
-            # That they have heard of it; else the next driver would tell them.
+            self._notify(observer, lambda watcher: watcher.on_end(self.experiment))
+        if self._saves_end and not self.experiment.pending_suggestion.is_open:
+            # Says that the callbacks have seen the end; otherwise the next driver would call them.
             self._take_snapshot()
 
-    def _watch(self, observer: Observer, call: Callable[[Observer], None]) -> None:
+    def _notify(self, observer: Observer, call: Callable[[Observer], None]) -> None:
         try:
             call(observer)
         except Exception:
@@ -473,14 +529,15 @@ class TrialRunner:
             self._observers.remove(observer)
 
 
-def _waiting(experiment: Experiment) -> int:
-    """Return how many trials would start now if there was room, without asking for any."""
-    roster = experiment.roster
-    pending = max(1, len(roster.pending))
-    if not experiment.may_ask:
-        return int(min(pending, experiment.room))
-    # A search that learns from results may hold back, nobody knows when. So it is trusted with as
-    # many as run already: the room doubles until it holds back.
+def _num_waiting(experiment: ExperimentMachine) -> int:
+    """Return how many trials would start now if they had room, without requesting suggestions."""
+    index = experiment.trial_index
+    pending = max(1, len(index.pending))
+    if not experiment.may_have_suggestion:
+        return int(min(pending, experiment.free_slots))
+    # A search algorithm that learns from results may suggest no more at any time. It is assumed to
+    # suggest as many as run already, so the demand doubles until it stops.
     total = experiment.search.total_samples
-    left = len(roster.active) if total is None else total - len(roster)
-    return int(min(pending + max(0, min(left, len(roster.active) - pending)), experiment.room))
+    left = len(index.active) if total is None else total - len(index)
+    more = max(0, min(left, len(index.active) - pending))
+    return int(min(pending + more, experiment.free_slots))

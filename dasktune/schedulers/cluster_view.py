@@ -1,4 +1,4 @@
-"""What a scheduler may see of the cluster and of the trials that share it."""
+"""The read-only view that a scheduler has of the cluster and its trials."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from math import fsum
 from operator import attrgetter
 from typing import Final
 
-from dasktune.placement import Outlook
+from dasktune.placement import CapacityEstimate
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial
 
 __all__ = ["ClusterView"]
 
-#: Trials of which it is known where they are, and which stay there for now.
-_SEATED: Final = frozenset(
+#: Statuses of trials whose worker is known and that still hold its resources.
+_PLACED: Final = frozenset(
     {
         TrialStatus.RUNNING,
         TrialStatus.SAVING,
@@ -29,19 +29,19 @@ _SEATED: Final = frozenset(
 
 
 class ClusterView:
-    """What the cluster has and who shares it, always up to date; nothing can be changed through it.
+    """A read-only, always current view of the cluster's resources and the trials that share them.
 
     Parameters
     ----------
     trials : mapping of str to Trial
-        All trials that were ever added, in order; kept by the experiment.
+        All trials that were ever added, in order. The experiment keeps this mapping up to date.
     pending, paused, active : mapping of str to Trial
-        Those that have not ended, by what they are doing; likewise.
+        The unfinished trials by status. The experiment keeps these up to date too.
     workers : mapping
-        What each worker has, by address and then by name of the resource; likewise. Empty where
-        nobody knows, as in a simulation with nothing but slots.
+        Resources of each worker, by address and then by resource name. Empty if they are unknown,
+        as in a simulation that has slots only.
     limit : int, default=0
-        How many trials may be on workers at a time; 0 for any number.
+        Maximum number of trials on workers at a time; 0 means no limit.
 
     Examples
     --------
@@ -62,7 +62,7 @@ class ClusterView:
         workers: Mapping[str, Mapping[str, float]],
         limit: int = 0,
     ) -> None:
-        #: All there were ever, by id.
+        #: All trials that were ever added, by id.
         self.trials: Mapping[str, Trial] = trials
         self._pending = pending
         self._paused = paused
@@ -72,60 +72,59 @@ class ClusterView:
 
     @property
     def is_known(self) -> bool:
-        """Whether it is known what the cluster has."""
+        """Whether the resources of the workers are known."""
         return bool(self._workers)
 
     @property
     def total_resources(self) -> dict[str, float]:
-        """What all workers have together and others have not taken, by name of the resource."""
+        """The sum of the workers' resources that other experiments do not use, by resource name."""
         return _sum(self._workers.values())
 
     @property
     def contenders(self) -> list[Trial]:
-        """The trials that hold a place, by id, and then those that may take one when it is free.
+        """The trials that hold resources, by id, then the pending trials that may start next.
 
-        Trials that are paused are none, whatever they wait for; nor are those that wait for
-        ``max_concurrent_trials``.
+        Paused trials are left out, and so are pending trials beyond ``max_concurrent_trials``.
         """
         room = max(0, self._limit - len(self._active)) if self._limit else None
-        # The order in which they took their places is not kept when a driver dies.
+        # The order in which trials started is lost when a driver restarts.
         active = sorted(self._active.values(), key=_id_of)
         return [*active, *islice(self._pending.values(), room)]
 
     @property
     def is_idle(self) -> bool:
-        """Whether no trial holds a place."""
+        """Whether no trial holds resources."""
         return not self._active
 
     def get_live_trials(self) -> list[Trial]:
-        """Return all trials that have not ended, neither well nor in error, by id."""
+        """Return all unfinished trials, sorted by id."""
         return sorted(chain(self._active.values(), self.waiting()), key=_id_of)
 
     def waiting(self) -> Iterator[Trial]:
-        """Give the trials that are on no worker."""
+        """Iterate over the pending and paused trials."""
         return chain(self._pending.values(), self._paused.values())
 
     def claimed_by(self, trials: Iterable[Trial]) -> dict[str, float]:
-        """Return what trials hold, or will when they have a place, by name of the resource.
+        """Return the sum of the resources that trials request, by resource name.
 
         Parameters
         ----------
         trials : iterable of Trial
-            Any.
+            The trials, running or not.
         """
         return _sum(trial.resources.required_resources for trial in trials)
 
     def fits(self, trial: Trial, request: PlacementGroupFactory) -> bool:
-        """Whether a trial would find a place for a request if it gave up what it has.
+        """Whether a request of a trial could be placed if the trial released what it holds.
 
-        Trials that wait find theirs first; if it waits itself, those that wait before it.
+        Pending trials are placed first; if the trial is pending itself, only those before it.
 
         Parameters
         ----------
         trial : Trial
-            Whose request it would be.
+            The trial that would make the request.
         request : PlacementGroupFactory
-            What it would ask for.
+            The resources that it would request.
         """
         return self.first_fitting(trial, [request]) is not None
 
@@ -134,21 +133,21 @@ class ClusterView:
     ) -> PlacementGroupFactory | None:
         """Return the first of several requests that :meth:`fits`, or None.
 
-        Where the first bundle of a trial runs is known; further ones are taken to be where they
-        would be put now.
+        The worker of a trial's first bundle is known. Its further bundles are assumed to be where
+        they would be placed now.
 
         Parameters
         ----------
         trial : Trial
-            Whose request it would be.
+            The trial that would make the request.
         requests : iterable of PlacementGroupFactory
-            The most welcome one first.
+            The requests in order of preference.
         """
-        outlook = self._without(trial)
-        return next((request for request in requests if outlook.has_room(request)), None)
+        outlook = self._estimate_without(trial)
+        return next((request for request in requests if outlook.fits(request)), None)
 
-    def _without(self, trial: Trial) -> Outlook:
-        outlook = Outlook(self._workers)
+    def _estimate_without(self, trial: Trial) -> CapacityEstimate:
+        outlook = CapacityEstimate(self._workers)
         waiting: list[PlacementGroupFactory] = []
         for one in self.contenders:
             if one is trial:
@@ -156,8 +155,8 @@ class ClusterView:
                     break
                 continue
             bundles = one.resources.bundles
-            if one.status in _SEATED and (bundles[0] or len(bundles) == 1):
-                outlook.take(one.worker, bundles.pop(0))
+            if one.status in _PLACED and (bundles[0] or len(bundles) == 1):
+                outlook.allocate(one.worker, bundles.pop(0))
             if bundles:
                 waiting.append(PlacementGroupFactory(bundles, one.resources.strategy))
         for request in waiting:

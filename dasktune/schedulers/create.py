@@ -1,4 +1,4 @@
-"""Trial schedulers by name."""
+"""Create trial schedulers by name."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from dasktune.plugins import create
-from dasktune.schedulers.asha import AsyncHyperBandScheduler
 from dasktune.schedulers.fifo import FIFOScheduler
-from dasktune.schedulers.function import FunctionScheduler
-from dasktune.schedulers.hb_bohb import HyperBandForBOHB
-from dasktune.schedulers.hyperband import HyperBandScheduler
+from dasktune.schedulers.function_scheduler import FunctionScheduler
+from dasktune.schedulers.halving_family.asha import AsyncHyperBandScheduler
+from dasktune.schedulers.halving_family.hb_bohb import HyperBandForBOHB
+from dasktune.schedulers.halving_family.hyperband import HyperBandScheduler
+from dasktune.schedulers.halving_family.multi_objective import MultiObjectiveASHAScheduler
+from dasktune.schedulers.halving_family.promoting import PromotingASHAScheduler
+from dasktune.schedulers.halving_family.successive_halving import SuccessiveHalvingScheduler
 from dasktune.schedulers.median import MedianStoppingRule
-from dasktune.schedulers.multi_objective import MultiObjectiveASHAScheduler
 from dasktune.schedulers.pb2 import PB2
-from dasktune.schedulers.pbt import PopulationBasedTraining
-from dasktune.schedulers.pbt_replay import PopulationBasedTrainingReplay
-from dasktune.schedulers.promoting import PromotingASHAScheduler
-from dasktune.schedulers.resource_changing import ResourceChangingScheduler
-from dasktune.schedulers.successive_halving import SuccessiveHalvingScheduler
+from dasktune.schedulers.population_based.pbt import PopulationBasedTraining
+from dasktune.schedulers.population_based.pbt_replay import PopulationBasedTrainingReplay
+from dasktune.schedulers.resources.resource_changing import ResourceChangingScheduler
 from dasktune.schedulers.trial_scheduler import TrialScheduler
 
 __all__ = ["create_scheduler"]
@@ -44,7 +44,7 @@ _BY_NAME: Final[Mapping[str, Callable[..., TrialScheduler]]] = {
 
 
 def create_scheduler(name: str, **kwargs: Any) -> TrialScheduler:
-    """Make a trial scheduler by its name.
+    """Create a trial scheduler by its name.
 
     Parameters
     ----------
@@ -52,16 +52,16 @@ def create_scheduler(name: str, **kwargs: Any) -> TrialScheduler:
         "fifo"; "asha" (also "async_hyperband", "asynchyperband"), "promoting_asha",
         "multi_objective_asha"; "hyperband", "hb_bohb", "successive_halving";
         "median_stopping_rule" (also "medianstopping"); "resource_changing"; "function"; "pbt",
-        "pb2", "pbt_replay"; or one of another package, which tells of it as an entry point of the
-        group ``dasktune.schedulers``.
+        "pb2", "pbt_replay"; or the name of an entry point of another package in the group
+        ``dasktune.schedulers``.
     **kwargs
-        What its constructor takes.
+        Arguments of its constructor.
 
     Raises
     ------
     ConfigError
-        If there is no scheduler of this name, another package's cannot be used, or an argument is
-        missing, unknown, or breaks its rule.
+        If there is no scheduler of this name, its package cannot be imported, or an argument is
+        missing, unknown or invalid.
 
     Examples
     --------

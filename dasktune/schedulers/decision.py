@@ -1,11 +1,11 @@
-"""What a trial scheduler may want: values, carried out by the experiment."""
+"""Decisions and commands of trial schedulers: values that the experiment carries out."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
-from dasktune.trial.checkpoint import CheckpointKind
+from dasktune.trial.checkpoint_record import CheckpointKind
 from dasktune.trial.resources import PlacementGroupFactory
 
 __all__ = [
@@ -25,7 +25,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unpause:
-    """Let a paused trial wait for a place again.
+    """Let a paused trial wait for resources again.
 
     Examples
     --------
@@ -38,7 +38,7 @@ class Unpause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopOther:
-    """End another trial, wherever it is.
+    """End another trial, whatever its status.
 
     Examples
     --------
@@ -52,9 +52,9 @@ class StopOther:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResizeWaiting:
-    """Let a trial that is on no worker, pending or paused, ask for other resources.
+    """Change the requested resources of another trial that is pending or paused.
 
-    For one that is on a worker it comes too late: see :class:`Resize`.
+    It does nothing to a trial that is on a worker; see :class:`Resize`.
 
     Examples
     --------
@@ -69,9 +69,9 @@ class ResizeWaiting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExploitOther:
-    """Let a trial that is paused or pending go on as :class:`Exploit` says.
+    """Make another trial that is paused or pending a clone, as :class:`Exploit` does.
 
-    Nothing comes of it if the trial runs, or the donor has no such checkpoint.
+    It does nothing if the trial is running, or if the donor has no such checkpoint.
 
     Examples
     --------
@@ -86,26 +86,26 @@ class ExploitOther:
     iteration: int | None = None
 
 
-#: What a scheduler may want of trials other than the one that it is asked about.
+#: Commands of a scheduler to trials other than the one that it decides about.
 Command = Unpause | StopOther | ResizeWaiting | ExploitOther
 
 
 @dataclass(frozen=True, slots=True)
 class Continue:
-    """Go on training.
+    """Continue training.
 
     Parameters
     ----------
     save : bool, default=False
         Save a checkpoint first, where the trainable can (the class API).
     commands : tuple of Command, default=()
-        What is to happen to other trials.
+        Commands to other trials.
     kind : CheckpointKind, default=CheckpointKind.PERSISTENT
-        Where to save it. One in memory takes milliseconds, and is gone with its worker.
+        Where to save it. A checkpoint in memory takes milliseconds, and is lost with its worker.
     hold : bool, default=False
-        Whether other trials may be told later to go on from this one as it is now: its newest
-        checkpoint up to this result, the one that is saved with it included, stays until the next
-        result that is held, whatever retention says.
+        Keep the trial's newest checkpoint up to this result, including the one that is saved with
+        it, until the next result with `hold`, whatever the retention rule is. Other trials may
+        then become clones of this state.
 
     Examples
     --------
@@ -121,19 +121,19 @@ class Continue:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Take the trial off its worker; it goes on later from its last checkpoint.
+    """Take the trial off its worker; it resumes later from its last checkpoint.
 
     Parameters
     ----------
     reason : str
-        Why, for the journal and the user.
+        The reason, for the journal and the user.
     save : bool, default=True
         Save a checkpoint first, where the trainable can (the class API).
     commands : tuple of Command, default=()
-        What is to happen to other trials.
+        Commands to other trials.
     kind : CheckpointKind, default=CheckpointKind.MEMORY
-        Where to save it. One in memory takes milliseconds; if it is lost with its worker, the trial
-        goes on from its last one in the storage.
+        Where to save it. A checkpoint in memory takes milliseconds; if it is lost with its worker,
+        the trial resumes from its last one in the storage.
     hold : bool, default=False
         As for :class:`Continue`.
 
@@ -152,27 +152,27 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Exploit:
-    """Give the trial up for a clone of another one: it is paused, and goes on from there later.
+    """Make the trial a clone of another one: pause it, and resume it from that one's checkpoint.
 
-    Its ``training_iteration`` goes on from the checkpoint's; what it has reported beyond that is
-    cut from its history, and stays in the journal.
+    Its ``training_iteration`` continues from the checkpoint's. Results of later iterations are
+    removed from its history; the journal keeps them.
 
     Parameters
     ----------
     donor : str
-        Id of the trial whose checkpoint it goes on from. The trial's own, if only its configuration
-        is to change; then it is saved first, where the trainable can.
+        Id of the trial whose checkpoint it resumes from. The trial's own id changes only its
+        configuration; then it is saved first, where the trainable can.
     config : dict
-        What it goes on with.
+        Its new configuration.
     reason : str
-        Why, for the journal and the user.
+        The reason, for the journal and the user.
     iteration : int, optional
-        ``training_iteration`` as of which the donor is cloned: its newest checkpoint up to there is
-        taken, which is sure to be there if the donor was held at it. By default the newest of all.
+        ``training_iteration`` up to which the donor's newest checkpoint is used; a result with
+        `hold` at that iteration makes sure that there is one. By default the newest of all.
     otherwise : Continue or Pause, default=Continue()
-        What happens instead if the donor has no such checkpoint.
+        The decision instead, if the donor has no such checkpoint.
     commands : tuple of Command, default=()
-        What is to happen to other trials.
+        Commands to other trials.
 
     Examples
     --------
@@ -190,16 +190,20 @@ class Exploit:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """End the trial; the result that was judged is its last.
+    """End the trial; this result is its last.
 
     Parameters
     ----------
     reason : str
-        Why, for the journal and the user.
+        The reason, for the journal and the user.
     commands : tuple of Command, default=()
-        What is to happen to other trials.
+        Commands to other trials.
     early : bool, default=True
-        Whether the trial had further to go. A searcher may learn something else from it then.
+        Whether the trial ends before its planned end; searchers may treat such trials differently.
+    rung : float, optional
+        The rung at which the trial was compared, in units of the scheduler's `time_attr`.
+    cutoff : float, optional
+        The value of the metric that would have been enough there.
 
     Examples
     --------
@@ -210,22 +214,24 @@ class Stop:
     reason: str
     commands: tuple[Command, ...] = ()
     early: bool = field(default=True, repr=False, compare=False)
+    rung: float | None = field(default=None, repr=False, compare=False)
+    cutoff: float | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Resize:
-    """Let the trial leave its worker and go on with other resources, before all that wait.
+    """Change the trial's resources: it leaves its worker and resumes before all waiting trials.
 
     Parameters
     ----------
     resources : PlacementGroupFactory
-        What it holds from then on. If no worker has room for it, it waits until one has.
+        Its new resources. It waits until a worker has room for them.
     reason : str
-        Why, for the journal and the user.
+        The reason, for the journal and the user.
     save : bool, default=True
         Save a checkpoint first, where the trainable can (the class API).
     commands : tuple of Command, default=()
-        What is to happen to other trials.
+        Commands to other trials.
     kind : CheckpointKind, default=CheckpointKind.MEMORY
         Where to save it, as for :class:`Pause`.
     hold : bool, default=False

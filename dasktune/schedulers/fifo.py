@@ -1,4 +1,4 @@
-"""First in, first out."""
+"""FIFO scheduling: run trials in order, and never pause or stop them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def first_in(waiting: Waiting) -> Trial | None:
 
 
 class FIFOScheduler(TrialScheduler):
-    """Run trials in the order in which they came, and let each run to its end.
+    """Run trials in the order in which they were added, each to its end.
 
     Examples
     --------
@@ -31,7 +31,7 @@ class FIFOScheduler(TrialScheduler):
     """
 
     def on_trial_result(self, trial: Trial, result: Mapping[str, Any]) -> Decision:
-        """Go on, whatever came."""
+        """Return `Continue()`."""
         return Continue()
 
     def choose_trial_to_run(self, waiting: Waiting) -> Trial | None:
@@ -39,14 +39,15 @@ class FIFOScheduler(TrialScheduler):
         return first_in(waiting)
 
     def next_milestones(self, trial: Trial) -> tuple[Milestone, ...]:
-        """Never: no result changes what it does.
+        """Return no milestones: no result changes a decision.
 
-        A subclass that judges results itself waits at each, until it states milestones of its own.
+        A subclass that overrides `on_trial_result` waits at every result, unless it overrides this
+        method too.
         """
         judges = type(self).on_trial_result is not FIFOScheduler.on_trial_result
         return EVERY_RESULT if judges else ()
 
     @property
     def starts_in_order(self) -> bool:
-        """Always, unless a subclass chooses otherwise."""
+        """True, unless a subclass overrides `choose_trial_to_run`."""
         return type(self).choose_trial_to_run is FIFOScheduler.choose_trial_to_run

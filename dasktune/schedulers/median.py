@@ -1,4 +1,4 @@
-"""The median stopping rule."""
+"""The median stopping rule (Golovin et al., 2017)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from math import inf
 from typing import Any
 
 from dasktune.errors import check
-from dasktune.schedulers.by_metric import MetricScheduler, check_flag, real
 from dasktune.schedulers.decision import Command, Continue, Decision, Pause, Stop
 from dasktune.schedulers.fifo import first_in
+from dasktune.schedulers.metric_scheduler import MetricScheduler, check_flag, finite_number
 from dasktune.schedulers.rungs import percentile
 from dasktune.schedulers.trial_scheduler import Waiting
 from dasktune.trial.metrics import Mode
@@ -23,74 +23,76 @@ __all__ = ["MedianStoppingRule"]
 
 @dataclass(slots=True)
 class _Record:
-    """What is known of a trial; scores are finite, higher is better."""
+    """The state of a trial; scores are finite, and higher is better."""
 
-    #: How long it has trained; less than 0 before its first result.
+    #: Largest `time_attr` so far; negative before the first result.
     time: float = -1.0
     best: float | None = None
-    #: Of its scores since the grace period.
+    #: Mean and number of its scores since the grace period.
     mean: float = 0.0
     count: int = 0
-    #: How many moments it has passed, and what it left at the last of them.
+    #: Number of moments that it has passed, and the mean that it recorded at the last of them.
     passed: int = 0
-    left: float | None = None
-    #: When it last made room for others.
-    paused: float | None = None
-    #: Whether it was paused for being worse than the others, and is judged no more.
-    is_condemned: bool = False
+    recorded_mean: float | None = None
+    #: `time_attr` at which it was last paused to give its place to another trial.
+    paused_at: float | None = None
+    #: Whether it was paused because it is worse than the median. It is not compared any more.
+    is_rejected: bool = False
 
     def add(self, score: float) -> None:
-        # In halves of which neither can overflow, and so that the mean of equal scores is exact.
+        # Two terms that cannot overflow; the mean of equal scores is exact.
         self.count += 1
         self.mean += score / self.count - self.mean / self.count
 
 
 class MedianStoppingRule(MetricScheduler):
-    """Stop a trial whose best result is worse than the median of the others' running means.
+    """Stop a trial whose best result is worse than the median of the other trials' running means.
 
     Parameters
     ----------
     time_attr : str, default="time_total_s"
-        The metric that measures how long a trial has trained; it never falls. Seconds are not the
-        same everywhere: where workers differ, ``"training_iteration"`` is the fairer one.
+        The metric that measures how long a trial has trained; it must not decrease. If workers
+        differ in speed, ``"training_iteration"`` compares trials more fairly than seconds.
     metric : str, optional
-        What to judge by; the experiment's if left out.
+        The metric to compare trials by; by default that of `TuneConfig`.
     mode : {"min", "max"}, optional
-        Which way `metric` is better; likewise.
+        Whether to minimise or maximise `metric`; by default that of `TuneConfig`.
     grace_period : float, default=60
-        Nobody is judged earlier, and the means begin here; in units of `time_attr`, at least 0.
+        No trial is stopped earlier, and the means start here. In units of `time_attr`, at least 0.
     min_samples_required : int, default=3
-        How many others must have come as far before anyone is judged, at least 1.
+        Number of other trials that must have trained as long before a trial is compared with
+        them, at least 1.
     min_time_slice : float, default=0
-        Where too few have: how long a trial trains, in units of `time_attr`, between two times that
-        it makes room for those that wait. At least 0. With 0 whoever is ahead of all others makes
-        room at each result: a trainable without checkpoints, which begins anew each time, wants a
-        large one.
+        If too few have, a trial pauses so that waiting trials can train. This is the minimum time
+        between two such pauses, in units of `time_attr`, at least 0. With 0 the leading trial
+        pauses at each result. Use a large value for a trainable without checkpoints, which starts
+        from the beginning after each pause.
     hard_stop : bool, default=True
-        Whether a bad trial ends. If not, it is paused once, and goes on when nobody else waits;
-        then nobody judges it any more.
+        Whether a bad trial is stopped. If False, it is paused once and continues when no other
+        trial waits; it is not compared any more.
 
     Raises
     ------
     ConfigError
-        If an argument breaks its rule.
+        If an argument is invalid.
 
     Notes
     -----
-    The rule of [1]_. Precisely:
+    This is the rule of [1]_:
 
-    - Trials are compared at *moments*: the times from `grace_period` on at which a trial was the
-      first to come so far. Where all report at the same times, those are all of them.
-    - A trial that comes to a moment leaves there the mean of its scores from `grace_period` to the
-      moment. At each of its results it is compared with what others have left at the latest moment.
-      It stops if the median of that is better than its best score so far; a tie goes on.
-    - A score that is missing, no number, NaN or infinite counts nowhere. A trial without any score
-      is the worst there is.
-    - A trial makes room for others only if, with them, there could be enough to be compared with.
-    - A trial that ends by itself leaves its means, too. Nothing counts twice.
+    - Trials are compared at *moments*: the values of `time_attr`, from `grace_period` on, that some
+      trial was the first to reach. If all trials report at the same times, each of these is a
+      moment.
+    - At each moment that a trial passes, it records the mean of its scores since `grace_period`. At
+      each result, its best score so far is compared with the median of the means that the other
+      trials recorded at the latest moment. If the median is better, the trial stops; ties continue.
+    - A score that is missing, not a number, NaN or infinite is ignored. A trial without any score
+      is the worst.
+    - A trial pauses for others only if there would then be enough trials to compare it with.
+    - A trial that ends by itself records its means too. No mean is counted twice.
 
-    A result costs O(log k) comparisons, and the shift of a list of k, for each moment that the
-    trial passes with it, where k trials have been.
+    For each moment that a trial passes and that k trials have passed before, a result costs O(log
+    k) comparisons and an insertion into a sorted list.
 
     References
     ----------
@@ -116,70 +118,70 @@ class MedianStoppingRule(MetricScheduler):
         hard_stop: bool = True,
     ) -> None:
         super().__init__(time_attr=time_attr, metric=metric, mode=mode)
-        self.grace_period = real("grace_period", grace_period)
+        self.grace_period = finite_number("grace_period", grace_period)
         check(self.grace_period >= 0, "grace_period", "at least 0", grace_period)
         whole = type(min_samples_required) is int and min_samples_required >= 1
         check(whole, "min_samples_required", "an int, at least 1", min_samples_required)
         self.min_samples_required = min_samples_required
-        self.min_time_slice = real("min_time_slice", min_time_slice)
+        self.min_time_slice = finite_number("min_time_slice", min_time_slice)
         check(self.min_time_slice >= 0, "min_time_slice", "at least 0", min_time_slice)
         check_flag("hard_stop", hard_stop)
         self.hard_stop = hard_stop
         self._records: dict[str, _Record] = {}
-        #: In ascending order, and what trials have left at each of them, likewise.
+        #: The moments, ascending, and the means recorded at each of them, ascending.
         self._moments: list[float] = []
         self._means: list[list[float]] = []
-        #: Who has no place, could take one, and would be compared with others then.
+        #: Trials that are on no worker and would be compared with others if they ran.
         self._waiting: dict[str, None] = {}
         self._num_stopped = 0
 
     def on_trial_add(self, trial: Trial) -> None:
-        """Begin a new record, unless the trial goes on with its old life."""
+        """Create a new record, unless the trial resumes with its history."""
         self._waiting[trial.trial_id] = None
         if not trial.history:
             self._records.pop(trial.trial_id, None)
 
     def on_trial_start(self, trial: Trial) -> None:
-        """Count it no more among those that wait."""
+        """Remove the trial from those that wait for a place."""
         self._waiting.pop(trial.trial_id, None)
 
     def on_trial_result(self, trial: Trial, result: Mapping[str, Any]) -> Decision:
-        """Stop the trial, or pause it, if its best score is worse than the median of the others."""
+        """Stop or pause the trial if its best score is worse than the median of the others."""
         record = self._record(trial)
-        if record.is_condemned or not self._take(record, trial, result):
+        if record.is_rejected or not self._add_result(record, trial, result):
             return Continue()
         if record.time < self.grace_period:
             return Continue()
         moment = bisect_right(self._moments, record.time) - 1
         median, others = self._median_of_others(moment, record)
         if median is None or others < self.min_samples_required:
-            return self._make_room(trial, record, others)
+            return self._yield_place(trial, record, others)
         if record.best is not None and record.best >= median:
             return Continue()
-        return self._condemn(record, self._complaint(record, median, others, moment))
+        return self._reject(record, self._reason(record, median, others, moment))
 
     def on_trial_complete(self, trial: Trial, result: Mapping[str, Any]) -> tuple[Command, ...]:
-        """Take its last result, unless it is known already."""
+        """Add its last result, unless `on_trial_result` has added it already."""
         self._waiting.pop(trial.trial_id, None)
         record = self._record(trial)
-        if result and not record.is_condemned:
+        if result and not record.is_rejected:
             time = self._time(trial, result)
             if time is not None and time > record.time:
-                self._take(record, trial, result)
+                self._add_result(record, trial, result)
         return ()
 
     def on_trial_error(self, trial: Trial) -> tuple[Command, ...]:
-        """Count it no more among those that wait."""
+        """Remove the trial from those that wait for a place."""
         self._waiting.pop(trial.trial_id, None)
         return ()
 
     def on_trial_remove(self, trial: Trial) -> tuple[Command, ...]:
-        """Count it no more among those that wait."""
+        """Remove the trial from those that wait for a place."""
         self._waiting.pop(trial.trial_id, None)
         return ()
 
     def choose_trial_to_run(self, waiting: Waiting) -> Trial | None:
-        """Choose the first pending trial, else the first that has made room, else a bad one."""
+        """Choose the first pending trial, else the first that paused for others, else a bad one."""
         if not waiting.pending:
             for name in self._waiting:
                 if name in waiting.paused:
@@ -187,18 +189,18 @@ class MedianStoppingRule(MetricScheduler):
         return first_in(waiting)
 
     def next_milestones(self, trial: Trial) -> tuple[Milestone, ...]:
-        """Return the grace period: every result from there on is one."""
+        """Return the grace period as milestone; every result after it is one."""
         record = self._records.get(trial.trial_id)
-        if record is not None and record.is_condemned:
+        if record is not None and record.is_rejected:
             return ()
         return (Milestone(self.time_attr, self.grace_period),)
 
     def debug_string(self) -> str:
-        """Return how many trials were stopped, or paused for good reason."""
+        """Return how many trials were stopped, or paused for being bad."""
         return f"Using MedianStoppingRule: num_stopped={self._num_stopped}"
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what the trials have left at each moment, and where each of them is."""
+        """Return the means at each moment, and the state of each trial."""
         return {
             "grace_period": self.grace_period,
             "moments": list(self._moments),
@@ -209,12 +211,12 @@ class MedianStoppingRule(MetricScheduler):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what :meth:`state_dict` gave.
+        """Restore the state that :meth:`state_dict` returned.
 
         Raises
         ------
         ConfigError
-            If it comes from a rule with another grace period, where other means begin.
+            If it was saved with another grace period, where other means start.
         """
         rule = f"{state['grace_period']} as in the saved experiment"
         own = self.grace_period
@@ -228,8 +230,8 @@ class MedianStoppingRule(MetricScheduler):
     def _record(self, trial: Trial) -> _Record:
         return self._records.setdefault(trial.trial_id, _Record())
 
-    def _take(self, record: _Record, trial: Trial, result: Mapping[str, Any]) -> bool:
-        """Enter a result; return whether it says how far the trial is."""
+    def _add_result(self, record: _Record, trial: Trial, result: Mapping[str, Any]) -> bool:
+        """Add a result; return whether it has a finite `time_attr`."""
         time = self._time(trial, result)
         if time is None or time == inf:
             return False
@@ -242,62 +244,62 @@ class MedianStoppingRule(MetricScheduler):
         return True
 
     def _pass_moments(self, record: _Record, score: float | None) -> None:
-        """Leave the mean at each moment up to now, with the new score at none but this one."""
+        """Record the mean at each moment up to now; the new score counts at the last one only."""
         now = bisect_left(self._moments, record.time)
         if now == len(self._moments):
             self._moments.append(record.time)
             self._means.append([])
-        # It was there before if the time stands still; then it leaves another mean instead.
+        # If `time_attr` has not increased, the mean of the last moment is replaced.
         again = record.passed > now
         for moment in range(record.passed, now):
-            self._leave(record, moment)
+            self._record_mean(record, moment)
         if score is not None:
             record.add(score)
-        if again and record.left is not None:
+        if again and record.recorded_mean is not None:
             means = self._means[now]
-            del means[bisect_left(means, record.left)]
+            del means[bisect_left(means, record.recorded_mean)]
         if self._moments[now] == record.time:
-            self._leave(record, now)
+            self._record_mean(record, now)
 
-    def _leave(self, record: _Record, moment: int) -> None:
+    def _record_mean(self, record: _Record, moment: int) -> None:
         record.passed = moment + 1
-        record.left = record.mean if record.count else None
-        if record.left is not None:
-            insort(self._means[moment], record.left)
+        record.recorded_mean = record.mean if record.count else None
+        if record.recorded_mean is not None:
+            insort(self._means[moment], record.recorded_mean)
 
     def _median_of_others(self, moment: int, record: _Record) -> tuple[float | None, int]:
-        """Return the median of what all but one have left at a moment, and how many these are."""
+        """Return the median and the number of the means that other trials recorded at a moment."""
         means = self._means[moment]
-        if record.left is None:
+        if record.recorded_mean is None:
             return percentile(means, 0.5), len(means)
-        own, others = bisect_left(means, record.left), len(means) - 1
+        own, others = bisect_left(means, record.recorded_mean), len(means) - 1
         middle = ((others - 1) // 2, others // 2) if others else ()
         return percentile([means[i + (i >= own)] for i in middle], 0.5), others
 
-    def _make_room(self, trial: Trial, record: _Record, others: int) -> Decision:
-        """Pause a trial that cannot be judged, if that lets enough others come as far."""
-        paused = record.paused
+    def _yield_place(self, trial: Trial, record: _Record, others: int) -> Decision:
+        """Pause a trial that cannot be compared yet, if others could then train as long."""
+        paused = record.paused_at
         long_enough = paused is None or record.time - paused > self.min_time_slice
         if not long_enough or not self._waiting:
             return Continue()
         if others + len(self._waiting) < self.min_samples_required:
             return Continue()
-        record.paused = record.time
+        record.paused_at = record.time
         self._waiting[trial.trial_id] = None
         return Pause(
-            f"makes room: {others} of {self.min_samples_required} other trials have got to "
+            f"makes room: {others} of {self.min_samples_required} other trials have reached "
             f"{self.time_attr} {record.time:g}"
         )
 
-    def _condemn(self, record: _Record, reason: str) -> Decision:
+    def _reject(self, record: _Record, reason: str) -> Decision:
         self._num_stopped += 1
         if self.hard_stop:
             return Stop(reason)
-        # It does not count among those that wait: nobody is ever compared with it again.
-        record.is_condemned = True
+        # It is not added to `_waiting`: no trial is compared with it any more.
+        record.is_rejected = True
         return Pause(reason)
 
-    def _complaint(self, record: _Record, median: float, others: int, moment: int) -> str:
+    def _reason(self, record: _Record, median: float, others: int, moment: int) -> str:
         sign, side = (1, "below") if self.mode == "max" else (-1, "above")
         best = "is never finite" if record.best is None else f"{sign * record.best:.6g} at best"
         return (

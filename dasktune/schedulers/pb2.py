@@ -1,4 +1,4 @@
-"""Population based bandits: population based training that learns where to explore."""
+"""PB2, population based bandits (Parker-Holder et al., 2020)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ from math import inf, isfinite
 from typing import Any
 
 from dasktune.errors import ConfigError, check
-from dasktune.schedulers.bandit import MOST_CHANGES, Change, Situation, most_promising
-from dasktune.schedulers.bounds import Bounds
 from dasktune.schedulers.decision import Command, Decision, Pause
-from dasktune.schedulers.population import Member, Population
+from dasktune.schedulers.population_based.bounds import Bounds
+from dasktune.schedulers.population_based.gp_bandit import (
+    MOST_CHANGES,
+    BanditState,
+    Change,
+    suggest_points,
+)
+from dasktune.schedulers.population_based.population import Member, Population
 from dasktune.trial.metrics import Mode, lookup, number
 from dasktune.trial.trial import Trial
 
@@ -22,78 +27,82 @@ __all__ = ["PB2"]
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """With what some trials should go on as clones."""
+    """A request for the configurations of trials that become clones."""
 
     clones: list[str]
-    #: Of whom each of them is to be one.
+    #: The donor of each clone.
     donors: list[str]
-    #: What these have come to; higher is better.
+    #: The scores of the donors; higher is better.
     rewards: list[float]
-    #: How long they have trained, in perturbation intervals.
+    #: The longest time that a donor has trained, in perturbation intervals.
     time: float
-    #: Of the random numbers that it takes to think about it.
+    #: Seed of the optimisation's random numbers.
     seed: int
 
 
 class PB2(Population):
-    """Population based training that learns from what it has tried, so that few trials are enough.
+    """Population based bandits (PB2): PBT that explores with a Gaussian process.
 
-    Trials are replaced as by :class:`PopulationBasedTraining`, but a clone's hyperparameters are
-    not changed by chance: a Gaussian process of what trials have gained with theirs, lately, says
-    where the gain may be the largest. It needs scikit-learn.
+    Trials are replaced as in :class:`PopulationBasedTraining`. The hyperparameters of a clone are
+    not perturbed at random: a Gaussian process models the recent improvement of trials as a
+    function of their hyperparameters, and the point with the highest upper confidence bound is
+    used. Small populations are enough. It needs scikit-learn.
 
     Parameters
     ----------
     time_attr : str, default="time_total_s"
         The metric that measures how long a trial has trained; it never falls.
     metric : str, optional
-        What to rank by; the experiment's if left out.
+        The metric to rank trials by; by default that of `TuneConfig`.
     mode : {"min", "max"}, optional
-        Which way `metric` is better; likewise.
+        Whether to minimise or maximise `metric`; by default that of `TuneConfig`.
     perturbation_interval : float, default=60
-        How long a trial trains from one ranking to the next, in units of `time_attr`. More than 0.
+        Time between two rankings of a trial, in units of `time_attr`. More than 0.
     hyperparam_bounds : dict
-        For each hyperparameter that may change ``[lowest, highest]``, both included, a domain made
-        by ``uniform``, ``loguniform``, ``randint`` or ``lograndint``, or a dict of these for a
-        nested one. On a log scale the process sees logarithms. What a new trial's configuration
-        lacks of these is drawn, an int where both bounds are.
+        The hyperparameters that may change. Each has bounds ``[lowest, highest]``, both included, a
+        domain made by ``uniform``, ``loguniform``, ``randint`` or ``lograndint``, or a dict of
+        these for nested configurations. With a log domain the process gets logarithms. If a new
+        trial's configuration lacks one, it is drawn, as an int if both bounds are ints.
     quantile_fraction : float, default=0.25
-        How large a part of the trials is replaced, and how large a part is cloned. In [0, 0.5].
+        Fraction of the trials that is replaced, and fraction that is cloned. In [0, 0.5].
     log_config : bool, default=True
         Whether ``pbt_global.txt`` and ``pbt_policy_<trial>.txt`` are written.
     require_attrs : bool, default=True
-        Whether a result without `time_attr` or `metric` is an error, which ends the run; else it is
-        passed over.
+        Whether a result without `time_attr` or `metric` is an error, which ends the run. If False,
+        it is ignored.
     synch : bool, default=False
-        Whether trials wait for each other at each ranking, so that all have trained as long.
+        Whether all trials are ranked together: each pauses at the end of an interval until all
+        unfinished trials have reached it.
     custom_explore_fn : callable, optional
-        ``custom_explore_fn(config)`` is given the changed configuration, and returns the one that
-        the clone gets. It must depend on nothing else.
+        ``custom_explore_fn(config)`` gets the changed configuration and returns that of the
+        clone. It must depend on its argument only.
 
     Raises
     ------
     ConfigError
-        If an argument breaks its rule, or scikit-learn is not installed.
+        If an argument is invalid, or scikit-learn is not installed.
 
     See Also
     --------
-    PopulationBasedTraining : Needs no model, and more trials.
+    PopulationBasedTraining : Explores at random; needs larger populations.
 
     Notes
     -----
-    Algorithm 1 of [1]_. What is said of rankings and clones at :class:`PopulationBasedTraining`
-    holds here, too, and:
+    This is algorithm 1 of [1]_. The notes on rankings and clones of
+    :class:`PopulationBasedTraining` apply here too, and:
 
-    - From one ranking to the next a trial, or a clone from its checkpoint on, gains so much per
-      unit of time. The last 1,000 of these are known to the process. It sees when it was, what the
-      trial had come to before, and the hyperparameters. Where a score is undefined nothing is seen.
-    - As long as nothing was seen, clones get hyperparameters by chance.
-    - Finding the best takes up to some seconds, in another thread of the driver. The trial is
-      paused meanwhile, and others take its place; results are judged as ever. If its donor has
-      ended by then, or has no checkpoint, the trial goes on as it was.
-    - An int stays an int: it is rounded.
+    - An observation is the improvement of the score per unit of time between two rankings of a
+      trial, or between a clone's checkpoint and its first ranking. The inputs of the process are
+      the time, the earlier score and the hyperparameters. It uses the last 1,000 observations.
+      Rankings with an undefined score give none.
+    - Before the first observation, clones get random hyperparameters.
+    - The optimisation takes up to some seconds, in a background thread of the driver. The trial is
+      paused meanwhile, and others use its place. If its donor has ended when the result is there,
+      or has no checkpoint, the trial continues with its own configuration.
+    - Integers stay integers, by rounding.
 
-    With ``synch=True`` everybody waits while it is thought about all of the worst at once.
+    With ``synch=True`` all trials wait while the configurations of all clones are optimised
+    together.
 
     References
     ----------
@@ -142,12 +151,12 @@ class PB2(Population):
         )
         self._bounds = Bounds(hyperparam_bounds)
         _require_sklearn()
-        #: What was observed, the newest last.
+        #: The observations, newest last.
         self._changes: list[Change] = []
-        #: When each trial was ranked last with its present hyperparameters, or cloned, and what it
-        #: had come to.
+        #: ``{trial_id: (time, score)}`` at the last ranking with the current hyperparameters, or of
+        #: the checkpoint that the trial was cloned from.
         self._baselines: dict[str, tuple[float, float]] = {}
-        #: Those that are open, by number, the oldest first.
+        #: The open questions by number, oldest first.
         self._questions: dict[int, _Question] = {}
         self._num_questions = 0
 
@@ -155,38 +164,37 @@ class PB2(Population):
     def questions(self) -> Mapping[int, Callable[[], Any]]:
         """The oldest question whose trials have left their workers, if there is one.
 
-        One at a time: what is found is not to be found again for another trial.
+        Only one at a time: the next question treats the points of this one as pending. The
+        background thread computes with copies that no later call changes.
         """
         for key, question in self._questions.items():
             if not any(self._trials[one].status.is_active for one in question.clones):
-                return {key: partial(_think, self._situation(question))}
+                return {key: partial(_answer_question, self._bandit_state(question))}
         return {}
 
-    def on_answer(
-        self, number: int, answer: Sequence[Sequence[float]] | None
-    ) -> tuple[Command, ...]:
-        """Let trials go on as clones with what was found; without an answer, by chance."""
+    def on_answer(self, number: int, answer: Sequence[Sequence[float]] | None) -> tuple[Command, ...]:
+        """Make the trials clones at the suggested points, or at random ones without an answer."""
         question = self._questions.pop(number, None)
         if question is None:
             return ()
-        points = answer or [self._bounds.drawn(self._rng) for _ in question.clones]
+        points = answer or [self._bounds.draw(self._rng) for _ in question.clones]
         orders: list[Command] = []
         for key, donor, point in zip(question.clones, question.donors, points, strict=True):
             member = self._members.get(key)
-            if member is None or not member.stands:
-                continue  # It has ended.
-            member.is_ranked, member.stands = True, self._synch
+            if member is None or not member.waits_for_ranking:
+                continue  # the trial has ended, or was cloned, while the question was open
+            member.is_ranked, member.waits_for_ranking = True, self._synch
             best = self._members.get(donor)
             if best is not None and best.is_ranked and best.score is not None:
-                config = self._bounds.at(self._trials[donor].config, point)
-                orders.append(self._order(key, self._wish(donor, config)))
+                config = self._bounds.config_at(self._trials[donor].config, point)
+                orders.append(self._exploit_other(key, self._exploit(donor, config)))
         if self._synch:
-            there = {key: member for key, member in self._members.items() if member.stands}
-            orders += self._let_go(there)
+            there = {key: member for key, member in self._members.items() if member.waits_for_ranking}
+            orders += self._resume_all(there)
         return tuple(orders)
 
     def on_trial_exploit(self, trial: Trial, donor: Trial) -> None:
-        """Begin with it anew from where its donor was."""
+        """Reset the trial's state and its baseline to those of the donor's checkpoint."""
         super().on_trial_exploit(trial, donor)
         self._baselines.pop(trial.trial_id, None)
         if trial.origin is not None:
@@ -195,7 +203,7 @@ class PB2(Population):
                 self._baselines[trial.trial_id] = self._member(trial).time, score
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where each trial is, what was observed, and what is being thought about."""
+        """Return the state of each trial, the observations and the open questions."""
         return {
             **super().state_dict(),
             "bounds": self._bounds.names,
@@ -206,31 +214,30 @@ class PB2(Population):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what :meth:`state_dict` gave.
+        """Restore the state that :meth:`state_dict` returned.
 
         Raises
         ------
         ConfigError
-            If `hyperparam_bounds` name other hyperparameters.
+            If `hyperparam_bounds` has other hyperparameters.
         """
         names = self._bounds.names
-        hint = "Name the same hyperparameters in the same order; their bounds may be others."
+        hint = "Use the same hyperparameters in the same order; their bounds may differ."
         same = names == state["bounds"]
         check(same, "hyperparam_bounds", f"of {', '.join(state['bounds'])} as before", names, hint)
         super().load_state_dict(state)
         self._changes = [
-            Change(time, before, rate, tuple(point))
-            for time, before, rate, *point in state["changes"]
+            Change(time, before, rate, tuple(point)) for time, before, rate, *point in state["changes"]
         ]
         self._baselines = {key: (time, score) for key, (time, score) in state["baselines"].items()}
-        self._questions = {int(key): _Question(*told) for key, told in state["questions"].items()}
+        self._questions = {int(key): _Question(*question) for key, question in state["questions"].items()}
         self._num_questions = state["num_questions"]
 
-    def _filled(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        return self._bounds.filled(config, self._rng)
+    def _fill_in(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        return self._bounds.fill_in(config, self._rng)
 
-    def _explored(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        return self._bounds.at(config, self._bounds.drawn(self._rng))
+    def _explore(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        return self._bounds.config_at(config, self._bounds.draw(self._rng))
 
     def _observe(self, trial: Trial, member: Member) -> None:
         before = self._baselines.pop(trial.trial_id, None)
@@ -250,25 +257,25 @@ class PB2(Population):
         self._baselines.pop(trial.trial_id, None)
         return super()._forget(trial)
 
-    def _replaced(self, trial: Trial, member: Member, upper: list[str]) -> Decision:
+    def _replace(self, trial: Trial, member: Member, upper: list[str]) -> Decision:
         if not self._changes:
-            return super()._replaced(trial, member, upper)
+            return super()._replace(trial, member, upper)
         reason = f"is among the worst of {self._num_ranked} by {self.metric}"
-        member.stands = True
-        self._leave(member)
-        self._ask([trial.trial_id], upper)
-        return Pause(f"{reason}; goes on when it is known with what", hold=True)
+        member.waits_for_ranking = True
+        self._free_place(member)
+        self._open_question([trial.trial_id], upper)
+        return Pause(f"{reason}; waits for its new configuration", hold=True)
 
-    def _all_replaced(
+    def _replace_all(
         self, lower: list[str], upper: list[str], there: Mapping[str, Member]
     ) -> tuple[Command, ...]:
         if not self._changes:
-            return super()._all_replaced(lower, upper, there)
-        self._ask(lower, upper)
+            return super()._replace_all(lower, upper, there)
+        self._open_question(lower, upper)
         return ()
 
-    def _ask(self, clones: list[str], upper: list[str]) -> None:
-        donors = [self._drawn_donor(upper) for _ in clones]
+    def _open_question(self, clones: list[str], upper: list[str]) -> None:
+        donors = [self._draw_donor(upper) for _ in clones]
         best = [self._members[key] for key in donors]
         self._num_questions += 1
         self._questions[self._num_questions] = _Question(
@@ -279,16 +286,16 @@ class PB2(Population):
             seed=int(self._rng.integers(2**32)),
         )
         for key in clones:
-            # What it has come to says nothing of what it will be.
+            # Its score belongs to the configuration that is being replaced.
             self._members[key].is_ranked = False
 
-    def _situation(self, question: _Question) -> Situation:
+    def _bandit_state(self, question: _Question) -> BanditState:
         points = (
             self._bounds.point(self._trials[key].config)
             for key, member in self._members.items()
-            if member.turns and not (member.is_ranked or member.stands)
+            if member.turns and not (member.is_ranked or member.waits_for_ranking)
         )
-        return Situation(
+        return BanditState(
             tuple(self._changes),
             [point for point in points if point is not None],
             time=question.time,
@@ -297,11 +304,11 @@ class PB2(Population):
         )
 
 
-def _think(situation: Situation) -> list[list[float]]:
-    return [list(point) for point in most_promising(situation)]
+def _answer_question(situation: BanditState) -> list[list[float]]:
+    return [list(point) for point in suggest_points(situation)]
 
 
 def _require_sklearn() -> None:
-    # Not imported: that takes a second, and is done where it is thought.
+    # The import takes a second: only the background thread does it.
     if find_spec("sklearn") is None:
         raise ConfigError("PB2 needs scikit-learn. Run: pip install dasktune[sklearn]")

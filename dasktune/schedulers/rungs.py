@@ -1,4 +1,4 @@
-"""The rungs of successive halving, and what it takes to stay on one."""
+"""Rungs and brackets of successive halving and HyperBand, and quantiles of scores."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ __all__ = [
     "survivors",
 ]
 
-#: Beyond that the reduction factor is so near to 1 that it cannot be meant.
+#: More rungs mean a reduction factor so close to 1 that it is a mistake.
 _MAX_RUNGS: Final = 1000
 
-#: What a thousand products of fractions may miss by is rounding, not budget.
+#: Relative rounding error that products of up to 1,000 factors may have.
 _ROUNDING: Final = 1e-12
 
 
 def percentile(ordered: Sequence[float], quantile: float) -> float | None:
-    """Return a quantile of sorted finite values, interpolated linearly as numpy does, in O(1).
+    """Return a quantile of sorted finite values, linearly interpolated as by numpy, in O(1).
 
     Parameters
     ----------
     ordered : sequence of float
-        In ascending order.
+        The values, ascending.
     quantile : float
-        In the unit interval.
+        The quantile, in [0, 1].
 
     Returns
     -------
     float or None
-        None if there are no values.
+        The quantile, or None if there are no values.
 
     Examples
     --------
@@ -51,29 +51,30 @@ def percentile(ordered: Sequence[float], quantile: float) -> float | None:
     low, high = ordered[below], ordered[min(below + 1, len(ordered) - 1)]
     step = high - low
     if not step:
-        return low  # exactly: a tie must not be lost to rounding
+        return low  # exact, so that a tie is not lost to rounding
     if isinf(step):
         return low * (1 - part) + high * part
-    # From the nearer end, so that rounding cannot carry it past either.
+    # Interpolate from the nearer end, so that rounding cannot pass either end.
     return low + step * part if part < 0.5 else high - step * (1 - part)
 
 
 def rung_budgets(grace_period: float, max_t: float, reduction_factor: float) -> list[float]:
     """Return the budgets of all rungs, ``grace_period * reduction_factor**k`` up to `max_t`.
 
-    They are multiplied up: a quotient of logarithms would lose the top rung of (1, 243, 3).
+    The budgets are computed by multiplication, as logarithms would lose the top rung of (1, 243,
+    3).
 
     Parameters
     ----------
     grace_period, max_t : float
-        The first budget and the limit, both finite and more than 0.
+        The first budget and the maximum, both finite and more than 0.
     reduction_factor : float
         More than 1.
 
     Raises
     ------
     ConfigError
-        If there are more than 1,000 of them.
+        If there are more than 1,000 rungs.
 
     Examples
     --------
@@ -94,20 +95,19 @@ def rung_budgets(grace_period: float, max_t: float, reduction_factor: float) -> 
 def halving_budgets(first: float, max_t: float, reduction_factor: float) -> list[float]:
     """Return ``max_t / reduction_factor**k``, the lowest at least `first`, in ascending order.
 
-    HyperBand's rungs: unlike :func:`rung_budgets` it counts from the top, where a power of a factor
-    meets `max_t` whatever they are.
+    These are HyperBand's rungs. Unlike those of :func:`rung_budgets`, they always include `max_t`.
 
     Parameters
     ----------
     first, max_t : float
-        The least budget and the limit, both finite and more than 0.
+        The minimum budget and the maximum, both finite and more than 0.
     reduction_factor : float
-        More than 1. The paper's eta.
+        More than 1. eta in the paper.
 
     Raises
     ------
     ConfigError
-        If there are more than 1,000 of them.
+        If there are more than 1,000 rungs.
 
     Examples
     --------
@@ -117,14 +117,14 @@ def halving_budgets(first: float, max_t: float, reduction_factor: float) -> list
     [2, 10, 50]
     """
     count = len(rung_budgets(first, max_t, reduction_factor))
-    budgets = [_settled(max_t / reduction_factor**k) for k in reversed(range(1, count))]
+    budgets = [_without_rounding(max_t / reduction_factor**k) for k in reversed(range(1, count))]
     return [*budgets, max_t]
 
 
 def survivors(size: int, rung: int, reduction_factor: float) -> int:
-    """Return how many of `size` trials are on a rung, the first of which is 0; at least 1.
+    """Return how many of `size` trials train to a rung, counted from 0; at least 1.
 
-    The paper's ``floor(n * eta**-i)``.
+    ``floor(n * eta**-i)`` in the HyperBand paper.
 
     Examples
     --------
@@ -135,14 +135,15 @@ def survivors(size: int, rung: int, reduction_factor: float) -> int:
 
 
 def bracket_table(max_t: float, reduction_factor: float) -> list[list[tuple[int, float]]]:
-    """Return HyperBand's brackets, most trials first, each as ``(trials, budget)`` for each rung.
+    """Return HyperBand's brackets, most trials first, as lists of ``(trials, budget)`` per rung.
 
-    Table 1 of Li et al., "Hyperband", JMLR 18 (2018), for R=81 and eta=3.
+    For ``max_t=81`` and ``reduction_factor=3`` this is table 1 of Li et al., "Hyperband", JMLR 18
+    (2018).
 
     Parameters
     ----------
     max_t : float
-        Most that a trial gets, more than 0. The paper's R.
+        Maximum budget of a trial, more than 0. R in the paper.
     reduction_factor : float
         More than 1. The paper's eta.
 
@@ -169,7 +170,10 @@ def bracket_table(max_t: float, reduction_factor: float) -> list[list[tuple[int,
     return table
 
 
-def _settled(budget: float) -> float:
-    """Return a budget as an int if only rounding lies between: else it takes a step more."""
+def _without_rounding(budget: float) -> float:
+    """Return a budget without rounding error.
+
+    A budget slightly above a whole number would be reached one iteration late.
+    """
     whole = round(budget)
     return whole if abs(budget - whole) <= _ROUNDING * whole else budget

@@ -1,4 +1,4 @@
-"""The contract of a trial scheduler."""
+"""The interface of trial schedulers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NO_QUESTIONS: Final[Mapping[int, Callable[[], Any]]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The trials that are on no worker and could be, each kind in the order in which it came.
+    """The pending and the paused trials, each in the order in which they became so.
 
     Examples
     --------
@@ -37,8 +37,8 @@ class Waiting:
     paused: Mapping[str, Trial]
 
 
-class _Moved:
-    """A name of Ray Tune's that says what to write here, and is not there otherwise."""
+class _RayDecisionName:
+    """A decision constant of Ray Tune; reading it raises an error that names the replacement."""
 
     def __init__(self, here: str) -> None:
         self._here = here
@@ -49,35 +49,35 @@ class _Moved:
 
     def __get__(self, instance: object, owner: type) -> str:
         raise AttributeError(
-            f"{owner.__name__}.{self._name} is Ray Tune's: a scheduler here returns {self._here}, "
+            f"{owner.__name__}.{self._name} is a constant of Ray Tune: return {self._here}, "
             "from dasktune.schedulers"
         )
 
 
 class _DecisionsOfRayTune:
-    CONTINUE = _Moved("Continue()")
-    PAUSE = _Moved('Pause("why")')
-    STOP = _Moved('Stop("why")')
-    NOOP = _Moved('what is to become of the trial, such as Continue() or Pause("why")')
+    CONTINUE = _RayDecisionName("Continue()")
+    PAUSE = _RayDecisionName('Pause("why")')
+    STOP = _RayDecisionName('Stop("why")')
+    NOOP = _RayDecisionName('a decision such as Continue() or Pause("why")')
 
 
 class TrialScheduler(_DecisionsOfRayTune, ABC):
-    """Decides which trial runs next, and which goes on, pauses or stops.
+    """Decides which trial runs next, and which trials continue, pause or stop.
 
-    A scheduler proposes by returning values; it never holds the experiment, the runner or the
-    executor, and it knows neither clock nor global RNG. It is told everything once: each trial is
-    added once, however often its worker dies, and ends with exactly one of
-    :meth:`on_trial_complete`, :meth:`on_trial_error` or :meth:`on_trial_remove`. Only its starts
-    are as many as there are.
+    A scheduler returns decisions as values. It has no reference to the experiment, the runner or
+    the executor, and uses neither a clock nor a global random generator. Each trial is added once,
+    even if its worker dies, and ends with exactly one call of :meth:`on_trial_complete`,
+    :meth:`on_trial_error` or :meth:`on_trial_remove`. :meth:`on_trial_start` is called at each
+    start.
 
-    :class:`dasktune.testing.SchedulerContract` tests whether a scheduler keeps to all this.
+    :class:`dasktune.testing.SchedulerContract` tests a scheduler against this interface.
 
     Attributes
     ----------
     metric : str or None
-        The metric to judge by; set by the experiment if the constructor left it None.
+        The metric to compare trials by; set by the experiment if the constructor left it None.
     mode : {"min", "max"} or None
-        Which way `metric` is better; likewise.
+        Whether to minimise or maximise `metric`; set in the same way.
 
     Examples
     --------
@@ -92,12 +92,12 @@ class TrialScheduler(_DecisionsOfRayTune, ABC):
     mode: Mode | None = None
 
     def set_search_properties(self, metric: str | None, mode: Mode | None) -> None:
-        """Take metric and mode from the experiment where the constructor left them open.
+        """Set metric and mode from the experiment where the constructor left them None.
 
         Raises
         ------
         ConfigError
-            If both name one, and they differ.
+            If the scheduler and `TuneConfig` set different values.
         """
         for name, given in (("metric", metric), ("mode", mode)):
             own = getattr(self, name)
@@ -112,176 +112,176 @@ class TrialScheduler(_DecisionsOfRayTune, ABC):
                 setattr(self, name, given)
 
     def seed(self, seed: SeedSequence) -> None:
-        """Take the source of all randomness of this scheduler; called once, before any trial."""
+        """Seed the scheduler's random generator; called once, before any trial is added."""
 
     def observe(self, view: ClusterView) -> None:
-        """Take the view of the cluster and of all trials, which stays up to date; called once.
+        """Receive the view of the cluster and of all trials; called once.
 
-        What a scheduler learns from it is to be in its state all the same, where it may have
-        changed since.
+        The view is always current. Values that a scheduler remembers from it must be part of
+        :meth:`state_dict`, because the view may differ after a restore.
         """
 
     @property
     def follows_cluster(self) -> bool:
-        """Whether it wants to know what the cluster has, and to hear of every change.
+        """Whether the scheduler needs the cluster's resources and every change of them.
 
-        Only then the view shows it, and the journal tells of it.
+        Only then does the view contain them, and does the journal record their changes.
         """
         return False
 
     def on_cluster_change(self) -> tuple[Command, ...]:
-        """Hear that the cluster has more or less to give than it had."""
+        """Handle a change of the cluster's resources; return commands."""
         return ()
 
     def on_trial_add(self, trial: Trial) -> tuple[Command, ...] | None:
-        """Hear of a new trial, and say what is to happen at once; None is nothing.
+        """Handle a new trial; return commands, or None for none.
 
-        With an :class:`ExploitOther` that names the trial itself as its donor, it gets another
-        configuration.
+        An :class:`ExploitOther` with the trial as its own donor gives it another configuration.
         """
         return None
 
     def on_trial_start(self, trial: Trial) -> None:
-        """Hear that a trial gets a place: for the first time, after a pause, or after a loss."""
+        """Handle the start of a trial on a worker: first, after a pause, or after a worker loss."""
 
     @abstractmethod
     def on_trial_result(self, trial: Trial, result: Mapping[str, Any]) -> Decision:
-        """Judge a result.
+        """Return the decision on a trial after a result.
 
         Parameters
         ----------
         trial : Trial
-            Who reported it.
+            The trial that reported the result.
         result : mapping
             Flat metrics (nested names joined by ``/``) with the auto-filled fields.
         """
 
     def on_trial_exploit(self, trial: Trial, donor: Trial) -> None:
-        """Hear that a trial was given up for a clone, as this scheduler wanted.
+        """Handle that a trial has become a clone of `donor` by an exploit of this scheduler.
 
-        Its configuration and its history are the clone's already, and its `origin` is the
-        checkpoint that it will go on from. It is its own `donor` where only its configuration has
-        changed.
+        Its configuration and history are those of the clone, and its `origin` is the checkpoint
+        from which it will resume. If only its configuration changed, it is its own `donor`.
         """
 
     def on_trial_complete(self, trial: Trial, result: Mapping[str, Any]) -> tuple[Command, ...]:
-        """Hear that a trial has ended well; `result` is its last, empty if it never reported."""
+        """Handle the completion of a trial; `result` is its last, empty if it never reported."""
         return ()
 
     def on_trial_error(self, trial: Trial) -> tuple[Command, ...]:
-        """Hear that a trial was given up for good. Retries are not told."""
+        """Handle the failure of a trial, after all retries."""
         return ()
 
     def on_trial_remove(self, trial: Trial) -> tuple[Command, ...]:
-        """Hear that a trial has ended while it was on no worker (pending or paused)."""
+        """Handle the end of a trial that was pending or paused."""
         return ()
 
     def on_search_end(self) -> tuple[Command, ...]:
-        """Hear that the search has no more trials. Those that were added may still be running."""
+        """Handle the end of the search: no trials will be added; some may still be running."""
         return ()
 
     @abstractmethod
     def choose_trial_to_run(self, waiting: Waiting) -> Trial | None:
-        """Return the trial that should get the next free place, or None to leave it free.
+        """Return the trial that starts on the next free place, or None to leave it free.
 
-        Must be without side effects: it may be asked any number of times before there is room.
+        It must have no side effects, because it may be called several times for one place.
         """
 
     def on_standstill(self, waiting: Waiting) -> tuple[Command, ...]:
-        """Say what becomes of those that wait: nobody runs, is chosen to run, or will yet be added.
+        """Handle that trials wait, but none runs, is chosen to run, or will be added.
 
-        By default all of them end. Whoever answers with nothing has them ended, too, unless that
-        has opened a question; so whatever else this changes in the scheduler must come with a
-        command. As long as a question is open this is not asked.
+        By default all waiting trials are stopped. They are stopped too if no command is returned,
+        unless the call has opened a question. So a call that changes the scheduler's state must
+        return a command or open a question. It is not called while a question is open.
 
         Parameters
         ----------
         waiting : Waiting
-            At least one trial, none of which :meth:`choose_trial_to_run` chooses.
+            At least one trial; :meth:`choose_trial_to_run` returns None for them.
         """
         reason = f"{type(self).__name__} never chose it to run again"
-        return tuple(
-            StopOther(trial_id=key, reason=reason) for key in (*waiting.pending, *waiting.paused)
-        )
+        return tuple(StopOther(trial_id=key, reason=reason) for key in (*waiting.pending, *waiting.paused))
 
     @property
     def questions(self) -> Mapping[int, Callable[[], Any]]:
-        """What takes too long to be thought about here, by numbers that are given once.
+        """Computations that take too long for the driver's loop, by unique numbers.
 
-        Each is called in another thread while results are judged, perhaps again after the
-        experiment was restored, and never in replay. So it depends on nothing but what it holds,
-        which nobody changes any more, and returns plain values that JSON gives back as they were.
-        It is open until it is answered; asking for it changes nothing.
+        The runner calls one in a background thread while the loop continues to call the
+        scheduler's other methods. So a question must use only values that it holds itself and that
+        are not changed any more; then the order of these calls does not matter. It returns plain
+        values that survive a round trip through JSON. After a restore an open question is called
+        again; in a replay its recorded answer is used instead. Reading this property must not
+        change the scheduler, and a question stays open until :meth:`on_answer`.
         """
         return _NO_QUESTIONS
 
     def on_answer(self, number: int, answer: Any) -> tuple[Command, ...]:
-        """Hear what comes of a question, which is not open any more then.
+        """Handle the answer to a question, in the driver's loop; the question is closed then.
 
         Parameters
         ----------
         number : int
-            Which one. It may be one that has been answered, or does not matter any more.
+            Number of the question. It may be closed or obsolete already.
         answer : object
-            What it has returned, or None if it raised.
+            The return value of the question, or None if it raised.
         """
         return ()
 
     def next_milestones(self, trial: Trial) -> tuple[Milestone, ...]:
-        """Return where the trial must next wait for a decision; ``()`` is never.
+        """Return the milestones at which the trial must wait for a decision; ``()`` means none.
 
-        A scheduler may state milestones only if the results between them commute across trials.
+        The trial streams results between milestones. So a scheduler may return fewer milestones
+        than :data:`EVERY_RESULT` only if its state does not depend on the order in which results
+        between milestones of different trials arrive.
         """
         return EVERY_RESULT
 
     @property
     def looks_between(self) -> bool:
-        """Whether results between the milestones of a trial may change what is decided at them.
+        """Whether results between milestones can change later decisions.
 
-        Where they do not a trial may leave out of them what takes long: their scores.
+        If False, a trial may skip scores that are expensive to compute for these results.
         """
         return True
 
     @property
     def starts_in_order(self) -> bool:
-        """Whether trials always start in the order in which they came, whatever is reported.
+        """Whether trials always start in the order in which they were added.
 
-        Only then short trials are handed to the workers ahead of time.
+        Only then can short trials be queued on workers ahead of time.
         """
         return False
 
     @property
     def waits_for_others(self) -> bool:
-        """Whether a trial that it pauses waits for others, so that these must be let come.
+        """Whether trials that it pauses wait for trials that have not been suggested yet.
 
-        Then paused trials do not count in the limit that a search has for unfinished ones.
+        If True, paused trials do not count towards the search's limit on unfinished trials.
         """
         return False
 
     @property
     def writes_policies(self) -> bool:
-        """Whether files shall tell which trials were cloned from which, where any are."""
+        """Whether ``pbt_global.txt`` and ``pbt_policy_<trial>.txt`` record its exploits."""
         return True
 
     def search_info(self, trial: Trial, result: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return what the search is told along with a result, by names that no metric has.
+        """Return entries that are added to a result for the searcher; no metric has their names.
 
         Parameters
         ----------
         trial : Trial
-            Who reported it; it has been judged, and may have ended.
+            The trial that reported it. The decision on it is made, so it may have ended.
         result : mapping
             Its last result.
         """
         return {}
 
     def debug_string(self) -> str:
-        """Return one line on what it is doing."""
+        """Return one line about the state of the scheduler."""
         return type(self).__name__
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that it has learnt, as plain values that JSON can hold."""
+        """Return the complete state as JSON-serializable values."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what :meth:`state_dict` gave."""
+        """Restore the state that :meth:`state_dict` returned."""

@@ -1,4 +1,7 @@
-"""What proposes configurations: grid and random search, and the contract for searchers."""
+"""Searchers, which suggest configurations: grid, random and model-based search.
+
+Domains are in ``dasktune.space``, their translation for other libraries in ``search.spaces``.
+"""
 
 from dasktune.search.ask_tell import AskTell, AskTellSearch
 from dasktune.search.ax import AxSearch
@@ -11,9 +14,9 @@ from dasktune.search.hyperopt import HyperOptSearch
 from dasktune.search.optuna import OptunaSearch
 from dasktune.search.quasi_random import QuasiRandomSearch
 from dasktune.search.repeater import Repeater
-from dasktune.search.search_generator import SearchGenerator
-from dasktune.search.searcher import SearchAlgorithm, SearchSpec, Suggestion
-from dasktune.search.suggest import FINISHED, STOPPED_EARLY, Searcher
+from dasktune.search.search_algorithm import SearchAlgorithm, SearchSpec, Suggestion
+from dasktune.search.searcher import FINISHED, STOPPED_EARLY, Searcher
+from dasktune.search.searcher_adapter import SearchGenerator
 
 __all__ = [
     "FINISHED",

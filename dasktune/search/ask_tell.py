@@ -1,4 +1,4 @@
-"""A bridge to any optimiser that is asked for points and told what they came to."""
+"""`AskTellSearch`, the adapter for optimisers with an ask-and-tell interface."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any, Literal
 import numpy as np
 
 from dasktune.errors import check
+from dasktune.search.searcher import FINISHED, EvaluatedPoint, Finished
 from dasktune.search.space_searcher import SpaceSearcher
-from dasktune.search.suggest import FINISHED, EvaluatedPoint, Finished
 from dasktune.space import Domain
 from dasktune.trial.metrics import Metric, Modes, lookup, number
 
@@ -20,7 +20,7 @@ __all__ = ["AskTell", "AskTellSearch"]
 
 
 class AskTell(ABC):
-    """An optimiser as :class:`AskTellSearch` needs it: derive from it, and write two methods.
+    """Base class of optimisers for :class:`AskTellSearch`; override :meth:`ask` and :meth:`tell`.
 
     Examples
     --------
@@ -39,69 +39,72 @@ class AskTell(ABC):
     def ask(self) -> Mapping[str, Any] | Literal[Finished.FINISHED] | None:
         """Return a point: a value for each path of the search space.
 
-        None says that there is none before another one has been told; it must leave everything as
-        it was. :data:`~dasktune.search.FINISHED` says that there will be no more.
+        None means that there is none before the next call of :meth:`tell`; the optimiser's state
+        must not change then. :data:`~dasktune.search.FINISHED` means that there will be no more.
         """
 
     @abstractmethod
     def tell(self, params: Mapping[str, Any], loss: float | list[float] | None) -> None:
-        """Learn what a point came to.
+        """Learn the loss of a point.
 
         Parameters
         ----------
         params : mapping
-            What :meth:`ask` returned, the very object unless the experiment was resumed since. Or
-            a point from elsewhere: one of `points_to_evaluate` or of an earlier experiment.
+            The object that :meth:`ask` returned, or an equal one after the experiment was resumed.
+            It may also be a point that :meth:`ask` did not return: one of `points_to_evaluate` or
+            of an earlier experiment.
         loss : float, list of float or None
-            The metric turned so that lower is better; for several metrics a list. None if the trial
-            failed, or a metric is missing or not finite.
+            The metric, negated if it is maximised, so lower is better; for several metrics a list.
+            None if the trial failed, or a metric is missing or not finite.
         """
 
     def state_dict(self) -> Any:
-        """Return all that it has learnt, as plain values that JSON can hold.
+        """Return the complete state as JSON-serializable values.
 
-        None, the default, says that it has no such thing: a new optimiser is then asked and told
-        all over again, which takes as long as it took.
+        None, the default, means that the state cannot be saved. All calls of :meth:`ask` and
+        :meth:`tell` are then replayed on a new optimiser, which takes as long as they took.
         """
         return None
 
-    def load_state_dict(self, state: Any) -> None:  # noqa: B027 - without a state it is not called
-        """Take back what :meth:`state_dict` gave."""
+    def load_state_dict(self, state: Any) -> None:  # noqa: B027 - not called if the state is None
+        """Restore the state that :meth:`state_dict` returned."""
 
 
 class AskTellSearch(SpaceSearcher):
-    """Let any optimiser search that can be asked for points and told what they came to.
+    """Suggest the points of any optimiser that has an ask-and-tell interface.
 
     Parameters
     ----------
     make : callable
-        Returns a new :class:`AskTell`, called with the search space as a dict of domains by path
-        (``{"lr": Float(...), "model/depth": Integer(...)}``) and an int to seed it with. Its
-        answers must depend on nothing else, and what it was told.
+        Returns a new :class:`AskTell`. It is called with the search space, a dict of domains by
+        path (``{"lr": Float(...), "model/depth": Integer(...)}``), and an int as seed. The points
+        of the optimiser must depend only on these and on the calls of :meth:`AskTell.tell`.
     space : mapping, optional
-        What to search; by default the experiment's ``param_space``.
+        The search space; by default the experiment's ``param_space``.
     metric : str or list of str, optional
-        What is to be optimised; a list for several goals. By default the experiment's.
+        The metric to optimise; a list for several objectives. By default the experiment's.
     mode : {"min", "max"} or list of them, optional
-        Which way it is better. Likewise.
+        Whether to minimise or maximise; a list, one for each, if `metric` is one. By default the
+        experiment's.
     points_to_evaluate : sequence of mapping, optional
-        Configurations, or parts of one, that are suggested before the optimiser is asked. It is
-        told what they came to. What they leave open is drawn at random.
+        Complete or partial configurations that are suggested before the optimiser's points. Missing
+        values are drawn at random. The optimiser learns from their results.
     seed : int, optional
-        The source of all randomness; by default the experiment's.
+        The seed of all randomness; by default the experiment's.
 
     Raises
     ------
     ConfigError
-        If an argument breaks its rule, or the space has a grid.
+        If an argument is invalid, or the space has a grid.
 
     Notes
     -----
-    An optimiser that has its own space gets an empty one: leave ``param_space`` to plain values.
+    If the optimiser defines its own space, ``param_space`` may hold only plain values; `make` then
+    gets an empty dict.
 
     Examples
     --------
-    SciPy has no optimiser that is asked; a simple one takes these lines:
+    A simple optimiser with this interface:
 
     >>> from numpy.random import SeedSequence, default_rng
     >>> class HillClimber(AskTell):
@@ -123,7 +126,7 @@ class AskTellSearch(SpaceSearcher):
     True
     >>> first = search.suggest("a")
     >>> search.on_trial_complete("a", {"acc": 0.9})
-    >>> len(set(first.items()) & set(search.suggest("b").items()))  # it has moved along one axis
+    >>> len(set(first.items()) & set(search.suggest("b").items()))  # one value is unchanged
     1
     """
 
@@ -141,66 +144,64 @@ class AskTellSearch(SpaceSearcher):
     ) -> None:
         check(callable(make), "make", "callable as make(domains, seed)", make)
         self._make = make
-        #: Points that nobody has told yet what they came to, by trial.
+        #: The points of unfinished trials, by trial.
         self._open: dict[str, Mapping[str, Any]] = {}
-        #: What happened to the optimiser, in order, as values that JSON can hold.
+        #: All calls of the optimiser, in order, as JSON-serializable values.
         self._log: list[list[Any]] = []
-        #: Points that were evaluated elsewhere, before there was an optimiser to tell.
+        #: Evaluated points that were added before the optimiser was created.
         self._untold: list[EvaluatedPoint] = []
         self._optimizer: AskTell | None = None
-        super().__init__(
-            space, metric=metric, mode=mode, points_to_evaluate=points_to_evaluate, seed=seed
-        )
+        super().__init__(space, metric=metric, mode=mode, points_to_evaluate=points_to_evaluate, seed=seed)
 
     def set_search_properties(
         self, metric: Metric, mode: Modes, config: Mapping[str, Any], **spec: Any
     ) -> bool:
-        """Make the optimiser for the experiment's search space.
+        """Create the optimiser for the experiment's search space.
 
         Raises
         ------
         ConfigError
-            If metric or mode is given nowhere, or twice and differs, there are several metrics for
-            a searcher that knows one only, or the space cannot be searched.
+            If metric or mode is missing or differs between searcher and experiment, if there are
+            several metrics but the searcher takes one, or if it cannot search the space.
         """
         taken = super().set_search_properties(metric, mode, config, **spec)
-        self._optimizer = self._made()
+        self._optimizer = self._make_optimizer()
         untold, self._untold = self._untold, []
         for point in untold:
             self.learn_point(point)
         return taken
 
     def suggest(self, trial_id: str) -> dict[str, Any] | Literal[Finished.FINISHED] | None:
-        """Return the next preset, or ask the optimiser.
+        """Return the next preset, or the optimiser's next point.
 
         Raises
         ------
         ConfigError
-            If its answer is no point of the search space.
+            If the optimiser returns something that is not a point of the search space.
         """
-        rng = self._stream()
-        config = self._preset(rng)
+        rng = self._next_rng()
+        config = self._next_preset(rng)
         if config is not None:
-            self._give(["set", trial_id, self._point(config)])
+            self._apply_event(["set", trial_id, self._point(config)])
         else:
-            params = self._asked().ask()
+            params = self._require_optimizer().ask()
             if params is None or params is FINISHED:
                 return params
             config = self._config(params)
             self._open[trial_id] = params
             self._log.append(["ask", trial_id, _plain(params)])
         self._count += 1
-        return self._answer(config)
+        return self._searched_part(config)
 
     def on_trial_complete(
         self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False
     ) -> None:
-        """Tell the optimiser what the trial's point came to."""
+        """Tell the optimiser the loss of the trial's point."""
         if trial_id in self._open:
-            self._give(["tell", trial_id, None if error else self._outcome(result or {})])
+            self._apply_event(["tell", trial_id, None if error else self._result_loss(result or {})])
 
     def learn_point(self, point: EvaluatedPoint) -> None:
-        """Tell the optimiser what a configuration came to elsewhere, stopped early or not.
+        """Tell the optimiser the loss of an evaluated point, whether or not it was stopped early.
 
         Raises
         ------
@@ -212,61 +213,61 @@ class AskTellSearch(SpaceSearcher):
             return
         values = point.value if isinstance(point.value, list) else [point.value]
         loss = None if point.error else self._loss(values)
-        self._give(["learn", self._point(point.parameters), loss])
+        self._apply_event(["learn", self._point(point.parameters), loss])
 
     def adopt(self, trial_id: str, config: Mapping[str, Any] | None) -> None:
-        """Tell the optimiser that its own point failed, and keep the other one to be told."""
+        """Tell the optimiser that its own point failed, and record the other point as open."""
         if trial_id in self._open:
-            self._give(["tell", trial_id, None])
+            self._apply_event(["tell", trial_id, None])
         if config is not None:
-            self._give(["set", trial_id, self._point(config)])
+            self._apply_event(["set", trial_id, self._point(config)])
 
-    def _give(self, event: list[Any]) -> None:
-        """Let something happen that the optimiser is not asked for, and keep it in mind."""
+    def _apply_event(self, event: list[Any]) -> None:
+        """Apply an event other than a call of ask(), and append it to the log."""
         self._log.append(event)
         match event:
             case ["set", trial_id, params]:
                 self._open[trial_id] = params
             case ["tell", trial_id, loss]:
-                self._asked().tell(self._open.pop(trial_id), loss)
+                self._require_optimizer().tell(self._open.pop(trial_id), loss)
             case _:
                 _, params, loss = event
-                self._asked().tell(params, loss)
+                self._require_optimizer().tell(params, loss)
 
-    def _asked(self) -> AskTell:
+    def _require_optimizer(self) -> AskTell:
         assert self._optimizer is not None, "set_search_properties() comes first"
         return self._optimizer
 
-    def _made(self) -> AskTell:
+    def _make_optimizer(self) -> AskTell:
         made: object = self._make(dict(self._axes), self._entropy[0])
         check(isinstance(made, AskTell), "what make(domains, seed) returns", "an AskTell", made)
         return made  # type: ignore[return-value]
 
     def _config(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        name = f"{type(self._asked()).__name__}.ask()"
+        name = f"{type(self._require_optimizer()).__name__}.ask()"
         rule = f"a dict with a value for each of {list(self._axes)}, None or FINISHED"
         given: object = params
         fits = isinstance(given, Mapping) and (not self._axes or given.keys() == self._axes.keys())
         check(fits, name, rule, params)
         plain = _plain(params)
-        return self._variants.filled(plain, self._stream()) if self._axes else plain
+        return self._variants.fill_in(plain, self._next_rng()) if self._axes else plain
 
     def _point(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what the optimiser knows of a configuration."""
+        """Return the values of a configuration that the optimiser searches, by path."""
         if not self._axes:
             return dict(config)
-        chosen = self._variants.chosen(config)
+        chosen = self._variants.domain_values(config)
         return {path: chosen[path] for path in self._axes}
 
-    def _answer(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        return super()._answer(config) if self._axes else dict(config)
+    def _searched_part(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        return super()._searched_part(config) if self._axes else dict(config)
 
     @property
     def _names(self) -> list[str]:
         return self.metric if isinstance(self.metric, list) else [self.metric or ""]
 
-    def _outcome(self, result: Mapping[str, Any]) -> float | list[float] | None:
-        """Return what is told of a trial's last result, None if it is not defined."""
+    def _result_loss(self, result: Mapping[str, Any]) -> float | list[float] | None:
+        """Return the loss of a trial's last result, None if it is not defined."""
         return self._loss([lookup(result, name) for name in self._names])
 
     def _loss(self, values: Sequence[Any]) -> float | list[float] | None:
@@ -275,11 +276,11 @@ class AskTellSearch(SpaceSearcher):
         defined = [value for value in real if value is not None and isfinite(value)]
         if len(defined) < len(modes):
             return None
-        turned = [-x if mode == "max" else x for x, mode in zip(defined, modes, strict=True)]
-        return turned if isinstance(self.metric, list) else turned[0]
+        losses = [-x if mode == "max" else x for x, mode in zip(defined, modes, strict=True)]
+        return losses if isinstance(self.metric, list) else losses[0]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the optimiser's own state, or else all that happened to it."""
+        """Return the optimiser's own state, or the log of its calls if it has none."""
         own = None if self._optimizer is None else self._optimizer.state_dict()
         return {
             "count": self._count,
@@ -290,32 +291,29 @@ class AskTellSearch(SpaceSearcher):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what :meth:`state_dict` gave."""
+        """Restore the state that :meth:`state_dict` returned."""
         self._count, self._entropy = state["count"], list(state["entropy"])
         self._open, self._log = {}, []
-        self._optimizer = self._made()
+        self._optimizer = self._make_optimizer()
         if state["optimizer"] is not None:
             self._optimizer.load_state_dict(state["optimizer"])
             self._open.update(state["open"])
         for event in state["log"]:
             if event[0] == "ask":
-                self._ask_again(*event[1:])
+                self._replay_ask(*event[1:])
             else:
-                self._give(list(event))
+                self._apply_event(list(event))
 
-    def _ask_again(self, trial_id: str, then: Mapping[str, Any]) -> None:
-        now = self._asked().ask()
-        # What was tried is what it is told of, whatever it would rather have now.
-        same = isinstance(now, Mapping) and _through_json(_plain(now)) == then
-        self._open[trial_id] = now if same and isinstance(now, Mapping) else then
-        self._log.append(["ask", trial_id, then])
+    def _replay_ask(self, trial_id: str, recorded: Mapping[str, Any]) -> None:
+        point = self._require_optimizer().ask()
+        # If the answers differ, the recorded point counts: that is what the trial evaluated.
+        same = isinstance(point, Mapping) and _through_json(_plain(point)) == recorded
+        self._open[trial_id] = point if same and isinstance(point, Mapping) else recorded
+        self._log.append(["ask", trial_id, recorded])
 
 
 def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: value.item() if isinstance(value, np.generic) else value
-        for name, value in params.items()
-    }
+    return {name: value.item() if isinstance(value, np.generic) else value for name, value in params.items()}
 
 
 def _through_json(params: Mapping[str, Any]) -> Any:

@@ -9,21 +9,21 @@ from typing import Any, Final
 from numpy.random import PCG64DXSM, Generator, SeedSequence, default_rng
 
 from dasktune.errors import check
-from dasktune.search.searcher import SearchAlgorithm, SearchSpec, Suggestion
+from dasktune.search.search_algorithm import SearchAlgorithm, SearchSpec, Suggestion
 from dasktune.space import RandomSource, Variants, experiment_tag, overlay, random_generator
 from dasktune.space.checks import as_int
 
 __all__ = ["BasicVariantGenerator"]
 
 
-#: Draws from one place of the sequence to the next: what numpy's ``jumped`` uses, 2**128 divided by
-#: the golden ratio, with which any number of places lie far apart.
+#: The number of draws by which the generator advances between two streams. As in numpy's
+#: ``jumped``: 2**128 divided by the golden ratio, so that any number of streams are far apart.
 _JUMP: Final = 210306068529402873165736369884012333109
 
 
 @dataclass(slots=True)
 class _Position:
-    """Where in the sequence of variants it stands; a sample is one run over the grid."""
+    """The position in the sequence of variants; a sample is one pass over the grid."""
 
     number: int = 0
     sample: int = 0
@@ -31,40 +31,40 @@ class _Position:
 
 
 class BasicVariantGenerator(SearchAlgorithm):
-    """Try every point of the grid `num_samples` times, and draw the rest at random.
+    """Grid and random search: every grid point `num_samples` times, other domains at random.
 
-    Presets come first. Each takes the place of one sample and fixes what it names: an axis of the
-    grid that it fixes is not walked, the others are. All presets are tried, even if there are more
-    of them than samples.
+    Presets come first. Each preset replaces one sample and fixes the values that it contains; the
+    other grid axes are still searched. All presets are tried, even if there are more of them than
+    samples.
 
     Parameters
     ----------
     points_to_evaluate : sequence of mapping, optional
-        The presets: configurations, or parts of one, nested like the search space.
+        The presets: complete or partial configurations, nested like the search space.
     max_concurrent : int, default=0
-        Most trials that may be unfinished at a time; 0 is no limit.
+        The largest number of unfinished trials; 0 for no limit.
     constant_grid_search : bool, default=False
-        Whether random values are drawn once for each sample and kept at all points of the grid,
-        as far as they do not depend on it.
+        Whether random values are drawn once for each sample and used at all points of the grid,
+        unless they depend on grid values.
     random_state : int, Generator, RandomState or SeedSequence, optional
-        Where randomness comes from, if not from the experiment's seed.
+        The seed of all randomness; by default the experiment's.
 
     Raises
     ------
     ConfigError
-        If an argument breaks its rule.
+        If an argument is invalid.
 
     Notes
     -----
-    Each variant has a random stream of its own, named by its sample and its point, so a variant
-    depends on nothing but the seed and its place: the state is a place and 128 bits. A trial costs
-    the same in a grid of 10 points and in one of 10**12. Only functions in ``sample_from`` that
-    draw from elsewhere are beyond that.
+    Each variant has its own random stream, identified by its sample and its grid point. So a
+    variant depends only on the seed and its position, and the state is that position and 128 bits.
+    A trial costs the same in a grid of 10 points and in one of 10**12. This does not hold for
+    functions in ``sample_from`` that use another random generator.
 
     Examples
     --------
     >>> from numpy.random import SeedSequence
-    >>> from dasktune.search.searcher import SearchSpec
+    >>> from dasktune.search.search_algorithm import SearchSpec
     >>> from dasktune.space import grid_search, randint
     >>> space = {"a": grid_search([1, 2]), "b": randint(7, 8)}
     >>> search = BasicVariantGenerator(points_to_evaluate=[{"a": 2}])
@@ -78,7 +78,7 @@ class BasicVariantGenerator(SearchAlgorithm):
     '1_a=1,b=7'
     """
 
-    #: Variants cost next to nothing and depend on no result: ask well ahead.
+    #: Variants are cheap and depend on no result, so the driver can request many ahead.
     lookahead = 64
     answers_at_once = True
 
@@ -97,25 +97,24 @@ class BasicVariantGenerator(SearchAlgorithm):
         self.constant_grid_search = constant_grid_search
         self._random_state = None if random_state is None else random_generator(random_state)
         self._position = _Position()
-        #: Trials that have neither ended nor wait for others; the values mean nothing, a dict keeps
-        #: the order.
+        #: Trials that have not ended and are not paused: an ordered set, as a dict.
         self._live: dict[str, None] = {}
-        #: Of the current sample, what is the same at all its points.
+        #: The random values that are the same at all points of the current sample.
         self._constants: Any = None
 
     def setup(self, spec: SearchSpec) -> None:
-        """Take the task; called once, before anything else.
+        """Receive the search problem; called once, before any other method.
 
         Parameters
         ----------
         spec : SearchSpec
-            The task; `num_samples` is at least 1, or -1 for no end.
+            The search problem; `num_samples` is at least 1, or -1 for no limit.
 
         Raises
         ------
         ConfigError
-            If the space or a preset breaks a rule, `num_samples` is none, or both this and the
-            experiment limit the number of unfinished trials, differently.
+            If the space, a preset or `num_samples` is invalid, or if `max_concurrent` differs from
+            the experiment's limit.
         """
         number = as_int("num_samples", spec.num_samples)
         check(number >= 1 or number == -1, "num_samples", ">= 1, or -1 for no end", number)
@@ -125,15 +124,13 @@ class BasicVariantGenerator(SearchAlgorithm):
         self.max_concurrent = self.max_concurrent or spec.max_concurrent
         self._num_samples = number
         self._variants = Variants(spec.space)
-        self._presets = [
-            Variants(overlay(spec.space, preset)) for preset in self.points_to_evaluate
-        ]
+        self._presets = [Variants(overlay(spec.space, preset)) for preset in self.points_to_evaluate]
         source = default_rng(spec.seed) if self._random_state is None else self._random_state
         self._seed(source.integers(2**32, size=4, dtype="uint64").tolist())
 
     @property
     def total_samples(self) -> int | None:
-        """How many trials there will be, or None if there is no end."""
+        """The number of trials, or None if there is no limit."""
         if self._num_samples == -1:
             return None
         rest = max(0, self._num_samples - len(self._presets))
@@ -145,7 +142,7 @@ class BasicVariantGenerator(SearchAlgorithm):
         Parameters
         ----------
         trial_id : str
-            What it will be called.
+            The name of the new trial.
 
         Raises
         ------
@@ -168,7 +165,7 @@ class BasicVariantGenerator(SearchAlgorithm):
         return Suggestion(config=variant.config, tag=tag)
 
     def adopt(self, trial_id: str, config: Mapping[str, Any] | None) -> None:
-        """Count a trial of an earlier session, or do not."""
+        """Count a trial of an earlier session as unfinished if it has a configuration."""
         if config is None:
             self._live.pop(trial_id, None)
         else:
@@ -186,10 +183,11 @@ class BasicVariantGenerator(SearchAlgorithm):
             self._constants = None
 
     def _stream(self, sample: int, point: int) -> Generator:
-        """Return the random stream of a place, good until the next call; -1 is before all points.
+        """Return the random stream of a position, valid until the next call.
 
-        To seed a generator anew costs several times as much as to draw a configuration from it. So
-        there is one, and each place has its own part of its cycle of 2**128 draws.
+        Point -1 is the stream of the values that all points of the sample share. Seeding a new
+        generator costs several times as much as drawing a configuration, so all streams are parts
+        of one generator's cycle of 2**128 draws.
         """
         self._bits.state = self._origin
         self._bits.advance(((sample << 64) + point + 1) * _JUMP)
@@ -204,41 +202,41 @@ class BasicVariantGenerator(SearchAlgorithm):
     def on_trial_complete(
         self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False
     ) -> None:
-        """Hear that a trial has ended.
+        """Handle the end of a trial.
 
         Parameters
         ----------
         trial_id : str
-            Which one.
+            The trial.
         result : mapping, optional
-            Its last result; not looked at.
+            Its last result; ignored.
         error : bool, default=False
-            Whether it failed; not looked at.
+            Whether it failed; ignored.
         """
         self._live.pop(trial_id, None)
 
     def on_trial_pause(self, trial_id: str) -> None:
-        """Count a trial no more that waits for others.
+        """Exclude a paused trial from the limit until it resumes.
 
         Parameters
         ----------
         trial_id : str
-            Which one.
+            The trial.
         """
         self._live.pop(trial_id, None)
 
     def on_trial_unpause(self, trial_id: str) -> None:
-        """Count a trial again that goes on.
+        """Count a trial that resumes again.
 
         Parameters
         ----------
         trial_id : str
-            Which one.
+            The trial.
         """
         self._live[trial_id] = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the place in the sequence, the source of randomness and the unfinished trials."""
+        """Return the position in the sequence, the random seed and the unfinished trials."""
         at = self._position
         return {
             "number": at.number,
@@ -249,7 +247,7 @@ class BasicVariantGenerator(SearchAlgorithm):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what :meth:`state_dict` gave; called after :meth:`setup`.
+        """Restore the state that :meth:`state_dict` returned; called after :meth:`setup`.
 
         Parameters
         ----------
@@ -259,7 +257,7 @@ class BasicVariantGenerator(SearchAlgorithm):
         Raises
         ------
         ConfigError
-            If the grid has become smaller than the place in it.
+            If the grid is now smaller than the position in it.
         """
         at = _Position(state["number"], state["sample"], state["point"])
         size = self._variants_of(at.sample).size

@@ -1,4 +1,4 @@
-"""Hold a searcher back until it has seen how its earlier suggestions did."""
+"""`ConcurrencyLimiter`, a wrapper that limits a searcher's unfinished trials."""
 
 from __future__ import annotations
 
@@ -6,35 +6,36 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from dasktune.errors import check
-from dasktune.search.suggest import EvaluatedPoint, Finished, Searcher
+from dasktune.search.searcher import EvaluatedPoint, Finished, Searcher
 from dasktune.trial.metrics import Metric, Modes
 
 __all__ = ["ConcurrencyLimiter"]
 
 
 class ConcurrencyLimiter(Searcher):
-    """Let a searcher have at most so many unfinished trials.
+    """Limits the number of a searcher's unfinished trials.
 
-    A trial that waits at a rung of `HyperBandScheduler` or its like counts only when it goes on: it
-    waits for trials that are still to be suggested. A batch is not made larger for it.
+    A trial that is paused at a rung, for example of `HyperBandScheduler`, does not count until it
+    resumes: it may be waiting for trials that are not suggested yet. A batch does not grow when one
+    of its trials is paused.
 
-    A searcher that can limit itself (:meth:`Searcher.set_max_concurrency`) is left to do so.
+    A searcher that limits itself (:meth:`Searcher.set_max_concurrency`) is not limited again.
 
     Parameters
     ----------
     searcher : Searcher
-        Who suggests. `BasicVariantGenerator` is none, and learns nothing that it would have to wait
-        for; limit it with ``TuneConfig(max_concurrent_trials=...)``.
+        The searcher to limit. `BasicVariantGenerator` is not a Searcher; limit it with
+        ``TuneConfig(max_concurrent_trials=...)``.
     max_concurrent : int
-        Most trials that may be unfinished at a time, at least 1.
+        The largest number of unfinished trials, at least 1.
     batch : bool, default=False
-        Suggest in batches: tell the searcher what came of one, all at once, when its last trial has
-        ended, and ask for the next only then.
+        Whether to suggest in batches. The searcher then gets all results of a batch at once, after
+        the batch's last trial has ended, and is only then asked for the next batch.
 
     Raises
     ------
     ConfigError
-        If `searcher` is no searcher or is limited already, or `max_concurrent` is below 1.
+        If `searcher` is not a Searcher or is limited already, or `max_concurrent` is below 1.
 
     Examples
     --------
@@ -61,21 +62,21 @@ class ConcurrencyLimiter(Searcher):
         self.max_concurrent = max_concurrent
         self.batch = batch
         self._limits_itself = searcher.set_max_concurrency(max_concurrent)
-        #: Suggested and not yet told to the searcher as ended, in order. A slot each.
+        #: Suggested trials whose end the searcher does not know yet, in order of suggestion.
         self._open: dict[str, None] = {}
-        #: Those of them that are paused, and take no slot.
+        #: Those of `_open` that are paused, which the limit ignores.
         self._paused: dict[str, None] = {}
-        #: What a batch still holds back: ``{trial_id: (result, error)}``.
+        #: Results that the searcher gets at the end of the batch: ``{trial_id: (result, error)}``.
         self._held: dict[str, tuple[Mapping[str, Any] | None, bool]] = {}
-        #: Suggestions that may still be asked for; None if there is no end.
+        #: The number of suggestions still to make; None if there is no limit.
         self._left: int | None = None
-        #: Whether the batch is as large as it will get.
+        #: Whether the batch gets no more trials.
         self._batch_is_full = False
 
     def set_search_properties(
         self, metric: Metric, mode: Modes, config: Mapping[str, Any], **spec: Any
     ) -> bool:
-        """Pass it on to the searcher, and learn how many suggestions will be asked for."""
+        """Pass the properties to the searcher, and store the number of suggestions to make."""
         taken = self.searcher.set_search_properties(metric, mode, config, **spec)
         self.metric, self.mode = self.searcher.metric, self.searcher.mode
         num_samples = spec.get("num_samples", -1)
@@ -83,12 +84,12 @@ class ConcurrencyLimiter(Searcher):
         return taken
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:
-        """Agree to the limit that it has.
+        """Return True if the limit is the one that this wrapper has.
 
         Raises
         ------
         ConfigError
-            If it is asked for another one.
+            If it is another one.
         """
         check(
             max_concurrent == self.max_concurrent,
@@ -100,7 +101,7 @@ class ConcurrencyLimiter(Searcher):
         return True
 
     def suggest(self, trial_id: str) -> dict[str, Any] | Literal[Finished.FINISHED] | None:
-        """Ask the searcher, unless all slots are taken or a batch is not over yet."""
+        """Return the searcher's suggestion; None at the limit, or if a full batch still runs."""
         if self._limits_itself:
             return self.searcher.suggest(trial_id)
         if self._batch_is_full or len(self._open) - len(self._paused) >= self.max_concurrent:
@@ -111,19 +112,19 @@ class ConcurrencyLimiter(Searcher):
             self._left = None if self._left is None else self._left - 1
         if not self.batch or not self._open:
             return suggestion
-        # A batch that the searcher, or the end of the samples, cuts short must not wait for more.
+        # A smaller batch is full, too, if the searcher has no suggestion or all samples are made.
         cut_short = not isinstance(suggestion, dict) or self._left == 0
         self._batch_is_full = cut_short or len(self._open) >= self.max_concurrent
         if self._deliver_batch() and suggestion is None:
-            return self.suggest(trial_id)  # it has just learnt what it may have waited for
+            return self.suggest(trial_id)  # it may have waited for the results it has just got
         return suggestion
 
     def adopt(self, trial_id: str, config: Mapping[str, Any] | None) -> None:
-        """Give the trial a slot if it has a configuration, and tell the searcher."""
+        """Count the trial if it has a configuration, and notify the searcher."""
         if config is None and trial_id in self._open:
             del self._open[trial_id]
             self._left = None if self._left is None else self._left + 1
-            # A batch that it filled up has a place again.
+            # The trial may have been the one that filled the batch.
             self._batch_is_full = False
         elif config is not None and not self._limits_itself and trial_id not in self._open:
             self._open[trial_id] = None
@@ -133,13 +134,13 @@ class ConcurrencyLimiter(Searcher):
         self.searcher.adopt(trial_id, config)
 
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
-        """Pass it on."""
+        """Pass the result to the searcher."""
         self.searcher.on_trial_result(trial_id, result)
 
     def on_trial_complete(
         self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False
     ) -> None:
-        """Free the trial's slot, or hold the news back until its batch is over."""
+        """Pass the trial's end to the searcher; with `batch`, at the end of the batch."""
         if self._limits_itself:
             self.searcher.on_trial_complete(trial_id, result, error)
         elif trial_id in self._open:
@@ -151,13 +152,13 @@ class ConcurrencyLimiter(Searcher):
                 self._deliver()
 
     def on_pause(self, trial_id: str) -> None:
-        """Free the trial's slot for the time being, and pass it on."""
+        """Exclude the trial from the limit until it resumes, and notify the searcher."""
         if trial_id in self._open:
             self._paused[trial_id] = None
         self.searcher.on_pause(trial_id)
 
     def on_unpause(self, trial_id: str) -> None:
-        """Take a slot for the trial again, though none may be free, and pass it on."""
+        """Count the trial again, even above the limit, and notify the searcher."""
         self._paused.pop(trial_id, None)
         self.searcher.on_unpause(trial_id)
 
@@ -171,17 +172,17 @@ class ConcurrencyLimiter(Searcher):
     def _deliver(self) -> None:
         held, self._held = self._held, {}
         for trial_id in held:
-            # Before the searcher hears of it: should it raise, its slot is free all the same.
+            # First, so that the trials no longer count even if the searcher raises below.
             del self._open[trial_id]
         for trial_id, (result, error) in held.items():
             self.searcher.on_trial_complete(trial_id, result, error)
 
     def learn_point(self, point: EvaluatedPoint) -> None:
-        """Pass it on."""
+        """Pass the point to the searcher."""
         point.add_to(self.searcher)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the slots that are taken, what is held back, and the searcher's own state."""
+        """Return the open trials, the results held back, and the searcher's own state."""
         held = {trial_id: [result, error] for trial_id, (result, error) in self._held.items()}
         return {
             "open": list(self._open),
@@ -193,7 +194,7 @@ class ConcurrencyLimiter(Searcher):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what :meth:`state_dict` gave."""
+        """Restore the state that :meth:`state_dict` returned."""
         self._open = dict.fromkeys(state["open"])
         self._paused = dict.fromkeys(state["paused"])
         self._held = {name: (result, error) for name, (result, error) in state["held"].items()}

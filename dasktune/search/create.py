@@ -1,4 +1,4 @@
-"""Searchers by name."""
+"""Create a searcher from its name."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from dasktune.search.bohb import TuneBOHB
 from dasktune.search.hyperopt import HyperOptSearch
 from dasktune.search.optuna import OptunaSearch
 from dasktune.search.quasi_random import QuasiRandomSearch
-from dasktune.search.searcher import SearchAlgorithm
-from dasktune.search.suggest import Searcher
+from dasktune.search.search_algorithm import SearchAlgorithm
+from dasktune.search.searcher import Searcher
 
 __all__ = ["create_searcher"]
 
@@ -31,22 +31,22 @@ _BY_NAME: Final[Mapping[str, Callable[..., Searcher | SearchAlgorithm]]] = {
 
 
 def create_searcher(name: str, **kwargs: Any) -> Searcher | SearchAlgorithm:
-    """Make a searcher by its name.
+    """Create a searcher from its name.
 
     Parameters
     ----------
     name : str
         "random" (also "variant_generator") for random and grid search; "quasi_random"; "bohb";
-        "optuna", "hyperopt", "bayesopt" or "ax", which need an extra each; or one of another
-        package, which tells of it as an entry point of the group ``dasktune.searchers``.
+        "optuna", "hyperopt", "bayesopt" or "ax", each of which needs its extra; or a searcher that
+        another package registers as an entry point of the group ``dasktune.searchers``.
     **kwargs
-        What its constructor takes.
+        Arguments of the searcher's constructor.
 
     Raises
     ------
     ConfigError
-        If there is no searcher of this name, another package's cannot be used, or an argument
-        breaks its rule.
+        If there is no searcher of this name, a registered one is not a searcher, or an argument is
+        invalid.
 
     Examples
     --------

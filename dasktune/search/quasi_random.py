@@ -1,4 +1,4 @@
-"""Points that are spread more evenly than random ones."""
+"""Quasi-random search with Sobol and Halton sequences."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ from numpy.random import PCG64, Generator, default_rng
 from numpy.typing import NDArray
 
 from dasktune.errors import ConfigError, check
+from dasktune.search.searcher import EvaluatedPoint
 from dasktune.search.space_searcher import SpaceSearcher
-from dasktune.search.suggest import EvaluatedPoint
 from dasktune.trial.metrics import Metric, Modes
 
 __all__ = ["QuasiRandomSearch"]
 
 
 class QuasiRandomSearch(SpaceSearcher):
-    """Draw configurations from a sequence that leaves no corner of the space out. Needs SciPy.
+    """Suggest the points of a low-discrepancy sequence. Needs SciPy.
 
-    It learns nothing: a random search with less luck in it, for a first look at a space, or as the
-    first trials of a searcher that builds a model.
+    The points cover the space more evenly than random ones. The searcher learns nothing from
+    results. Use it for a first look at a space, or for the first trials of a model-based searcher.
 
     Parameters
     ----------
     space : mapping, optional
-        What to search; by default the experiment's ``param_space``. Integers, log scales, normal
-        distributions, quantised values and choices are drawn as they would be at random, each from
-        an axis of its own. Values inside a choice, and functions, are drawn at random.
+        The search space; by default the experiment's ``param_space``. Each domain is one dimension
+        of the sequence and keeps its distribution: integers, log scales, normal distributions,
+        quantised values and choices. Domains inside a choice, and functions, are drawn at random.
     method : {"sobol", "halton"}, default="sobol"
-        The sequence. Sobol's is at its best where the number of samples is a power of 2.
+        The sequence. Sobol is best if the number of samples is a power of 2.
     scramble : bool, default=True
-        Whether to shuffle it by the seed. It stays as even, and has no patterns any more.
+        Whether to scramble the sequence with the seed. This keeps it even and removes patterns.
     metric, mode : optional
-        As in :class:`Searcher`; not looked at.
+        As in :class:`Searcher`; ignored.
     points_to_evaluate : sequence of mapping, optional
-        Configurations, or parts of one, that are suggested before all others. What they leave open
-        is drawn at random.
+        Complete or partial configurations that are suggested before all others. Missing values are
+        drawn at random.
     seed : int, optional
-        The source of all randomness; by default the experiment's.
+        The seed of all randomness; by default the experiment's.
 
     Raises
     ------
     ConfigError
-        If an argument breaks its rule, the space has a grid or no domain, or SciPy is missing.
+        If an argument is invalid, the space has a grid or no domain, or SciPy is missing.
 
     References
     ----------
@@ -81,15 +81,13 @@ class QuasiRandomSearch(SpaceSearcher):
         _qmc()
         self.method = method
         self.scramble = scramble
-        #: SciPy's, at the place of the next suggestion; made when it is needed.
+        #: SciPy's engine, at the position of the next suggestion; created at the first one.
         self._engine: Any = None
-        super().__init__(
-            space, metric=metric, mode=mode, points_to_evaluate=points_to_evaluate, seed=seed
-        )
+        super().__init__(space, metric=metric, mode=mode, points_to_evaluate=points_to_evaluate, seed=seed)
 
-    def _take(self, space: Mapping[str, Any], name: str) -> None:
-        super()._take(space, name)
-        hint = "Write values to be searched as uniform(0, 1) or the like."
+    def _set_space(self, space: Mapping[str, Any], name: str) -> None:
+        super()._set_space(space, name)
+        hint = "Use a domain such as uniform(0, 1) for each value to search."
         check(bool(self._axes), name, "a dict with at least one domain", space, hint)
         for path, domain in self._axes.items():
             try:
@@ -101,17 +99,17 @@ class QuasiRandomSearch(SpaceSearcher):
 
     def suggest(self, trial_id: str) -> dict[str, Any]:
         """Return the next point of the sequence."""
-        rng = self._stream()
-        config = self._preset(rng)
+        rng = self._next_rng()
+        config = self._next_preset(rng)
         if config is None:
             point = self._next_point()
             values = {
-                path: domain.sample(random_state=_Coordinate(part))
-                for (path, domain), part in zip(self._axes.items(), point, strict=True)
+                path: domain.sample(random_state=_Coordinate(quantile))
+                for (path, domain), quantile in zip(self._axes.items(), point, strict=True)
             }
-            config = self._variants.filled(values, rng)
+            config = self._variants.fill_in(values, rng)
         self._count += 1
-        return self._answer(config)
+        return self._searched_part(config)
 
     def _next_point(self) -> list[float]:
         if self._engine is None:
@@ -119,47 +117,47 @@ class QuasiRandomSearch(SpaceSearcher):
             rng = default_rng(self._entropy)
             self._engine = kind(len(self._axes), scramble=self.scramble, seed=rng)
             done = self._count - len(self._presets)
-            if done:  # some versions of SciPy cannot go nowhere
+            if done:  # some versions of SciPy cannot advance by 0 points
                 self._engine.fast_forward(done)
         point: list[float] = self._engine.random(1)[0].tolist()
         return point
 
     def learn_point(self, point: EvaluatedPoint) -> None:
-        """Learn nothing: the sequence is the same whatever is known."""
+        """Ignore the point: the sequence does not depend on results."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the place in the sequence and the source of randomness."""
+        """Return the position in the sequence and the random seed."""
         return {"count": self._count, "entropy": list(self._entropy)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what :meth:`state_dict` gave."""
+        """Restore the state that :meth:`state_dict` returned."""
         self._count, self._entropy = state["count"], list(state["entropy"])
         self._engine = None
 
 
 class _Coordinate(Generator):
-    """A generator whose every draw is at the same quantile: domains draw from it as from any."""
+    """A random generator that returns a given quantile, so that domains map it to a value."""
 
-    def __init__(self, part: float) -> None:
+    def __init__(self, quantile: float) -> None:
         super().__init__(PCG64(0))
         #: In [0, 1).
-        self._part = part
+        self._quantile = quantile
 
     def random(self, size: int = 1) -> NDArray[np.float64]:  # type: ignore[override]
-        return np.full(size, self._part)
+        return np.full(size, self._quantile)
 
     def integers(  # type: ignore[override]
         self, low: int, high: int, size: int = 1, dtype: type[Any] = np.int64
     ) -> NDArray[Any]:
-        # A product with a large range may round up to it.
-        return np.full(size, min(low + int(self._part * (high - low)), high - 1), dtype)
+        # For a large range the product may round up to the range itself.
+        return np.full(size, min(low + int(self._quantile * (high - low)), high - 1), dtype)
 
     def normal(  # type: ignore[override]
         self, loc: float = 0.0, scale: float = 1.0, size: int = 1
     ) -> NDArray[np.float64]:
-        # Sobol's points are multiples of 2**-30; the first of all, if not scrambled, is 0.
-        part = max(self._part, 2.0**-31)
-        return np.full(size, NormalDist(loc, scale).inv_cdf(part))
+        # Sobol points are multiples of 2**-30; the first one is 0 if not scrambled.
+        quantile = max(self._quantile, 2.0**-31)
+        return np.full(size, NormalDist(loc, scale).inv_cdf(quantile))
 
 
 def _qmc() -> Any:
@@ -167,7 +165,6 @@ def _qmc() -> Any:
         from scipy.stats import qmc
     except ImportError as error:
         raise ConfigError(
-            "QuasiRandomSearch must have SciPy, which is not installed. "
-            "Run: pip install dasktune[scipy]."
+            "QuasiRandomSearch must have SciPy, which is not installed. Run: pip install dasktune[scipy]."
         ) from error
     return qmc

@@ -1,4 +1,4 @@
-"""Evaluate each suggestion several times, where a single result is too noisy to learn from."""
+"""`Repeater`, a wrapper that evaluates each suggestion several times for noisy objectives."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from dasktune.errors import check
-from dasktune.search.suggest import FINISHED, EvaluatedPoint, Finished, Searcher
+from dasktune.search.searcher import FINISHED, EvaluatedPoint, Finished, Searcher
 from dasktune.space.checks import as_int
 from dasktune.trial.metrics import Metric, Modes, lookup, number
 
@@ -20,7 +20,7 @@ __all__ = ["TRIAL_INDEX", "Repeater"]
 
 logger = logging.getLogger(__name__)
 
-#: The key of a configuration that numbers the repeats.
+#: The key of a configuration that holds the index of its repeat.
 TRIAL_INDEX: Final = "__trial_index__"
 
 
@@ -29,72 +29,73 @@ class _Group:
     """The repeats of one suggestion."""
 
     config: dict[str, Any]
-    #: How many repeats there are to be.
+    #: The number of repeats that the group will have.
     size: int
     #: Repeats that have not ended, and those of them that are paused.
     running: list[str] = field(default_factory=list)
     paused: list[str] = field(default_factory=list)
-    #: For each repeat that has ended and not failed, its metrics; None where there is no number.
+    #: The metrics of each successful repeat; None for a metric that is missing or NaN.
     values: list[list[float | None]] = field(default_factory=list)
-    #: How many have failed.
+    #: The number of failed repeats.
     failed: int = 0
-    #: The last result of whoever had one and ended last.
+    #: The last result of the repeat that ended last; repeats without a result do not count.
     last: dict[str, Any] | None = None
 
     @property
     def count(self) -> int:
-        """How many repeats there were."""
+        """The number of repeats started so far."""
         return len(self.running) + len(self.values) + self.failed
 
     @property
     def is_full(self) -> bool:
-        """Whether there will be no more."""
+        """Whether all repeats have started."""
         return self.count >= self.size
 
     @property
     def is_over(self) -> bool:
-        """Whether the last one has ended."""
+        """Whether all repeats have ended."""
         return self.is_full and not self.running
 
     @property
-    def rests(self) -> bool:
-        """Whether it goes on only when a paused one does."""
+    def is_paused(self) -> bool:
+        """Whether all repeats that have not ended are paused, and no more will start."""
         return self.is_full and bool(self.running) and len(self.paused) == len(self.running)
 
 
 class Repeater(Searcher):
-    """Have each suggestion evaluated several times, and tell the searcher the mean once.
+    """Evaluate each suggestion in several trials, and report their mean to the searcher.
 
     Parameters
     ----------
     searcher : Searcher
-        Who suggests. To limit it, put a `ConcurrencyLimiter` around the repeater to count trials,
-        or inside to count suggestions.
+        The searcher that suggests configurations. A `ConcurrencyLimiter` around the repeater limits
+        trials; one around the inner searcher limits suggestions.
     repeat : int, default=1
-        How often; at least 1. ``num_samples`` counts every repeat.
+        The number of trials for each suggestion, at least 1. ``num_samples`` counts every repeat.
     set_index : bool, default=True
-        Whether the configuration has ``"__trial_index__"``, 0 for the first repeat: to seed with.
+        Whether to add ``"__trial_index__"`` to the configuration, 0 for the first repeat. Use it as
+        a seed.
 
     Raises
     ------
     ConfigError
-        If `searcher` is no searcher, or `repeat` is below 1.
+        If `searcher` is not a Searcher, or `repeat` is below 1.
 
     Notes
     -----
-    The searcher knows a suggestion by the name of its first trial, and hears of it when the last
-    one has ended: the last trial's result with the means of the metrics in place of its own. A
-    repeat whose metric is missing or NaN, or that failed, does not count in the mean; if none
-    counts, the metric is left out. Only if all have failed has the suggestion failed.
+    The searcher knows a suggestion by the name of its first trial. It gets a result when the last
+    repeat has ended: the last result of that repeat, with the mean of each metric. Repeats that
+    failed, or whose metric is missing or NaN, are left out of the mean; if none remains, the metric
+    is left out. The suggestion counts as failed only if all repeats failed.
 
     Examples
     --------
-    >>> class Told(Searcher):
+    >>> class Printing(Searcher):
     ...     def suggest(self, trial_id):
     ...         return {"x": 1}
     ...     def on_trial_complete(self, trial_id, result=None, error=False):
     ...         print(trial_id, result)
-    >>> repeater = Repeater(Told(metric="loss", mode="min"), repeat=2)
+    >>> repeater = Repeater(Printing(metric="loss", mode="min"), repeat=2)
     >>> repeater.suggest("a"), repeater.suggest("b")
     ({'x': 1, '__trial_index__': 0}, {'x': 1, '__trial_index__': 1})
     >>> repeater.on_trial_complete("b", {"loss": 0.25})
@@ -110,25 +111,24 @@ class Repeater(Searcher):
         self.answers_at_once = searcher.answers_at_once
         self.repeat = as_int("repeat", repeat, least=1)
         self.set_index = set_index
-        #: Groups that have not ended, by the name of their first trial.
+        #: Groups with repeats that have not ended, by the name of their first trial.
         self._groups: dict[str, _Group] = {}
         #: The group of each trial that has not ended.
         self._group_of: dict[str, str] = {}
-        #: Trials that may still be asked for; None if there is no end.
+        #: The number of trials still to suggest; None if there is no limit.
         self._left: int | None = None
 
     def set_search_properties(
         self, metric: Metric, mode: Modes, config: Mapping[str, Any], **spec: Any
     ) -> bool:
-        """Pass it on, with the number of suggestions in place of the number of trials."""
+        """Pass the properties to the searcher, with `num_samples` counting suggestions."""
         samples = spec.get("num_samples", -1)
         self._left = samples if samples >= 0 else None
         if samples >= 0:
             spec["num_samples"] = -(-samples // self.repeat)
             if samples % self.repeat:
                 logger.warning(
-                    "num_samples=%s is no multiple of repeat=%s: the last suggestion is evaluated "
-                    "less often",
+                    "num_samples=%s is no multiple of repeat=%s: the last suggestion gets fewer repeats",
                     samples,
                     self.repeat,
                 )
@@ -137,8 +137,8 @@ class Repeater(Searcher):
         return taken
 
     def suggest(self, trial_id: str) -> dict[str, Any] | Literal[Finished.FINISHED] | None:
-        """Return the suggestion that is still to be repeated, or the next one."""
-        name = self._unfilled()
+        """Return another repeat of an incomplete group, or the first of the next suggestion."""
+        name = self._incomplete_group()
         if name is None:
             answer = self.searcher.suggest(trial_id)
             if answer is None or answer is FINISHED:
@@ -149,7 +149,7 @@ class Repeater(Searcher):
         return {**self._groups[name].config, **({TRIAL_INDEX: index} if self.set_index else {})}
 
     def adopt(self, trial_id: str, config: Mapping[str, Any] | None) -> None:
-        """Take back the trial if it has no configuration; else give its group this one."""
+        """Remove the trial if it has no configuration; otherwise set its group's configuration."""
         name = self._group_of.get(trial_id)
         own = None if config is None else {k: v for k, v in config.items() if k != TRIAL_INDEX}
         if own is None:
@@ -170,12 +170,12 @@ class Repeater(Searcher):
     def on_trial_complete(
         self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False
     ) -> None:
-        """Tell the searcher of the whole group if it was the last of it."""
+        """Report the mean result to the searcher if this was the last repeat of its group."""
         name = self._group_of.pop(trial_id, None)
         if name is None:
             return
         group = self._groups[name]
-        rested = group.rests
+        was_paused = group.is_paused
         group.running.remove(trial_id)
         if trial_id in group.paused:
             group.paused.remove(trial_id)
@@ -186,25 +186,25 @@ class Repeater(Searcher):
             group.values.append([_defined(result or {}, metric) for metric in self._metrics])
         if group.is_over:
             del self._groups[name]
-            self.searcher.on_trial_complete(name, self._told(group), group.failed == group.size)
+            self.searcher.on_trial_complete(name, self._mean_result(group), group.failed == group.size)
         else:
-            self._tell_of_rest(name, rested)
+            self._report_pause_change(name, was_paused)
 
     def on_pause(self, trial_id: str) -> None:
-        """Pass it on, if all of the group that has not ended is paused."""
+        """Notify the searcher if all unfinished repeats of the group are now paused."""
         self._set_paused(trial_id, paused=True)
 
     def on_unpause(self, trial_id: str) -> None:
-        """Pass it on, if all of the group that had not ended was paused."""
+        """Notify the searcher if all unfinished repeats of the group were paused until now."""
         self._set_paused(trial_id, paused=False)
 
     def learn_point(self, point: EvaluatedPoint) -> None:
-        """Pass it on, without the number of its repeat."""
+        """Pass the point to the searcher, without the index of its repeat."""
         own = {name: given for name, given in point.parameters.items() if name != TRIAL_INDEX}
         replace(point, parameters=own).add_to(self.searcher)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the groups that have not ended, and the searcher's own state."""
+        """Return the unfinished groups, and the searcher's own state."""
         return {
             "groups": {name: asdict(group) for name, group in self._groups.items()},
             "left": self._left,
@@ -212,7 +212,7 @@ class Repeater(Searcher):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what :meth:`state_dict` gave."""
+        """Restore the state that :meth:`state_dict` returned."""
         self._groups = {name: _Group(**deepcopy(each)) for name, each in state["groups"].items()}
         self._group_of = {
             trial_id: name for name, group in self._groups.items() for trial_id in group.running
@@ -224,7 +224,7 @@ class Repeater(Searcher):
     def _metrics(self) -> list[str]:
         return self.metric if isinstance(self.metric, list) else [self.metric or ""]
 
-    def _unfilled(self) -> str | None:
+    def _incomplete_group(self) -> str | None:
         return next((name for name, group in self._groups.items() if not group.is_full), None)
 
     def _open(self, name: str, config: Mapping[str, Any]) -> None:
@@ -232,7 +232,7 @@ class Repeater(Searcher):
         self._groups[name] = _Group(dict(config), size)
 
     def _join(self, trial_id: str, name: str) -> int:
-        """Add a trial to a group, and return its number there."""
+        """Add a trial to a group, and return its index there."""
         group = self._groups[name]
         index = group.count
         group.running.append(trial_id)
@@ -245,29 +245,29 @@ class Repeater(Searcher):
         if name is None:
             return
         group = self._groups[name]
-        rested = group.rests
+        was_paused = group.is_paused
         if trial_id in group.paused:
             group.paused.remove(trial_id)
         if paused:
             group.paused.append(trial_id)
-        self._tell_of_rest(name, rested)
+        self._report_pause_change(name, was_paused)
 
-    def _tell_of_rest(self, name: str, rested: bool) -> None:
-        rests = self._groups[name].rests
-        if rests and not rested:
+    def _report_pause_change(self, name: str, was_paused: bool) -> None:
+        is_paused = self._groups[name].is_paused
+        if is_paused and not was_paused:
             self.searcher.on_pause(name)
-        elif rested and not rests:
+        elif was_paused and not is_paused:
             self.searcher.on_unpause(name)
 
-    def _told(self, group: _Group) -> dict[str, Any] | None:
+    def _mean_result(self, group: _Group) -> dict[str, Any] | None:
         if group.last is None:
             return None
-        told = {name: value for name, value in group.last.items() if name not in self._metrics}
+        result = {name: value for name, value in group.last.items() if name not in self._metrics}
         for index, name in enumerate(self._metrics):
             mean = _mean([row[index] for row in group.values])
             if mean is not None:
-                told[name] = mean
-        return told
+                result[name] = mean
+        return result
 
 
 def _defined(result: Mapping[str, Any], metric: str) -> float | None:
@@ -281,4 +281,4 @@ def _mean(values: list[float | None]) -> float | None:
         return None
     with np.errstate(invalid="ignore", over="ignore"):
         mean = float(np.mean(defined))
-    return None if isnan(mean) else mean  # of infinities of both signs
+    return None if isnan(mean) else mean  # NaN for infinities of both signs

@@ -1,4 +1,4 @@
-"""What searchers that look at the search space have in common."""
+"""`SpaceSearcher`, the base class of searchers over dasktune's domains."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from numpy.random import Generator, SeedSequence, default_rng
 
 from dasktune.errors import check
-from dasktune.search.suggest import Searcher
+from dasktune.search.searcher import Searcher
 from dasktune.space import Domain, Function, Variants, overlay
 from dasktune.space.checks import as_int
 from dasktune.trial.metrics import Metric, Modes
@@ -17,26 +17,26 @@ __all__ = ["SpaceSearcher"]
 
 
 class SpaceSearcher(Searcher):
-    """Takes the space apart, tries the presets first, and has a random stream for each suggestion.
+    """Searcher with a space of domains, presets, and a random stream for each suggestion.
 
     Parameters
     ----------
     space : mapping or None
-        What to search; the experiment's ``param_space`` if None.
+        The search space; the experiment's ``param_space`` if None.
     metric, mode : optional
         As in :class:`Searcher`.
     points_to_evaluate : sequence of mapping or None
-        Configurations, or parts of one, that are suggested before all others.
+        Complete or partial configurations that are suggested before all others (the presets).
     seed : int or None
-        The source of all randomness; the experiment's if None.
+        The seed of all randomness; the experiment's if None.
 
     Raises
     ------
     ConfigError
-        If an argument breaks its rule.
+        If an argument is invalid.
     """
 
-    #: Whether it learns from what trials come to, and so must know metric and mode.
+    #: Whether it learns from results, and so needs metric and mode.
     learns: bool = True
     #: Whether it can optimise several metrics at once.
     takes_several_metrics: bool = False
@@ -54,33 +54,33 @@ class SpaceSearcher(Searcher):
         presets = [] if points_to_evaluate is None else points_to_evaluate
         rule = "a list of dicts"
         check(isinstance(presets, list | tuple), "points_to_evaluate", rule, points_to_evaluate)
-        hint = f"{type(self).__name__} searches dasktune's domains: write it as a dict with these."
+        hint = f"{type(self).__name__} searches dasktune's domains: give a dict of them."
         valid = space is None or isinstance(space, Mapping)
         check(valid, "space", "a dict", space, hint)
         self.space = space
         self.points_to_evaluate = tuple(presets)
         self._seed = None if seed is None else as_int("seed", seed, least=0)
-        #: How many suggestions there were.
+        #: The number of suggestions made.
         self._count = 0
         self._entropy: list[int] = []
         if space is not None:
-            self._take(space, "space")
+            self._set_space(space, "space")
 
     def set_search_properties(
         self, metric: Metric, mode: Modes, config: Mapping[str, Any], **spec: Any
     ) -> bool:
-        """Take what the constructor left open from the experiment.
+        """Set what the constructor left open from the experiment.
 
         Raises
         ------
         ConfigError
-            If metric or mode is given nowhere, or twice and differs, there are several metrics for
-            a searcher that knows one only, or the space cannot be searched.
+            If metric or mode is missing or differs between searcher and experiment, if there are
+            several metrics but the searcher takes one, or if it cannot search the space.
         """
         super().set_search_properties(metric, mode, config, **spec)
         self._check_goals()
         if self.space is None:
-            self._take(config, "param_space")
+            self._set_space(config, "param_space")
         given = spec["seed"] if self._seed is None else SeedSequence(self._seed)
         self._entropy = default_rng(given).integers(2**32, size=4, dtype="uint64").tolist()
         return self.space is None
@@ -91,37 +91,38 @@ class SpaceSearcher(Searcher):
         goal, hint = (self.metric, self.mode), "Set them in TuneConfig or in the searcher."
         check(None not in goal, "metric and mode", "set", goal, hint)
         one = isinstance(self.metric, str) and isinstance(self.mode, str)
-        hint = f"{type(self).__name__} knows one; OptunaSearch and AxSearch take several."
+        hint = f"{type(self).__name__} takes one; OptunaSearch and AxSearch take several."
         known = one or self.takes_several_metrics
         check(known, "metric", "the name of one metric", self.metric, hint)
 
-    def _take(self, space: Mapping[str, Any], name: str) -> None:
+    def _set_space(self, space: Mapping[str, Any], name: str) -> None:
         self._variants = Variants(space)
         kind, grids = type(self).__name__, self._variants.grid_paths
         hint = f"{kind} samples: use choice() instead of grid_search()."
         check(not grids, name, "without grid_search", ", ".join(grids), hint)
-        #: What there is to search: ``{path: domain}``.
+        #: The domains to search: ``{path: domain}``.
         self._axes: dict[str, Domain] = {
             path: domain
             for path, domain in self._variants.domains.items()
             if not isinstance(domain, Function)
         }
         self._presets = [Variants(overlay(space, one)) for one in self.points_to_evaluate]
-        # Constants are laid under the answer by whoever asked, unless the space is our own.
-        mine = self.space is not None
-        self._keys = [key for key in space if mine or _is_searched(key, self._variants)]
+        # Suggestions hold the constants of the searcher's own space; SearchGenerator adds those of
+        # `param_space`.
+        is_own = self.space is not None
+        self._keys = [key for key in space if is_own or _is_searched(key, self._variants)]
 
-    def _preset(self, rng: Generator) -> dict[str, Any] | None:
-        """Return the next preset with all that it leaves open drawn; None if there is none."""
+    def _next_preset(self, rng: Generator) -> dict[str, Any] | None:
+        """Return the next preset, its missing values drawn at random; None if there is none."""
         if self._count >= len(self._presets):
             return None
         return self._presets[self._count].draw(0, rng).config
 
-    def _stream(self) -> Generator:
+    def _next_rng(self) -> Generator:
         """Return the random stream of the next suggestion."""
         return default_rng(SeedSequence(self._entropy, spawn_key=(self._count,)))
 
-    def _answer(self, config: Mapping[str, Any]) -> dict[str, Any]:
+    def _searched_part(self, config: Mapping[str, Any]) -> dict[str, Any]:
         return {key: config[key] for key in self._keys}
 
 

@@ -1,11 +1,14 @@
 """The searches of scikit-learn, with their fits run on a Dask cluster."""
 
-from dasktune.sklearn.halving import HalvingGridSearchCV, HalvingRandomSearchCV
-from dasktune.sklearn.hyperband import HyperbandSearchCV
-from dasktune.sklearn.incremental import IncrementalSearchCV, InverseDecaySearchCV
-from dasktune.sklearn.search import GridSearchCV, RandomizedSearchCV
-from dasktune.sklearn.successive_halving import SuccessiveHalvingSearchCV
-from dasktune.sklearn.tune_search import TuneSearchCV
+from dasktune.sklearn.incremental.hyperband_search import HyperbandSearchCV
+from dasktune.sklearn.incremental.incremental_search import (
+    IncrementalSearchCV,
+    InverseDecaySearchCV,
+)
+from dasktune.sklearn.incremental.successive_halving_search import SuccessiveHalvingSearchCV
+from dasktune.sklearn.searches.grid_random import GridSearchCV, RandomizedSearchCV
+from dasktune.sklearn.searches.halving_search import HalvingGridSearchCV, HalvingRandomSearchCV
+from dasktune.sklearn.searches.tune_search import TuneSearchCV
 
 __all__ = [
     "GridSearchCV",

@@ -1,4 +1,4 @@
-"""All that is not public of scikit-learn and yet needed, and what differs between its versions."""
+"""Private names of scikit-learn that dasktune needs, and the differences between its versions."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ __all__ = [
     "HalvingRandomSearchCV",
     "Interval",
     "MultimetricScorer",
+    "SklearnContext",
     "StrOptions",
-    "Surroundings",
     "begin_callbacks",
     "check_method_params",
     "fit_and_score",
@@ -47,9 +47,9 @@ __all__ = [
     "routing_enabled",
     "run_search",
     "safe_indexing",
-    "search_estimator_has",
     "safe_split",
     "score",
+    "search_estimator_has",
     "warn_or_raise_about_fit_failures",
 ]
 
@@ -68,9 +68,7 @@ warn_or_raise_about_fit_failures = _warn_or_raise_about_fit_failures
 _HAS_CALLBACKS: Final = "callback_ctx" in signature(_fit_and_score).parameters
 
 
-def fit_and_score(
-    *data: Any, caller: Any = None, callback_ctx: Any = None, **options: Any
-) -> dict[str, Any]:
+def fit_and_score(*data: Any, caller: Any = None, callback_ctx: Any = None, **options: Any) -> dict[str, Any]:
     """Fit an estimator on one part of the data and score it on another.
 
     Parameters
@@ -80,9 +78,9 @@ def fit_and_score(
     caller : object, optional
         The search, where it has callbacks.
     callback_ctx : object, optional
-        Their context.
+        The context of the callbacks.
     **options
-        As scikit-learn has them.
+        Further arguments of scikit-learn's ``_fit_and_score``.
     """
     if _HAS_CALLBACKS:
         options.update(caller=caller, callback_ctx=callback_ctx)
@@ -90,17 +88,17 @@ def fit_and_score(
     return result
 
 
-class Surroundings:
-    """The configuration of scikit-learn and the warning filters where a search was called.
+class SklearnContext:
+    """The scikit-learn configuration and the warning filters of the thread that called a search.
 
-    Both belong to a thread or a process, so they must be taken along to where its fits run.
+    Both belong to a thread or a process, so they must be restored where the fits run.
 
     Parameters
     ----------
     config : mapping
-        Of scikit-learn.
+        The configuration, as ``sklearn.get_config()`` returns it.
     filters : sequence of tuple
-        Of the warnings.
+        The warning filters.
     """
 
     def __init__(self, config: Mapping[str, Any], filters: Sequence[tuple[Any, ...]]) -> None:
@@ -108,22 +106,25 @@ class Surroundings:
         self._filters = list(filters)
 
     @classmethod
-    def current(cls) -> Surroundings:
-        """Return those of the calling thread."""
+    def current(cls) -> SklearnContext:
+        """Return the context of the calling thread."""
         return cls(sklearn.get_config(), _filters())
 
     def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call a function in them.
+        """Call a function in this context.
 
         Parameters
         ----------
         function : callable
-            What to call.
+            The function.
         *args, **kwargs
-            With what.
+            Its arguments.
         """
         if not self._filters or self._filters == list(_filters()):
-            # To set filters that are set already would be a race between the threads of a process.
+            # All threads of a process share the warning filters, except in free-threaded Python.
+            # Two trials that set and reset them at the same time could leave the wrong ones, so
+            # equal filters are not set again. If they differ, that race remains, as in
+            # scikit-learn's own parallel calls.
             with sklearn.config_context(**self._config):
                 return function(*args, **kwargs)
         wrapped = _FuncWrapper(function)
@@ -141,7 +142,7 @@ def _filters() -> Sequence[tuple[Any, ...]]:
 
 
 class _NoCallbacks:
-    """Stands for a callback context where scikit-learn knows none."""
+    """A callback context that does nothing, for versions of scikit-learn without callbacks."""
 
     def subcontext(self, **about: Any) -> _NoCallbacks:
         return self
@@ -158,33 +159,33 @@ class _NoCallbacks:
 
 
 def begin_callbacks(search: Any, **about: Any) -> Any:
-    """Tell the callbacks of a search that it begins, and return their context.
+    """Notify the callbacks of a search that it begins, and return their context.
 
     Parameters
     ----------
     search : BaseSearchCV
         The search.
     **about
-        What they are told.
+        The arguments of the callbacks.
     """
     if not _HAS_CALLBACKS:
         return _NoCallbacks()
-    # The search, and the last fit unless there is none; `refit` may be a string or a function.
+    # The search and the refit are subtasks; `refit` may be a string or a function.
     context = search._init_callback_context(max_subtasks=1 + (search.refit is not False))
     return context.call_on_fit_task_begin(estimator=search, **about)
 
 
 def run_search(search: Any, evaluate: Callable[..., Any], context: Any) -> None:
-    """Let a search name its candidates.
+    """Call ``_run_search`` of a search, which chooses the candidates and evaluates them.
 
     Parameters
     ----------
     search : BaseSearchCV
-        The search; also one that a user has derived.
+        The search; its class may be the user's.
     evaluate : callable
         Evaluates candidates.
     context : object
-        Of the callbacks.
+        The context of the callbacks.
     """
     if "callback_ctx" in signature(search._run_search).parameters:
         search._run_search(evaluate, callback_ctx=context)
@@ -193,7 +194,7 @@ def run_search(search: Any, evaluate: Callable[..., Any], context: Any) -> None:
 
 
 def has_callbacks(search: BaseEstimator) -> bool:
-    """Whether anybody listens to the fits of a search.
+    """Whether a search, its estimator or a nested estimator has scikit-learn callbacks.
 
     Parameters
     ----------

@@ -1,4 +1,7 @@
-"""Search spaces: domains, grids, and how configurations come of them."""
+"""Search spaces: domains, grids, and the configurations that are drawn from them.
+
+The translation of domains for other libraries is in ``dasktune.search.spaces``.
+"""
 
 from dasktune.space.domain import Categorical, Domain, Function
 from dasktune.space.json_form import from_json, to_json
@@ -31,7 +34,7 @@ from dasktune.space.tag import experiment_tag
 from dasktune.space.variants import Variant, Variants, overlay, resolve
 
 __all__ = [
-    # The words of a search space.
+    # The functions that users write search spaces with.
     "uniform",
     "quniform",
     "loguniform",
@@ -45,7 +48,7 @@ __all__ = [
     "choice",
     "sample_from",
     "grid_search",
-    # What they stand for.
+    # Domains and samplers.
     "Domain",
     "Float",
     "Integer",

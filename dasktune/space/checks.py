@@ -1,4 +1,4 @@
-"""Numbers and functions as users give them."""
+"""Checks of numbers and functions that users pass as arguments."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import isnan
 from dasktune.errors import ConfigError
 from dasktune.trial.metrics import number
 
-__all__ = ["as_float", "as_int", "takes"]
+__all__ = ["accepts_arguments", "as_float", "as_int"]
 
 
 def as_float(name: str, value: object) -> float:
@@ -17,7 +17,7 @@ def as_float(name: str, value: object) -> float:
     Raises
     ------
     ConfigError
-        If it is not; `name` says which argument it was.
+        If it is not; the message begins with `name`, the argument's name.
 
     Examples
     --------
@@ -33,12 +33,12 @@ def as_float(name: str, value: object) -> float:
 def as_int(name: str, value: object, *, least: int | None = None) -> int:
     """Return `value` as an int, if it is a whole number, not a bool, and at least `least`.
 
-    A float like ``1e3`` is taken: it is what people write for a thousand.
+    A float with a whole value, such as ``1e3``, is accepted.
 
     Raises
     ------
     ConfigError
-        If it is not; `name` says which argument it was.
+        If it is not; the message begins with `name`, the argument's name.
 
     Examples
     --------
@@ -52,20 +52,20 @@ def as_int(name: str, value: object, *, least: int | None = None) -> int:
     return whole
 
 
-def takes(function: object, *arguments: object) -> bool:
-    """Whether `function` can be called with positional arguments, as far as one can tell.
+def accepts_arguments(function: object, *arguments: object) -> bool:
+    """Whether `function` accepts these positional arguments, as far as its signature tells.
 
     Examples
     --------
-    >>> takes(lambda a, b=0: a, 1), takes(lambda a, b=0: a, 1, 2, 3), takes(3, 1)
-    (True, False, False)
+    >>> accepts_arguments(lambda a, b=0: a, 1), accepts_arguments(3, 1)
+    (True, False)
     """
     if not callable(function):
         return False
     try:
         inspect.signature(function).bind(*arguments)
     except ValueError:
-        return True  # written in C, without a signature: calling it will tell
+        return True  # written in C, without a signature: only a call would tell
     except TypeError:
         return False
     return True
@@ -76,6 +76,6 @@ def _whole(value: object) -> int | None:
         return None
     if isinstance(value, int):
         return value
-    # numpy's integers take this way as well; those above 2**53 are not met as bounds.
+    # numpy's integers are handled here too; bounds above 2**53 would lose precision.
     real = number(value)
     return int(real) if real is not None and real.is_integer() else None

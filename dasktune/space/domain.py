@@ -1,7 +1,7 @@
-"""Domains: the sets that the values of a search space come from.
+"""Domains: the sets from which the values of a search space are drawn.
 
-A domain is a value: frozen, comparable, hashable if its values are. Each says with a *sampler* how
-it is drawn from; a domain without one is drawn from uniformly.
+A domain is frozen, comparable, and hashable if its values are. Its *sampler* is the distribution
+that values are drawn from; a domain without a sampler is drawn from uniformly.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from numpy.random import Generator
 
 from dasktune.errors import check
 from dasktune.space.checks import as_int
+from dasktune.space.partial_config import PartialConfig
 from dasktune.space.samplers import (
     RandomSource,
     Sampler,
@@ -25,18 +26,17 @@ from dasktune.space.samplers import (
     random_generator,
 )
 from dasktune.space.tree import Variable
-from dasktune.space.view import View
 
 __all__ = ["Categorical", "Domain", "Function", "ordered_values", "require_no_sampler"]
 
 
 def ordered_values(name: str, values: Any) -> list[Any]:
-    """Return `values` as a list of at least one, with numpy's scalars as Python's.
+    """Return `values` as a non-empty list, with numpy scalars converted to Python values.
 
     Raises
     ------
     ConfigError
-        If there are none, or if they come in no order that another process could repeat.
+        If there are no values, or `values` is a set, the order of which differs between processes.
     """
     listable = isinstance(values, Iterable) and not isinstance(values, Set)
     check(listable, name, "a list of values", values, "A set has no order to repeat.")
@@ -46,7 +46,7 @@ def ordered_values(name: str, values: Any) -> list[Any]:
 
 
 class Domain(Variable, ABC):
-    """What a value of a search space may be.
+    """The set of values that one parameter of a search space may have.
 
     Methods of the subclasses that choose a sampler return a new domain.
     """
@@ -66,19 +66,19 @@ class Domain(Variable, ABC):
         config : mapping or sequence of mappings, optional
             The configuration that a :class:`Function` depends on; a sequence has one for each draw.
         size : int, default=1
-            How many; at least 1.
+            Number of values, at least 1.
         random_state : int, Generator, RandomState, SeedSequence or None
-            Where randomness comes from; None cannot be repeated.
+            Source of randomness. None gives values that cannot be reproduced.
 
         Returns
         -------
         object or list of object
-            Plain Python values: one, or the list of them if ``size > 1``.
+            One plain Python value, or a list of them if ``size > 1``.
 
         Raises
         ------
         ConfigError
-            If `size` or `random_state` is none that can be used.
+            If `size` or `random_state` is invalid.
         """
         count = as_int("size", size, least=1)
         values = self._draw(config, count, random_generator(random_state))
@@ -104,7 +104,7 @@ class Domain(Variable, ABC):
     @property
     @abstractmethod
     def domain_str(self) -> str:
-        """The domain for people, ``(0.0, 1.0)``."""
+        """The domain as text, such as ``(0.0, 1.0)``."""
 
 
 def require_no_sampler(sampler: Sampler | None) -> None:
@@ -122,12 +122,12 @@ class Categorical(Domain):
     categories : iterable of object
         The values, at least one, in an order that can be repeated (no set).
     sampler : Sampler, optional
-        How to draw; set by the methods.
+        The distribution; set by the methods.
 
     Raises
     ------
     ConfigError
-        If there are none, or they have no order.
+        If there are no values, or they are a set.
 
     Examples
     --------
@@ -184,19 +184,18 @@ class Categorical(Domain):
 
 @dataclass(frozen=True, slots=True)
 class Function(Domain):
-    """Whatever a function returns.
+    """The return values of a function.
 
     Parameters
     ----------
     func : callable
-        Called as ``func()`` or ``func(config)``, whichever its signature takes. If its one
-        parameter is called ``spec`` it gets an object whose attribute ``config`` is the
-        configuration.
+        Called as ``func()`` or ``func(config)``, depending on its signature. If its only
+        parameter is named ``spec``, it gets an object with the attribute ``config``.
 
     Raises
     ------
     ConfigError
-        If it is not callable, or needs more arguments than that.
+        If it is not callable, or needs more arguments.
 
     Examples
     --------
@@ -227,27 +226,27 @@ class Function(Domain):
         if not self.argument:
             value = self.func()
         elif self.argument == "spec":
-            value = self.func(SimpleNamespace(config=View(config)))
+            value = self.func(SimpleNamespace(config=PartialConfig(config)))
         else:
             value = self.func(config)
         return value.item() if isinstance(value, np.generic) else value
 
     def is_valid(self, value: Any) -> bool:
-        """Return True: only the function knows."""
+        """Return True: the values of a function cannot be checked."""
         return True
 
     @property
     def domain_str(self) -> str:
-        """The function, called."""
+        """A call of the function, as text."""
         return f"{self.func}()"
 
 
 def _argument_of(func: Callable[..., Any]) -> str:
-    """Return what `func` wants to be given: nothing, the configuration or the old spec."""
+    """Return which argument `func` takes: "" (none), "config" or "spec"."""
     try:
         expected = signature(func)
     except ValueError:
-        # Functions written in C, such as numpy's, may not tell; those that draw want nothing.
+        # Functions written in C may have no signature; numpy's that draw values take no argument.
         return ""
     if _accepts(expected, None):
         return "spec" if next(iter(expected.parameters)) == "spec" else "config"

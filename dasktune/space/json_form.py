@@ -1,12 +1,12 @@
 """Search spaces as JSON, for the journal, the dashboard and other languages.
 
-Dicts, lists and plain values stand for themselves, grids included. What JSON cannot hold is a dict
-with one key that begins with ``$``, beside the parameters of a domain::
+Dicts, lists and plain values are written as they are, grids included. Anything else becomes a dict
+with a key that begins with ``$``::
 
     {"$domain": "loguniform", "lower": 0.0001, "upper": 0.1}
     {"$tuple": [1, 2]}             {"$float": "nan"}
     {"$dict": [[1, "a"]]}          a dict whose keys are not plain strings
-    {"$object": "<function f>"}    only to be looked at: nothing is ever built from it
+    {"$object": "<function f>"}    text for display: :func:`from_json` rejects it
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from dasktune.space.tree import Path, path_name
 
 __all__ = ["from_json", "to_json"]
 
-#: How each kind of domain is built; the first three are those without a sampler.
+#: The function that builds each kind of domain; the first three kinds have no sampler.
 _BUILDERS: Final[dict[str, Callable[..., Domain]]] = {
     "float": Float,
     "integer": Integer,
@@ -58,12 +58,12 @@ _BUILDERS: Final[dict[str, Callable[..., Domain]]] = {
 
 
 def to_json(space: Any) -> Any:
-    """Return a search space, or any part of one, as values that JSON can hold.
+    """Return a search space, or a part of one, as JSON-serializable values.
 
     Parameters
     ----------
     space : object
-        The space. Functions and objects of other kinds are kept as text to be looked at.
+        The space. Functions and other objects are written as text, for display only.
 
     Examples
     --------
@@ -92,25 +92,25 @@ def to_json(space: Any) -> Any:
 
 
 def from_json(data: Any) -> Any:
-    """Return the search space that :func:`to_json` made `data` of.
+    """Return the search space that :func:`to_json` converted to `data`.
 
     Parameters
     ----------
     data : object
-        What `json.loads` returned.
+        The return value of `json.loads`.
 
     Raises
     ------
     ConfigError
-        If it holds a function or another object that JSON cannot carry, or is none of ours; the
-        message names the path.
+        If it holds a function or another object that JSON cannot represent, or is not in the form
+        that :func:`to_json` writes; the message names the path.
 
     Examples
     --------
     >>> from_json({"lr": {"$domain": "uniform", "lower": 0, "upper": 1}})
     {'lr': Float(lower=0.0, upper=1.0, sampler=Uniform())}
     """
-    return _built(data, ())
+    return _parse(data, ())
 
 
 def _mapping_to_json(node: Mapping[Any, Any]) -> dict[str, Any]:
@@ -138,23 +138,23 @@ def _range_to_json(domain: Float | Integer) -> dict[str, Any]:
     return {"$domain": f"q{kind}" if quantum else kind, **data, **quantum}
 
 
-def _built(data: Any, path: Path) -> Any:
+def _parse(data: Any, path: Path) -> Any:
     if isinstance(data, list):
-        return [_built(item, (*path, index)) for index, item in enumerate(data)]
+        return [_parse(item, (*path, index)) for index, item in enumerate(data)]
     if not isinstance(data, Mapping):
         return data
     if not any(key.startswith("$") for key in data):
-        return {key: _built(value, (*path, key)) for key, value in data.items()}
+        return {key: _parse(value, (*path, key)) for key, value in data.items()}
     name = f"the space at {path_name(path)!r}"
-    hint = "Functions and objects do not travel as JSON: put it there again."
+    hint = "JSON cannot represent functions and objects: set it again in the space."
     check("$object" not in data, name, "made of plain values and domains", data, hint)
     match data:
         case {"$domain": str(kind), **fields} if kind in _BUILDERS:
-            return _built_domain(kind, fields, path)
+            return _parse_domain(kind, fields, path)
         case {"$tuple": list(items), **rest} if not rest:
-            return tuple(_built(items, path))
+            return tuple(_parse(items, path))
         case {"$dict": list(pairs), **rest} if not rest and all(map(_is_pair, pairs)):
-            return {_built(key, path): _built(value, (*path, key)) for key, value in pairs}
+            return {_parse(key, path): _parse(value, (*path, key)) for key, value in pairs}
         case {"$float": "nan" | "inf" | "-inf" as text, **rest} if not rest:
             return float(text)
         case _:
@@ -165,9 +165,9 @@ def _is_pair(item: Any) -> bool:
     return isinstance(item, list) and len(item) == 2
 
 
-def _built_domain(kind: str, fields: dict[str, Any], path: Path) -> Domain:
+def _parse_domain(kind: str, fields: dict[str, Any], path: Path) -> Domain:
     if "categories" in fields:
-        fields["categories"] = _built(fields["categories"], path)
+        fields["categories"] = _parse(fields["categories"], path)
     try:
         return _BUILDERS[kind](**fields)
     except (TypeError, ConfigError) as error:

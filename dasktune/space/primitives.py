@@ -1,4 +1,4 @@
-"""The words in which a search space is written."""
+"""The functions that users write search spaces with: uniform, choice, grid_search and so on."""
 
 from __future__ import annotations
 
@@ -77,14 +77,14 @@ def quniform(lower: float, upper: float, q: float) -> Float:
 
 
 def loguniform(lower: float, upper: float, base: Any = None) -> Float:
-    """Draw a float from ``[lower, upper)``, every order of magnitude as likely as any other.
+    """Draw a float log-uniformly from ``[lower, upper)``.
 
     Parameters
     ----------
     lower, upper : float
         The bounds themselves, not their logarithms; ``0 < lower < upper``.
     base : object, optional
-        Ray Tune's; it has no effect on what is drawn, and warns.
+        Accepted for compatibility with Ray Tune; it has no effect, and a value gives a warning.
 
     Raises
     ------
@@ -101,7 +101,7 @@ def loguniform(lower: float, upper: float, base: Any = None) -> Float:
 
 
 def qloguniform(lower: float, upper: float, q: float, base: Any = None) -> Float:
-    """Draw a multiple of `q` from ``[lower, upper]``, every order of magnitude as likely.
+    """Draw a multiple of `q` log-uniformly from ``[lower, upper]``.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def qloguniform(lower: float, upper: float, q: float, base: Any = None) -> Float
     q : float
         The quantum, > 0: the value is ``round(x / q) * q``.
     base : object, optional
-        Ray Tune's; it has no effect on what is drawn, and warns.
+        Accepted for compatibility with Ray Tune; it has no effect, and a value gives a warning.
 
     Raises
     ------
@@ -132,9 +132,9 @@ def randn(mean: float = 0.0, sd: float = 1.0) -> Float:
     Parameters
     ----------
     mean : float, default=0.0
-        Its centre.
+        Mean of the distribution.
     sd : float, default=1.0
-        Its standard deviation, > 0.
+        Standard deviation of the distribution, > 0.
 
     Raises
     ------
@@ -155,7 +155,7 @@ def qrandn(mean: float, sd: float, q: float) -> Float:
     Parameters
     ----------
     mean, sd : float
-        Centre and standard deviation, ``sd > 0``.
+        Mean and standard deviation, ``sd > 0``.
     q : float
         The quantum, > 0: the value is ``round(x / q) * q``.
 
@@ -217,14 +217,14 @@ def qrandint(lower: int, upper: int, q: int = 1) -> Integer:
 
 
 def lograndint(lower: int, upper: int, base: Any = None) -> Integer:
-    """Draw an integer from ``[lower, upper)``, every order of magnitude as likely as any other.
+    """Draw an integer log-uniformly from ``[lower, upper)``.
 
     Parameters
     ----------
     lower, upper : int
         The bounds, ``0 < lower < upper``; `upper` is **not** included.
     base : object, optional
-        Ray Tune's; it has no effect on what is drawn, and warns.
+        Accepted for compatibility with Ray Tune; it has no effect, and a value gives a warning.
 
     Raises
     ------
@@ -241,7 +241,7 @@ def lograndint(lower: int, upper: int, base: Any = None) -> Integer:
 
 
 def qlograndint(lower: int, upper: int, q: int, base: Any = None) -> Integer:
-    """Draw a multiple of `q` from ``[lower, upper]``, every order of magnitude as likely.
+    """Draw a multiple of `q` log-uniformly from ``[lower, upper]``.
 
     Parameters
     ----------
@@ -251,7 +251,7 @@ def qlograndint(lower: int, upper: int, q: int, base: Any = None) -> Integer:
     q : int
         The quantum, > 0; at least one multiple must lie within the bounds.
     base : object, optional
-        Ray Tune's; it has no effect on what is drawn, and warns.
+        Accepted for compatibility with Ray Tune; it has no effect, and a value gives a warning.
 
     Raises
     ------
@@ -268,17 +268,17 @@ def qlograndint(lower: int, upper: int, q: int, base: Any = None) -> Integer:
 
 
 def choice(categories: Iterable[Any]) -> Categorical:
-    """Draw one of several values.
+    """Draw one of several values uniformly.
 
     Parameters
     ----------
     categories : iterable of object
-        The values, at least one. Those that hold domains are resolved when they are drawn.
+        The values, at least one. A value that holds domains is resolved when it is drawn.
 
     Raises
     ------
     ConfigError
-        If there are none, or they have no order (a set).
+        If there are no values, or they are a set, which has no fixed order.
 
     Examples
     --------
@@ -289,13 +289,14 @@ def choice(categories: Iterable[Any]) -> Categorical:
 
 
 def sample_from(func: Callable[..., Any]) -> Function:
-    """Take what a function returns, which may depend on the rest of the configuration.
+    """Compute a value by a function, which may depend on the rest of the configuration.
 
     Parameters
     ----------
     func : callable
-        ``func()`` or ``func(config)``. A value of the configuration that is not yet known is waited
-        for. A single parameter called ``spec`` gets an object with the attribute ``config``.
+        ``func()`` or ``func(config)``. If it reads a value that has not been drawn yet, it is
+        called again later. If its only parameter is named ``spec``, it gets an object with the
+        attribute ``config``, as in Ray Tune.
 
     Raises
     ------
@@ -311,7 +312,7 @@ def sample_from(func: Callable[..., Any]) -> Function:
 
 
 def grid_search(values: Iterable[Any]) -> dict[str, list[Any]]:
-    """Try every one of several values, with every combination of those of other grids.
+    """Try each of several values, in every combination with the values of other grids.
 
     Parameters
     ----------
@@ -321,12 +322,12 @@ def grid_search(values: Iterable[Any]) -> dict[str, list[Any]]:
     Returns
     -------
     dict
-        ``{"grid_search": [...]}``, which may as well be written out.
+        ``{"grid_search": [...]}``; you may also write this dict yourself.
 
     Raises
     ------
     ConfigError
-        If there are none, or they have no order (a set).
+        If there are no values, or they are a set, which has no fixed order.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Domains of numbers."""
+"""Ranges of floats and integers as domains."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from dasktune.trial.metrics import number
 
 __all__ = ["Float", "Integer"]
 
-_LOG_HINT = "Give the bounds as they are, not their logarithms."
-_CONSTANT_HINT = "A constant is written as the value itself."
+_LOG_HINT = "Give the bounds themselves, not their logarithms."
+_CONSTANT_HINT = "Write a constant as the value itself."
 
 
 @dataclass(frozen=True, slots=True)
 class Float(Domain):
-    """Floats of a range.
+    """A range of floats.
 
     Parameters
     ----------
     lower, upper : float or None
-        The bounds, ``lower < upper``; None is open.
+        The bounds, ``lower < upper``; None means unbounded.
     sampler : Sampler, optional
-        How to draw; set by the methods.
+        The distribution; set by the methods.
 
     Raises
     ------
     ConfigError
-        If a bound is no number, or they are not in order.
+        If a bound is not a number, or not ``lower < upper``.
 
     Examples
     --------
@@ -50,9 +50,7 @@ class Float(Domain):
     upper: float
     sampler: Sampler | None = field(default=None, kw_only=True)
 
-    def __init__(
-        self, lower: float | None, upper: float | None, *, sampler: Sampler | None = None
-    ) -> None:
+    def __init__(self, lower: float | None, upper: float | None, *, sampler: Sampler | None = None) -> None:
         low = -inf if lower is None else as_float("lower", lower)
         high = inf if upper is None else as_float("upper", upper)
         check(low < high, "lower", f"less than upper={high!r}", low, _CONSTANT_HINT)
@@ -65,7 +63,7 @@ class Float(Domain):
         return self.sampler or self.uniform().get_sampler()
 
     def uniform(self) -> Float:
-        """Return the domain with every value as likely as any other.
+        """Return the domain with a uniform distribution.
 
         Raises
         ------
@@ -76,7 +74,7 @@ class Float(Domain):
         return self._with(Uniform())
 
     def loguniform(self) -> Float:
-        """Return the domain with every order of magnitude as likely as any other.
+        """Return the domain with a log-uniform distribution.
 
         Raises
         ------
@@ -88,7 +86,7 @@ class Float(Domain):
         return self._with(LogUniform())
 
     def normal(self, mean: float = 0.0, sd: float = 1.0) -> Float:
-        """Return the domain with the normal distribution; only without bounds.
+        """Return the domain with a normal distribution; the domain must have no bounds.
 
         Raises
         ------
@@ -122,7 +120,7 @@ class Float(Domain):
 
     def _require_finite_bounds(self) -> None:
         bounds = (self.lower, self.upper)
-        # Their difference overflows only for bounds near the largest float.
+        # Subtracting them overflows only if they are near the largest float.
         check(isfinite(self.upper - self.lower), "lower and upper", "finite", bounds)
 
     def _draw(
@@ -152,19 +150,19 @@ class Float(Domain):
 
 @dataclass(frozen=True, slots=True)
 class Integer(Domain):
-    """Integers of a range, without `upper` unless they are quantised.
+    """A range of integers; `upper` is excluded unless the range is quantised.
 
     Parameters
     ----------
     lower, upper : int
         The bounds, ``lower < upper``, both within 64 bits.
     sampler : Sampler, optional
-        How to draw; set by the methods.
+        The distribution; set by the methods.
 
     Raises
     ------
     ConfigError
-        If a bound is no integer, or they are not in order.
+        If a bound is not an integer, or not ``lower < upper``.
 
     Examples
     --------
@@ -189,7 +187,7 @@ class Integer(Domain):
         return self.sampler or Uniform()
 
     def uniform(self) -> Integer:
-        """Return the domain with every value as likely as any other.
+        """Return the domain with a uniform distribution.
 
         Raises
         ------
@@ -199,7 +197,7 @@ class Integer(Domain):
         return self._with(Uniform())
 
     def loguniform(self) -> Integer:
-        """Return the domain with every order of magnitude as likely as any other.
+        """Return the domain with a log-uniform distribution.
 
         Raises
         ------
@@ -210,13 +208,13 @@ class Integer(Domain):
         return self._with(LogUniform())
 
     def quantized(self, q: int) -> Integer:
-        """Return the domain with only the multiples of `q`, `upper` included unless ``q == 1``.
+        """Return the domain of the multiples of `q`, with `upper` included unless ``q == 1``.
 
         Raises
         ------
         ConfigError
-            If `q` is no positive integer, the bounds hold no multiple of it, or the domain is
-            quantised already.
+            If `q` is not a positive integer, there is no multiple of it within the bounds, or the
+            domain is quantised already.
         """
         quantum = as_int("q", q, least=1)
         bounds = (self.lower, self.upper)
@@ -247,7 +245,7 @@ class Integer(Domain):
         return self.lower <= int(value) <= last and int(value) % int(q) == 0
 
     def cast(self, value: Any) -> int:
-        """Return `value` as an int, towards zero."""
+        """Return `value` as an int, rounded towards zero."""
         return int(value)
 
     @property

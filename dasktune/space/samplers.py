@@ -1,4 +1,4 @@
-"""How values are drawn from a range: distributions, and the generator that they draw with."""
+"""Samplers: the distributions that values are drawn from, and the random generators they use."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ __all__ = [
     "random_generator",
 ]
 
-#: What may be given wherever randomness is asked for.
+#: The accepted types of `random_state` arguments.
 RandomSource = int | Generator | RandomState | SeedSequence | None
 
 
 def random_generator(random_state: RandomSource) -> Generator:
-    """Return a numpy Generator for whatever a user gives as source of randomness.
+    """Return a numpy Generator for a `random_state` argument.
 
-    A generator of the user's is drawn from, so that its stream goes on; an integer or a seed
-    sequence starts a stream of its own; None starts one that nobody can repeat. numpy's global
-    generator is never touched.
+    A generator is used directly, so drawing advances its stream. An integer or a seed sequence
+    starts a new stream; None starts one that cannot be reproduced. numpy's global generator is not
+    used.
 
     Parameters
     ----------
     random_state : int, Generator, RandomState, SeedSequence or None
-        The source.
+        The source of randomness.
 
     Raises
     ------
@@ -52,8 +52,8 @@ def random_generator(random_state: RandomSource) -> Generator:
     if isinstance(random_state, Generator):
         return random_state
     if isinstance(random_state, RandomState):
-        # The legacy class has no public way to its bit generator; numpy's own default_rng takes
-        # this one too, but only from 2.2 on.
+        # The legacy class has no public attribute for its bit generator. numpy's default_rng
+        # accepts a RandomState too, but only from numpy 2.2 on.
         return Generator(random_state._bit_generator)
     if random_state is None or isinstance(random_state, SeedSequence):
         return default_rng(random_state)
@@ -73,7 +73,7 @@ def is_multiple(value: float, q: float) -> bool:
 
 
 class Sampler(ABC):
-    """A distribution, without the range that it is applied to."""
+    """A distribution; the range is passed to its methods."""
 
     __slots__ = ()
 
@@ -88,7 +88,7 @@ class Sampler(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Uniform(Sampler):
-    """Every value of the range is as likely as any other."""
+    """The uniform distribution."""
 
     def floats(self, lower: float, upper: float, size: int, rng: Generator) -> list[float]:
         """Draw `size` floats in ``[lower, upper)``."""
@@ -104,7 +104,7 @@ class Uniform(Sampler):
 
 @dataclass(frozen=True, slots=True)
 class LogUniform(Sampler):
-    """Every order of magnitude is as likely as any other; the range must be positive."""
+    """The log-uniform distribution; the range must be positive."""
 
     def floats(self, lower: float, upper: float, size: int, rng: Generator) -> list[float]:
         """Draw `size` floats in ``[lower, upper)``."""
@@ -122,14 +122,14 @@ class LogUniform(Sampler):
 
 @dataclass(frozen=True, slots=True)
 class Normal(Sampler):
-    """The normal distribution; it has no range, and no integers.
+    """The normal distribution, for floats without bounds.
 
     Parameters
     ----------
     mean : float, default=0.0
-        Its centre.
+        The mean.
     sd : float, default=1.0
-        Its standard deviation, > 0.
+        The standard deviation, > 0.
 
     Raises
     ------
@@ -145,12 +145,12 @@ class Normal(Sampler):
         check(isfinite(self.sd) and self.sd > 0, "sd", "finite and > 0", self.sd)
 
     def floats(self, lower: float, upper: float, size: int, rng: Generator) -> list[float]:
-        """Draw `size` floats; the bounds are those of an open range and are not looked at."""
+        """Draw `size` floats; `lower` and `upper` are not used."""
         drawn: list[float] = rng.normal(self.mean, self.sd, size).tolist()
         return drawn
 
     def integers(self, lower: int, upper: int, size: int, rng: Generator) -> list[int]:
-        """Raise: there are no integers to draw.
+        """Raise: a normal distribution cannot draw integers.
 
         Raises
         ------
@@ -162,12 +162,12 @@ class Normal(Sampler):
 
 @dataclass(frozen=True, slots=True)
 class Quantized(Sampler):
-    """Multiples of `q`, drawn with another sampler; the upper bound is included.
+    """Multiples of `q`, drawn by another sampler; the upper bound is included.
 
     Parameters
     ----------
     sampler : Sampler
-        What draws.
+        The distribution that is rounded to multiples.
     q : float
         The quantum, > 0.
     """
@@ -182,13 +182,13 @@ class Quantized(Sampler):
         return [min(max(round(value / self.q) * self.q, lower), upper) for value in values]
 
     def integers(self, lower: int, upper: int, size: int, rng: Generator) -> list[int]:
-        """Draw `size` multiples of `q` in ``[lower, upper]``, without rounding ones on the way.
+        """Draw `size` multiples of `q` in ``[lower, upper]`` directly, without rounding.
 
-        Rounding would give the outermost multiples half the weight of the others.
+        With rounding, the first and last multiple would have half the weight of the others.
         """
         q = int(self.q)
         if q == 1:
-            # Every integer is a multiple: nothing is quantised, and nothing changes.
+            # Every integer is a multiple of 1: draw as without quantisation, upper bound excluded.
             return self.sampler.integers(lower, upper, size, rng)
         multiples = self.sampler.integers(-(-lower // q), upper // q + 1, size, rng)
         return [multiple * q for multiple in multiples]

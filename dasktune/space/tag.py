@@ -1,4 +1,4 @@
-"""What a variant is called."""
+"""The experiment tag of a variant, as in Ray Tune."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _NOT_PORTABLE: Final = re.compile(r"[^a-zA-Z0-9_.+-]+")
 
 
 def experiment_tag(number: int, resolved: Mapping[str, Any]) -> str:
-    """Return the tag of a variant: its number and what tells it from the others.
+    """Return the tag of a variant: its number and the values that distinguish it.
 
-    Pairs that would make it longer than 100 characters are left out. It can be part of a file name.
+    The tag has at most 100 characters, all allowed in file names; further values are left out.
 
     Parameters
     ----------
     number : int
-        How many came before it.
+        Number of variants before this one.
     resolved : mapping of str to object
         Values by path, with ``/`` between the names; only the last name is shown.
 

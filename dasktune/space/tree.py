@@ -1,6 +1,6 @@
-"""Search spaces as trees that can be filled in: dicts, lists and open tuples around leaves.
+"""Search spaces as mutable trees: dicts, lists and open tuples around leaves.
 
-Anything else is a leaf, and is shared between the copies of a tree.
+Any other object is a leaf, which copies of a tree share.
 """
 
 from __future__ import annotations
@@ -12,34 +12,34 @@ __all__ = [
     "OpenTuple",
     "Path",
     "Variable",
-    "assigned",
-    "closed",
-    "copied",
+    "assign",
+    "close_tree",
+    "copy_tree",
     "is_plain",
     "path_name",
     "variables",
 ]
 
-#: The keys and indices that lead from the root to a value; ``()`` is the root.
+#: The keys and indices from the root to a value; ``()`` is the root.
 Path = tuple[str | int, ...]
 
 
 class Variable:
-    """What stands in a tree for a value that is not known yet."""
+    """A placeholder in a tree for a value that has not been chosen yet."""
 
     __slots__ = ()
 
 
 class OpenTuple(list[Any]):
-    """A tuple to be, as long as its items are assigned."""
+    """A tuple of an open tree, as a list so that its items can be assigned."""
 
 
-#: What JSON gives back as it was.
+#: Types that survive a round trip through JSON.
 _PLAIN = frozenset({bool, float, int, str, type(None)})
 
 
 def is_plain(node: Any) -> bool:
-    """Whether a value is nothing but dicts with texts as keys, lists, texts, numbers and None.
+    """Whether a value consists only of dicts with string keys, lists, strings, numbers and None.
 
     Examples
     --------
@@ -52,7 +52,7 @@ def is_plain(node: Any) -> bool:
 
 
 def path_name(path: Path) -> str:
-    """Return `path` as people write it.
+    """Return `path` joined by ``/``.
 
     Examples
     --------
@@ -74,25 +74,25 @@ def variables(node: Any, path: Path = ()) -> Iterator[tuple[Path, Variable]]:
         yield path, node
 
 
-def copied(node: Any) -> Any:
-    """Return a copy of an open tree that shares only leaves with it."""
+def copy_tree(node: Any) -> Any:
+    """Return a copy of an open tree; only the leaves are shared."""
     if isinstance(node, dict):
-        return {key: copied(child) for key, child in node.items()}
+        return {key: copy_tree(child) for key, child in node.items()}
     if isinstance(node, list):
-        return type(node)(map(copied, node))
+        return type(node)(map(copy_tree, node))
     return node
 
 
-def closed(node: Any) -> Any:
-    """Return a copy of an open tree, with its tuples as such."""
+def close_tree(node: Any) -> Any:
+    """Return a copy of an open tree in which open tuples are tuples again."""
     if isinstance(node, dict):
-        return {key: closed(child) for key, child in node.items()}
+        return {key: close_tree(child) for key, child in node.items()}
     if isinstance(node, list):
-        return (tuple if isinstance(node, OpenTuple) else list)(map(closed, node))
+        return (tuple if isinstance(node, OpenTuple) else list)(map(close_tree, node))
     return node
 
 
-def assigned(root: Any, path: Path, value: Any) -> Any:
+def assign(root: Any, path: Path, value: Any) -> Any:
     """Set the value at `path` and return the root, which is `value` if the path is empty."""
     if not path:
         return value

@@ -1,6 +1,6 @@
-"""Resolving search spaces: grids taken point by point, everything else drawn.
+"""Resolve search spaces: walk the points of the grid, and draw all other values.
 
-Paths are taken in sorted order, so that the order in which a dict was written changes nothing.
+Paths are visited in sorted order, so the order of keys in a dict does not change the result.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from numpy.random import Generator
 
 from dasktune.errors import ConfigError, RecursiveDependencyError, check
 from dasktune.space.domain import Categorical, Domain, ordered_values
+from dasktune.space.partial_config import NotYetKnown, PartialConfig, PartialList
 from dasktune.space.primitives import uniform
 from dasktune.space.samplers import RandomSource, random_generator
 from dasktune.space.tree import (
     OpenTuple,
     Path,
     Variable,
-    assigned,
-    closed,
-    copied,
+    assign,
+    close_tree,
+    copy_tree,
     path_name,
     value_at,
     variables,
 )
-from dasktune.space.view import ListView, Postponed, View
 
 __all__ = ["Variant", "Variants", "overlay", "resolve"]
 
@@ -40,14 +40,14 @@ _MAX_PASSES: Final = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """A configuration that came of a search space.
+    """One configuration of a search space.
 
     Parameters
     ----------
     config : dict
-        The space with all its values known.
+        The search space with a value for every parameter.
     resolved : dict of str to object
-        The values that were variable, by path.
+        The values that were drawn or taken from a grid, by path.
     """
 
     config: dict[str, Any]
@@ -55,10 +55,10 @@ class Variant:
 
 
 class Variants:
-    """A search space, checked and taken apart once, to be drawn from many times.
+    """A checked search space from which configurations are drawn.
 
-    Its containers are dicts, lists and tuples. Keys on the way to a variable are strings without
-    ``/``, which joins them to paths.
+    Its containers are dicts, lists and tuples. A key above a domain or a grid must be a string
+    without ``/``, because ``/`` joins the keys of a path.
 
     Parameters
     ----------
@@ -68,12 +68,12 @@ class Variants:
     Attributes
     ----------
     size : int
-        How many points its grid has; 1 if there is none.
+        Number of points of the grid; 1 without a grid.
 
     Raises
     ------
     ConfigError
-        If the space breaks a rule; the message names the path.
+        If the space is invalid; the message names the path.
 
     Examples
     --------
@@ -88,7 +88,7 @@ class Variants:
 
     def __init__(self, space: Mapping[str, Any]) -> None:
         check(isinstance(space, Mapping), "param_space", "a dict", space)
-        self._tree = _opened(dict(space), ())
+        self._tree = _open(dict(space), ())
         check(isinstance(self._tree, dict), "param_space", "more than a grid or a domain", space)
         self._axes = _axes_of(self._tree)
         self._paths = sorted(path for path, _ in variables(self._tree))
@@ -96,61 +96,61 @@ class Variants:
 
     @property
     def grid_paths(self) -> tuple[str, ...]:
-        """The paths of the grid's axes, the one that varies fastest first."""
+        """The paths of the grid's axes; the first one varies fastest."""
         return tuple(path_name(path) for path, _ in self._axes)
 
     def draw(self, point: int, rng: Generator, *, start: Any = None) -> Variant:
         """Return the variant at a point of the grid.
 
-        Costs O(size of one configuration), whatever the size of the grid.
+        The cost is O(size of one configuration) and does not depend on the size of the grid.
 
         Parameters
         ----------
         point : int
-            Which point, ``0 <= point < size``; the first axis varies fastest.
+            Number of the point, ``0 <= point < size``; the first axis varies fastest.
         rng : Generator
-            Where the values come from that are not on the grid.
+            Generator for the values that are not on the grid.
         start : object, optional
-            What :meth:`draw_constants` returned: values to be the same at all points.
+            Return value of :meth:`draw_constants`: values that are the same at all points.
 
         Raises
         ------
         RecursiveDependencyError
-            If values wait for each other.
+            If functions of the space depend on each other in a cycle.
         ConfigError
             If a function of the space raises, or returns a grid.
         """
-        tree = copied(self._tree if start is None else start)
-        tree, waiting = _settled(_placed(tree, self._axes, point), rng)
+        tree = copy_tree(self._tree if start is None else start)
+        tree, waiting = _draw_domains(_select_grid_point(tree, self._axes, point), rng)
         if waiting:
             names = ", ".join(repr(path_name(path)) for path, _ in waiting)
             raise RecursiveDependencyError(
                 f"param_space must be free of values that wait for each other, got {names}. "
                 f"No more than {_MAX_PASSES} values are followed in a row."
             )
-        config = closed(tree)
+        config = close_tree(tree)
         resolved = {path_name(path): value_at(config, path) for path in self._paths}
         return Variant(config=config, resolved=resolved)
 
     @property
     def domains(self) -> dict[str, Domain]:
-        """The domains by path, sorted; without those inside a grid or inside another domain."""
+        """The domains by path, sorted; domains inside a grid or another domain are left out."""
         return {path_name(path): domain for path, domain in _domains(self._tree)}
 
-    def filled(self, values: Mapping[str, Any], rng: Generator) -> dict[str, Any]:
-        """Return a configuration with chosen values for domains.
+    def fill_in(self, values: Mapping[str, Any], rng: Generator) -> dict[str, Any]:
+        """Return a configuration with given values for domains.
 
         Parameters
         ----------
         values : mapping of str to object
-            By path, as in `domains`. What they lack is drawn, and so is what is inside them.
+            Values by path, as in `domains`. Missing values and domains inside values are drawn.
         rng : Generator
-            Where the values come from that are drawn.
+            Generator for the values that are drawn.
 
         Raises
         ------
         RecursiveDependencyError
-            If values wait for each other.
+            If functions of the space depend on each other in a cycle.
         ConfigError
             If a function of the space raises.
 
@@ -159,23 +159,23 @@ class Variants:
         >>> from dasktune.space import randint, sample_from
         >>> double = sample_from(lambda config: 2 * config["a"])
         >>> variants = Variants({"a": randint(0, 9), "b": double})
-        >>> variants.filled({"a": 4}, random_generator(0))
+        >>> variants.fill_in({"a": 4}, random_generator(0))
         {'a': 4, 'b': 8}
         """
-        tree = copied(self._tree)
+        tree = copy_tree(self._tree)
         for path, _ in _domains(tree):
             if path_name(path) in values:
-                chosen = _opened(values[path_name(path)], path, drawn=True)
-                tree = assigned(tree, path, chosen)
+                chosen = _open(values[path_name(path)], path, drawn=True)
+                tree = assign(tree, path, chosen)
         return self.draw(0, rng, start=tree).config
 
-    def chosen(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values that a configuration has where the space has domains, by path.
+    def domain_values(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values of a configuration at the domains of the space, by path.
 
         Raises
         ------
         ConfigError
-            If it lacks one.
+            If the configuration has no value at the path of a domain.
         """
         values = {}
         for path, _ in _domains(self._tree):
@@ -187,8 +187,8 @@ class Variants:
         return values
 
     def draw_constants(self, rng: Generator) -> Any:
-        """Draw all that does not depend on the grid, for :meth:`draw` to start from."""
-        return _settled(copied(self._tree), rng)[0]
+        """Draw all values that do not depend on the grid, as `start` of :meth:`draw`."""
+        return _draw_domains(copy_tree(self._tree), rng)[0]
 
 
 def resolve(space: Mapping[str, Any], random_state: RandomSource = None) -> dict[str, Any]:
@@ -199,12 +199,12 @@ def resolve(space: Mapping[str, Any], random_state: RandomSource = None) -> dict
     space : mapping of str to object
         The search space.
     random_state : int, Generator, RandomState, SeedSequence or None
-        Where randomness comes from; None cannot be repeated.
+        Source of randomness. None gives a configuration that cannot be reproduced.
 
     Raises
     ------
     ConfigError
-        If the space breaks a rule, or has a grid.
+        If the space is invalid, or has a grid.
 
     Examples
     --------
@@ -220,21 +220,21 @@ def resolve(space: Mapping[str, Any], random_state: RandomSource = None) -> dict
 
 
 def overlay(space: Mapping[str, Any], preset: Mapping[str, Any], path: Path = ()) -> dict[str, Any]:
-    """Return `space` with the values of `preset` in the place of its own.
+    """Return `space` with its values replaced by those of `preset`.
 
-    Dicts are gone into, as far as both are plain dicts; anything else is replaced whole.
+    Where both have a dict, the dicts are merged recursively; any other value is replaced.
 
     Parameters
     ----------
     space, preset : mapping of str to object
-        The search space, and what is to be fixed in it.
+        The search space, and the values that replace its own.
     path : tuple of str or int, default=()
-        Where both are.
+        Path of both, for error messages.
 
     Raises
     ------
     ConfigError
-        If the preset has a key that the space has not.
+        If the preset has a key that the space does not have.
 
     Examples
     --------
@@ -255,9 +255,9 @@ def overlay(space: Mapping[str, Any], preset: Mapping[str, Any], path: Path = ()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Grid(Variable):
-    """Values that are tried in turn; each may have grids of its own.
+    """The values of one grid axis; each may contain further grids.
 
-    `ends` holds, for each value, how many points it and those before it have.
+    `ends[i]` is the number of grid points of the values up to and including number i.
     """
 
     values: tuple[Any, ...]
@@ -281,46 +281,46 @@ def _size_of(axes: tuple[_Axis, ...]) -> int:
     return prod(grid.ends[-1] for _, grid in axes)
 
 
-def _placed(tree: Any, axes: tuple[_Axis, ...], point: int) -> Any:
-    """Fill in the values of one point of the grid: `point` is a number in mixed radix."""
+def _select_grid_point(tree: Any, axes: tuple[_Axis, ...], point: int) -> Any:
+    """Assign the values of one grid point; `point` is a mixed-radix number, a digit per axis."""
     for path, grid in axes:
         point, digit = divmod(point, grid.ends[-1])
         index = bisect_right(grid.ends, digit)
         inner = digit - (grid.ends[index - 1] if index else 0)
-        value = _placed(copied(grid.values[index]), grid.axes[index], inner)
-        tree = assigned(tree, path, value)
+        value = _select_grid_point(copy_tree(grid.values[index]), grid.axes[index], inner)
+        tree = assign(tree, path, value)
     return tree
 
 
-def _opened(node: Any, path: Path, *, drawn: bool = False) -> Any:
-    """Return `node` as an open tree of its own; within a `drawn` value there can be no grid."""
+def _open(node: Any, path: Path, *, drawn: bool = False) -> Any:
+    """Return a copy of `node` as an open tree; a `drawn` value must not contain a grid."""
     if isinstance(node, Mapping):
-        return _opened_mapping(node, path, drawn)
-    # A named tuple could not be put together again: it is a leaf.
-    if isinstance(node, list | ListView) or type(node) is tuple:
+        return _open_mapping(node, path, drawn)
+    # A named tuple cannot be rebuilt from its items in general: it is a leaf.
+    if isinstance(node, list | PartialList) or type(node) is tuple:
         kind = OpenTuple if isinstance(node, tuple) else list
-        return kind(_opened(child, (*path, i), drawn=drawn) for i, child in enumerate(node))
+        return kind(_open(child, (*path, i), drawn=drawn) for i, child in enumerate(node))
     if isinstance(node, Categorical):
         for category in node.categories:
-            _opened(category, path, drawn=True)
+            _open(category, path, drawn=True)
     elif isinstance(node, FunctionType) and node.__module__ == uniform.__module__:
         rule, hint = "a value or a domain", f"Call it: {node.__name__}(...)."
         check(False, f"param_space at {path_name(path)!r}", rule, node, hint)
     return node
 
 
-def _opened_mapping(node: Mapping[Any, Any], path: Path, drawn: bool) -> Any:
+def _open_mapping(node: Mapping[Any, Any], path: Path, drawn: bool) -> Any:
     name = path_name(path)
     if len(node) == 1 and isinstance(node.get("eval"), str):
         hint = "Strings are not evaluated."
         check(False, f"param_space at {name!r}", "written with sample_from(function)", node, hint)
     if _is_grid(node):
-        hint = "Its number of trials would be a matter of chance: use choice() there."
+        hint = "The number of trials would be random: use choice() there."
         check(not drawn, f"the drawn value at {name!r}", "without grid_search", node, hint)
-        return _opened_grid(node["grid_search"], path)
+        return _open_grid(node["grid_search"], path)
     result = {}
     for key, value in node.items():
-        child = result[key] = _opened(value, (*path, key), drawn=drawn)
+        child = result[key] = _open(value, (*path, key), drawn=drawn)
         if not isinstance(key, str) or "/" in key:
             leads_nowhere = next(variables(child), None) is None
             rule = "strings without '/' on the way to a domain or a grid"
@@ -328,27 +328,28 @@ def _opened_mapping(node: Mapping[Any, Any], path: Path, drawn: bool) -> Any:
     return result
 
 
-def _opened_grid(values: Any, path: Path) -> _Grid:
+def _open_grid(values: Any, path: Path) -> _Grid:
     items = ordered_values(f"grid_search at {path_name(path)!r}", values)
-    nodes = tuple(_opened(item, path) for item in items)
+    nodes = tuple(_open(item, path) for item in items)
     axes = tuple(map(_axes_of, nodes))
     return _Grid(nodes, axes, tuple(accumulate(map(_size_of, axes))))
 
 
-def _settled(tree: Any, rng: Generator) -> tuple[Any, list[tuple[Path, Domain]]]:
-    """Draw what can be drawn, again and again while that makes more of it possible.
+def _draw_domains(tree: Any, rng: Generator) -> tuple[Any, list[tuple[Path, Domain]]]:
+    """Draw domains in passes, until a pass draws nothing or all are drawn.
 
-    Returns the tree, and what could not be drawn.
+    A function that reads a value which has not been drawn yet is retried in the next pass. Returns
+    the tree and the domains that could not be drawn.
     """
     waiting = _domains(tree)
     for _ in range(_MAX_PASSES):
         progress = False
         for path, domain in waiting:
             try:
-                value = _drawn(domain, path, View(tree), rng)
-            except Postponed:
+                value = _draw(domain, path, PartialConfig(tree), rng)
+            except NotYetKnown:
                 continue
-            tree, progress = assigned(tree, path, value), True
+            tree, progress = assign(tree, path, value), True
         if not progress:
             break
         waiting = _domains(tree)
@@ -360,10 +361,10 @@ def _domains(tree: Any) -> list[tuple[Path, Domain]]:
     return sorted(found, key=itemgetter(0))
 
 
-def _drawn(domain: Domain, path: Path, config: View, rng: Generator) -> Any:
+def _draw(domain: Domain, path: Path, config: PartialConfig, rng: Generator) -> Any:
     try:
         value = domain.sample(config, random_state=rng)
     except Exception as error:
         name, problem = path_name(path), f"{type(error).__name__}: {error}"
         raise ConfigError(f"sample_from at {name!r} must not raise, got {problem}") from error
-    return _opened(value, path, drawn=True)
+    return _open(value, path, drawn=True)

@@ -1,13 +1,15 @@
-"""When a trial, or everything, has trained enough."""
+"""Stoppers: rules that end single trials or the whole experiment.
+
+Schedulers, which compare trials with each other, are in ``dasktune.schedulers``.
+"""
 
 from dasktune.stopper.combined import CombinedStopper, StopRule, as_stopper
 from dasktune.stopper.criteria import CriteriaStopper
-from dasktune.stopper.experiment_plateau import ExperimentPlateauStopper
-from dasktune.stopper.function import FunctionStopper
+from dasktune.stopper.function_stopper import FunctionStopper
 from dasktune.stopper.maximum_iteration import MaximumIterationStopper
+from dasktune.stopper.plateau import ExperimentPlateauStopper, TrialPlateauStopper
 from dasktune.stopper.stopper import NoopStopper, Stopper
 from dasktune.stopper.timeout import TimeoutStopper
-from dasktune.stopper.trial_plateau import TrialPlateauStopper
 
 __all__ = [
     "CombinedStopper",

@@ -1,4 +1,4 @@
-"""Several stoppers as one."""
+"""CombinedStopper, and the conversion of `stop` arguments to stoppers."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 from dasktune.errors import ConfigError, check
 from dasktune.stopper.criteria import CriteriaStopper
-from dasktune.stopper.function import FunctionStopper
+from dasktune.stopper.function_stopper import FunctionStopper
 from dasktune.stopper.stopper import NoopStopper, Stopper
 from dasktune.trial.milestone import Milestone
 
 __all__ = ["CombinedStopper", "StopRule", "as_stopper"]
 
-#: What users may write about stopping.
+#: The accepted types of the `stop` argument of `RunConfig`.
 StopRule = (
     Stopper
     | Mapping[str, float]
@@ -25,17 +25,17 @@ StopRule = (
 
 
 class CombinedStopper(Stopper):
-    """Stop when any of several stoppers says so. Each is asked each time, so none misses a result.
+    """Stop when any of several stoppers does. Every stopper gets every result.
 
     Parameters
     ----------
     *stoppers : Stopper
-        The members.
+        The stoppers.
 
     Raises
     ------
     ConfigError
-        If one is no stopper.
+        If an argument is not a stopper.
 
     Examples
     --------
@@ -50,51 +50,49 @@ class CombinedStopper(Stopper):
             given: object = stopper
             check(isinstance(given, Stopper), f"stoppers[{i}]", "a Stopper", stopper)
         self.stoppers = stoppers
-        #: Who said stop in the last call.
+        #: The stoppers that returned True in the last call.
         self._said_stop: list[Stopper] = []
 
     def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
-        """Ask every member."""
+        """Call every stopper, and return whether any of them returned True."""
         self._said_stop = [stopper for stopper in self.stoppers if stopper(trial_id, result)]
         return bool(self._said_stop)
 
     def next_milestones(self, trial_id: str) -> tuple[Milestone, ...]:
-        """Return the milestones of all members."""
+        """Return the milestones of all stoppers."""
         return tuple(
-            milestone
-            for stopper in self.stoppers
-            for milestone in stopper.next_milestones(trial_id)
+            milestone for stopper in self.stoppers for milestone in stopper.next_milestones(trial_id)
         )
 
     def reason(self, trial_id: str, result: Mapping[str, Any]) -> str:
-        """Return the reasons of the members that said so in the last call."""
+        """Return the reasons of the stoppers that returned True in the last call."""
         return " and ".join(stopper.reason(trial_id, result) for stopper in self._said_stop)
 
     def stop_all(self) -> bool:
-        """Return whether any member wants everything to end."""
+        """Return whether any stopper ends the experiment."""
         return any(stopper.stop_all() for stopper in self.stoppers)
 
     def stop_all_reason(self) -> str:
-        """Return the reasons of the members that want everything to end."""
+        """Return the reasons of the stoppers that end the experiment."""
         enough = [stopper for stopper in self.stoppers if stopper.stop_all()]
         return " and ".join(stopper.stop_all_reason() for stopper in enough)
 
     def on_time(self, now: float) -> None:
-        """Tell every member."""
+        """Pass the time to every stopper."""
         for stopper in self.stoppers:
             stopper.on_time(now)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the members' states, in order."""
+        """Return the states of the stoppers, in order."""
         return {"stoppers": [stopper.state_dict() for stopper in self.stoppers]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what :meth:`state_dict` gave.
+        """Restore the state that :meth:`state_dict` returned.
 
         Raises
         ------
         ConfigError
-            If it comes from another number of stoppers.
+            If it was saved with another number of stoppers.
         """
         states = state["stoppers"]
         rule = f"as long as the {len(states)} stoppers that the experiment was saved with"
@@ -104,18 +102,18 @@ class CombinedStopper(Stopper):
 
 
 def as_stopper(stop: StopRule) -> Stopper:
-    """Return what the user wrote about stopping as a stopper.
+    """Convert a `stop` argument to a stopper.
 
     Parameters
     ----------
     stop : None, dict, callable, Stopper, or a list or tuple of these
-        Nothing; metrics and the least values that stop a trial; a function of
-        ``(trial_id, result)``; or any of several.
+        No rule; a dict of metrics and values at or above which a trial stops; a function of
+        ``(trial_id, result)``; a stopper; or several of these, any of which stops.
 
     Raises
     ------
     ConfigError
-        If it is anything else.
+        If `stop` is anything else.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Stop a trial when a metric has reached its goal."""
+"""CriteriaStopper: stop a trial when a metric reaches a value."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from math import isnan
 from typing import Any
 
 from dasktune.errors import check
-from dasktune.stopper.absence import AbsenceWarning
-from dasktune.stopper.stopper import Stopper
+from dasktune.stopper.stopper import MissingMetricWarner, Stopper
 from dasktune.trial.metrics import lookup, number
 from dasktune.trial.milestone import Milestone
 
@@ -16,21 +15,21 @@ __all__ = ["CriteriaStopper"]
 
 
 class CriteriaStopper(Stopper):
-    """Stop a trial when any of some metrics is at least what it should come to.
+    """Stop a trial when any of several metrics is at least a given value.
 
-    The answer depends on the result alone. A metric that is NaN, no number or missing never stops a
-    trial; the last two are warned of once for each metric.
+    The decision depends on the result only. A metric that is NaN, missing or not a number never
+    stops a trial. For the latter two there is one warning per metric.
 
     Parameters
     ----------
     criteria : mapping of str to float
-        The least value of each metric that stops a trial. A name may be a path,
+        The value of each metric at or above which a trial stops. A name may be a path, such as
         ``"eval/accuracy"``.
 
     Raises
     ------
     ConfigError
-        If a name is no string or a value no number.
+        If a name is not a string or a value not a number.
 
     Examples
     --------
@@ -49,19 +48,19 @@ class CriteriaStopper(Stopper):
             bound = number(value)
             usable = bound is not None and not isnan(bound)
             check(usable, f"stop[{name!r}]", "a number", value, hint)
-        #: What a worker needs to judge by itself.
+        #: The criteria, which a worker can check by itself.
         self.criteria = dict(criteria)
         self._milestones = tuple(
             Milestone(name, bound, required=False) for name, bound in self.criteria.items()
         )
-        self._absence = AbsenceWarning("the stop criterion on it cannot be met")
+        self._absence = MissingMetricWarner("the stop criterion on it cannot be met")
 
     def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
-        """Return whether a criterion is met; every one is looked at."""
+        """Return whether any criterion is met; all are checked, for the warnings."""
         return bool(list(self._met(trial_id, result)))
 
     def next_milestones(self, trial_id: str) -> tuple[Milestone, ...]:
-        """Return the criteria themselves: a result that meets one is judged before the next."""
+        """Return a milestone for each criterion, at which the trial waits for the decision."""
         return self._milestones
 
     def reason(self, trial_id: str, result: Mapping[str, Any]) -> str:

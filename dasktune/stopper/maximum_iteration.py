@@ -1,4 +1,4 @@
-"""Stop a trial after so many results."""
+"""MaximumIterationStopper: stop a trial after a number of results."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ __all__ = ["MaximumIterationStopper"]
 class MaximumIterationStopper(Stopper):
     """Stop a trial at its result number `max_iter`.
 
-    It counts results. To stop at an iteration that trainables count themselves, write
-    ``stop={"training_iteration": 10}``.
+    It counts results. To stop at a value of ``training_iteration``, which a resumed trial
+    continues, use ``stop={"training_iteration": 10}``.
 
     Parameters
     ----------
     max_iter : int
-        Results of each trial, at least 1.
+        Number of results of each trial, at least 1.
 
     Raises
     ------
     ConfigError
-        If `max_iter` is no int, or below 1.
+        If `max_iter` is not an int, or below 1.
 
     Examples
     --------
@@ -42,7 +42,7 @@ class MaximumIterationStopper(Stopper):
         self._results: dict[str, int] = {}
 
     def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
-        """Count the result."""
+        """Count the result, and return whether the trial has reached the limit."""
         self._results[trial_id] = self._results.get(trial_id, 0) + 1
         return self._results[trial_id] >= self.max_iter
 
@@ -55,5 +55,5 @@ class MaximumIterationStopper(Stopper):
         return {"results": dict(self._results)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what :meth:`state_dict` gave."""
+        """Restore the state that :meth:`state_dict` returned."""
         self._results = dict(state["results"])

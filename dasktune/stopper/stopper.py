@@ -1,20 +1,23 @@
-"""The contract of a stopper: when a trial, or everything, has trained enough."""
+"""The interface of stoppers."""
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
 from dasktune.trial.milestone import EVERY_RESULT, Milestone
 
-__all__ = ["NoopStopper", "Stopper"]
+__all__ = ["MissingMetricWarner", "NoopStopper", "Stopper"]
+
+logger = logging.getLogger(__name__)
 
 
 class Stopper(ABC):
-    """Decides at each result whether its trial has had enough, and at any time whether all have.
+    """Decides at each result whether the trial stops, and at any time whether the experiment ends.
 
-    A stopper knows no clock: the time is told to it. It is asked once for each result.
+    It is called once for each result. It does not read a clock; :meth:`on_time` passes the time.
 
     Examples
     --------
@@ -27,12 +30,12 @@ class Stopper(ABC):
 
     @abstractmethod
     def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
-        """Return whether the trial must stop with this result, its last.
+        """Return whether the trial stops; this result is then its last one.
 
         Parameters
         ----------
         trial_id : str
-            Whose result it is.
+            The trial that reported the result.
         result : mapping
             Flat metrics (nested names joined by ``/``) with the auto-filled fields.
         """
@@ -40,23 +43,25 @@ class Stopper(ABC):
     def reason(self, trial_id: str, result: Mapping[str, Any]) -> str:
         """Return why the trial was stopped, for the journal and the user.
 
-        Asked only after a call with the same arguments has said so; changes nothing.
+        It is called only after `__call__` returned True for the same arguments. It must not change
+        the stopper.
         """
         return f"{type(self).__name__} said so"
 
     def stop_all(self) -> bool:
-        """Return whether the whole experiment must end; asking changes nothing."""
+        """Return whether the whole experiment ends; this must not change the stopper."""
         return False
 
     def stop_all_reason(self) -> str:
-        """Return why the experiment ends; asked only after :meth:`stop_all` has said so."""
+        """Return why the experiment ends; called only after :meth:`stop_all` returned True."""
         return f"{type(self).__name__} said so"
 
     def next_milestones(self, trial_id: str) -> tuple[Milestone, ...]:
-        """Return where a trial must wait until this stopper has judged; ``()`` is never.
+        """Return the milestones at which a trial waits for this stopper; ``()`` means none.
 
-        Asked at the start of a trial and after each decision on it. A stopper that states fewer
-        milestones than every result lets results stream, and hears of those in between late.
+        It is called at the start of a trial and after each decision on it. With fewer milestones
+        than every result, the trial streams the results in between, and the stopper gets them
+        after the trial has continued.
 
         Parameters
         ----------
@@ -66,24 +71,24 @@ class Stopper(ABC):
         return EVERY_RESULT
 
     def on_time(self, now: float) -> None:  # noqa: B027 - an optional hook
-        """Hear what time it is: before each result, and now and then while nothing happens.
+        """Handle the current time: before each result, and periodically without results.
 
         Parameters
         ----------
         now : float
-            Seconds on the runner's clock. Only differences within one session mean anything.
+            Seconds on the runner's clock, for differences within one session only.
         """
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that it has learnt, as plain values that JSON can hold."""
+        """Return the complete state as JSON-serializable values."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027 - no state, no work
-        """Take back what :meth:`state_dict` gave."""
+        """Restore the state that :meth:`state_dict` returned."""
 
 
 class NoopStopper(Stopper):
-    """Never stops anything.
+    """A stopper that never stops anything.
 
     Examples
     --------
@@ -92,9 +97,42 @@ class NoopStopper(Stopper):
     """
 
     def next_milestones(self, trial_id: str) -> tuple[Milestone, ...]:
-        """Never."""
+        """Return no milestones."""
         return ()
 
     def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
-        """Go on."""
+        """Return False."""
         return False
+
+
+class MissingMetricWarner:
+    """Logs a warning, once for each metric, that a stopper cannot find it in results.
+
+    Parameters
+    ----------
+    consequence : str
+        The effect on the stopper, which follows "so" in the message.
+    """
+
+    def __init__(self, consequence: str) -> None:
+        self._consequence = consequence
+        self._warned: set[str] = set()
+
+    def warn(self, trial_id: str, metric: str) -> None:
+        """Log the warning, unless it was logged for this metric before.
+
+        Parameters
+        ----------
+        trial_id : str
+            The trial in whose result the metric is missing or not a number.
+        metric : str
+            The name of the metric.
+        """
+        if metric not in self._warned:
+            self._warned.add(metric)
+            logger.warning(
+                "trial %s reports no number %r, so %s; check its spelling",
+                trial_id,
+                metric,
+                self._consequence,
+            )

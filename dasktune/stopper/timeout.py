@@ -1,4 +1,4 @@
-"""Stop everything when a time budget is used up."""
+"""TimeoutStopper: end the experiment when its time budget is used up."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ __all__ = ["TimeoutStopper"]
 
 
 class _Duration(Protocol):
-    """What a `datetime.timedelta` looks like from here."""
+    """The interface of `datetime.timedelta` that is used here."""
 
     def total_seconds(self) -> float:
-        """Return it in seconds."""
+        """Return the duration in seconds."""
 
 
 class TimeoutStopper(Stopper):
-    """End the experiment when it has run for `timeout`, over all its sessions.
+    """End the experiment when it has run for `timeout`, summed over all its sessions.
 
-    A session counts from the first time that it is told; the time between two sessions, when
-    nothing runs, does not count.
+    A session starts with its first call of :meth:`on_time`. The time between two sessions does not
+    count.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class TimeoutStopper(Stopper):
     Raises
     ------
     ConfigError
-        If it is neither a number nor a timedelta, or not more than 0.
+        If it is neither a number nor a timedelta, or not above 0.
 
     Examples
     --------
@@ -65,11 +65,11 @@ class TimeoutStopper(Stopper):
         return max(0.0, self.timeout - self._before - self._now)
 
     def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
-        """Go on: it is not about one trial."""
+        """Return False: it stops no single trial."""
         return False
 
     def next_milestones(self, trial_id: str) -> tuple[Milestone, ...]:
-        """Never: it looks at the clock and at no result."""
+        """Return no milestones: it depends on the time only."""
         return ()
 
     def stop_all(self) -> bool:
@@ -81,17 +81,17 @@ class TimeoutStopper(Stopper):
         return f"the time budget of {self.timeout:g} s is used up"
 
     def on_time(self, now: float) -> None:
-        """Count the time; a clock that is set back takes no used time away."""
+        """Update the used time, which never decreases, even if the clock is set back."""
         if self._started is None:
             self._started = now
         self._now = max(self._now, now - self._started)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the seconds that are used up."""
+        """Return the used seconds."""
         return {"used": self._before + self._now}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Start a new session with what :meth:`state_dict` gave."""
+        """Start a new session from the state that :meth:`state_dict` returned."""
         self._before = float(state["used"])
         self._now = 0.0
         self._started = None

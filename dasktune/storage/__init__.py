@@ -1,1 +1,1 @@
-"""Checkpoints, the journal and the other files of an experiment, on any storage of fsspec."""
+"""Checkpoints, journal, leader lock and other files of an experiment, on any fsspec storage."""

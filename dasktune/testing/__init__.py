@@ -1,13 +1,15 @@
-"""Tools for testing: virtual time, a clock that is moved by hand, the contracts of policies."""
+"""Tools for tests: experiments in virtual time, and contracts of schedulers and searchers.
+
+They run in one thread and need no cluster. Kits of dasktune's own tests are in ``tests/``.
+"""
 
 from dasktune.testing.clock import ManualClock
 from dasktune.testing.memory_store import MemoryStore
 from dasktune.testing.scheduler_contract import SchedulerContract
 from dasktune.testing.searcher_contract import SearcherContract
-from dasktune.testing.simulated_executor import SimulatedTrialExecutor
+from dasktune.testing.simulated_executor import SimulatedTrialExecutor, WorkerDied
 from dasktune.testing.simulation import simulate
 from dasktune.testing.trial_kind import SimulatedTrainable, TrialKind
-from dasktune.testing.worker_died import WorkerDied
 
 __all__ = [
     "ManualClock",

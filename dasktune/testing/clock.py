@@ -1,4 +1,4 @@
-"""Time that moves only when it is told to."""
+"""A clock that tests and simulations set."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ __all__ = ["ManualClock"]
 
 
 class ManualClock:
-    """A clock for tests and simulations.
+    """A clock that advances only when a test or a simulation sets it.
 
     Parameters
     ----------
     now : float, default=0.0
-        Where it starts, in seconds.
+        The initial time in seconds.
 
     Examples
     --------
@@ -36,7 +36,7 @@ class ManualClock:
         Raises
         ------
         ConfigError
-            If that is in the past.
+            If `time` is earlier than the current time.
         """
-        check(time >= self._now, "time", f"at least {self._now}, as clocks do not go back", time)
+        check(time >= self._now, "time", f"at least {self._now}, the current time", time)
         self._now = time

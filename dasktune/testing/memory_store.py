@@ -1,12 +1,12 @@
-"""A store that keeps everything in memory."""
+"""A store of an experiment that keeps everything in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from dasktune.storage.json_lines import encode
-from dasktune.trial.checkpoint import CheckpointRecord
+from dasktune.storage.journal.json_lines import encode
+from dasktune.trial.checkpoint_record import CheckpointRecord
 
 __all__ = ["MemoryStore"]
 
@@ -27,13 +27,13 @@ class MemoryStore:
         self._lines: list[bytes] = []
         #: Deleted checkpoints, oldest first.
         self.deleted: list[CheckpointRecord] = []
-        #: Paths of what was kept of trials that may have left more, by trial.
+        #: Paths of kept checkpoints, of trials whose other checkpoints were removed, by trial.
         self.settled: dict[str, frozenset[str]] = {}
-        #: Text of the failures of each trial.
+        #: Texts of the failures of each trial.
         self.errors: dict[str, list[str]] = {}
-        #: Configurations that JSON cannot tell, by trial.
+        #: Configurations with values that JSON lacks, by trial.
         self.configs: dict[str, dict[str, Any]] = {}
-        #: Who was cloned from whom, and which of these rows have led to each trial.
+        #: Exploits of population based training, and the rows in each trial's ancestry.
         self.policies: list[list[Any]] = []
         self.ancestries: dict[str, tuple[int, ...]] = {}
         #: The experiment's states, by position in the journal.
@@ -50,20 +50,16 @@ class MemoryStore:
         return len(self._lines)
 
     def commit(self, force: bool = False) -> int:
-        """Return the position of the last record: memory is as safe as it gets here."""
+        """Return the position of the last record; nothing has to be flushed."""
         return len(self._lines)
 
-    def write_params(
-        self, trial_dir: str, config: Mapping[str, Any], *, pickled: bool = False
-    ) -> None:
-        """Keep a configuration that the journal cannot tell."""
+    def write_params(self, trial_dir: str, config: Mapping[str, Any], *, pickled: bool = False) -> None:
+        """Keep a configuration with values that JSON lacks."""
         if pickled:
             self.configs[trial_dir] = dict(config)
 
-    def write_policy(
-        self, trial_dir: str, rows: Sequence[Sequence[Any]], ancestry: Sequence[int]
-    ) -> None:
-        """Keep who was cloned from whom."""
+    def write_policy(self, trial_dir: str, rows: Sequence[Sequence[Any]], ancestry: Sequence[int]) -> None:
+        """Keep the exploits of population based training."""
         self.policies = [list(row) for row in rows]
         self.ancestries[trial_dir] = tuple(ancestry)
 
@@ -73,7 +69,7 @@ class MemoryStore:
 
     @property
     def snapshot_seconds(self) -> float:
-        """How long a snapshot takes: no time."""
+        """The duration of a snapshot: 0."""
         return 0.0
 
     def write_error(self, trial_dir: str, text: str) -> None:
@@ -81,11 +77,11 @@ class MemoryStore:
         self.errors.setdefault(trial_dir, []).append(text)
 
     def delete_checkpoint(self, record: CheckpointRecord) -> None:
-        """Note that a checkpoint was deleted."""
+        """Record that a checkpoint was deleted."""
         self.deleted.append(record)
 
-    def settle_checkpoints(self, trial_dir: str, incarnation: int, kept: Collection[str]) -> None:
-        """Note which checkpoints were kept."""
+    def remove_stale_checkpoints(self, trial_dir: str, incarnation: int, kept: Collection[str]) -> None:
+        """Record which checkpoints were kept."""
         self.settled[trial_dir] = frozenset(kept)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Where simulated trials run: on so many slots, or on workers that have so much each."""
+"""Where simulated trials run: on a number of slots, or on workers with resources."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from dasktune.trial.resources import PlacementGroupFactory
 
 __all__ = ["Cluster", "Slots", "Workers"]
 
-#: CPUs or more of each worker, or such lists by the virtual seconds from which they hold.
+#: CPUs or `WorkerCapacity` of each worker, or such lists by the virtual time at which they begin.
 Cluster = Sequence[int | WorkerCapacity] | Mapping[float, Sequence[int | WorkerCapacity]]
 
 
 class Slots:
-    """Places for so many trials, whatever they ask for.
+    """A number of slots, each of which runs one trial, whatever resources it requests.
 
     Parameters
     ----------
     count : int
-        How many.
+        The number of slots.
     """
 
     def __init__(self, count: int) -> None:
         check(type(count) is int and count > 0, "slots", "a positive int", count)
         self._count = count
-        self._taken: set[str] = set()
+        self._occupied: set[str] = set()
 
     @property
     def changes(self) -> Sequence[float]:
-        """When there will be others: never."""
+        """The times at which the slots change: none."""
         return ()
 
     def change(self) -> tuple[str, ...]:
@@ -39,37 +39,37 @@ class Slots:
         return ()
 
     def offers(self) -> dict[str, dict[str, float]]:
-        """Return nothing: nobody knows what a slot has."""
+        """Return ``{}``: slots have no resources."""
         return {}
 
     def has_room(self, request: PlacementGroupFactory, now: float) -> bool:
         """Whether a slot is free."""
-        return len(self._taken) < self._count
+        return len(self._occupied) < self._count
 
-    def take(self, trial_id: str, request: PlacementGroupFactory, now: float) -> str:
-        """Take a slot for a trial, and return what it is called."""
-        self._taken.add(trial_id)
+    def reserve(self, trial_id: str, request: PlacementGroupFactory, now: float) -> str:
+        """Reserve a slot for a trial, and return its name."""
+        self._occupied.add(trial_id)
         return f"slot of {trial_id}"
 
-    def beside(self, trial_id: str) -> tuple[str, ...]:
-        """Return the trials that end with a trial's worker: a slot is one of its own."""
+    def lost_with(self, trial_id: str) -> tuple[str, ...]:
+        """Return the trials that are lost with a trial's worker: only itself."""
         return (trial_id,)
 
     def admit_others(self, trial_id: str) -> None:
-        """Do nothing: each is alone."""
+        """Do nothing: each trial has its own slot."""
 
-    def give_back(self, trial_id: str) -> None:
+    def release(self, trial_id: str) -> None:
         """Free the slot of a trial."""
-        self._taken.discard(trial_id)
+        self._occupied.discard(trial_id)
 
 
 class Workers:
-    """Workers with resources, on which trials are placed as on real ones.
+    """Workers with resources, on which trials are placed as on a real cluster.
 
     Parameters
     ----------
     workers : sequence of int or WorkerCapacity, or mapping
-        Their CPUs, or all that is known of them; or such lists by the time from which they hold.
+        CPUs or capacity of each worker; or such lists by the time at which they begin.
     """
 
     def __init__(self, workers: Cluster) -> None:
@@ -83,11 +83,11 @@ class Workers:
 
     @property
     def changes(self) -> Sequence[float]:
-        """When there will be others."""
+        """The times at which the workers change."""
         return [when for when, _ in self._plan]
 
     def change(self) -> tuple[str, ...]:
-        """Let the next workers be there instead, and return the trials that end with the old."""
+        """Replace the workers by the next ones, and return the trials on removed workers."""
         _, workers = self._plan.pop(0)
         gone = set(self._ledger.workers) - set(workers)
         for address in gone:
@@ -97,8 +97,8 @@ class Workers:
         return tuple(key for key, one in placements if not gone.isdisjoint(one.addresses))
 
     def offers(self) -> dict[str, dict[str, float]]:
-        """Return what each worker has, by address."""
-        return self._ledger.offers()
+        """Return the resources of each worker, by address."""
+        return self._ledger.available_resources()
 
     def has_room(self, request: PlacementGroupFactory, now: float) -> bool:
         """Whether there is room for a request.
@@ -106,42 +106,42 @@ class Workers:
         Raises
         ------
         PreflightError
-            If there never will be.
+            If no worker can ever meet it.
         """
         fits = self._ledger.fits(request, now=now)
         hopeless = not fits and not self._placements and not self._plan
-        if hopeless and not self._ledger.ever_fits(request):
+        if hopeless and not self._ledger.fits_when_idle(request):
             raise PreflightError(
                 "resources must be at most what the simulated workers have, got a request that "
                 f"they can never meet:\n{self._ledger.table(request)}"
             )
         return fits
 
-    def take(self, trial_id: str, request: PlacementGroupFactory, now: float) -> str:
-        """Place a trial, for which there must be room, and return the address of its worker."""
+    def reserve(self, trial_id: str, request: PlacementGroupFactory, now: float) -> str:
+        """Place a trial and return the address of its worker; there must be room."""
         placement = self._ledger.place(request, now=now)
         assert placement is not None, "there was room for it"
         self._placements[trial_id] = placement
         return placement.address
 
-    def beside(self, trial_id: str) -> tuple[str, ...]:
-        """Return the trials that end with the worker of a trial's head, itself included."""
+    def lost_with(self, trial_id: str) -> tuple[str, ...]:
+        """Return the trials that are lost with the worker of a trial's first bundle, and itself."""
         address = self._placements[trial_id].address
         return tuple(key for key, one in self._placements.items() if address in one.addresses)
 
     def admit_others(self, trial_id: str) -> None:
-        """Let others be placed beside a trial that had to be alone."""
-        self._ledger.admit_others(self._placements[trial_id])
+        """Let other trials be placed on the worker of an exclusive trial."""
+        self._ledger.end_exclusive(self._placements[trial_id])
 
-    def give_back(self, trial_id: str) -> None:
-        """Free what a trial holds."""
+    def release(self, trial_id: str) -> None:
+        """Release the resources of a trial."""
         placement = self._placements.pop(trial_id, None)
         if placement is not None:
             self._ledger.release(placement)
 
 
 def _by_address(workers: Any) -> dict[str, WorkerCapacity]:
-    """Return the workers of a list by address, or raise if it is none."""
+    """Return the workers of a list by address."""
     check(
         isinstance(workers, Sequence)
         and len(workers) > 0

@@ -1,4 +1,4 @@
-"""What must hold for every trial scheduler, as tests for those of other packages, too."""
+"""The contract of trial schedulers as tests, also for schedulers of other packages."""
 
 from __future__ import annotations
 
@@ -30,23 +30,22 @@ _SEEDS = range(3)
 class SchedulerContract(ABC):
     """The contract of :class:`~dasktune.schedulers.TrialScheduler`, as tests.
 
-    Derive a class whose name begins with ``Test`` from it, say how your scheduler is made, and let
-    pytest collect it. Each test lives through experiments of a few dozen trials: they are added,
-    started, report, are lost, fail, end, and are treated as the scheduler says; the cluster grows
-    and shrinks. Results have
-    ``training_iteration`` and ``time_total_s``, ``loss``, which is better the lower, and
-    ``accuracy``, which is better the higher and at odds with it.
+    Derive a class whose name begins with ``Test``, implement `make_scheduler`, and let pytest
+    collect it. Each test simulates experiments of a few dozen trials: trials are added, started,
+    report, are lost, fail and end, and the scheduler's decisions are carried out; the cluster grows
+    and shrinks. Results have ``training_iteration``, ``time_total_s``, ``loss``, of which lower is
+    better, and ``accuracy``, of which higher is better; the two conflict.
 
     Attributes
     ----------
     metric : str, default="loss"
-        What the experiment tells the scheduler to judge by.
+        The experiment's metric.
     mode : {"min", "max"}, default="min"
-        Which way it is better.
+        Whether lower or higher values are better.
     longest : int, default=20
-        After how many iterations a trial ends by itself.
+        The number of iterations after which a trial ends by itself.
     num_trials : int, default=16
-        How many trials an experiment has.
+        The number of trials of an experiment.
 
     Examples
     --------
@@ -64,16 +63,16 @@ class SchedulerContract(ABC):
 
     @abstractmethod
     def make_scheduler(self) -> TrialScheduler:
-        """Return a new scheduler, the same each time."""
+        """Return a new scheduler with the same arguments each time."""
 
     def test_every_trial_comes_to_its_end(self) -> None:
-        """Nobody is left waiting, whatever is lost or fails, and asking again changes no answer."""
+        """No trial waits forever, whatever is lost or fails; a repeated question has one answer."""
         for drill in self._drills(trouble=Trouble(losses=0.05, failures=0.02)):
             drill.run()
             assert all(trial.status.is_final for trial in drill.trials.values())
 
     def test_the_same_seed_gives_the_same_decisions(self) -> None:
-        """Nothing but seed and events matters: no clock, no global random numbers."""
+        """Decisions depend on seed and events only, not on a clock or global random numbers."""
         for one, other in zip(self._drills(), self._drills(), strict=True):
             one.run()
             other.run()
@@ -81,7 +80,7 @@ class SchedulerContract(ABC):
             assert one.scheduler.state_dict() == other.scheduler.state_dict()
 
     def test_a_state_survives_json_and_goes_on_as_if_nothing_had_happened(self) -> None:
-        """Wherever it was saved: all that the scheduler has learnt is in its state."""
+        """A scheduler restored from its state at any event decides as if it had not been."""
         for whole, cut in zip(self._drills(), self._drills(), strict=True):
             whole.run()
             for events in (0, 1, 6, 15, 30, 60):
@@ -92,7 +91,7 @@ class SchedulerContract(ABC):
             assert cut.scheduler.state_dict() == whole.scheduler.state_dict()
 
     def test_a_saved_state_does_not_change_afterwards(self) -> None:
-        """A snapshot is written in the background while the experiment goes on."""
+        """A snapshot is written in the background while the experiment continues."""
         for drill in self._drills():
             drill.run(events=60)
             state = drill.scheduler.state_dict()
@@ -101,14 +100,14 @@ class SchedulerContract(ABC):
             assert json.dumps(state) == text
 
     def test_results_between_milestones_commute(self) -> None:
-        """In whatever order they come across trials, they lead to the same state."""
+        """Results of different trials lead to the same state in any order."""
         for drill in self._drills(slots=6):
             for _ in range(12):
                 drill.run(events=10)
                 free = [*drill.free_results()]
-                # Each trial's own stay in order.
-                turned = sorted(free, key=lambda told: told[0].trial_id, reverse=True)
-                by_time = sorted(free, key=lambda told: told[1]["training_iteration"])
+                # The results of each trial stay in order.
+                turned = sorted(free, key=lambda pair: pair[0].trial_id, reverse=True)
+                by_time = sorted(free, key=lambda pair: pair[1]["training_iteration"])
                 states = []
                 for order in (free, turned, by_time):
                     scheduler = self._restored(drill)
@@ -119,7 +118,7 @@ class SchedulerContract(ABC):
                 assert states[0] == states[1] == states[2]
 
     def test_asking_changes_nothing(self) -> None:
-        """Neither for a trial to run nor for milestones, nor for questions or what it is doing."""
+        """Choosing a trial, milestones, questions and `debug_string` leave the state unchanged."""
         for drill in self._drills():
             for _ in range(10):
                 drill.run(events=9)
@@ -136,7 +135,7 @@ class SchedulerContract(ABC):
                 assert json.dumps(drill.scheduler.state_dict()) == before
 
     def test_every_stop_and_pause_has_a_reason(self) -> None:
-        """It is what the user gets to read."""
+        """Users read the reason of each stop, pause, resize and exploit."""
         for drill in self._drills(trouble=Trouble(undefined=0.1)):
             drill.run()
             for decision in drill.decisions:
@@ -150,7 +149,7 @@ class SchedulerContract(ABC):
                 assert command.reason.strip(), f"{command} has no reason"
 
     def test_undefined_metrics_do_no_harm(self) -> None:
-        """Missing, NaN, infinite, a text: nobody raises, everybody ends, and the state is JSON."""
+        """With missing, NaN, infinite and text metrics all trials end, and the state is JSON."""
         for share in (0.2, 1.0):
             for drill in self._drills(trouble=Trouble(undefined=share)):
                 drill.run()
@@ -158,19 +157,17 @@ class SchedulerContract(ABC):
                 json.dumps(drill.scheduler.state_dict(), allow_nan=False)
 
     def test_an_end_may_come_at_any_time_and_twice(self) -> None:
-        """Before the first result, while the trial waits or runs; a repetition changes nothing."""
+        """A trial may end before its first result, waiting or running; a second end is ignored."""
         for drill in self._drills():
             drill.run(events=25)
             scheduler, trials = drill.scheduler, list(drill.trials.values())
             for number, trial in enumerate(trials):
-                _tell_of_an_end(scheduler, trial, number % 3)
+                _report_end(scheduler, trial, number % 3)
                 once = json.dumps(scheduler.state_dict())
-                _tell_of_an_end(scheduler, trial, number % 3)
+                _report_end(scheduler, trial, number % 3)
                 assert json.dumps(scheduler.state_dict()) == once
 
-    def _drills(
-        self, *, slots: int = 4, trouble: Trouble | None = None
-    ) -> Iterator[SchedulerDrill]:
+    def _drills(self, *, slots: int = 4, trouble: Trouble | None = None) -> Iterator[SchedulerDrill]:
         for seed in _SEEDS:
             yield SchedulerDrill(
                 self._made(),
@@ -194,8 +191,8 @@ class SchedulerContract(ABC):
         return restored
 
 
-def _tell_of_an_end(scheduler: TrialScheduler, trial: Trial, way: int) -> None:
-    match way:
+def _report_end(scheduler: TrialScheduler, trial: Trial, kind: int) -> None:
+    match kind:
         case 0:
             scheduler.on_trial_error(trial)
         case 1:

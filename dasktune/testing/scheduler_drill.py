@@ -1,4 +1,4 @@
-"""Experiments made of dice, which show a scheduler everything that may come its way."""
+"""Random experiments without a runner, which confront a scheduler with every kind of event."""
 
 from __future__ import annotations
 
@@ -11,19 +11,8 @@ from typing import Any, Final
 
 from numpy.random import default_rng
 
+from dasktune.schedulers import decision as decisions
 from dasktune.schedulers.cluster_view import ClusterView
-from dasktune.schedulers.decision import (
-    Command,
-    Decision,
-    Exploit,
-    ExploitOther,
-    Pause,
-    Resize,
-    ResizeWaiting,
-    Stop,
-    StopOther,
-    Unpause,
-)
 from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
 from dasktune.trial.milestone import reached
 from dasktune.trial.resources import PlacementGroupFactory
@@ -34,34 +23,34 @@ __all__ = ["SchedulerDrill", "Trouble"]
 
 _S = TrialStatus
 
-#: What a metric may be that says nothing; the last stands for one that is missing.
+#: Values of a metric that cannot be compared; the last one means that the metric is missing.
 _UNDEFINED = (nan, inf, -inf, "diverged", None)
 
-#: CPUs of the cluster for each slot, by turns, and after how many events it is another's turn.
+#: CPUs of the cluster for each slot in turn, and the number of events between two changes.
 _CPUS_PER_SLOT: Final = (2, 1, 3)
-_TURN: Final = 40
+_CHANGE_EVERY: Final = 40
 
-#: How likely a question is answered before the next event.
-_QUICK: Final = 0.5
+#: The probability that a question is answered before the next event.
+_ANSWERED_AT_ONCE: Final = 0.5
 
-#: Events, each of which brings an end nearer, of which no drill needs as many.
-_FOR_EVER: Final = 5_000
+#: More events than any drill needs.
+_MAX_EVENTS: Final = 5_000
 
 
 @dataclass(frozen=True)
 class Trouble:
-    """How often something goes wrong, each as a probability."""
+    """Probabilities of losses, failures and undefined metrics."""
 
-    #: The worker is lost instead of a result.
+    #: A trial loses its worker instead of reporting a result.
     losses: float = 0.0
-    #: The trial fails for good instead of a result.
+    #: A trial fails finally instead of reporting a result.
     failures: float = 0.0
-    #: A metric of a result is none.
+    #: A metric of a result is undefined.
     undefined: float = 0.0
 
 
 class _At(Mapping[str, Trial]):
-    """The trials that stand at a status, whenever one looks."""
+    """A live view of the trials with a status."""
 
     def __init__(self, trials: Mapping[str, Trial], status: TrialStatus) -> None:
         self._trials = trials
@@ -81,33 +70,33 @@ class _At(Mapping[str, Trial]):
 
 
 class SchedulerDrill:
-    """Drives a scheduler alone, without experiment, runner and clock.
+    """Drives a scheduler without experiment, runner and clock.
 
     Parameters
     ----------
     scheduler : TrialScheduler
-        Set up and seeded.
+        The scheduler, set up and seeded.
     trials : int, default=16
-        How many there will be; they are added a few at a time.
+        The number of trials; they are added a few at a time.
     slots : int, default=4
-        How many run at a time.
+        The number of trials that run at a time.
     longest : int, default=20
-        After how many iterations a trial ends by itself.
+        The number of iterations after which a trial ends by itself.
     seed : int, default=0
-        Of the dice.
+        The seed of the drill's random events.
     trouble : Trouble, optional
-        How often something goes wrong; never by default.
+        Probabilities of losses and failures; 0 by default.
 
     Attributes
     ----------
     decisions : list of Decision
-        What the scheduler said of results.
+        The scheduler's decisions about results.
     stops_of_others : list of StopOther
-        What it ordered.
+        The commands to stop other trials.
     exploits_of_others : list of ExploitOther
-        Likewise.
+        The commands that let other trials exploit a donor.
     story : list of str
-        All that happened.
+        All events and commands as texts.
     """
 
     def __init__(
@@ -122,16 +111,16 @@ class SchedulerDrill:
     ) -> None:
         self.scheduler = scheduler
         self.trials: dict[str, Trial] = {}
-        self.decisions: list[Decision] = []
-        self.stops_of_others: list[StopOther] = []
-        self.exploits_of_others: list[ExploitOther] = []
+        self.decisions: list[decisions.Decision] = []
+        self.stops_of_others: list[decisions.StopOther] = []
+        self.exploits_of_others: list[decisions.ExploitOther] = []
         self.story: list[str] = []
         self._to_come = trials
         self._slots = slots
         self._longest = longest
         self._trouble = trouble or Trouble()
         self._rng = default_rng(seed)
-        #: A result that is known already: what a trial reports does not hang on when it is asked.
+        #: Results by trial and iteration, so that a result does not depend on when it is requested.
         self._rows: dict[tuple[str, int], dict[str, Any]] = {}
         self._events = 0
         self._workers: dict[str, dict[str, float]] = {}
@@ -151,21 +140,21 @@ class SchedulerDrill:
         """The trials that could run."""
         return Waiting(self._at(_S.PENDING), self._at(_S.PAUSED))
 
-    def run(self, events: int = _FOR_EVER) -> None:
-        """Go on for so many events, or to the end.
+    def run(self, events: int = _MAX_EVENTS) -> None:
+        """Run for a number of events, or to the end.
 
         Raises
         ------
         AssertionError
-            If the scheduler contradicts itself, or never lets the trials end.
+            If the scheduler contradicts itself, or its trials never end.
         """
         for _ in range(events):
             if not self._step():
                 return
-        assert events < _FOR_EVER, f"trials never end: {self.waiting}"
+        assert events < _MAX_EVENTS, f"trials never end: {self.waiting}"
 
     def free_results(self) -> Iterator[tuple[Trial, dict[str, Any]]]:
-        """Give what the running trials will report before they reach their next milestones."""
+        """Yield the results that running trials will report before their next milestones."""
         for trial in self._at(_S.RUNNING).values():
             milestones = self.scheduler.next_milestones(trial)
             for iteration in range(trial.last_iteration + 1, self._longest):
@@ -178,9 +167,9 @@ class SchedulerDrill:
         return {key: trial for key, trial in self.trials.items() if trial.status is status}
 
     def _step(self) -> bool:
-        """Let something happen; return whether it did."""
+        """Let the next event happen; return False at the end."""
         self._change_cluster()
-        if self.scheduler.questions and self._rng.random() < _QUICK:
+        if self.scheduler.questions and self._rng.random() < _ANSWERED_AT_ONCE:
             self._answer()
         running = list(self._at(_S.RUNNING).values())
         if self._to_come and len(self.waiting.pending) < 2:
@@ -206,7 +195,7 @@ class SchedulerDrill:
         self._to_come -= 1
         self.trials[trial.trial_id] = trial
         self.story.append(f"{trial.trial_id} is added")
-        self._obey(self.scheduler.on_trial_add(trial) or ())
+        self._execute(self.scheduler.on_trial_add(trial) or ())
 
     def _start(self) -> bool:
         waiting = self.waiting
@@ -222,33 +211,33 @@ class SchedulerDrill:
         return True
 
     def _answer(self) -> None:
-        """Answer the oldest question, some of them with None, as if it had raised."""
+        """Answer the oldest question, sometimes with None, as if it had raised an exception."""
         number, question = next(iter(self.scheduler.questions.items()))
         answer = None if self._rng.random() < self._trouble.failures else question()
         assert json.loads(json.dumps(answer)) == answer, f"no plain value: {answer}"
         self.story.append(f"question {number} is answered: {answer}")
         commands = self.scheduler.on_answer(number, answer)
         assert number not in self.scheduler.questions, f"question {number} is open for ever"
-        self._obey(commands)
+        self._execute(commands)
 
     def _change_cluster(self) -> None:
-        """Let the cluster grow or shrink, if the scheduler minds and it is time."""
-        turn, rest = divmod(self._events, _TURN)
+        """Let the cluster grow or shrink every `_CHANGE_EVERY` events, if the scheduler uses it."""
+        turn, rest = divmod(self._events, _CHANGE_EVERY)
         self._events += 1
         if self.scheduler.follows_cluster and not rest:
             cpus = self._slots * _CPUS_PER_SLOT[turn % len(_CPUS_PER_SLOT)]
             self._workers["drill"] = {"CPU": cpus}
             self.story.append(f"there are {cpus} CPUs")
-            self._obey(self.scheduler.on_cluster_change())
+            self._execute(self.scheduler.on_cluster_change())
 
     def _has_room(self, trial: Trial) -> bool:
-        """Whether a trial finds what it asks for; if nobody is there, it must."""
+        """Whether there is room for a trial; there must be if no trial is running."""
         if not self._workers:
             return True
         running = list(self._at(_S.RUNNING).values())
-        taken, total = self.view.claimed_by(running), self.view.total_resources
+        used, total = self.view.claimed_by(running), self.view.total_resources
         wanted = trial.resources.required_resources
-        fits = all(taken.get(k, 0) + amount <= total.get(k, 0) for k, amount in wanted.items())
+        fits = all(used.get(k, 0) + amount <= total.get(k, 0) for k, amount in wanted.items())
         assert fits or running, f"{trial} asks for more than there is: {trial.resources}"
         return fits
 
@@ -265,28 +254,30 @@ class SchedulerDrill:
         trial.rows[len(trial.history) + 1] = len(trial.history)
         trial.history.append(row)
         decision = self.scheduler.on_trial_result(trial, row)
-        goes_on = not isinstance(decision, Pause | Resize | Exploit | Stop)
-        assert is_milestone or goes_on, f"{decision} at no milestone"
+        continues = not isinstance(
+            decision, decisions.Pause | decisions.Resize | decisions.Exploit | decisions.Stop
+        )
+        assert is_milestone or continues, f"{decision} at no milestone"
         self.decisions.append(decision)
         self.story.append(f"{trial.trial_id} reports {row}: {decision}")
-        if isinstance(decision, Stop) or trial.last_iteration >= self._longest:
+        if isinstance(decision, decisions.Stop) or trial.last_iteration >= self._longest:
             self._end(trial)
-        elif isinstance(decision, Pause):
+        elif isinstance(decision, decisions.Pause):
             trial.status = _S.PAUSED
-        elif isinstance(decision, Resize):
+        elif isinstance(decision, decisions.Resize):
             trial.status = _S.PENDING
             _resize(trial, decision.resources)
-        elif isinstance(decision, Exploit):
+        elif isinstance(decision, decisions.Exploit):
             trial.status = _S.PAUSED
-            self._clone(trial, decision)
-        self._obey(decision.commands)
+            self._exploit(trial, decision)
+        self._execute(decision.commands)
 
-    def _clone(self, trial: Trial, wish: Exploit | ExploitOther) -> None:
-        donor = self.trials[wish.donor]
+    def _exploit(self, trial: Trial, exploit: decisions.Exploit | decisions.ExploitOther) -> None:
+        donor = self.trials[exploit.donor]
         assert not donor.status.is_final, f"{donor} has ended and is cloned"
-        trial.config = wish.config
-        if wish.iteration is not None:
-            while trial.last_iteration > wish.iteration:
+        trial.config = exploit.config
+        if exploit.iteration is not None:
+            while trial.last_iteration > exploit.iteration:
                 trial.history.pop()
         self.scheduler.on_trial_exploit(trial, donor)
 
@@ -300,36 +291,36 @@ class SchedulerDrill:
             commands = self.scheduler.on_trial_complete(trial, trial.last_result)
         else:
             commands = self.scheduler.on_trial_remove(trial)
-        self._obey(commands)
+        self._execute(commands)
 
     def _end_standstill(self) -> None:
         waiting = self.waiting
         commands = self.scheduler.on_standstill(waiting)
         if not self.scheduler.questions:
             commands = commands or TrialScheduler.on_standstill(self.scheduler, waiting)
-        self._obey(commands)
+        self._execute(commands)
 
-    def _obey(self, commands: tuple[Command, ...]) -> None:
+    def _execute(self, commands: tuple[decisions.Command, ...]) -> None:
         queue = deque(commands)
         while queue:
             command = queue.popleft()
             trial = self.trials[command.trial_id]
             self.story.append(str(command))
             match command:
-                case StopOther():
+                case decisions.StopOther():
                     self.stops_of_others.append(command)
                     if not trial.status.is_final:
                         self._end(trial)
-                case ResizeWaiting():
+                case decisions.ResizeWaiting():
                     if trial.trial_id in {one.trial_id for one in self.view.waiting()}:
                         _resize(trial, command.resources)
-                case Unpause():
+                case decisions.Unpause():
                     if trial.status is _S.PAUSED:
                         trial.status = _S.PENDING
-                case ExploitOther():
+                case decisions.ExploitOther():
                     self.exploits_of_others.append(command)
                     assert trial in [*self.waiting.pending.values(), *self.waiting.paused.values()]
-                    self._clone(trial, command)
+                    self._exploit(trial, command)
 
     def _row(self, trial: Trial, iteration: int) -> dict[str, Any]:
         key = trial.trial_id, iteration

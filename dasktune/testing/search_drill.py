@@ -1,4 +1,4 @@
-"""An experiment as a search algorithm sees it, without trials: the motor of `SearcherContract`."""
+"""Random experiments without trials, which `SearcherContract` runs a search algorithm in."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from numpy.random import default_rng
 
-from dasktune.search.searcher import SearchAlgorithm, Suggestion
+from dasktune.search.search_algorithm import SearchAlgorithm, Suggestion
 
 __all__ = ["SearchDrill", "SearchTrouble"]
 
-#: Metrics that are no numbers to learn from; a key that is missing stands for itself.
+#: Results without a usable number; in the last one the metrics are missing.
 _UNDEFINED: Final[tuple[dict[str, Any], ...]] = (
     {"loss": nan, "accuracy": nan},
     {"loss": inf, "accuracy": -inf},
@@ -27,18 +27,18 @@ _UNDEFINED: Final[tuple[dict[str, Any], ...]] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchTrouble:
-    """What goes wrong, as shares of all ends and answers between 0 and 1.
+    """Probabilities of failures, undefined results and refused suggestions.
 
     Parameters
     ----------
     failures : float, default=0
-        Ends that are failures.
+        A trial ends with a failure.
     silent : float, default=0
-        Ends of trials that never reported.
+        A trial ends without a result.
     undefined : float, default=0
-        Results without a number to learn from.
+        A result has no usable number.
     refused : float, default=0
-        Answers that an experiment, as it is resumed, had not been given then.
+        A resumed experiment takes back a suggestion, because its journal has another one.
     """
 
     failures: float = 0.0
@@ -48,22 +48,22 @@ class SearchTrouble:
 
 
 class SearchDrill:
-    """Ask for configurations, and report, pause and end their trials in an order of its own.
+    """Requests suggestions, and reports, pauses and ends their trials in a random order.
 
     Parameters
     ----------
     search : SearchAlgorithm
-        Who is asked; it has been set up.
+        The search algorithm, set up.
     slots : int
-        Most trials that are unfinished at a time.
+        The most unfinished trials at a time.
     seed : int
-        Of the order of events and of what goes wrong, not of the search.
+        The seed of the order of events and of failures, not of the search.
     pauses : bool, default=False
-        Whether trials wait for others at times.
+        Whether trials are paused at times.
     trouble : SearchTrouble, optional
-        What goes wrong.
+        Probabilities of failures; 0 by default.
     in_thread : bool, default=False
-        Whether each question is asked in a thread of its own, as on a cluster.
+        Whether each suggestion is requested in a new thread, as on a cluster.
     """
 
     def __init__(
@@ -91,23 +91,23 @@ class SearchDrill:
         self.finished = False
         #: Called after each event.
         self.after: Callable[[], None] = lambda: None
-        self._motor = self._events()
+        self._sequence = self._events()
 
     @property
     def configs(self) -> list[dict[str, Any]]:
-        """The configurations that were suggested."""
+        """The suggested configurations."""
         return [json.loads(text) for _, text in self.answers if text.startswith("{")]
 
     def run(self, events: int | None = None) -> None:
-        """Go on for some events, or to the end.
+        """Run for a number of events, or to the end.
 
         Parameters
         ----------
         events : int, optional
-            How many; by default until there are no more suggestions and all trials have ended.
+            The number; by default until there are no more suggestions and all trials have ended.
         """
         count = 0
-        while (events is None or count < events) and next(self._motor, None) is not None:
+        while (events is None or count < events) and next(self._sequence, None) is not None:
             self.after()
             count += 1
 
@@ -122,13 +122,13 @@ class SearchDrill:
     def _ask(self) -> str:
         trial_id = f"t{self._asked:03d}"
         self._asked += 1
-        nobody = not self.open
+        is_idle = not self.open
         answer = self._answer(trial_id)
         self.finished = answer.finished
         if answer.config is None:
             says = "finished" if answer.finished else "none"
-            # It waits for a trial that has ended long ago: nothing will ever happen again.
-            assert answer.finished or not nobody, "it has nothing unfinished, and suggests nothing"
+            # Without an unfinished trial nothing can happen that would make it suggest again.
+            assert answer.finished or not is_idle, "no suggestion although no trial is unfinished"
             self.answers.append((trial_id, says))
             if says == "none":
                 self._do(next(iter(self.open)))
@@ -139,7 +139,7 @@ class SearchDrill:
             self.answers.append((trial_id, "refused"))
             return "refuse"
         self.open[trial_id] = dict(answer.config)
-        # What user code does to its configuration is none of the searcher's business.
+        # User code may change its configuration; the searcher must not depend on it.
         answer.config.clear()
         return "suggest"
 

@@ -1,4 +1,4 @@
-"""What must hold for every searcher, as tests for those of other packages, too."""
+"""The contract of searchers as tests, also for searchers of other packages."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from numpy.random import SeedSequence
 
-from dasktune.search.search_generator import SearchGenerator
-from dasktune.search.searcher import SearchAlgorithm, SearchSpec
-from dasktune.search.suggest import Searcher
+from dasktune.search.search_algorithm import SearchAlgorithm, SearchSpec
+from dasktune.search.searcher import Searcher
+from dasktune.search.searcher_adapter import SearchGenerator
 from dasktune.space import Variants, choice, lograndint, loguniform, quniform, randint, uniform
 from dasktune.testing.search_drill import SearchDrill, SearchTrouble
 from dasktune.trial.metrics import Metric, Modes
@@ -27,29 +27,29 @@ _TROUBLE: Final = SearchTrouble(failures=0.2, silent=0.2, undefined=0.3)
 class SearcherContract(ABC):
     """The contract of :class:`~dasktune.search.Searcher`, as tests.
 
-    Derive a class whose name begins with ``Test`` from it, say how your searcher is made, and let
-    pytest collect it. Each test lives through experiments of a few dozen trials: they are asked
-    for, report, wait for others, go on, end, fail. Results have ``loss``, which is better the
-    lower, and ``accuracy``, which is better the higher.
+    Derive a class whose name begins with ``Test``, implement `make_searcher`, and let pytest
+    collect it. Each test simulates experiments of a few dozen trials: suggestions are requested,
+    and trials report, are paused, resume, end and fail. Results have ``loss``, of which lower is
+    better, and ``accuracy``, of which higher is better.
 
     Attributes
     ----------
     metric : str or list of str, default="loss"
-        What the experiment tells the searcher to optimise.
+        The experiment's metric.
     mode : {"min", "max"} or list of them, default="min"
-        Which way it is better.
+        Whether lower or higher values are better.
     space : mapping
-        The experiment's ``param_space``: two floats, two integers and a choice, nested. Make it
-        plain values if the searcher has a space of its own.
+        The experiment's ``param_space``: two floats, two integers and a choice, nested. Use plain
+        values if the searcher defines its own space.
     num_samples : int, default=24
-        How many trials an experiment asks for.
+        The number of trials of an experiment.
     max_concurrent : int, default=0
-        Most trials that the searcher leaves unfinished at a time, by its own limit; 0 is no limit.
+        The searcher's own limit of unfinished trials; 0 is no limit.
     points_to_evaluate : sequence of mapping, default=()
-        What `make_searcher` gives the searcher to suggest first, if it takes such points.
+        The points that `make_searcher` gives the searcher to suggest first.
     has_equal_states : bool, default=True
-        Whether searchers that have lived through the same have equal states. Not so where a library
-        notes the time in its own; then only their suggestions are compared.
+        Whether two searchers have equal states after the same events. If False, because a library
+        stores the time in its state for example, only suggestions are compared.
 
     Examples
     --------
@@ -80,23 +80,23 @@ class SearcherContract(ABC):
 
     @abstractmethod
     def make_searcher(self) -> Searcher | SearchAlgorithm:
-        """Return a new searcher, the same each time, seeded by nothing but the experiment."""
+        """Return a new searcher with the same arguments each time; the experiment seeds it."""
 
     def test_suggestions_are_points_of_the_space(self) -> None:
-        """Every domain has a value of its own, constants stand, and JSON can hold it."""
+        """Each configuration has valid values of all domains, the constants, and fits into JSON."""
         domains = Variants(self.space).domains
         for drill in self._drills():
             drill.run()
-            assert drill.configs, "it suggests nothing at all"
+            assert drill.configs, "it suggests nothing"
             for config in drill.configs:
-                for path, value in Variants(self.space).chosen(config).items():
+                for path, value in Variants(self.space).domain_values(config).items():
                     assert domains[path].is_valid(value), f"{path}={value!r} is not in the space"
 
     def test_the_search_comes_to_its_end(self) -> None:
-        """It gives as many suggestions as were asked for, or fewer and says that it has finished.
+        """The searcher makes at most the requested number of suggestions, and then has finished.
 
-        Whoever has nothing unfinished suggests something or has finished: if it waited, nothing
-        would ever happen again. So no trial that has ended may still take up a place.
+        Without an unfinished trial it must suggest something or have finished, because no event
+        could make it suggest again. So an ended trial must not count in its limit.
         """
         for drill in self._drills(trouble=_TROUBLE, pauses=True):
             drill.run()
@@ -105,24 +105,24 @@ class SearcherContract(ABC):
             assert len(drill.configs) <= self.num_samples
 
     def test_who_has_finished_has_no_more_suggestions(self) -> None:
-        """Asked again, it says so again."""
+        """A finished searcher stays finished."""
         for drill in self._drills():
             drill.run()
             for again in ("again", "and again"):
                 assert drill.search.next_trial(again).finished
 
     def test_presets_come_first(self) -> None:
-        """In their order, and each as it was given where it says something."""
+        """The points to evaluate are suggested first, in their order, with their values."""
         search = self._made()
         for number, preset in enumerate(self.points_to_evaluate):
             answer = search.next_trial(f"p{number}")
             config = answer.config
-            assert config is not None, "it holds a preset back"
-            assert _lies_over(preset, config), f"{preset} is to come, but it suggests {config}"
+            assert config is not None, "it does not suggest a preset"
+            assert _lies_over(preset, config), f"expected {preset}, but it suggests {config}"
             search.on_trial_complete(f"p{number}", {"loss": 0.5, "accuracy": 0.5})
 
     def test_the_same_seed_gives_the_same_suggestions(self) -> None:
-        """Nothing but seed and events matters: no clock, no global random numbers."""
+        """Suggestions depend on seed and events only, not on a clock or global random numbers."""
         for one, other in zip(self._drills(pauses=True), self._drills(pauses=True), strict=True):
             one.run()
             other.run()
@@ -130,12 +130,13 @@ class SearcherContract(ABC):
             self._assert_equal_states(one.search, other.search)
 
     def test_it_may_be_asked_in_a_thread(self) -> None:
-        """As on a cluster, unless it says that it answers at once; it is told by another one."""
+        """Requesting suggestions in another thread than reporting events does not change them.
+
+        The runner does so on a cluster, unless ``answers_at_once`` is set.
+        """
         if self._made().answers_at_once:
             return
-        drills = zip(
-            self._drills(pauses=True), self._drills(pauses=True, in_thread=True), strict=True
-        )
+        drills = zip(self._drills(pauses=True), self._drills(pauses=True, in_thread=True), strict=True)
         for one, other in drills:
             one.run()
             other.run()
@@ -143,7 +144,7 @@ class SearcherContract(ABC):
             self._assert_equal_states(one.search, other.search)
 
     def test_a_state_survives_json_and_goes_on_as_if_nothing_had_happened(self) -> None:
-        """Wherever it was saved, with trials under way: all that it knows is in its state."""
+        """A searcher restored from its state at any event continues as if it had not been."""
         first, second = (self._drills(pauses=True, trouble=_TROUBLE) for _ in range(2))
         for whole, cut in zip(first, second, strict=True):
             whole.run()
@@ -155,7 +156,7 @@ class SearcherContract(ABC):
             self._assert_equal_states(cut.search, whole.search)
 
     def test_a_saved_state_does_not_change_afterwards(self) -> None:
-        """A snapshot is written in the background while the experiment goes on."""
+        """A snapshot is written in the background while the experiment continues."""
         for drill in self._drills(pauses=True):
             drill.run(events=20)
             state = drill.search.state_dict()
@@ -164,7 +165,7 @@ class SearcherContract(ABC):
             assert json.dumps(state) == text
 
     def test_undefined_results_do_no_harm(self) -> None:
-        """All missing, NaN, infinite or a text; all failed; none at all: nobody raises."""
+        """Missing, NaN, infinite and text metrics, failed trials, and no results raise nothing."""
         for trouble in (
             SearchTrouble(undefined=1.0),
             SearchTrouble(failures=1.0),
@@ -176,13 +177,13 @@ class SearcherContract(ABC):
                 assert drill.finished
 
     def test_an_answer_may_be_taken_back(self) -> None:
-        """So it is where a resumed experiment was given another one then; no place is lost."""
+        """A suggestion that is taken back, as when resuming, does not count in a limit."""
         for drill in self._drills(trouble=SearchTrouble(refused=0.3), pauses=True):
             drill.run()
             assert drill.finished
 
     def test_a_limit_holds(self) -> None:
-        """No more trials are unfinished than its limit says, those that wait for others aside."""
+        """No more trials are unfinished than the searcher's limit, paused trials not counted."""
         if not self.max_concurrent:
             return
         for drill in self._drills(slots=3 * self.max_concurrent):

@@ -1,4 +1,11 @@
-"""Runs trials in virtual time."""
+"""`SimulatedTrialExecutor`: runs trials in virtual time.
+
+It is single-threaded. A heap has the future events with their times; `next_events` pops the first
+one and sets the clock. Events with the same time are reported in the order in which they were
+scheduled. When an event is reported, its trial takes the next step at once, as a trial on a worker
+runs ahead of the commands that follow from the event. With `TrialKind.takes_turns` it takes the
+step when the next event is requested. Events of an older incarnation of a trial are dropped.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from typing import Any, Final
@@ -16,30 +23,25 @@ from typing import Any, Final
 from dasktune.errors import check
 from dasktune.testing.clock import ManualClock
 from dasktune.testing.places import Cluster, Slots, Workers
-from dasktune.testing.simulated_run import SimulatedRun
 from dasktune.testing.trial_kind import (
     GeneratorTrials,
     SimulatedTrainable,
     Step,
+    Steps,
     TrialKind,
     is_time,
 )
-from dasktune.testing.worker_died import WorkerDied
 from dasktune.trial.actions import (
     AdmitOthers,
     ContinueTraining,
-    FailTrial,
-    PauseTrial,
-    RecallTrial,
-    ResizeTrial,
+    EndOnWorker,
+    LeaveWorker,
     RestoreTrial,
     SaveTrial,
     StartTrial,
-    StopTrial,
 )
-from dasktune.trial.checkpoint import CheckpointKind, CheckpointRecord
+from dasktune.trial.checkpoint_record import CheckpointKind, CheckpointRecord
 from dasktune.trial.events import (
-    AnyTrialEvent,
     CheckpointCommitted,
     CheckpointLost,
     CheckpointStored,
@@ -61,55 +63,94 @@ from dasktune.trial.resources import PlacementGroupFactory
 
 __all__ = ["SimulatedTrialExecutor"]
 
-_REASON: Final = "its slot was taken away, as the simulation was told to"
+_REASON: Final = "the simulation removed its worker"
+
+
+class WorkerDied(Exception):
+    """Raised by a simulated trainable to end its worker and all trials on it.
+
+    Examples
+    --------
+    >>> def curve(config):
+    ...     yield {"loss": 1.0}, 60.0
+    ...     raise WorkerDied
+    """
+
+
+@dataclass(slots=True, kw_only=True)
+class SimulatedRun:
+    """A running incarnation of a trial."""
+
+    trial_id: str
+    incarnation: int
+    steps: Steps
+    milestones: tuple[Milestone, ...]
+    next_checkpoint: int
+    iteration: int = 0
+    elapsed: float = 0.0
+    seq: int = 0
+    #: The trial's number in order of first start.
+    number: int = 0
+    #: The checkpoint state that its last step yielded.
+    state: Any = None
+    #: The last result.
+    result: dict[str, Any] = field(default_factory=dict)
+    #: Whether its step takes longer than the report timeout.
+    hangs: bool = False
+    #: Whether it waits at a milestone for the scheduler's decision.
+    waits: bool = False
+    #: The event that it reports instead of its next step, after a command to stop or pause.
+    halt: type[TrialStopped] | type[TrialPaused] | None = None
+    #: The kind of checkpoint that it saves before; None for none.
+    saves: CheckpointKind | None = None
 
 
 class _CannotSave(Exception):
-    """What a trial has come to cannot be kept; its argument says why."""
+    """The state of a trial cannot be saved; the argument is the exception."""
 
 
 class SimulatedTrialExecutor:
-    """A cluster in virtual time: the same runner, schedulers and journal, without the waiting.
+    """A cluster in virtual time, for the same runner, schedulers and journal as a real one.
 
     Parameters
     ----------
     trainable : callable or TrialKind
         A generator function ``fn(config)`` or ``fn(config, checkpoint)`` that yields ``(metrics,
-        seconds)`` or ``(metrics, seconds, checkpoint)``: what a step reports, how long it takes,
-        and whatever the trial needs to go on from there. `checkpoint` is None at the first start,
-        and where there is nothing to save. What breaks these rules fails the trial;
-        :class:`WorkerDied` ends its worker. Or what says more of what a step does, and how a
-        checkpoint is kept.
+        seconds)`` or ``(metrics, seconds, checkpoint)``: the metrics of a step, its duration, and
+        the state that the trial can resume from. `checkpoint` is None at the first start; yield
+        None to save nothing. A step that breaks these rules fails the trial; :class:`WorkerDied`
+        ends its worker. Or a `TrialKind`, which defines steps and checkpoints in detail.
     clock : ManualClock
-        Advanced as events are taken.
+        The clock, which is advanced to the time of each event.
     slots : int, default=1
-        How many trials run at a time, whatever they ask for. Not used with `workers`.
+        The number of trials that run at a time, whatever they request. Not used with `workers`.
     workers : sequence of int or WorkerCapacity, or mapping, optional
-        The workers of the cluster, in CPUs or in full: trials are placed on them as on a real one.
-        Or such lists by the virtual seconds from which they hold, the first of them 0: a cluster
-        that grows and shrinks. A worker is known by its address, or its place in the list.
+        The number of CPUs or the capacity of each worker; trials are placed on them as on a real
+        cluster. A mapping has such lists by the virtual time in seconds at which they begin, the
+        first at 0, for a cluster that grows and shrinks. A worker is identified by its address, or
+        its position in the list.
     start_overhead : float, default=0.0
         Seconds from the start of a trial to its first step.
     lose : mapping of float to int, optional
-        Virtual seconds -> number of the trial, in order of start from 0, whose worker dies then.
-        All trials on that worker are lost; it is back at once. If the trial does not run, its
-        checkpoint is lost that was kept in memory.
+        Maps a virtual time in seconds to the number of a trial, in order of start from 0. The
+        trial's worker dies at that time and is replaced at once; all trials on it are lost. If the
+        trial is not running, its checkpoint in memory is lost.
     checkpoints : mapping, optional
-        Where checkpoints are kept, by path. The executor of a restored experiment is given that of
-        the one before.
+        The stored checkpoints by path. Pass the mapping of the first executor to the one of a
+        restored experiment.
     saves_on_demand : bool, default=False
-        Whether what a step yields as its checkpoint is saved only when that is asked for, as with
-        the class API: by ``should_checkpoint=True`` in its metrics, or at a pause, in memory. Not
-        used with a `TrialKind`.
+        Whether the checkpoint of a step is saved on demand only, as for class trainables: by
+        ``should_checkpoint=True`` in its metrics, or in memory at a pause. Not used with a
+        `TrialKind`.
     beginning : object, optional
-        The `checkpoint` that trials begin from, of a trainable that takes one.
+        The initial checkpoint of the trials.
     report_timeout_s : float, optional
-        Virtual seconds that a step may take; a trial whose step takes longer fails then.
+        The most virtual seconds of a step; a trial with a longer step fails.
 
     Raises
     ------
     ConfigError
-        If `trainable` is no such function, or another argument is out of range.
+        If `trainable` is not such a function, or another argument is out of range.
     """
 
     def __init__(
@@ -132,7 +173,7 @@ class SimulatedTrialExecutor:
         losses = dict(lose or {})
         check(all(map(is_time, losses)), "lose", "a dict of times, at least 0 seconds", lose)
         self._kind = trainable
-        #: Says what a trial's directory is called.
+        #: Returns the name of a trial's directory.
         self.folder_of: Callable[[str], str] = str
         self._clock = clock
         self._places = Slots(slots) if workers is None else Workers(workers)
@@ -140,21 +181,22 @@ class SimulatedTrialExecutor:
         self._runs: dict[str, SimulatedRun] = {}
         self._numbers: dict[str, int] = {}
         self._checkpoints = {} if checkpoints is None else checkpoints
-        #: What was told by trials that go on when they are asked for more.
-        self._told: deque[tuple[SimulatedRun, AnyTrialEvent]] = deque()
+        #: Reported events of trials that advance when the next event is requested.
+        self._advancing: deque[tuple[SimulatedRun, TrialEvent]] = deque()
         self._beginning = beginning
         self._limit = report_timeout_s
-        #: What is kept in memory, by path, with the trial's id.
+        #: Checkpoints in memory by path, with the trial's ID.
         self._memory: dict[str, tuple[str, Any]] = {}
         self._tickets = count()
-        #: What happens when: a number is a trial that loses its worker, None a change of workers.
+        #: Future events by time. A number is a trial that loses its worker, None a change of the
+        #: workers. The ticket keeps the order of events with the same time.
         self._agenda: list[tuple[float, int, ExecutorEvent | int | None]] = []
         for when, unlucky in losses.items():
             heapq.heappush(self._agenda, (when, next(self._tickets), unlucky))
         now = clock.now()
         if offers := self._places.offers():
-            told = ClusterChanged(workers=offers, time=now)
-            heapq.heappush(self._agenda, (now, next(self._tickets), told))
+            event = ClusterChanged(workers=offers, time=now)
+            heapq.heappush(self._agenda, (now, next(self._tickets), event))
         for when in self._places.changes:
             heapq.heappush(self._agenda, (max(now, when), next(self._tickets), None))
 
@@ -162,15 +204,15 @@ class SimulatedTrialExecutor:
         """Whether there is room for a trial."""
         return self._places.has_room(request, self._clock.now())
 
-    def offers(self) -> dict[str, dict[str, float]]:
-        """Return what the workers have; nothing for slots."""
+    def worker_resources(self) -> dict[str, dict[str, float]]:
+        """Return the resources of each worker; ``{}`` for slots."""
         return self._places.offers()
 
     def note_waiting(self, request: PlacementGroupFactory | None, count: int) -> None:
-        """Do nothing: there are as many slots as there are."""
+        """Do nothing: a simulated cluster does not scale with demand."""
 
-    def takes_ahead(self, request: PlacementGroupFactory) -> bool:
-        """Say no: there is no way to a worker that would have to be saved."""
+    def can_prefetch(self, request: PlacementGroupFactory) -> bool:
+        """Return False: without a network, prefetching saves no time."""
         return False
 
     def start_trial(self, action: StartTrial) -> None:
@@ -178,7 +220,7 @@ class SimulatedTrialExecutor:
         self._begin(action, self._beginning, 0, 0.0)
 
     def restore(self, action: RestoreTrial) -> None:
-        """Run a trial on from a checkpoint."""
+        """Resume a trial from a checkpoint."""
         record = action.checkpoint
         spent = float(record.metrics.get("time_total_s", 0.0))
         in_memory = record.kind is CheckpointKind.MEMORY
@@ -187,39 +229,39 @@ class SimulatedTrialExecutor:
 
     def continue_training(self, action: ContinueTraining) -> None:
         """Take the next step."""
-        self._go_on(self._runs[action.trial_id], action.milestones)
+        self._resume(self._runs[action.trial_id], action.milestones)
 
     def save(self, action: SaveTrial) -> None:
-        """Save what is saved on demand, and take the next step."""
+        """Save a checkpoint on demand, and take the next step."""
         run = self._runs[action.trial_id]
         if self._save_now(run, action.kind):
-            self._go_on(run, action.milestones)
+            self._resume(run, action.milestones)
 
     def admit_others(self, action: AdmitOthers) -> None:
-        """Let others run beside a trial that was to be alone on its worker."""
+        """Let other trials run on the worker of an exclusive trial."""
         self._places.admit_others(action.trial_id)
 
-    def pause_trial(self, action: PauseTrial | ResizeTrial | RecallTrial) -> None:
-        """Take a trial off its slot."""
+    def pause_trial(self, action: LeaveWorker) -> None:
+        """Pause a trial."""
         run = self._runs[action.trial_id]
         run.saves = action.kind if action.save else None
         self._halt(run, TrialPaused)
 
-    def stop_trial(self, action: StopTrial | FailTrial) -> None:
-        """End a trial."""
+    def stop_trial(self, action: EndOnWorker) -> None:
+        """Stop a trial."""
         run = self._runs[action.trial_id]
         if self._kind.saves_at_end:
             run.saves = CheckpointKind.PERSISTENT
         self._halt(run, TrialStopped)
 
     def withdraw(self) -> None:
-        """Take all trials off their slots."""
+        """End all trials, which stay unfinished."""
         for run in tuple(self._runs.values()):
             reason = "the experiment was interrupted"
-            self._tell(run, TrialLost, reason=reason, charged=False)
+            self._schedule(run, TrialLost, reason=reason, charged=False)
 
     def store_checkpoint(self, checkpoint: CheckpointRecord) -> None:
-        """Let a checkpoint in memory be one in the storage; one that is lost was told to be."""
+        """Move a checkpoint from memory to the storage; the loss of a lost one was reported."""
         if checkpoint.path in self._memory:
             trial_id, self._checkpoints[checkpoint.path] = self._memory.pop(checkpoint.path)
             now = self._clock.now()
@@ -228,39 +270,39 @@ class SimulatedTrialExecutor:
             heapq.heappush(self._agenda, (now, next(self._tickets), event))
 
     def drop_checkpoint(self, checkpoint: CheckpointRecord) -> None:
-        """Forget a checkpoint in memory."""
+        """Drop a checkpoint in memory."""
         self._memory.pop(checkpoint.path, None)
 
     def next_events(self, timeout: float) -> Sequence[ExecutorEvent]:
-        """Return the next event of all, and set the clock to its time."""
-        while self._told:
-            run, told = self._told.popleft()
-            # It may have been taken off meanwhile.
-            if self._is_current(told):
-                self._follow_up(run, told)
+        """Return the next event, and set the clock to its time."""
+        while self._advancing:
+            run, reported = self._advancing.popleft()
+            # A command may have ended the run since the event was reported.
+            if self._is_current(reported):
+                self._follow_up(run, reported)
         while self._agenda:
             when, _, item = heapq.heappop(self._agenda)
-            events = self._changed(when) if item is None else self._come_about(item, when)
+            events = self._change_workers(when) if item is None else self._occur(item, when)
             if events:
                 self._clock.advance_to(when)
                 for one in events:
                     if isinstance(one, TrialEvent):
-                        self._take_note(self._runs[one.trial_id], one)
+                        self._after_report(self._runs[one.trial_id], one)
                 return events
         self._clock.advance_to(self._clock.now() + timeout)
         return []
 
     def wake(self) -> None:
-        """Do nothing: nobody ever waits here."""
+        """Do nothing: `next_events` never blocks."""
 
     def acknowledge(self, trial_id: str, incarnation: int, seq: int) -> None:
-        """Do nothing: what was told is not kept."""
+        """Do nothing: reported events are not kept."""
 
     def close(self) -> None:
-        """Close the generators of what still runs."""
+        """Close the generators of the running trials."""
         for run in self._runs.values():
             run.steps.close()
-            self._places.give_back(run.trial_id)
+            self._places.release(run.trial_id)
         self._runs.clear()
 
     # One incarnation
@@ -268,14 +310,12 @@ class SimulatedTrialExecutor:
     def _begin(
         self, action: StartTrial | RestoreTrial, checkpoint: Any, iteration: int, elapsed: float
     ) -> None:
-        # A copy, as on a cluster: what user code does to it is its own affair.
+        # A copy, as on a cluster, so that changes by user code have no effect on the driver.
         config = deepcopy(action.config)
         run = SimulatedRun(
             trial_id=action.trial_id,
             incarnation=action.incarnation,
-            steps=self._kind.begin(
-                config, checkpoint, partial(self._is_milestone, action.trial_id)
-            ),
+            steps=self._kind.begin(config, checkpoint, partial(self._is_milestone, action.trial_id)),
             milestones=action.milestones,
             next_checkpoint=action.next_checkpoint,
             iteration=iteration,
@@ -283,13 +323,13 @@ class SimulatedTrialExecutor:
             number=self._numbers.setdefault(action.trial_id, len(self._numbers)),
         )
         self._runs[run.trial_id] = run
-        worker = self._places.take(run.trial_id, action.resources, self._clock.now())
-        self._tell(run, TrialStarted, self._overhead, worker=worker)
+        worker = self._places.reserve(run.trial_id, action.resources, self._clock.now())
+        self._schedule(run, TrialStarted, self._overhead, worker=worker)
 
     def _is_milestone(self, trial_id: str, result: Mapping[str, Any]) -> bool:
         return reached(self._runs[trial_id].milestones, result)
 
-    def _go_on(self, run: SimulatedRun, milestones: tuple[Milestone, ...]) -> None:
+    def _resume(self, run: SimulatedRun, milestones: tuple[Milestone, ...]) -> None:
         run.milestones = milestones
         run.waits = False
         self._advance(run)
@@ -308,9 +348,9 @@ class SimulatedTrialExecutor:
                 return
             result = self._result(run, step)
         except StopIteration:
-            self._tell(run, TrialEnded)
+            self._schedule(run, TrialEnded)
         except WorkerDied as death:
-            self._tell(run, TrialLost, reason=f"its worker died: {death}")
+            self._schedule(run, TrialLost, reason=f"its worker died: {death}")
         except Exception as error:
             self._fail(run, error)
         else:
@@ -326,10 +366,10 @@ class SimulatedTrialExecutor:
             self._fail(run, failure.args[0])
             return
         awaits = not result["done"] and reached(run.milestones, result)
-        self._tell(run, ResultReported, seconds, metrics=result, checkpoint=record, awaits=awaits)
+        self._schedule(run, ResultReported, seconds, metrics=result, checkpoint=record, awaits=awaits)
 
     def _result(self, run: SimulatedRun, step: Step) -> dict[str, Any]:
-        """Return the metrics with the fields that a worker fills in."""
+        """Return the metrics with the fields that a worker adds."""
         result = {
             "training_iteration": run.iteration + 1,
             "time_this_iter_s": step.seconds,
@@ -345,40 +385,40 @@ class SimulatedTrialExecutor:
         return flatten(result)
 
     def _fail(self, run: SimulatedRun, error: Exception) -> None:
-        with suppress(Exception):  # it has failed already
+        with suppress(Exception):  # the trial has failed already
             run.steps.close()
-        # The last line as a traceback has it, but without the module of our own exceptions.
+        # The last line of a traceback, without the module of dasktune's exceptions.
         message = f"{type(error).__name__}: {error}"
         text = "".join(traceback.format_exception(error))
-        self._tell(run, TrialFailed, error=ErrorInfo(message=message, traceback=text))
+        self._schedule(run, TrialFailed, error=ErrorInfo(message=message, traceback=text))
 
     def _hang(self, run: SimulatedRun, limit: float) -> None:
-        """Let a trial come to no result in time; it fails unless it is told to end before."""
-        with suppress(Exception):  # its clean-up is of no interest any more
+        """Let a trial exceed the report timeout; it fails unless a command ends it before."""
+        with suppress(Exception):  # the trial is interrupted; errors of its cleanup do not matter
             run.steps.close()
         run.hangs = True
         message = f"no result for {limit:g} s (report_timeout_s)"
-        self._tell(run, TrialFailed, limit, error=ErrorInfo(message=message))
+        self._schedule(run, TrialFailed, limit, error=ErrorInfo(message=message))
 
     def _leave(self, run: SimulatedRun, kind: type[TrialStopped] | type[TrialPaused]) -> None:
-        """End user code, as it was told to; its clean-up may fail."""
+        """End user code after a command to stop or pause; its cleanup may fail the trial."""
         try:
             run.steps.close()
         except Exception as error:
             self._fail(run, error)
         else:
             if run.saves is None or self._save_now(run, run.saves):
-                self._tell(run, kind)
+                self._schedule(run, kind)
 
     def _save_now(self, run: SimulatedRun, kind: CheckpointKind) -> bool:
-        """Save what is saved on demand; return whether that has not failed."""
+        """Save a checkpoint on demand; return False if that failed."""
         try:
             record = self._save(run, kind) if self._kind.saves_on_demand else None
         except _CannotSave as failure:
             self._fail(run, failure.args[0])
             return False
         if record is not None:
-            self._tell(run, CheckpointCommitted, checkpoint=record)
+            self._schedule(run, CheckpointCommitted, checkpoint=record)
         return True
 
     def _save(self, run: SimulatedRun, kind: CheckpointKind) -> CheckpointRecord | None:
@@ -399,10 +439,10 @@ class SimulatedTrialExecutor:
         facts: dict[str, Any] = {"iteration": run.iteration, "metrics": run.result, "kind": kind}
         return CheckpointRecord(path=path, index=number, **facts)
 
-    def _tell(
+    def _schedule(
         self,
         run: SimulatedRun,
-        kind: Callable[..., AnyTrialEvent],
+        kind: Callable[..., TrialEvent],
         delay: float = 0.0,
         **facts: Any,
     ) -> None:
@@ -417,23 +457,23 @@ class SimulatedTrialExecutor:
         )
         heapq.heappush(self._agenda, (when, next(self._tickets), event))
 
-    # The agenda
+    # Events
 
-    def _come_about(self, item: ExecutorEvent | int, when: float) -> list[ExecutorEvent]:
+    def _occur(self, item: ExecutorEvent | int, when: float) -> list[ExecutorEvent]:
         event = self._loss(item, when) if isinstance(item, int) else item
         if event is None or not self._is_current(event):
             return []
         if isinstance(event, TrialFailed) and self._runs[event.trial_id].hangs:
             run = self._runs[event.trial_id]
             if run.halt is not None:
-                # It is interrupted as it was told to end, which is no failure.
+                # The command to end has interrupted the step, which is not a failure.
                 self._clock.advance_to(when)
                 self._leave(run, run.halt)
                 return []
         return self._losses(event) if isinstance(event, TrialLost) and event.charged else [event]
 
-    def _changed(self, when: float) -> list[ExecutorEvent]:
-        """Let other workers be there, and return what comes of it."""
+    def _change_workers(self, when: float) -> list[ExecutorEvent]:
+        """Replace the workers, and return the losses and the change as events."""
         lost = [self._runs[key] for key in self._places.change()]
         events: list[ExecutorEvent] = [
             TrialLost(
@@ -459,8 +499,8 @@ class SimulatedTrialExecutor:
         return None
 
     def _losses(self, first: TrialLost) -> list[ExecutorEvent]:
-        """Return the losses of all trials that end with the worker of one."""
-        lost = [self._runs[key] for key in self._places.beside(first.trial_id)]
+        """Return the losses of all trials on the worker of a lost trial."""
+        lost = [self._runs[key] for key in self._places.lost_with(first.trial_id)]
         shared = len(lost) > 1
         return [
             replace(first, trial_id=run.trial_id, incarnation=run.incarnation, seq=0, shared=shared)
@@ -473,19 +513,19 @@ class SimulatedTrialExecutor:
         run = self._runs.get(event.trial_id)
         return run is not None and run.incarnation == event.incarnation
 
-    def _take_note(self, run: SimulatedRun, event: AnyTrialEvent) -> None:
-        goes_on = isinstance(event, TrialStarted) or (
+    def _after_report(self, run: SimulatedRun, event: TrialEvent) -> None:
+        continues = isinstance(event, TrialStarted) or (
             isinstance(event, ResultReported) and not event.awaits and not event.metrics["done"]
         )
-        if goes_on and self._kind.takes_turns:
-            self._told.append((run, event))
+        if continues and self._kind.takes_turns:
+            self._advancing.append((run, event))
         else:
             self._follow_up(run, event)
 
-    def _follow_up(self, run: SimulatedRun, event: AnyTrialEvent) -> None:
+    def _follow_up(self, run: SimulatedRun, event: TrialEvent) -> None:
         match event:
             case ResultReported() if event.metrics["done"]:
-                self._tell(run, TrialEnded)
+                self._schedule(run, TrialEnded)
             case TrialStarted() | ResultReported() if run.halt is not None:
                 self._leave(run, run.halt)
             case ResultReported(awaits=True):
@@ -496,4 +536,4 @@ class SimulatedTrialExecutor:
                 pass
             case _:
                 del self._runs[run.trial_id]
-                self._places.give_back(run.trial_id)
+                self._places.release(run.trial_id)

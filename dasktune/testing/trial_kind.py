@@ -1,4 +1,4 @@
-"""What the trials of an executor in this process are."""
+"""How the trials of an executor in this process run: `TrialKind` and its generator functions."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _HINT: Final = f"Yield {_SHAPE}."
 #: ``(metrics, seconds, checkpoint)``.
 SimulatedTrainable = Callable[..., Generator[tuple[Any, ...], None, None]]
 
-#: What a trial yields: for each step its metrics, its seconds and what can be saved after it.
+#: The steps of a trial: metrics, seconds and the state to save after it.
 Steps: TypeAlias = Generator[tuple[Any, ...], None, None]
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a trial has yielded, checked."""
+    """A checked step of a trial."""
 
     metrics: Mapping[str, Any]
     seconds: float
@@ -36,7 +36,7 @@ class Step:
 
 
 class TrialKind(ABC):
-    """Says what a step of a trial does, and how a checkpoint of it is kept.
+    """Defines what a step of a trial does, and how its checkpoints are kept.
 
     Examples
     --------
@@ -51,16 +51,16 @@ class TrialKind(ABC):
     >>> executor = SimulatedTrialExecutor(Counting(), clock=ManualClock())
     """
 
-    #: Whether a trial can go on from a checkpoint, so that it may yield what is saved.
+    #: Whether a trial can resume from a checkpoint, so that it may yield states to save.
     takes_checkpoints = True
-    #: Whether that is saved only when it is asked for: by ``should_checkpoint=True`` in the metrics
-    #: of a step, or at a pause, in memory.
+    #: Whether a state is saved only on demand: by ``should_checkpoint=True`` in the metrics of a
+    #: step, or in memory at a pause.
     saves_on_demand = False
-    #: Whether a trial that is told to stop is saved before.
+    #: Whether a trial is saved before it is stopped.
     saves_at_end = False
-    #: Whether a trial takes its next step only when somebody asks for the next event, so that what
-    #: it has told before can be kept by then. Otherwise it takes it at once, ahead of what it is
-    #: told to do.
+    #: Whether a trial takes its next step only when the next event is requested, so that its last
+    #: event has been journaled by then. Otherwise it takes the step at once, before the commands
+    #: that follow from the event.
     takes_turns = False
 
     @abstractmethod
@@ -70,40 +70,40 @@ class TrialKind(ABC):
         checkpoint: Any,
         is_milestone: Callable[[Mapping[str, Any]], bool],
     ) -> Steps:
-        """Begin a trial, which goes on with each ``next``; it is over when it is exhausted.
+        """Return the generator of a trial's steps; the trial ends when it is exhausted.
 
         Parameters
         ----------
         config : dict
-            Its configuration; nobody else's.
+            The trial's own copy of its configuration.
         checkpoint : object
-            What :meth:`kept` has returned, to go on from; None at the first start.
+            The state to resume from, as :meth:`kept` returned it; None at the first start.
         is_milestone : callable
-            Whether somebody waits to judge a result.
+            Whether the scheduler decides about a result.
         """
 
     @abstractmethod
     def kept(self, state: Any) -> Any:
-        """Return a checkpoint: a state as it is now, whatever the trial does to it later.
+        """Return a checkpoint of a state, which later changes of the state do not affect.
 
         Parameters
         ----------
         state : object
-            What the last step has yielded to be saved.
+            The state that the last step yielded.
         """
 
     def checked(self, yielded: Any) -> Step:
-        """Return a step, or raise what the trial fails with.
+        """Return a yielded value as a step.
 
         Parameters
         ----------
         yielded : object
-            By a trial.
+            The value that a trial yielded.
 
         Raises
         ------
         ConfigError
-            If it is none.
+            If it is not a valid step; the trial then fails with this error.
         """
         shaped = isinstance(yielded, tuple) and len(yielded) in (2, 3)
         check(shaped, "what a simulated trainable yields", _SHAPE, yielded)
@@ -113,7 +113,7 @@ class TrialKind(ABC):
         check(
             checkpoint is None or self.takes_checkpoints,
             "checkpoint",
-            "None where the trainable takes none",
+            "None, as the trainable takes no checkpoint",
             checkpoint,
             "Write def trainable(config, checkpoint).",
         )
@@ -126,14 +126,14 @@ class GeneratorTrials(TrialKind):
     Parameters
     ----------
     function : callable
-        As `SimulatedTrialExecutor` takes it.
+        The function, as for `SimulatedTrialExecutor`.
     saves_on_demand : bool
-        Whether a checkpoint is saved only when it is asked for.
+        Whether a checkpoint is saved only on demand.
 
     Raises
     ------
     ConfigError
-        If it is no such function.
+        If it is not such a generator function.
     """
 
     def __init__(self, function: SimulatedTrainable, *, saves_on_demand: bool) -> None:
@@ -156,13 +156,13 @@ class GeneratorTrials(TrialKind):
         checkpoint: Any,
         is_milestone: Callable[[Mapping[str, Any]], bool],
     ) -> Steps:
-        """Begin a trial with a copy of a checkpoint, which others may go on from, too."""
+        """Return the steps of a trial, with a copy of the checkpoint, which others may use, too."""
         if self.takes_checkpoints:
             return self._function(config, deepcopy(checkpoint))
         return self._function(config)
 
     def kept(self, state: Any) -> Any:
-        """Return a copy."""
+        """Return a copy of a state."""
         return deepcopy(state)
 
 

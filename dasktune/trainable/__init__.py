@@ -1,10 +1,15 @@
 """User code on its worker: ``report()``, the class API, and the thread that runs them."""
 
-from dasktune.trainable.interface import with_parameters, with_resources
-from dasktune.trainable.nested import get_client
-from dasktune.trainable.session import TuneContext, get_checkpoint, get_context, report
-from dasktune.trainable.trainable import Trainable
-from dasktune.trainable.trial_info import TrialInfo
+from dasktune.trainable.api.binding import with_parameters, with_resources
+from dasktune.trainable.api.dask_client import get_client
+from dasktune.trainable.api.session import (
+    TrialInfo,
+    TuneContext,
+    get_checkpoint,
+    get_context,
+    report,
+)
+from dasktune.trainable.api.trainable import Trainable
 
 __all__ = [
     "Trainable",

@@ -1,1 +1,4 @@
-"""What a trial is: its status, what can happen to it, what can be done with it."""
+"""Trials as values: their status, their events and actions, their resources and checkpoints.
+
+Nothing here decides or waits: `dasktune.experiment` changes trials, the executors run them.
+"""

@@ -1,6 +1,6 @@
-"""Commands about trials, in the imperative: what the experiment wants done.
+"""Actions: the commands of the experiment, in the imperative.
 
-The runner carries them out through its ports, in order. Each returns at once; the outcome is a
+The runner carries them out through its ports, in order. Each returns at once, and its outcome is a
 later event.
 """
 
@@ -9,22 +9,23 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from dasktune.trial.checkpoint import CheckpointKind, CheckpointRecord
+from dasktune.trial.checkpoint_record import CheckpointKind, CheckpointRecord
 from dasktune.trial.milestone import EVERY_RESULT, Milestone
 from dasktune.trial.resources import PlacementGroupFactory
 
 __all__ = [
     "Action",
     "AdmitOthers",
-    "AnyTrialAction",
     "ChangeRequest",
     "ContinueTraining",
     "DeleteCheckpoint",
     "EndExperiment",
+    "EndOnWorker",
     "ExploitTrial",
     "FailTrial",
     "FinishTrial",
     "GiveUp",
+    "LeaveWorker",
     "PauseTrial",
     "RecallTrial",
     "ReopenTrial",
@@ -33,19 +34,51 @@ __all__ = [
     "ResumeTrial",
     "SaveTrial",
     "StartTrial",
+    "StatusChange",
     "StopTrial",
     "SuspendTrial",
     "TrialAction",
     "UnpauseTrial",
 ]
 
+# The base classes say who carries an action out: an executor knows `LeaveWorker` and `EndOnWorker`,
+# not their subclasses, and no port is called for a `StatusChange`. Names and fields of the others
+# are part of the journal's format.
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialAction:
-    """Something to be done with one incarnation of one trial."""
+    """An action about one incarnation of one trial."""
 
     trial_id: str
     incarnation: int
+
+
+class LeaveWorker(TrialAction):
+    """Take the trial off its worker, to continue later from its last checkpoint."""
+
+    __slots__ = ()
+
+    #: Save a checkpoint first, if the trainable can.
+    save: bool
+    #: Why, for the journal and the user.
+    reason: str
+    #: Where to save it; a checkpoint that is too large for the memory goes into the storage.
+    kind: CheckpointKind
+
+
+class EndOnWorker(TrialAction):
+    """End the trial on its worker; the result it waits at, or its next one, is its last."""
+
+    __slots__ = ()
+
+    reason: str
+
+
+class StatusChange(TrialAction):
+    """Change a trial that is on no worker, or whose worker need not know; no port is called."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,13 +89,13 @@ class StartTrial(TrialAction):
     resources: PlacementGroupFactory
     #: Where the worker must wait for a decision.
     milestones: tuple[Milestone, ...] = EVERY_RESULT
-    #: Number that the next checkpoint of the trial gets.
+    #: Number of the trial's next checkpoint.
     next_checkpoint: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreTrial(TrialAction):
-    """Run the trial on from a checkpoint."""
+    """Run the trial from a checkpoint."""
 
     config: dict[str, Any] = field(repr=False)
     resources: PlacementGroupFactory
@@ -73,171 +106,168 @@ class RestoreTrial(TrialAction):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContinueTraining(TrialAction):
-    """Let the worker that waits at result `seq` go on to its next milestone."""
+    """Let the worker that waits at result `seq` continue to its next milestone."""
 
     seq: int
     milestones: tuple[Milestone, ...] = EVERY_RESULT
-    #: Whether other trials may be told to go on from the trial as it was at this result.
+    #: Whether a scheduler may later clone the trial as it was at this result.
     hold: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaveTrial(TrialAction):
-    """Let the worker that waits at result `seq` save a checkpoint and then go on."""
+    """Let the worker that waits at result `seq` save a checkpoint and continue."""
 
     seq: int
     milestones: tuple[Milestone, ...] = EVERY_RESULT
-    #: Where to; what is too large for the memory goes into the storage.
+    #: Where to save it; a checkpoint that is too large for the memory goes into the storage.
     kind: CheckpointKind = CheckpointKind.PERSISTENT
     hold: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmitOthers(TrialAction):
-    """Let other trials run beside one that had to be alone: it has made progress there."""
+    """Let other trials run beside a suspect one, which has made progress alone on its worker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PauseTrial(TrialAction):
-    """Take the trial off its worker, to go on later from its last checkpoint."""
+class PauseTrial(LeaveWorker):
+    """Pause the trial because its scheduler wants it."""
 
-    #: Save a checkpoint first, if the trainable can.
     save: bool = True
-    #: Why, for the journal and the user.
     reason: str = ""
-    #: Where to save it; what is too large for the memory goes into the storage.
     kind: CheckpointKind = CheckpointKind.MEMORY
+    #: As for :class:`ContinueTraining`.
     hold: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecallTrial(TrialAction):
-    """Take the trial off its worker because the user wants it to rest.
+class RecallTrial(LeaveWorker):
+    """Pause the trial because the user wants it.
 
-    For the worker it is a pause. The rest may be long, so that what is saved goes into the storage.
+    The pause may be long, so its checkpoint goes into the storage.
     """
 
-    #: Save a checkpoint first, if the trainable can.
     save: bool = True
-    #: Why, for the journal and the user.
     reason: str = ""
     kind: CheckpointKind = CheckpointKind.PERSISTENT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SuspendTrial(TrialAction):
-    """Let the trial rest because the user wants it; its worker, if it has one, need not hear."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResumeTrial(TrialAction):
-    """End a rest that the user wanted: the trial waits again for what it had waited for."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExploitTrial(TrialAction):
-    """Let the trial go on from another one's checkpoint, with another configuration.
-
-    Where it runs, it is paused for that.
-    """
-
-    #: Whose checkpoint; the trial's own id if only its configuration changes.
-    donor: str
-    config: dict[str, Any] = field(repr=False)
-    #: The donor's, of which `config` was made.
-    old_config: dict[str, Any] = field(repr=False)
-    #: Why, for the journal and the user.
-    reason: str
-    #: ``training_iteration`` that the trial had come to by itself.
-    iteration: int
-    #: ``training_iteration`` as of which the donor is cloned; None is now.
-    donor_iteration: int | None = None
-    #: What the trial goes on from; None for its own.
-    checkpoint: CheckpointRecord | None = None
-    #: Whether JSON cannot tell `config`, so that the store keeps it as a pickle.
-    pickled: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnpauseTrial(TrialAction):
-    """Let a paused trial wait for a place again."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResizeTrial(TrialAction):
-    """Take the trial off its worker, to go on at once with other resources.
-
-    For the worker it is a pause.
-    """
+class ResizeTrial(LeaveWorker):
+    """Take the trial off its worker, to restart it at once with other resources."""
 
     #: What it holds from its next start on.
     resources: PlacementGroupFactory
-    #: Save a checkpoint first, if the trainable can.
     save: bool = True
-    #: Why, for the journal and the user.
     reason: str = ""
-    #: Where to save it; what is too large for the memory goes into the storage.
     kind: CheckpointKind = CheckpointKind.MEMORY
-    #: As for `PauseTrial`.
+    #: As for :class:`ContinueTraining`.
     hold: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeRequest(TrialAction):
-    """Let a trial that is on no worker ask for other resources."""
+class StopTrial(EndOnWorker):
+    """End the trial on its worker, in TERMINATED."""
+
+    reason: str
+    #: Whether a scheduler ends it before its training is complete.
+    early: bool = False
+    #: The rung at which the trial was compared, and the value that would have been enough there.
+    rung: float | None = None
+    cutoff: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailTrial(EndOnWorker):
+    """End the trial on its worker, in ERROR: the user's stopper raised on its result."""
+
+    reason: str
+    #: Of the stopper's exception.
+    traceback: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuspendTrial(StatusChange):
+    """Count the trial as paused by the user; its worker, if any, pauses it already."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeTrial(StatusChange):
+    """End the user's pause: the trial is pending, or paused by its scheduler, as before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExploitTrial(StatusChange):
+    """Let the trial resume from another one's checkpoint, with another configuration.
+
+    If it runs, a :class:`PauseTrial` follows.
+    """
+
+    #: The trial with the checkpoint; the trial's own id if only its configuration changes.
+    donor: str
+    config: dict[str, Any] = field(repr=False)
+    #: The donor's configuration, from which `config` was derived.
+    old_config: dict[str, Any] = field(repr=False)
+    #: Why, for the journal and the user.
+    reason: str
+    #: ``training_iteration`` that the trial had reached by itself.
+    iteration: int
+    #: ``training_iteration`` as of which the donor is cloned; None is now.
+    donor_iteration: int | None = None
+    #: What the trial resumes from; None for its own checkpoint.
+    checkpoint: CheckpointRecord | None = None
+    #: Whether JSON cannot hold `config`, so that the store keeps it as a pickle.
+    pickled: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnpauseTrial(StatusChange):
+    """Let a trial that its scheduler has paused wait for a place again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeRequest(StatusChange):
+    """Change the resources that a trial on no worker will need."""
 
     resources: PlacementGroupFactory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StopTrial(TrialAction):
-    """End the trial on its worker; the result it waits at, or its next one, is its last."""
-
-    reason: str
-    #: Whether a scheduler ends it though it had further to go.
-    early: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailTrial(TrialAction):
-    """End the trial on its worker, in ERROR: what it reported could not be judged."""
-
-    reason: str
-    #: Of what the user's stopper raised.
-    traceback: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FinishTrial(TrialAction):
+class FinishTrial(StatusChange):
     """End a trial that is on no worker."""
 
     reason: str
     #: As for :class:`StopTrial`.
     early: bool = False
+    rung: float | None = None
+    cutoff: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GiveUp(TrialAction):
-    """End a trial in ERROR: it has used up its retries."""
+class GiveUp(StatusChange):
+    """End a trial in ERROR: it has no tries left."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReopenTrial(TrialAction):
+class ReopenTrial(StatusChange):
     """Let a trial that is on no worker wait for a place again, even if it had ended."""
 
-    #: Begin anew, without what came of it so far.
+    #: Start from the beginning and forget the results.
     fresh: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteCheckpoint:
-    """Retention: remove a checkpoint from storage, once the journal says so durably.
+    """Delete a checkpoint that no trial will resume from.
 
-    One in memory is let go at once: nobody will go on from it any more.
+    In the storage it is deleted once this action is durable in the journal. Otherwise a driver that
+    dies in between would be restored to a state that needs the checkpoint. One in memory does not
+    outlive the driver and is deleted at once.
     """
 
     trial_id: str
@@ -246,31 +276,12 @@ class DeleteCheckpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndExperiment:
-    """A stopper ends everything: no trial starts any more. Those that run have an order each."""
+    """End the experiment because a stopper wants it: no trial starts any more.
+
+    Each trial that runs gets an action of its own.
+    """
 
     reason: str
 
 
-#: What moves a trial.
-AnyTrialAction = (
-    StartTrial
-    | RestoreTrial
-    | ContinueTraining
-    | SaveTrial
-    | AdmitOthers
-    | PauseTrial
-    | RecallTrial
-    | SuspendTrial
-    | ResumeTrial
-    | ExploitTrial
-    | UnpauseTrial
-    | ResizeTrial
-    | ChangeRequest
-    | StopTrial
-    | FailTrial
-    | FinishTrial
-    | GiveUp
-    | ReopenTrial
-)
-
-Action = AnyTrialAction | DeleteCheckpoint | EndExperiment
+Action = TrialAction | DeleteCheckpoint | EndExperiment

@@ -1,8 +1,8 @@
-"""Facts about trials, in the past tense, as the executor and the runner tell the experiment.
+"""Events: what happened, in the past tense, reported to the experiment by executor and runner.
 
 Every event carries `time`, in seconds of the runner's clock (epoch seconds on a real cluster,
-virtual seconds in a simulation), and, when it comes from a worker, the `incarnation` that it
-belongs to: the experiment ignores what an older incarnation still has to say.
+virtual seconds in a simulation). An event of a worker also carries the `incarnation` that it
+belongs to: the experiment ignores events of earlier incarnations.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dasktune.trial.checkpoint import CheckpointRecord
+from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.resources import PlacementGroupFactory
 
 __all__ = [
     "Answered",
-    "AnyTrialEvent",
     "CapacityChanged",
     "CheckpointCommitted",
     "CheckpointLost",
@@ -54,33 +53,42 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorInfo:
-    """What went wrong in user code, as text: the exception itself may exist on the worker only."""
+    """An exception of user code, as text: its class may exist on the worker only."""
 
     #: Last line of the traceback, "ValueError: no such loss".
     message: str
     #: The whole traceback as the worker printed it.
     traceback: str = ""
-    #: The pickled exception, or empty if it cannot travel. For ``fail_fast="raise"``.
+    #: The pickled exception, or empty if it cannot be pickled. For ``fail_fast="raise"``.
     pickled: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialEvent:
-    """Something that happened to one incarnation of one trial."""
+    """An event about one incarnation of one trial."""
 
     trial_id: str
     #: Counts the starts of the trial, from 1.
     incarnation: int
     #: Seconds on the runner's clock.
     time: float
-    #: Position in the worker's stream of messages of this incarnation, from 1; 0 where the worker
-    #: did not say it itself.
+    #: Position in the worker's stream of messages of this incarnation, from 1. 0 for an event that
+    #: the driver reports about the worker.
     seq: int = 0
+
+
+class OtherEvent:
+    """An event about the experiment, or about a trial whatever its incarnation."""
+
+    __slots__ = ()
+
+    #: Seconds on the runner's clock.
+    time: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialStarted(TrialEvent):
-    """The worker has taken the trial; user code is about to run."""
+    """The worker has accepted the trial; user code is about to run."""
 
     #: Where it runs: the worker's address, or a slot of the simulator.
     worker: str
@@ -90,11 +98,11 @@ class TrialStarted(TrialEvent):
 class ResultReported(TrialEvent):
     """The trial reported metrics.
 
-    `awaits` says that the worker stands at a milestone and will not go on before it is answered
-    with ``ContinueTraining``, ``SaveTrial``, ``PauseTrial``, ``ResizeTrial`` or ``StopTrial``.
+    If `awaits`, the worker is at a milestone and waits for an action: ``ContinueTraining``,
+    ``SaveTrial``, ``PauseTrial``, ``ResizeTrial``, ``StopTrial`` or ``FailTrial``.
     """
 
-    #: One level of metrics with the auto-filled fields; nobody may change it any more.
+    #: One level of metrics with the auto-filled fields; it must not be changed any more.
     metrics: dict[str, Any]
     #: The checkpoint that was committed with this result, if any.
     checkpoint: CheckpointRecord | None = None
@@ -110,17 +118,17 @@ class CheckpointCommitted(TrialEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialEnded(TrialEvent):
-    """User code came to its end, or its own result said ``done``."""
+    """User code returned, or its own result said ``done``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialPaused(TrialEvent):
-    """The worker obeyed ``PauseTrial`` or ``ResizeTrial``; what the trial held there is free."""
+    """The worker obeyed an order to pause; the trial's resources are free."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialStopped(TrialEvent):
-    """The worker obeyed ``StopTrial``: user code is out and its resources are free."""
+    """The worker obeyed ``StopTrial`` or ``FailTrial``; the trial's resources are free."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,33 +140,33 @@ class TrialFailed(TrialEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialLost(TrialEvent):
-    """The worker died, hung or was cut off; it is not the user's code that is to blame."""
+    """The worker died, hung or was disconnected; user code did not raise."""
 
-    #: What was seen, for the user: "worker tcp://... left the cluster".
+    #: What the driver observed, for the user: "worker tcp://... left the cluster".
     reason: str
-    #: Whether user code may have caused it. The loss of a retiring worker does not count at all.
+    #: Whether user code may have caused it. The loss of a retiring worker is not charged.
     charged: bool = True
-    #: Whether other trials were lost with it, any of which may be to blame: then it counts against
-    #: none of them, but after the second such loss each has to run alone.
+    #: Whether other trials were lost with it. Any of them may have caused the loss, so it counts
+    #: against none of them. After the second such loss each has to run alone.
     shared: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartFailed(TrialEvent):
-    """The trial did not get going on the workers that were chosen; no user code has run."""
+    """The trial could not start on the workers that were chosen; no user code has run."""
 
     reason: str
-    #: Whether something is wrong. Not so if somebody else was quicker to take what it needs.
+    #: Whether it counts as a failure. False if another trial has taken the resources first.
     charged: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialReturned(TrialEvent):
-    """The worker gave the trial back unbegun: the one before it there took too long to wait for."""
+    """The worker returned a prefetched trial unstarted: the trial before it took too long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResourcesGranted:
+class ResourcesGranted(OtherEvent):
     """The executor has room for this trial."""
 
     trial_id: str
@@ -166,109 +174,109 @@ class ResourcesGranted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SuggestionAsked:
-    """The search algorithm is asked for a configuration, and thinks about it beside the loop.
+class SuggestionAsked(OtherEvent):
+    """The driver requests a configuration from the searcher; a background thread computes it.
 
-    What happens before the answer (`Suggested`) it hears only after that. One that answers at once
-    is asked without this event.
+    What happens before the answer (`Suggested`) is reported to the search algorithm only after it.
+    A search algorithm that answers at once is asked without this event.
     """
 
-    #: What the trial will be called.
+    #: The name of the trial.
     trial_id: str
     time: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Suggested:
-    """The search algorithm was asked for a configuration and answered.
+class Suggested(OtherEvent):
+    """The search algorithm answered a request for a configuration.
 
-    Exactly one of three answers: a configuration; None with ``finished=False`` (no slot now, ask
-    again when a trial has ended); None with ``finished=True`` (there will be no more).
+    There are three answers: a configuration; None with ``finished=False`` (none now, ask again when
+    a trial has ended); None with ``finished=True`` (no more suggestions).
     """
 
-    #: What the trial is called, or would have been.
+    #: The name of the trial; of no trial if there is no configuration.
     trial_id: str
     config: dict[str, Any] | None
     time: float
-    #: What a trial with this configuration needs; there is one exactly if there is a configuration.
+    #: What a trial with this configuration needs; not None exactly if there is a configuration.
     resources: PlacementGroupFactory | None = None
     finished: bool = False
-    #: What a variant of a grid calls itself, "lr=0.1,depth=3".
+    #: Label of a variant of a grid, "lr=0.1,depth=3".
     tag: str = ""
-    #: What the user's functions call the trial and its directory; empty for its id.
+    #: Names that the user's functions give to the trial and its directory; empty for its id.
     name: str = ""
     dirname: str = ""
-    #: Whether JSON cannot tell the configuration, so that the store keeps it as a pickle.
+    #: Whether JSON cannot hold the configuration, so that the store keeps it as a pickle.
     pickled: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
-    """A question of the scheduler's was thought about, off the driver's loop."""
+class Answered(OtherEvent):
+    """The background thread answered a question of the scheduler."""
 
-    #: Which one, by the scheduler's own count.
+    #: The scheduler's number of the question.
     number: int
-    #: A plain value, or None if whoever thought about it failed.
+    #: A plain value, or None if the question raised.
     answer: Any
     time: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointLost:
-    """A checkpoint that was kept in memory is gone, most often with its worker.
+class CheckpointLost(OtherEvent):
+    """A checkpoint in the memory of the workers is lost, most often with its worker.
 
-    It may happen at any time, whatever its trial is doing, and to a checkpoint that is not needed
-    any more.
+    This may happen at any time, whatever the status of its trial, and to a checkpoint that is not
+    needed any more.
     """
 
     trial_id: str
-    #: Of its record.
+    #: Path in its record.
     path: str
-    #: What was seen, for the user.
+    #: What the driver observed, for the user.
     reason: str
     time: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointStored:
-    """A checkpoint that was kept in memory is in the storage now, because its driver leaves."""
+class CheckpointStored(OtherEvent):
+    """A checkpoint in memory was written to the storage, because its driver ends."""
 
     trial_id: str
-    #: What is in the storage.
+    #: Its record in the storage.
     checkpoint: CheckpointRecord
     time: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterChanged:
-    """The cluster has other workers now, or they have more or less to give."""
+class ClusterChanged(OtherEvent):
+    """The workers of the cluster, or their resources, have changed."""
 
-    #: What each worker that may take trials has for this experiment, by address and then by name of
-    #: the resource. What others have taken is not among it, nor is what has no limit.
+    #: The resources of each usable worker for this experiment, by address and then by name. They
+    #: exclude what other users of the cluster hold, and resources without a limit.
     workers: Mapping[str, Mapping[str, float]]
     time: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CapacityChanged:
-    """All workers together have more or less to give; for those who look at the experiment."""
+class CapacityChanged(OtherEvent):
+    """The resources of all workers together have changed; for observers."""
 
-    #: Sums over the workers, by name of the resource; what has no limit is not among it.
+    #: Sums over the workers by name of the resource, without resources that have no limit.
     capacity: Mapping[str, float]
-    #: How many workers these are.
+    #: Number of these workers.
     num_workers: int
     time: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimePassed:
-    """Nothing happened but time; for time budgets."""
+class TimePassed(OtherEvent):
+    """Time passed without another event; for time budgets."""
 
     time: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StopRequested:
+class StopRequested(OtherEvent):
     """The user (or Ctrl-C) wants the experiment to end."""
 
     reason: str
@@ -276,7 +284,7 @@ class StopRequested:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrialStopRequested:
+class TrialStopRequested(OtherEvent):
     """The user wants one trial to end."""
 
     trial_id: str
@@ -285,8 +293,8 @@ class TrialStopRequested:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrialPauseRequested:
-    """The user wants one trial to rest until `TrialUnpauseRequested`, whatever policies want."""
+class TrialPauseRequested(OtherEvent):
+    """The user pauses one trial until `TrialUnpauseRequested`, whatever the policies decide."""
 
     trial_id: str
     reason: str
@@ -294,93 +302,57 @@ class TrialPauseRequested:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrialUnpauseRequested:
-    """The user lets a trial go on that was to rest."""
+class TrialUnpauseRequested(OtherEvent):
+    """The user ends the pause of a trial."""
 
     trial_id: str
     time: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrialAddRequested:
-    """The user wants a trial with a configuration that no search has suggested."""
+class TrialAddRequested(OtherEvent):
+    """The user adds a trial with a configuration that no search algorithm has suggested."""
 
     trial_id: str
     config: dict[str, Any]
     resources: PlacementGroupFactory
     time: float
-    #: Whether JSON cannot tell the configuration, so that the store keeps it as a pickle.
+    #: Whether JSON cannot hold the configuration, so that the store keeps it as a pickle.
     pickled: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HoldRequested:
-    """The user wants nothing to start until `ReleaseRequested`; what runs goes on."""
+class HoldRequested(OtherEvent):
+    """The user wants no trial to start until `ReleaseRequested`; running trials continue."""
 
     time: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReleaseRequested:
+class ReleaseRequested(OtherEvent):
     """The user lets trials start again."""
 
     time: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrialReopenRequested:
-    """The user wants a trial to go on that has ended, or to begin anew."""
+class TrialReopenRequested(OtherEvent):
+    """The user wants a trial that has ended to continue or to start from its beginning."""
 
     trial_id: str
-    #: Begin anew, without what came of it so far.
+    #: Start from the beginning and forget the results.
     fresh: bool
     time: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionBegan:
-    """A new driver has taken the experiment over; what ran under the last one is lost."""
+class SessionBegan(OtherEvent):
+    """A new driver has taken over the experiment; trials that ran under the last one are lost."""
 
     time: float
 
 
-#: What an executor has to tell of the trials that it runs.
-AnyTrialEvent = (
-    TrialStarted
-    | ResultReported
-    | CheckpointCommitted
-    | TrialEnded
-    | TrialPaused
-    | TrialStopped
-    | TrialFailed
-    | TrialLost
-    | TrialReturned
-    | StartFailed
-)
+#: All events of executors.
+ExecutorEvent = TrialEvent | CheckpointLost | CheckpointStored | ClusterChanged
 
-#: All that an executor has to tell.
-ExecutorEvent = AnyTrialEvent | CheckpointLost | CheckpointStored | ClusterChanged
-
-#: What is about no incarnation of a trial.
-OtherEvent = (
-    Answered
-    | CapacityChanged
-    | CheckpointLost
-    | CheckpointStored
-    | ClusterChanged
-    | ResourcesGranted
-    | Suggested
-    | SuggestionAsked
-    | TimePassed
-    | SessionBegan
-    | StopRequested
-    | TrialStopRequested
-    | TrialPauseRequested
-    | TrialUnpauseRequested
-    | TrialAddRequested
-    | HoldRequested
-    | ReleaseRequested
-    | TrialReopenRequested
-)
-
-ExperimentEvent = AnyTrialEvent | OtherEvent
+ExperimentEvent = TrialEvent | OtherEvent

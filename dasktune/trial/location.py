@@ -1,4 +1,4 @@
-"""Where a trial runs."""
+"""The process in which a trial runs."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ __all__ = ["Location"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Location:
-    """Where a trial reported its newest result.
+    """The machine, process and worker from which a trial reported its newest result.
 
     Parameters
     ----------
     hostname : str
-        Of the machine.
+        Name of the machine.
     node_ip : str
-        Its address, as other machines see it.
+        Address of the machine in the network.
     pid : int
-        The process in which the trial's code ran.
+        Process of the trial's code.
     worker : str
-        Address of the Dask worker that it runs on, or ran on last.
+        Address of the trial's Dask worker, or of its last one.
 
     Examples
     --------
@@ -38,7 +38,7 @@ class Location:
 
     @classmethod
     def of(cls, result: Mapping[str, Any], worker: str) -> Location | None:
-        """Return where a result came from; None if it does not say, as in a simulation.
+        """Return the location of a result; None if its fields lack it, as in a simulation.
 
         Parameters
         ----------

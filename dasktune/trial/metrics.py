@@ -1,4 +1,4 @@
-"""Reading values out of results."""
+"""Reads metrics from results."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Any, Literal
 
 from dasktune.errors import check
 
-__all__ = ["Metric", "Modes", "Mode", "check_goals", "flatten", "lookup", "number", "score"]
+__all__ = ["Metric", "Mode", "Modes", "check_goals", "flatten", "lookup", "number", "score"]
 
-#: Which way a metric is better.
+#: Whether smaller or larger values of a metric are better.
 Mode = Literal["min", "max"]
 
-#: What is optimised: nothing that is known, one metric, or several at once.
+#: The metrics to optimise: none, one, or several at once.
 Metric = str | list[str] | None
-#: Which way it is better; for several metrics one for each, in their order.
+#: Their modes; for several metrics one for each, in their order.
 Modes = Mode | list[Mode] | None
 
 
-#: What most metrics are; asking whether a value is a Mapping takes far longer.
+#: Types of most metrics. A test with isinstance(value, Mapping) takes far longer.
 _LEAVES = frozenset({bool, float, int, str, type(None)})
 
 
@@ -77,7 +77,7 @@ def lookup(result: Mapping[str, Any], name: str) -> Any:
 
 
 def number(value: object) -> float | None:
-    """Return `value` as a float, None if it is no number; bools and numpy scalars are numbers."""
+    """Return a number, bool or numpy scalar as a float; None for any other value."""
     if isinstance(value, Real):
         try:
             return float(value)
@@ -90,9 +90,9 @@ def number(value: object) -> float | None:
 
 
 def score(result: Mapping[str, Any], metric: str, mode: Mode) -> float | None:
-    """Return the metric turned so that higher is better.
+    """Return the metric with its sign such that higher is better.
 
-    None if it is missing, no number, or NaN: nothing may ever be preferred for being undefined.
+    None if it is missing, no number, or NaN: an undefined value is never the better one.
 
     Examples
     --------
@@ -106,19 +106,19 @@ def score(result: Mapping[str, Any], metric: str, mode: Mode) -> float | None:
 
 
 def check_goals(metric: object, mode: object) -> None:
-    """Raise ConfigError unless this could be what is optimised, and which way.
+    """Check a metric and a mode, or several of each.
 
     Parameters
     ----------
     metric : str, list of str or None
         The metric, or several different ones.
     mode : {"min", "max"}, list of them or None
-        Which way it is better; a list, one for each, if `metric` is one. None leaves it open.
+        The mode; a list with one for each metric if `metric` is a list. None leaves it open.
 
     Raises
     ------
     ConfigError
-        If it could not.
+        If they are malformed or do not match.
 
     Examples
     --------

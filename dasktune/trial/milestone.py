@@ -1,4 +1,4 @@
-"""Where a worker must wait for a decision."""
+"""Milestones: the results at which a worker must wait for a decision."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ __all__ = ["EVERY_RESULT", "Milestone", "reached"]
 class Milestone:
     """The first result with ``result[time_attr] >= value``.
 
-    A result that lacks `time_attr`, or has NaN there, is a milestone too, as nobody can tell that
-    it is none; unless the milestone is not `required`, like a stop criterion that is just not met.
+    A result that lacks `time_attr`, or has NaN there, counts as a milestone, too, because it may
+    have passed the value. If the milestone is not `required`, it does not count, as for a stop
+    criterion, which such a result does not meet.
     """
 
     time_attr: str
@@ -25,7 +26,7 @@ class Milestone:
     required: bool = True
 
 
-#: Wait at each result: what a policy needs that states no milestones of its own.
+#: Wait at each result, for policies that define no milestones.
 EVERY_RESULT: tuple[Milestone, ...] = (Milestone("training_iteration", 0),)
 
 

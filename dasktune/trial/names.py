@@ -1,4 +1,4 @@
-"""Names that become part of a path: what is read from a file, too, must not lead anywhere else."""
+"""Checks names that become part of a path, so that no untrusted name leads out of a directory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["checkpoint_place", "is_one_name"]
 #: Bytes that a file's name may have on the usual disks.
 _LONGEST: Final = 255
 
-#: As many digits as the numbers have when they are written, so that no two paths mean the same.
+#: With the number of digits that dasktune writes, so that each checkpoint has exactly one path.
 _CHECKPOINT: Final = re.compile(
     r"trials/([^/]+)/checkpoint_([0-9]{6}|[1-9][0-9]{6,8})_i([0-9]{2}|[1-9][0-9]{2,8})"
 )
@@ -19,7 +19,7 @@ _CHECKPOINT: Final = re.compile(
 def is_one_name(name: object) -> TypeGuard[str]:
     r"""Whether `name` can be a single file or directory, the same on every disk and store.
 
-    Separators, ``.`` and ``..``, control characters and what is no Unicode text are refused.
+    Separators, ``.`` and ``..``, control characters and invalid Unicode are refused.
 
     Examples
     --------
@@ -39,7 +39,7 @@ def is_one_name(name: object) -> TypeGuard[str]:
 def checkpoint_place(path: object) -> tuple[str, int, int] | None:
     """Return the trial's directory, the number and the incarnation in the path of a checkpoint.
 
-    None if it is no path that dasktune would give to a checkpoint.
+    None if dasktune would not give this path to a checkpoint.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What a trial holds while it runs: values only; who grants them is the executor's affair."""
+"""Resource requests of trials. The executor grants them; see `dasktune.placement`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["STRATEGIES", "PlacementGroupFactory", "Resources", "as_placement_gro
 #: How the bundles of one trial may be laid out over the workers.
 STRATEGIES: Final = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 
-#: The names of what every worker has or may have; all others somebody has to declare.
+#: Resources that a worker has or may have by itself; all others must be declared.
 WELL_KNOWN: Final = frozenset({"CPU", "GPU", "memory"})
 
-#: The names that are easily mistyped in a bundle, and what was meant.
+#: Common misspellings of names in a bundle, and the right names.
 _MISSPELT: Final = {"cpu": "CPU", "gpu": "GPU", "Memory": "memory", "MEMORY": "memory"}
 
 _Bundle = tuple[tuple[str, float], ...]
@@ -28,7 +28,7 @@ _GIB: Final = 1024**3
 
 
 def _amount(value: object, name: str) -> float:
-    """Return an amount as an int where it is whole, so that ``1`` and ``1.0`` look alike."""
+    """Return an amount, as an int if it is whole, so that ``1`` and ``1.0`` are the same."""
     is_bool = isinstance(value, bool)
     if isinstance(value, Integral) and not is_bool:
         return int(value)  # a float would round bytes beyond 2**53
@@ -39,7 +39,7 @@ def _amount(value: object, name: str) -> float:
 
 
 def _total(amounts: Iterable[float]) -> float:
-    """Add up without the rounding of ten times 0.1; whole sums come out as int."""
+    """Return the exactly rounded sum (ten times 0.1 is 1), as an int if it is whole."""
     values = list(amounts)
     if all(isinstance(value, int) for value in values):
         return sum(values)
@@ -63,7 +63,7 @@ def _normalised(bundle: object, name: str) -> _Bundle:
     amounts = _amounts(bundle, name)
     for key, amount in amounts.items():
         check(amount >= 0, f"{name}[{key!r}]", "at least 0", amount)
-        # A part of a GPU is a part of one, and cannot come in two pieces.
+        # A fraction of a GPU is on one device: 1.5 GPUs would need two pieces.
         whole = key != "GPU" or amount <= 1 or isinstance(amount, int)
         hint = "Fractions are allowed up to 1."
         check(whole, f"{name}[{key!r}]", "a whole number of GPUs", amount, hint)
@@ -72,10 +72,10 @@ def _normalised(bundle: object, name: str) -> _Bundle:
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class PlacementGroupFactory:
-    """What a trial needs: one bundle of resources for itself and one for each of its helpers.
+    """A trial's request: a bundle of resources for itself and further ones for what it launches.
 
     All bundles are granted together or none is. Amounts of zero are dropped, so two requests
-    are equal if they ask for the same.
+    for the same resources are equal.
 
     Parameters
     ----------
@@ -89,8 +89,8 @@ class PlacementGroupFactory:
     Raises
     ------
     ConfigError
-        If there is no bundle, an amount is negative, not finite or no number, GPUs are asked for
-        in pieces, or the strategy is not known.
+        If there is no bundle, an amount is negative, not finite or no number, more than one GPU is
+        requested as a fraction, or the strategy is not known.
 
     Examples
     --------
@@ -101,12 +101,12 @@ class PlacementGroupFactory:
     {'CPU': 3}
     """
 
-    #: Sorted ``(name, amount)`` pairs of each bundle: hashable, and no one can change them.
+    #: Sorted ``(name, amount)`` pairs of each bundle, hashable and immutable.
     _bundles: tuple[_Bundle, ...]
     strategy: str
     #: Whether no other trial of the experiment may be on the same workers.
     exclusive: bool
-    #: The sum over all bundles, which is asked for at each step of the runner.
+    #: The sum over all bundles, which the runner reads at each step.
     _required: dict[str, float] = field(compare=False)
 
     def __init__(self, bundles: Sequence[Mapping[str, float]], strategy: str = "PACK") -> None:
@@ -126,12 +126,12 @@ class PlacementGroupFactory:
 
     @property
     def head_resources(self) -> dict[str, float]:
-        """What user code itself runs on."""
+        """The bundle on which user code runs."""
         return dict(self._bundles[0])
 
     @property
     def head_cpus(self) -> float:
-        """CPUs that user code itself runs on; 0 if the head asks for none."""
+        """CPUs on which user code runs; 0 if the head requests none."""
         return self.head_resources.get("CPU", 0)
 
     @property
@@ -145,7 +145,7 @@ class PlacementGroupFactory:
         Parameters
         ----------
         exclusive : bool, default=True
-            False for workers on which others may run, too.
+            False for workers on which other trials may run, too.
 
         Examples
         --------
@@ -157,13 +157,13 @@ class PlacementGroupFactory:
         return other
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain values."""
-        told: dict[str, Any] = {"bundles": self.bundles, "strategy": self.strategy}
-        return {**told, "exclusive": True} if self.exclusive else told
+        """Return the request as plain values."""
+        values: dict[str, Any] = {"bundles": self.bundles, "strategy": self.strategy}
+        return {**values, "exclusive": True} if self.exclusive else values
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> PlacementGroupFactory:
-        """Make it from what :meth:`to_json` gave."""
+        """Return the request that :meth:`to_json` returned as plain values."""
         request = cls(data["bundles"], strategy=data["strategy"])
         return request.exclusively() if data.get("exclusive", False) else request
 
@@ -189,7 +189,7 @@ def _custom(given: object, name: str) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """The older form of a request: a bundle, and a second one that is kept free for helpers.
+    """The older form of a request: a bundle, and a second one for what the trial launches.
 
     Parameters
     ----------
@@ -200,15 +200,15 @@ class Resources:
     object_store_memory : float, default=0
         Bytes. A Dask worker has one memory, so a request adds it to `memory`.
     extra_cpu, extra_gpu, extra_memory, extra_object_store_memory : float, default=0
-        Reserved for what the trial launches, not for the trial itself.
+        Reserved for the tasks that the trial launches, not for the trial itself.
     custom_resources, extra_custom_resources : mapping, optional
         Amounts by names that workers declare.
 
     Raises
     ------
     ConfigError
-        If an amount is not finite or no number. A negative one may come out of :meth:`subtract`; no
-        request can be made of it.
+        If an amount is not finite or no number. :meth:`subtract` may return negative amounts, but
+        they cannot become a request.
 
     Examples
     --------
@@ -250,7 +250,7 @@ class Resources:
         return _total((self.object_store_memory, self.extra_object_store_memory))
 
     def get_res_total(self, key: str) -> float:
-        """Amount of the custom resource `key`, with the reserved part; 0 if it is not asked for."""
+        """Amount of the custom resource `key`, with the reserved part; 0 if it is not requested."""
         return _total((self.custom_resources.get(key, 0), self.extra_custom_resources.get(key, 0)))
 
     def is_nonnegative(self) -> bool:
@@ -261,7 +261,7 @@ class Resources:
 
     @classmethod
     def subtract(cls, original: Resources, to_remove: Resources) -> Resources:
-        """Return what is left of `original`; amounts may come out negative.
+        """Return the difference; amounts may be negative.
 
         Examples
         --------
@@ -273,9 +273,7 @@ class Resources:
         }
         for name in _CUSTOM:
             ours, theirs = getattr(original, name), getattr(to_remove, name)
-            left[name] = {
-                key: _total((ours.get(key, 0), -theirs.get(key, 0))) for key in {**ours, **theirs}
-            }
+            left[name] = {key: _total((ours.get(key, 0), -theirs.get(key, 0))) for key in {**ours, **theirs}}
         return cls(**left)
 
     def summary_string(self) -> str:
@@ -291,11 +289,11 @@ class Resources:
         return f"{text} ({custom})" if custom else text
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the request as plain values."""
         return asdict(self)
 
     def to_placement_group(self) -> PlacementGroupFactory:
-        """Return it as bundles: the trial's own, and the reserved one if there is any.
+        """Return the request as bundles: the trial's own, and the reserved one if there is any.
 
         Raises
         ------
@@ -322,18 +320,18 @@ _PLAIN: Final = tuple(item.name for item in fields(Resources) if item.name not i
 
 
 def as_placement_group(value: object) -> PlacementGroupFactory:
-    """Return what the user wrote about resources as a request.
+    """Return the request for a user's value of ``resources``.
 
     Parameters
     ----------
     value : None, mapping, Resources or PlacementGroupFactory
-        None and an empty dict are one CPU. Any other dict asks for what it names and nothing else:
-        the fields of :class:`Resources`, ``"CPU"``, ``"GPU"``, and names that workers declare.
+        None and an empty dict are one CPU. Any other dict requests exactly what it names: the
+        fields of :class:`Resources`, ``"CPU"``, ``"GPU"``, and names that workers declare.
 
     Raises
     ------
     ConfigError
-        If it is anything else, or says the same thing twice.
+        If it is of another type, or names a resource twice.
 
     Examples
     --------

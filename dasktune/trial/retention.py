@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dasktune.errors import check
-from dasktune.trial.checkpoint import CheckpointRecord
+from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.metrics import Mode, score
 
 __all__ = ["Retention"]
@@ -27,7 +27,7 @@ class Retention:
     score_attribute : str, optional
         Metric that ranks the checkpoints; nested ones are written with ``/``.
     score_order : {"max", "min"}, default="max"
-        Which way the metric is better.
+        Whether larger or smaller values of the metric are better.
 
     Raises
     ------
@@ -60,12 +60,12 @@ class Retention:
         check(order in ("max", "min"), "score_order", "'max' or 'min'", order)
 
     def expired(self, records: Sequence[CheckpointRecord]) -> list[CheckpointRecord]:
-        """Return what is to be deleted of one trial's `records`, oldest first.
+        """Return those of one trial's `records` to delete, oldest first.
 
         Parameters
         ----------
         records : sequence of CheckpointRecord
-            All that the trial has, in any order; their ``index`` tells the age.
+            All of the trial, in any order; their ``index`` gives the age.
         """
         if self.num_to_keep is None:
             return []

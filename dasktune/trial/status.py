@@ -1,63 +1,31 @@
-"""What a trial is doing, and the one table of how that may change.
+"""The statuses of a trial and the table of its transitions.
 
 The rules:
 
 1. A trial has exactly one status. Work in flight (starting, saving, stopping) is a status of its
    own, never a flag beside the status.
 2. A status changes only by a row of :data:`TRANSITIONS`. An absent pair is a bug in dasktune.
-3. Events (facts, past tense) and actions (commands, imperative) both move a trial: an action from
-   the moment that it is issued, because the worker obeys it some time later.
+3. Events and actions both move a trial. An action moves it when it is issued, because the worker
+   obeys some time later. What the worker sends until then crosses the action on the network, and
+   each such pair has a row.
 4. Users see only :class:`PublicStatus`, Ray Tune's five words.
-5. ``TERMINATED`` and ``ERROR`` are final: nothing leads out of them but the user's own wish, in a
-   later session, to go on with a trial or to begin it anew.
-6. A trial that the user lets rest is where no policy can wake it: ``SUSPENDED`` if it would be
-   pending, ``SHELVED`` if it would be paused by its scheduler, whose orders still reach it.
+5. ``TERMINATED`` and ``ERROR`` are final. Only the user leads a trial out of them, in a later
+   session, by a request to continue it or to start it again.
+6. No policy can start a trial that the user has paused. It is ``SUSPENDED`` if it would otherwise
+   be pending. It is ``SHELVED`` if its scheduler had paused it, too, whose commands still apply.
 """
 
 from __future__ import annotations
 
 from enum import Enum
 
-from dasktune.trial.actions import (
-    AdmitOthers,
-    ChangeRequest,
-    ContinueTraining,
-    ExploitTrial,
-    FailTrial,
-    FinishTrial,
-    GiveUp,
-    PauseTrial,
-    RecallTrial,
-    ReopenTrial,
-    ResizeTrial,
-    RestoreTrial,
-    ResumeTrial,
-    SaveTrial,
-    StartTrial,
-    StopTrial,
-    SuspendTrial,
-    TrialAction,
-    UnpauseTrial,
-)
-from dasktune.trial.events import (
-    CheckpointCommitted,
-    ResultReported,
-    StartFailed,
-    TrialEnded,
-    TrialEvent,
-    TrialFailed,
-    TrialLost,
-    TrialPaused,
-    TrialReturned,
-    TrialStarted,
-    TrialStopped,
-)
+from dasktune.trial import actions, events
 
 __all__ = ["FINAL", "PUBLIC", "TRANSITIONS", "PublicStatus", "TrialStatus"]
 
 
 class PublicStatus(str, Enum):
-    """The five words that users see."""
+    """The five statuses that users see."""
 
     PENDING = "PENDING"
     RUNNING = "RUNNING"
@@ -70,7 +38,7 @@ class PublicStatus(str, Enum):
 
 
 class TrialStatus(str, Enum):
-    """What a trial is doing, work in flight included."""
+    """The status of a trial, work in flight included."""
 
     PENDING = "pending"
     STARTING = "starting"
@@ -91,18 +59,18 @@ class TrialStatus(str, Enum):
 
     @property
     def public(self) -> PublicStatus:
-        """The word that users see for it."""
+        """The status that users see."""
         return PUBLIC[self]
 
     @property
     def is_final(self) -> bool:
-        """Whether the trial has ended for good."""
+        """Whether the trial has ended."""
         return self in FINAL
 
     @property
-    def is_resting(self) -> bool:
-        """Whether the user lets the trial rest, off its worker."""
-        return self in RESTING
+    def is_paused_by_user(self) -> bool:
+        """Whether the user has paused the trial and it is on no worker."""
+        return self in PAUSED_BY_USER
 
     @property
     def is_active(self) -> bool:
@@ -114,7 +82,7 @@ _S = TrialStatus
 
 FINAL = frozenset({_S.TERMINATED, _S.ERROR})
 
-RESTING = frozenset({_S.SUSPENDED, _S.SHELVED})
+PAUSED_BY_USER = frozenset({_S.SUSPENDED, _S.SHELVED})
 
 ACTIVE = frozenset(
     {
@@ -151,108 +119,106 @@ PUBLIC: dict[TrialStatus, PublicStatus] = {
 }
 
 #: A pair that is absent is a bug, not a default.
-TRANSITIONS: dict[tuple[TrialStatus, type[TrialEvent] | type[TrialAction]], TrialStatus] = {
+TRANSITIONS: dict[tuple[TrialStatus, type[events.TrialEvent] | type[actions.TrialAction]], TrialStatus] = {
     # Waiting for a place to run.
-    (_S.PENDING, StartTrial): _S.STARTING,
-    (_S.PENDING, RestoreTrial): _S.RESTORING,
-    (_S.PENDING, GiveUp): _S.ERROR,
-    (_S.PENDING, FinishTrial): _S.TERMINATED,
-    (_S.PENDING, ChangeRequest): _S.PENDING,
-    # On its way to a worker. Its messages come in order, so nothing overtakes this one.
-    (_S.STARTING, TrialStarted): _S.RUNNING,
-    (_S.RESTORING, TrialStarted): _S.RUNNING,
+    (_S.PENDING, actions.StartTrial): _S.STARTING,
+    (_S.PENDING, actions.RestoreTrial): _S.RESTORING,
+    (_S.PENDING, actions.GiveUp): _S.ERROR,
+    (_S.PENDING, actions.FinishTrial): _S.TERMINATED,
+    (_S.PENDING, actions.ChangeRequest): _S.PENDING,
+    # On its way to a worker. A worker's messages come in order, so TrialStarted is the first.
+    (_S.STARTING, events.TrialStarted): _S.RUNNING,
+    (_S.RESTORING, events.TrialStarted): _S.RUNNING,
     # Running.
-    (_S.RUNNING, ResultReported): _S.RUNNING,
-    (_S.RUNNING, CheckpointCommitted): _S.RUNNING,
-    (_S.RUNNING, ContinueTraining): _S.RUNNING,
-    (_S.RUNNING, AdmitOthers): _S.RUNNING,
-    (_S.RUNNING, SaveTrial): _S.SAVING,
-    (_S.RUNNING, PauseTrial): _S.PAUSING,
-    (_S.RUNNING, ResizeTrial): _S.RESIZING,
-    # Its worker hears of it as a pause, which follows.
-    (_S.RUNNING, ExploitTrial): _S.RUNNING,
-    (_S.RUNNING, FailTrial): _S.FAILING,
-    (_S.RUNNING, TrialEnded): _S.TERMINATED,
-    # Saving because the driver asked for it; the worker goes on by itself afterwards, and where the
-    # trainable had nothing to save, its next result says so.
-    (_S.SAVING, CheckpointCommitted): _S.RUNNING,
-    (_S.SAVING, ResultReported): _S.RUNNING,
-    (_S.SAVING, TrialEnded): _S.TERMINATED,
-    # Pausing. What crosses our PauseTrial on the wire is late, not wrong.
-    (_S.PAUSING, CheckpointCommitted): _S.PAUSING,
-    (_S.PAUSING, ResultReported): _S.PAUSING,
-    (_S.PAUSING, TrialStarted): _S.PAUSING,
-    (_S.PAUSING, TrialPaused): _S.PAUSED,
-    (_S.PAUSING, TrialEnded): _S.TERMINATED,
-    # The worker is gone, but all that a paused trial needs is its last checkpoint.
-    (_S.PAUSING, TrialLost): _S.PAUSED,
-    (_S.PAUSED, UnpauseTrial): _S.PENDING,
-    (_S.PAUSED, FinishTrial): _S.TERMINATED,
-    (_S.PAUSED, ChangeRequest): _S.PAUSED,
-    # Leaving its worker to come back with other resources: it does not wait for anybody's word, and
-    # goes before all that wait.
-    (_S.RESIZING, CheckpointCommitted): _S.RESIZING,
-    (_S.RESIZING, ResultReported): _S.RESIZING,
-    (_S.RESIZING, TrialPaused): _S.PENDING,
-    (_S.RESIZING, TrialEnded): _S.TERMINATED,
-    # Leaving its worker because the user lets it rest. It runs until it hears of it, and what it
-    # reports is judged; but for one that pauses anyway.
-    (_S.RESIZING, SuspendTrial): _S.SUSPENDING,
-    (_S.PAUSING, SuspendTrial): _S.SHELVING,
-    (_S.SUSPENDING, PauseTrial): _S.SHELVING,
-    (_S.SUSPENDING, ResizeTrial): _S.SUSPENDING,
-    (_S.SUSPENDING, ExploitTrial): _S.SUSPENDING,
-    (_S.SUSPENDING, FailTrial): _S.FAILING,
-    (_S.SUSPENDING, StartFailed): _S.SUSPENDED,
-    (_S.SUSPENDING, TrialReturned): _S.SUSPENDED,
-    # Resting. The scheduler need not know of it: what it lets go on then waits for the user only.
-    (_S.PENDING, SuspendTrial): _S.SUSPENDED,
-    (_S.PAUSED, SuspendTrial): _S.SHELVED,
-    (_S.SHELVED, UnpauseTrial): _S.SUSPENDED,
-    (_S.SUSPENDED, GiveUp): _S.ERROR,
-    (_S.SUSPENDED, ResumeTrial): _S.PENDING,
-    (_S.SHELVED, ResumeTrial): _S.PAUSED,
-    # Stopping. What crosses our StopTrial on the wire is late, not wrong.
-    (_S.STOPPING, TrialStarted): _S.STOPPING,
-    (_S.STOPPING, ResultReported): _S.STOPPING,
-    (_S.STOPPING, CheckpointCommitted): _S.STOPPING,
-    (_S.STOPPING, TrialStopped): _S.TERMINATED,
-    (_S.STOPPING, TrialPaused): _S.TERMINATED,
-    (_S.STOPPING, TrialEnded): _S.TERMINATED,
-    # Whatever ends a trial that was to end anyway, it has ended.
-    (_S.STOPPING, TrialLost): _S.TERMINATED,
-    (_S.STOPPING, StartFailed): _S.TERMINATED,
-    (_S.STOPPING, TrialReturned): _S.TERMINATED,
-    # Its code failed while it was being stopped: the user must hear of it.
-    (_S.STOPPING, TrialFailed): _S.ERROR,
-    # Being stopped because the driver could not judge it: whatever ends it, it ends in error.
-    (_S.FAILING, ResultReported): _S.FAILING,
-    (_S.FAILING, CheckpointCommitted): _S.FAILING,
-    (_S.FAILING, TrialStopped): _S.ERROR,
-    (_S.FAILING, TrialPaused): _S.ERROR,
-    (_S.FAILING, TrialEnded): _S.ERROR,
-    (_S.FAILING, TrialLost): _S.ERROR,
-    (_S.FAILING, TrialFailed): _S.ERROR,
+    (_S.RUNNING, events.ResultReported): _S.RUNNING,
+    (_S.RUNNING, events.CheckpointCommitted): _S.RUNNING,
+    (_S.RUNNING, actions.ContinueTraining): _S.RUNNING,
+    (_S.RUNNING, actions.AdmitOthers): _S.RUNNING,
+    (_S.RUNNING, actions.SaveTrial): _S.SAVING,
+    (_S.RUNNING, actions.PauseTrial): _S.PAUSING,
+    (_S.RUNNING, actions.ResizeTrial): _S.RESIZING,
+    # A PauseTrial follows, and only that is sent to the worker.
+    (_S.RUNNING, actions.ExploitTrial): _S.RUNNING,
+    (_S.RUNNING, actions.FailTrial): _S.FAILING,
+    (_S.RUNNING, events.TrialEnded): _S.TERMINATED,
+    # Saving because the driver wants it. The worker continues by itself afterwards. If the
+    # trainable had nothing to save, its next result comes without a checkpoint.
+    (_S.SAVING, events.CheckpointCommitted): _S.RUNNING,
+    (_S.SAVING, events.ResultReported): _S.RUNNING,
+    (_S.SAVING, events.TrialEnded): _S.TERMINATED,
+    # Pausing. Messages that the worker sent before it received PauseTrial are late, not wrong.
+    (_S.PAUSING, events.CheckpointCommitted): _S.PAUSING,
+    (_S.PAUSING, events.ResultReported): _S.PAUSING,
+    (_S.PAUSING, events.TrialStarted): _S.PAUSING,
+    (_S.PAUSING, events.TrialPaused): _S.PAUSED,
+    (_S.PAUSING, events.TrialEnded): _S.TERMINATED,
+    # A paused trial needs only its last checkpoint, so the loss of its worker does not matter.
+    (_S.PAUSING, events.TrialLost): _S.PAUSED,
+    (_S.PAUSED, actions.UnpauseTrial): _S.PENDING,
+    (_S.PAUSED, actions.FinishTrial): _S.TERMINATED,
+    (_S.PAUSED, actions.ChangeRequest): _S.PAUSED,
+    # Leaving its worker to restart with other resources. It is pending at once, before all others.
+    (_S.RESIZING, events.CheckpointCommitted): _S.RESIZING,
+    (_S.RESIZING, events.ResultReported): _S.RESIZING,
+    (_S.RESIZING, events.TrialPaused): _S.PENDING,
+    (_S.RESIZING, events.TrialEnded): _S.TERMINATED,
+    # Leaving its worker because the user pauses it. It runs until the worker receives that, and the
+    # policies decide on its results; except a trial that its scheduler is pausing (SHELVING).
+    (_S.RESIZING, actions.SuspendTrial): _S.SUSPENDING,
+    (_S.PAUSING, actions.SuspendTrial): _S.SHELVING,
+    (_S.SUSPENDING, actions.PauseTrial): _S.SHELVING,
+    (_S.SUSPENDING, actions.ResizeTrial): _S.SUSPENDING,
+    (_S.SUSPENDING, actions.ExploitTrial): _S.SUSPENDING,
+    (_S.SUSPENDING, actions.FailTrial): _S.FAILING,
+    (_S.SUSPENDING, events.StartFailed): _S.SUSPENDED,
+    (_S.SUSPENDING, events.TrialReturned): _S.SUSPENDED,
+    # Paused by the user. The scheduler need not know: a trial that it unpauses waits for the user.
+    (_S.PENDING, actions.SuspendTrial): _S.SUSPENDED,
+    (_S.PAUSED, actions.SuspendTrial): _S.SHELVED,
+    (_S.SHELVED, actions.UnpauseTrial): _S.SUSPENDED,
+    (_S.SUSPENDED, actions.GiveUp): _S.ERROR,
+    (_S.SUSPENDED, actions.ResumeTrial): _S.PENDING,
+    (_S.SHELVED, actions.ResumeTrial): _S.PAUSED,
+    # Stopping. Messages that the worker sent before it received StopTrial are late, not wrong.
+    (_S.STOPPING, events.TrialStarted): _S.STOPPING,
+    (_S.STOPPING, events.ResultReported): _S.STOPPING,
+    (_S.STOPPING, events.CheckpointCommitted): _S.STOPPING,
+    (_S.STOPPING, events.TrialStopped): _S.TERMINATED,
+    (_S.STOPPING, events.TrialPaused): _S.TERMINATED,
+    (_S.STOPPING, events.TrialEnded): _S.TERMINATED,
+    # The trial was to end, so a loss or a failed start ends it as well.
+    (_S.STOPPING, events.TrialLost): _S.TERMINATED,
+    (_S.STOPPING, events.StartFailed): _S.TERMINATED,
+    (_S.STOPPING, events.TrialReturned): _S.TERMINATED,
+    # Its code raised while it was being stopped, which the user must see.
+    (_S.STOPPING, events.TrialFailed): _S.ERROR,
+    # Being stopped because the stopper raised on its result: it ends in error in any case.
+    (_S.FAILING, events.ResultReported): _S.FAILING,
+    (_S.FAILING, events.CheckpointCommitted): _S.FAILING,
+    (_S.FAILING, events.TrialStopped): _S.ERROR,
+    (_S.FAILING, events.TrialPaused): _S.ERROR,
+    (_S.FAILING, events.TrialEnded): _S.ERROR,
+    (_S.FAILING, events.TrialLost): _S.ERROR,
+    (_S.FAILING, events.TrialFailed): _S.ERROR,
 }
-# What may befall a trial at any time on a worker; whether it may try again is the experiment's to
-# say.
+# Possible at any time on a worker. The experiment decides whether the trial is tried again.
 for _status in (_S.STARTING, _S.RESTORING, _S.RUNNING, _S.SAVING, _S.PAUSING, _S.RESIZING):
-    TRANSITIONS[_status, TrialFailed] = _S.PENDING
-    TRANSITIONS[_status, StopTrial] = _S.STOPPING
+    TRANSITIONS[_status, events.TrialFailed] = _S.PENDING
+    TRANSITIONS[_status, actions.StopTrial] = _S.STOPPING
 for _status in (_S.STARTING, _S.RESTORING, _S.RUNNING, _S.SAVING):
-    TRANSITIONS[_status, RecallTrial] = _S.SUSPENDING
+    TRANSITIONS[_status, actions.RecallTrial] = _S.SUSPENDING
 for _leaving, _left in ((_S.SUSPENDING, _S.SUSPENDED), (_S.SHELVING, _S.SHELVED)):
-    for _event in (TrialStarted, ResultReported, CheckpointCommitted):
+    for _event in (events.TrialStarted, events.ResultReported, events.CheckpointCommitted):
         TRANSITIONS[_leaving, _event] = _leaving
-    TRANSITIONS[_leaving, TrialPaused] = TRANSITIONS[_leaving, TrialLost] = _left
-    TRANSITIONS[_leaving, TrialEnded] = _S.TERMINATED
-    TRANSITIONS[_leaving, StopTrial] = _S.STOPPING
-    # It is to begin again, when the user lets it.
-    TRANSITIONS[_leaving, TrialFailed] = _S.SUSPENDED
-    TRANSITIONS[_left, FinishTrial] = _S.TERMINATED
-    TRANSITIONS[_left, ChangeRequest] = _left
+    TRANSITIONS[_leaving, events.TrialPaused] = TRANSITIONS[_leaving, events.TrialLost] = _left
+    TRANSITIONS[_leaving, events.TrialEnded] = _S.TERMINATED
+    TRANSITIONS[_leaving, actions.StopTrial] = _S.STOPPING
+    # It is tried again when the user unpauses it.
+    TRANSITIONS[_leaving, events.TrialFailed] = _S.SUSPENDED
+    TRANSITIONS[_left, actions.FinishTrial] = _S.TERMINATED
+    TRANSITIONS[_left, actions.ChangeRequest] = _left
 for _status in (_S.STARTING, _S.RESTORING, _S.RUNNING, _S.SAVING, _S.RESIZING):
-    TRANSITIONS[_status, TrialLost] = _S.PENDING
+    TRANSITIONS[_status, events.TrialLost] = _S.PENDING
 for _status in (
     _S.PENDING,
     _S.PAUSED,
@@ -261,10 +227,10 @@ for _status in (
     _S.TERMINATED,
     _S.ERROR,
 ):
-    TRANSITIONS[_status, ReopenTrial] = _S.PENDING
+    TRANSITIONS[_status, actions.ReopenTrial] = _S.PENDING
 for _status in (_S.PENDING, _S.PAUSED, _S.SUSPENDED, _S.SHELVED):
-    # It is on no worker: this only changes what it will be started with.
-    TRANSITIONS[_status, ExploitTrial] = _status
+    # It is on no worker: this only changes how it will be started.
+    TRANSITIONS[_status, actions.ExploitTrial] = _status
 for _status in (_S.STARTING, _S.RESTORING):
-    TRANSITIONS[_status, StartFailed] = _S.PENDING
-    TRANSITIONS[_status, TrialReturned] = _S.PENDING
+    TRANSITIONS[_status, events.StartFailed] = _S.PENDING
+    TRANSITIONS[_status, events.TrialReturned] = _S.PENDING

@@ -1,4 +1,4 @@
-"""Driver-side metadata of one training run."""
+"""The driver's record of one trial."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from dasktune.trial.checkpoint import CheckpointRecord
+from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.events import ErrorInfo
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.status import PublicStatus, TrialStatus
 
-__all__ = ["NO_STORY", "STORY_LENGTH", "Trial", "new_story"]
+__all__ = ["NO_STATUS_LOG", "STATUS_LOG_LENGTH", "Trial", "new_status_log"]
 
-#: Deaths of workers, each shared with other trials, after which a trial has to run alone.
+#: Losses of workers, each shared with other trials, after which a trial has to run alone.
 _MOST_SHARED_LOSSES = 2
 
 #: How many steps of an unfinished trial's story are kept for error messages.
-STORY_LENGTH = 30
+STATUS_LOG_LENGTH = 30
 
 #: The story of every trial that has ended; even an empty deque of its own takes over half a KiB.
-NO_STORY: deque[tuple[TrialStatus, type, int, int]] = deque(maxlen=0)
+NO_STATUS_LOG: deque[tuple[TrialStatus, type, int, int]] = deque(maxlen=0)
 
 
-def new_story() -> deque[tuple[TrialStatus, type, int, int]]:
+def new_status_log() -> deque[tuple[TrialStatus, type, int, int]]:
     """Return the story of a trial to which nothing has happened."""
-    return deque(maxlen=STORY_LENGTH)
+    return deque(maxlen=STATUS_LOG_LENGTH)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Trial:
-    """One training run: its configuration, what it is doing, and what came of it so far.
+    """One training run: its configuration, its status and its results.
 
     Only the experiment changes a trial. Policies and observers read it.
 
@@ -43,76 +43,76 @@ class Trial:
     resources : PlacementGroupFactory
         What the trial holds while it is on a worker; a scheduler may change it.
     tag : str, default=""
-        What distinguishes it from its siblings, ``"lr=0.1,depth=3"``.
+        Label that distinguishes it from other trials, ``"lr=0.1,depth=3"``.
     """
 
     trial_id: str
     config: dict[str, Any]
     resources: PlacementGroupFactory
     tag: str = ""
-    #: What it is called for people, and its directory; empty for its id.
+    #: Names of the trial and of its directory that users see; empty for its id.
     name: str = ""
     dirname: str = ""
-    #: Whether JSON cannot tell the configuration, so that the store keeps it as a pickle.
+    #: Whether JSON cannot hold the configuration, so that the store keeps it as a pickle.
     pickled: bool = False
-    #: Whether the user has added it while the experiment ran: the search never hears of it.
+    #: Whether the user has added it: it is not reported to the search algorithm.
     added: bool = False
     status: TrialStatus = TrialStatus.PENDING
-    #: What it asked for at first; None as long as it has not been resized.
+    #: Its resources before it was resized; None if it was not.
     first_resources: PlacementGroupFactory | None = None
     #: Counts the starts, from 1; 0 before the first.
     incarnation: int = 0
-    #: Where it runs, or ran last.
+    #: Address of its worker, or of its last one.
     worker: str = ""
-    #: Row of each ``training_iteration``, in order; one row per iteration.
+    #: Results in order, one row for each ``training_iteration``.
     history: list[dict[str, Any]] = field(default_factory=list, repr=False)
     #: ``training_iteration`` -> index in `history`.
     rows: dict[int, int] = field(default_factory=dict, repr=False)
     #: Checkpoints that retention keeps, oldest first; the last one is the newest.
     checkpoints: list[CheckpointRecord] = field(default_factory=list, repr=False)
-    #: A newer one than those, kept in the memory of the workers.
+    #: A newer checkpoint, in the memory of the workers.
     memory: CheckpointRecord | None = field(default=None, repr=False)
-    #: The checkpoint of another trial, which it goes on from until it has a newer one of its own.
+    #: The checkpoint of another trial, from which it resumes until it has a newer one of its own.
     origin: CheckpointRecord | None = field(default=None, repr=False)
-    #: Checkpoints that retention has given up and other trials still go on from.
+    #: Checkpoints that retention has dropped and that other trials still refer to.
     lent: tuple[CheckpointRecord, ...] = field(default=(), repr=False)
-    #: ``training_iteration`` as of which others may be told to go on from it; -1 for none.
+    #: ``training_iteration`` as of which a scheduler may later clone it; -1 for none.
     held_at: int = -1
-    #: The newest checkpoint up to there, which stays for that.
+    #: The newest checkpoint up to that iteration, kept for that.
     held: CheckpointRecord | None = field(default=None, repr=False)
-    #: Which incarnation was the last before it was told to go on from `origin`.
+    #: The incarnation in which it became a clone: its late messages belong to the old history.
     cloned_in: int = 0
-    #: Which of the experiment's exploits have led to what it is now, oldest first: the donor's,
-    #: then its own.
+    #: Rows of the experiment's exploits that have led to it, oldest first: the donor's, then its
+    #: own.
     ancestry: tuple[int, ...] = field(default=(), repr=False)
-    #: Number that the next checkpoint gets.
+    #: Number of its next checkpoint.
     next_checkpoint: int = 0
     #: Failures of user code over the trial's life.
     failures: int = 0
-    #: Workers that it has lost over its life, whoever was to blame.
+    #: Workers that it has lost over its life, charged or not.
     losses: int = 0
     #: Charged worker losses since the trial last made progress.
     worker_losses: int = 0
-    #: Losses since then that it shared with other trials, any of which may be to blame.
+    #: Losses since then that it shared with other trials, any of which may have caused them.
     shared_losses: int = 0
     #: `progress` at the last loss.
     progress_at_loss: tuple[int, int] = (0, -1)
     errors: list[ErrorInfo] = field(default_factory=list, repr=False)
-    #: Why it ended, was stopped or given up.
+    #: Why it ended or was stopped.
     reason: str = ""
-    #: Whether a scheduler has ended it, or is about to, though it had further to go.
+    #: Whether a scheduler has ended it, or is about to, before its training was complete.
     stopped_early: bool = False
-    #: Why it was taken off its worker last.
+    #: Why it was last paused.
     pause_reason: str = ""
     #: Seconds on the runner's clock; None until it happens.
     started_at: float | None = None
     ended_at: float | None = None
-    #: Last `seq` that came from the current incarnation.
+    #: Highest `seq` of the current incarnation's events.
     last_seq: int = 0
-    #: Result `seq` at which the worker waits for an answer; 0 if it does not wait.
+    #: `seq` of the result at which the worker waits for a decision; 0 if it does not wait.
     awaiting_seq: int = 0
-    #: What it went through, for error messages, oldest first: status, what came, incarnation, seq.
-    story: deque[tuple[TrialStatus, type, int, int]] = field(default_factory=new_story, repr=False)
+    #: Its last transitions, for error messages, oldest first: status, cause, incarnation, seq.
+    status_log: deque[tuple[TrialStatus, type, int, int]] = field(default_factory=new_status_log, repr=False)
 
     @property
     def folder(self) -> str:
@@ -126,7 +126,7 @@ class Trial:
 
     @property
     def base_resources(self) -> PlacementGroupFactory:
-        """What it asked for at first, whatever it has been given since."""
+        """Its resources before any resize."""
         return self.first_resources or self.resources
 
     @property
@@ -141,37 +141,37 @@ class Trial:
 
     @property
     def checkpoint(self) -> CheckpointRecord | None:
-        """The newest one in the storage."""
+        """The newest checkpoint in the storage."""
         return self.checkpoints[-1] if self.checkpoints else None
 
     @property
     def kept_checkpoints(self) -> tuple[CheckpointRecord, ...]:
-        """All of its own that somebody may still want."""
+        """All of its own checkpoints that may still be needed."""
         others = [record for record in (self.memory, self.held) if record is not None]
         return (*self.checkpoints, *self.lent, *others)
 
     @property
     def restore_point(self) -> CheckpointRecord | None:
-        """What it goes on from when it is started again; None for its beginning."""
+        """The checkpoint from which its next start resumes; None for its beginning."""
         return self.origin or self.memory or self.checkpoint
 
     @property
     def progress(self) -> tuple[int, int]:
-        """What a loss of the worker cannot take away; it only grows.
+        """Its progress, as far as the loss of a worker cannot reduce it.
 
         The number of committed checkpoints and, as long as there are none, the highest
-        ``training_iteration``: any checkpoint is worth more than all that can be lost.
+        ``training_iteration``. Any checkpoint counts more than results that can be lost.
         """
         return self.next_checkpoint, 0 if self.next_checkpoint else self.last_iteration
 
     @property
     def is_suspect(self) -> bool:
-        """Whether it has to run alone, so that its worker's next death shows whether it did it."""
+        """Whether it has to run alone, so that the next loss shows whether it is the cause."""
         return self.shared_losses >= _MOST_SHARED_LOSSES
 
     @property
     def request(self) -> PlacementGroupFactory:
-        """What it needs of a place now: its resources, and whether it has to be alone there."""
+        """What it needs to start: its resources, and whether it has to be alone on its worker."""
         return self.resources.exclusively() if self.is_suspect else self.resources
 
     @property

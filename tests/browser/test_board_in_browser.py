@@ -77,9 +77,7 @@ class Site:
 
     def drive(self, name: str) -> subprocess.Popen[bytes]:
         place = str(self.place)
-        program = DRIVER.format(
-            hostile=HOSTILE, text=TEXT, place=place, name=name, address=self.address
-        )
+        program = DRIVER.format(hostile=HOSTILE, text=TEXT, place=place, name=name, address=self.address)
         path = self.place / f"drive_{name}.py"
         path.write_text(program)
         return self._start(None, str(path))
@@ -120,9 +118,7 @@ def running(*arguments, **options):
 def wait(browser, script, *arguments):
     from selenium.webdriver.support.ui import WebDriverWait
 
-    return WebDriverWait(browser, PATIENCE).until(
-        lambda driver: driver.execute_script(script, *arguments)
-    )
+    return WebDriverWait(browser, PATIENCE).until(lambda driver: driver.execute_script(script, *arguments))
 
 
 def visit(browser, url, driver):
@@ -154,9 +150,7 @@ DRAWN = "return window.Bokeh !== undefined && Bokeh.documents.length === 1"
 
 def rows(browser):
     wait(browser, DRAWN)
-    found = browser.execute_script(
-        f"{MODELS} return found.map((one) => one.source.data)", "DataTable"
-    )
+    found = browser.execute_script(f"{MODELS} return found.map((one) => one.source.data)", "DataTable")
     return found[0] if found else {"iteration": []}
 
 

@@ -30,9 +30,7 @@ socket.onerror = () => done("refused")
 def driver(tmp_path):
     """Return a run in a process group of its own, and the link to its pages."""
     command = [sys.executable, str(DRIVER), str(tmp_path)]
-    with subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         told, links = threading.Event(), []
 
         def listen():
@@ -57,9 +55,7 @@ def statuses(browser, script):
 
 @pytest.mark.cluster
 @pytest.mark.timeout(900)
-def test_a_trial_and_then_the_experiment_are_stopped_by_whoever_has_the_link(
-    browser, driver, tmp_path
-):
+def test_a_trial_and_then_the_experiment_are_stopped_by_whoever_has_the_link(browser, driver, tmp_path):
     process, link = driver
     url = link.partition("?")[0]
     socket = f"{url.replace('http', 'ws')}ws"

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from test_dashboard_in_browser import MODELS, open_live, wait
 
-from chronicle_kit import RecordFeed  # isort: skip - beside the unit tests
+from projection_kit import RecordFeed  # isort: skip - beside the unit tests
 
-from dasktune.dashboard.server import WebServer
-from dasktune.dashboard.server.live import Live
-from dasktune.dashboard.server.shelf import Single
-from dasktune.dashboard.sources import described
-from dasktune.storage.json_lines import decode
+from dasktune.dashboard.model.load import empty_projection
+from dasktune.dashboard.server.experiment_source import SingleExperiment
+from dasktune.dashboard.server.live_experiment import LiveExperiment
+from dasktune.dashboard.server.web import WebServer
+from dasktune.storage.journal.json_lines import decode
 from dasktune.testing import MemoryStore
 
 pytest.importorskip("selenium.webdriver")
@@ -47,8 +47,8 @@ def place():
 
     feed = RecordFeed()
     place = Controlled(TellingStore(feed))
-    live = Live(lambda: described({"metric": "loss", "mode": "min"}), feed)
-    server = WebServer(Single(live), commander=lambda: place.runner.commands)
+    live = LiveExperiment(lambda: empty_projection({"metric": "loss", "mode": "min"}), feed)
+    server = WebServer(SingleExperiment(live), commander=lambda: place.runner.commands)
     yield place, server
     server.close()
     place.close()
@@ -59,7 +59,7 @@ def press(browser, label):
 
 
 def held(place):
-    return place.runner.commands.ask(lambda experiment, now: experiment.on_hold).result(60)
+    return place.runner.commands.ask(lambda experiment, now: experiment.state.on_hold).result(60)
 
 
 def test_whoever_has_the_link_can_hold_and_stop_an_experiment(browser, place):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 
 import pytest
-from test_report_in_browser import MODELS, complaints, hostile_chronicle, wait_until_idle
+from test_report_in_browser import MODELS, complaints, hostile_projection, wait_until_idle
 
-from chronicle_kit import PAYLOADS, RecordFeed  # isort: skip - beside the unit tests
+from projection_kit import PAYLOADS, RecordFeed  # isort: skip - beside the unit tests
 
-from dasktune.dashboard.server import WebServer
-from dasktune.dashboard.server.live import Live
-from dasktune.dashboard.server.shelf import Shelf, Single
+from dasktune.dashboard.server.experiment_source import ExperimentSource, SingleExperiment
+from dasktune.dashboard.server.live_experiment import LiveExperiment
+from dasktune.dashboard.server.web import WebServer
 
 pytest.importorskip("selenium.webdriver")
 
@@ -22,9 +22,7 @@ def wait(browser, script, *arguments):
     from selenium.webdriver.support.ui import WebDriverWait
 
     return WebDriverWait(browser, PATIENCE).until(
-        lambda driver: driver.execute_script(
-            f"if (!window.Bokeh) return false; {script}", *arguments
-        )
+        lambda driver: driver.execute_script(f"if (!window.Bokeh) return false; {script}", *arguments)
     )
 
 
@@ -38,8 +36,8 @@ def open_live(browser, url):
 
 
 def test_nothing_that_users_named_is_run_by_the_live_pages(browser):
-    live = Live(hostile_chronicle, RecordFeed())
-    server = WebServer(Single(live))
+    live = LiveExperiment(hostile_projection, RecordFeed())
+    server = WebServer(SingleExperiment(live))
     try:
         open_live(browser, server.url)
         count = browser.execute_script(f"{MODELS} return found[0].tabs.length", "Tabs")
@@ -81,8 +79,8 @@ document.dispatchEvent(new Event("visibilitychange"))
 
 
 def test_a_page_behind_another_one_is_sent_nothing_until_it_is_seen_again(browser):
-    chronicle = hostile_chronicle()
-    server = WebServer(Single(Live(lambda: chronicle, RecordFeed())))
+    projection = hostile_projection()
+    server = WebServer(SingleExperiment(LiveExperiment(lambda: projection, RecordFeed())))
     try:
         open_live(browser, server.url)
         [viewer] = server._viewers
@@ -99,15 +97,15 @@ def test_a_page_behind_another_one_is_sent_nothing_until_it_is_seen_again(browse
         server.close()
 
 
-class Hostile(Shelf):
+class Hostile(ExperimentSource):
     """Experiments whose very names are attacks."""
 
     def __init__(self):
-        self.lives = {name: Live(self.chronicle(name), RecordFeed()) for name in PAYLOADS[:3]}
+        self.lives = {name: LiveExperiment(self.projection(name), RecordFeed()) for name in PAYLOADS[:3]}
 
     @staticmethod
-    def chronicle(name):
-        return lambda: hostile_chronicle(name=name)
+    def projection(name):
+        return lambda: hostile_projection(name=name)
 
     def find(self, name):
         return self.lives.get(name)

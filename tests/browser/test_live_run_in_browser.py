@@ -15,12 +15,12 @@ import pytest
 from test_dashboard_in_browser import open_live, wait
 from test_report_in_browser import MODELS, complaints, wait_until_idle
 
-from chronicle_kit import chronicle_of, result, started, suggested  # isort: skip
+from projection_kit import projection_of, result, started, suggested  # isort: skip
 
 from dasktune.dashboard import serve
-from dasktune.dashboard.server import WebServer
-from dasktune.dashboard.server.live import Live
-from dasktune.dashboard.server.shelf import Single
+from dasktune.dashboard.server.experiment_source import SingleExperiment
+from dasktune.dashboard.server.live_experiment import LiveExperiment
+from dasktune.dashboard.server.web import WebServer
 
 pytest.importorskip("selenium.webdriver")
 
@@ -34,9 +34,7 @@ def driver(tmp_path):
     gates = tmp_path / "gates"
     gates.mkdir()
     command = [sys.executable, str(DRIVER), str(tmp_path), str(gates)]
-    with subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         told = threading.Event()
         urls = []
 
@@ -126,11 +124,11 @@ def wait_until_seen(browser, words):
 
 
 def test_a_page_says_when_nothing_is_heard_and_takes_it_back(browser, monkeypatch):
-    monkeypatch.setattr("dasktune.dashboard.server.viewer._BEAT", 0.0)
-    monkeypatch.setattr("dasktune.dashboard.server.viewer._SILENT", 10.0)
+    monkeypatch.setattr("dasktune.dashboard.server.viewer._HEARTBEAT_SECONDS", 0.0)
+    monkeypatch.setattr("dasktune.dashboard.server.viewer._LOST_AFTER_SECONDS", 10.0)
     records = [suggested("a"), started("a", 0.0), result("a", 1, 1.0, loss=1.0)]
-    live = Live(lambda: chronicle_of(*records, total=4), Silent())
-    server, free = WebServer(Single(live)), threading.Event()
+    live = LiveExperiment(lambda: projection_of(*records, total=4), Silent())
+    server, free = WebServer(SingleExperiment(live)), threading.Event()
     try:
         open_live(browser, server.url)
         wait_until_seen(browser, "driver is running")
@@ -151,16 +149,14 @@ def test_a_page_says_when_nothing_is_heard_and_takes_it_back(browser, monkeypatc
 class Silent:
     """A driver that lives and says nothing."""
 
-    state, is_ahead, now, share = "driver is running", False, None, None
+    state, always_follow, now, read_share = "driver is running", False, None, None
 
-    def take(self):
+    def poll(self):
         return False, iter(())
 
 
 @pytest.mark.timeout(900)
-def test_a_run_is_shown_while_it_goes_on_and_as_lost_when_its_driver_is_dead(
-    browser, driver, tmp_path
-):
+def test_a_run_is_shown_while_it_goes_on_and_as_lost_when_its_driver_is_dead(browser, driver, tmp_path):
     process, url, gates = driver
     (gates / "1").touch()
     open_live(browser, url)

@@ -82,9 +82,7 @@ def train(config: dict[str, int]) -> None:
     for step in range(done + 1, config["steps"] + 1):
         time.sleep(0.1)
         loss = loss_of(config["x"], step)
-        tune.report(
-            {"step": step, "loss": loss}, checkpoint=tune.Checkpoint.from_dict({"step": step})
-        )
+        tune.report({"step": step, "loss": loss}, checkpoint=tune.Checkpoint.from_dict({"step": step}))
 
 
 class Storm:
@@ -291,9 +289,7 @@ class Storm:
         with (self.place / "driver.log").open("ab") as log:
             arguments = [str(self.place), self.fleet.address]
             arguments += [str(self.trials), str(self.steps), *paths]
-            self.driver = subprocess.Popen(
-                [sys.executable, "-c", DRIVER, *arguments], stdout=log, stderr=log
-            )
+            self.driver = subprocess.Popen([sys.executable, "-c", DRIVER, *arguments], stdout=log, stderr=log)
 
     def _count(self, text: bytes) -> int:
         """Return how many lines of the journal say something."""

@@ -22,9 +22,9 @@ import pytest
 from distributed import Client
 
 import dasktune as tune
-from dasktune.cluster.workers import read_workers
-from dasktune.storage.journal import read_journal
-from dasktune.storage.location import Storage
+from dasktune.cluster.membership.worker_list import list_workers
+from dasktune.storage.fs.storage import Storage
+from dasktune.storage.journal.journal_writer import read_journal
 
 T = TypeVar("T")
 
@@ -123,9 +123,7 @@ class Fleet:
     def _start(
         self, role: str, prelude: str, *arguments: str, directory: Path | None = None
     ) -> subprocess.Popen[bytes]:
-        program = (
-            f"{self._prelude}\n{prelude}\nfrom distributed.cli.dask_{role} import main\nmain()"
-        )
+        program = f"{self._prelude}\n{prelude}\nfrom distributed.cli.dask_{role} import main\nmain()"
         log = (self._directory / f"process-{len(self._processes)}.log").open("wb")
         with log:
             process = subprocess.Popen(
@@ -317,7 +315,7 @@ def available(dask_worker: Any) -> dict[str, float]:
 
 
 async def capacities(client: Client) -> Any:
-    return await read_workers(client)
+    return await list_workers(client)
 
 
 #: Runs two endless trials; for the tests that kill a driver. Takes a directory and an address.

@@ -15,12 +15,12 @@ from cluster_kit import run_config
 from distributed import Client, LocalCluster, Nanny
 
 import dasktune as tune
-from dasktune.cluster.admission import Admission
-from dasktune.cluster.preflight import Checks
-from dasktune.cluster.workers import read_workers
+from dasktune.cluster.checks.admission import Admission
+from dasktune.cluster.checks.preflight import Checks
+from dasktune.cluster.membership.worker_list import list_workers
 from dasktune.errors import PreflightError
 from dasktune.placement import WorkerCapacity
-from dasktune.storage.location import Storage
+from dasktune.storage.fs.storage import Storage
 
 pytestmark = pytest.mark.cluster
 
@@ -58,13 +58,11 @@ def test_a_worker_without_dasktune_gets_no_trial_and_stays_alive(
 ) -> None:
     async def admit() -> list[dict[str, str]]:
         admission = Admission(client, checks(tmp_path))
-        workers = await read_workers(client)
+        workers = await list_workers(client)
         before = admission(workers)
         await asyncio.gather(*admission._tasks)
         admission.close()
-        return [
-            {w.name: w.status for w in found.values()} for found in (before, admission(workers))
-        ]
+        return [{w.name: w.status for w in found.values()} for found in (before, admission(workers))]
 
     with caplog.at_level(logging.WARNING, logger="dasktune"):
         before, after = client.sync(admit)
@@ -92,7 +90,7 @@ def test_a_worker_that_does_not_answer_is_asked_again(client: Client, tmp_path: 
 def test_an_address_that_comes_back_is_looked_at_anew(client: Client, tmp_path: Path) -> None:
     async def admit() -> list[str]:
         admission = Admission(client, checks(tmp_path))
-        good = {a: w for a, w in (await read_workers(client)).items() if w.name == "0"}
+        good = {a: w for a, w in (await list_workers(client)).items() if w.name == "0"}
         await admission.examine(good)
         first = admission(good)
         admission({})
@@ -113,7 +111,7 @@ def test_a_worker_that_is_not_allowed_is_left_alone(
 
     async def admit() -> dict[str, str]:
         admission = Admission(client, checks(tmp_path), allowed=without_foreign)
-        workers = await read_workers(client)
+        workers = await list_workers(client)
         late = WorkerCapacity(address="tcp://127.0.0.1:1", name="strange")
         await admission.examine(workers)
         found = admission({**workers, late.address: late})
@@ -138,9 +136,7 @@ def with_priority(config: dict[str, Any]) -> dict[str, Any]:
     return {"priorities": found, "worker": context.get_bundle_workers()[0]}
 
 
-def test_trials_run_on_allowed_workers_only_and_with_their_priority(
-    client: Client, tmp_path: Path
-) -> None:
+def test_trials_run_on_allowed_workers_only_and_with_their_priority(client: Client, tmp_path: Path) -> None:
     workers = client.scheduler_info(n_workers=-1)["workers"]
     [allowed] = [address for address, worker in workers.items() if worker["name"] != "foreign"]
     results = tune.Tuner(
@@ -155,11 +151,7 @@ def test_trials_run_on_allowed_workers_only_and_with_their_priority(
     assert all(row["priorities"] and set(row["priorities"]) == {-5} for row in rows)
 
 
-def test_a_cluster_without_an_allowed_worker_is_refused_at_once(
-    client: Client, tmp_path: Path
-) -> None:
-    tuner = tune.Tuner(
-        with_priority, run_config=run_config(tmp_path, workers=["elsewhere"]), client=client
-    )
+def test_a_cluster_without_an_allowed_worker_is_refused_at_once(client: Client, tmp_path: Path) -> None:
+    tuner = tune.Tuner(with_priority, run_config=run_config(tmp_path, workers=["elsewhere"]), client=client)
     with pytest.raises(PreflightError, match=r"workers must allow .*'elsewhere'.*name 'foreign'"):
         tuner.fit()

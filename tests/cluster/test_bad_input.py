@@ -20,13 +20,13 @@ import pytest
 from distributed import Client, LocalCluster, Nanny
 
 import dasktune as tune
-from dasktune.cluster import launch
-from dasktune.cluster.workers import read_workers
+from dasktune.cluster.driver import launch
+from dasktune.cluster.membership.worker_list import list_workers
 from dasktune.errors import ClusterError, PreflightError, StorageError, TrialError
 from dasktune.schedulers import ASHAScheduler
 from dasktune.stopper import MaximumIterationStopper
-from dasktune.storage.journal import read_journal
-from dasktune.storage.location import Storage
+from dasktune.storage.fs.storage import Storage
+from dasktune.storage.journal.journal_writer import read_journal
 from dasktune.trial.status import PublicStatus
 
 pytestmark = pytest.mark.cluster
@@ -89,9 +89,7 @@ def no_trial_started(tmp_path: Path) -> bool:
 # What the cluster cannot do
 
 
-def test_a_request_larger_than_any_worker_shows_both_at_once(
-    cluster: LocalCluster, tmp_path: Path
-) -> None:
+def test_a_request_larger_than_any_worker_shows_both_at_once(cluster: LocalCluster, tmp_path: Path) -> None:
     trainable = tune.with_resources(train, {"cpu": 64})
     with pytest.raises(PreflightError, match=r"asked +64\n.* 1/1\n") as error:
         tuner(cluster, tmp_path, trainable).fit()
@@ -137,10 +135,10 @@ def test_workers_with_another_python_are_refused(
     cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def old(client: Client) -> Any:
-        workers = await read_workers(client)
+        workers = await list_workers(client)
         return {a: dataclasses.replace(worker, python="3.8") for a, worker in workers.items()}
 
-    monkeypatch.setattr(launch, "read_workers", old)
+    monkeypatch.setattr(launch, "list_workers", old)
     with pytest.raises(PreflightError, match=r"the workers' Python must be .*got 3\.8 on tcp"):
         tuner(cluster, tmp_path).fit()
     assert no_trial_started(tmp_path)
@@ -151,8 +149,7 @@ def only_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """A module that the workers cannot import, because they are older than the path to it."""
     name = f"only_here_{tmp_path.name}"
     (tmp_path / f"{name}.py").write_text(
-        "def train(config):\n    return {'loss': helper(config['x'])}\n\n\n"
-        "def helper(x):\n    return 2 * x\n"
+        "def train(config):\n    return {'loss': helper(config['x'])}\n\n\ndef helper(x):\n    return 2 * x\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     return __import__(name)
@@ -201,9 +198,7 @@ def raises_on_two(config: dict[str, Any]) -> dict[str, Any]:
     return {"loss": config["x"]}
 
 
-def test_a_metric_may_be_missing_where_that_is_wanted(
-    cluster: LocalCluster, tmp_path: Path
-) -> None:
+def test_a_metric_may_be_missing_where_that_is_wanted(cluster: LocalCluster, tmp_path: Path) -> None:
     strict = {"strict_metrics": False, "scheduler": ASHAScheduler(max_t=2)}
     results = tuner(cluster, tmp_path, only_some_report_the_metric, **strict).fit()
     assert results.num_terminated == 3
@@ -246,9 +241,7 @@ def leases(cluster: LocalCluster) -> dict[str, float]:
     return {k: v for worker in workers for k, v in worker.used_resources.items() if v}
 
 
-def test_fail_fast_ends_everything_and_gives_all_back(
-    cluster: LocalCluster, tmp_path: Path
-) -> None:
+def test_fail_fast_ends_everything_and_gives_all_back(cluster: LocalCluster, tmp_path: Path) -> None:
     run = {"failure_config": tune.FailureConfig(fail_fast=True)}
     space = {"x": tune.grid_search([2, *range(10, 40)])}
     results = tuner(cluster, tmp_path, endless_but_for_two, space=space, run=run).fit()
@@ -363,9 +356,7 @@ def test_a_time_budget_ends_trials_that_never_would(cluster: LocalCluster, tmp_p
     assert {result.status for result in results} == {PublicStatus.TERMINATED}
 
 
-def test_no_more_trials_are_unfinished_than_was_asked(
-    cluster: LocalCluster, tmp_path: Path
-) -> None:
+def test_no_more_trials_are_unfinished_than_was_asked(cluster: LocalCluster, tmp_path: Path) -> None:
     results = tuner(cluster, tmp_path, max_concurrent_trials=1).fit()
     assert results.num_terminated == 3
     path = next((tmp_path / "runs" / "e" / "journal").iterdir())
@@ -378,9 +369,7 @@ def test_no_more_trials_are_unfinished_than_was_asked(
     assert most == 1
 
 
-def test_a_scheduler_that_compares_stops_what_is_worse(
-    cluster: LocalCluster, tmp_path: Path
-) -> None:
+def test_a_scheduler_that_compares_stops_what_is_worse(cluster: LocalCluster, tmp_path: Path) -> None:
     scheduler = ASHAScheduler(max_t=16, grace_period=1, reduction_factor=2)
     space = {"x": tune.grid_search(list(range(1, 9)))}
     results = tuner(cluster, tmp_path, constant, space=space, scheduler=scheduler).fit()
@@ -406,9 +395,7 @@ def test_fit_runs_in_any_thread(cluster: LocalCluster, tmp_path: Path) -> None:
     assert found[0].num_terminated == 3
 
 
-def test_the_coroutine_runs_beside_an_asynchronous_client(
-    cluster: LocalCluster, tmp_path: Path
-) -> None:
+def test_the_coroutine_runs_beside_an_asynchronous_client(cluster: LocalCluster, tmp_path: Path) -> None:
     async def main() -> tune.ResultGrid:
         address = cluster.scheduler_address
         async with Client(address, asynchronous=True, set_as_default=False) as client:

@@ -120,9 +120,7 @@ def test_what_is_not_there_is_found_before_anything_begins(tmp_path):
     (tmp_path / "empty").mkdir()
     for place in ("missing", "empty"):
         with pytest.raises(tune.ConfigError, match="restore must be a"):
-            tune.run(
-                Counter, restore=str(tmp_path / place), storage_path=str(tmp_path), client="none:1"
-            )
+            tune.run(Counter, restore=str(tmp_path / place), storage_path=str(tmp_path), client="none:1")
     with pytest.raises(tune.ConfigError, match="export_formats must be left out for a function"):
         tune.run(count_on, export_formats=["model"], client="none:1")
 

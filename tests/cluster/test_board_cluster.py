@@ -20,10 +20,10 @@ from cluster_kit import Fleet, fitting, run_config, steps, until
 from distributed import Client, LocalCluster
 
 import dasktune as tune
-from dasktune.cluster import poster
-from dasktune.cluster.board import PROTOCOL
-from dasktune.cluster.poster import experiment_key
-from dasktune.storage.location import Storage
+from dasktune.cluster.scheduler_page import page_publisher
+from dasktune.cluster.scheduler_page.page_plugin import PROTOCOL
+from dasktune.cluster.scheduler_page.page_publisher import experiment_key
+from dasktune.storage.fs.storage import Storage
 
 pytestmark = pytest.mark.cluster
 
@@ -111,7 +111,7 @@ def test_a_scheduler_without_dasktune_or_bokeh_shows_a_run(tmp_path: Path, lacks
 
 
 def test_dask_links_to_the_page_and_it_survives_a_restart(pair, tmp_path, caplog):
-    caplog.set_level(logging.INFO, logger="dasktune.cluster.poster")
+    caplog.set_level(logging.INFO, logger="dasktune.cluster.scheduler_page.page_publisher")
     (tmp_path / "gate-3").touch()
     tuner = tuner_of(tmp_path, pair, name="linked")
     with fitting(tuner) as results:
@@ -216,7 +216,8 @@ def test_an_encrypted_cluster_has_an_encrypted_page(tmp_path, security):
 LATER = """
 import sys
 from pathlib import Path
-from dasktune.cluster import board, poster
+from dasktune.cluster.scheduler_page import page_plugin as board
+from dasktune.cluster.scheduler_page import page_publisher as poster
 from test_board_cluster import fitting, tuner_of, until
 
 place, address, number = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
@@ -259,16 +260,20 @@ def test_drivers_that_speak_otherwise_have_a_page_of_their_own(fleet, tmp_path):
 @pytest.mark.parametrize("slow", [True, False])
 def test_a_run_does_not_wait_long_for_its_last_picture(pair, tmp_path, monkeypatch, slow):
     """Not at all, if that never comes; and if it comes in time it is shown."""
-    turn, ends, goes_on = poster.Poster._turn, threading.Event(), threading.Event()
+    turn, ends, goes_on = (
+        page_publisher.PagePublisher._next_update,
+        threading.Event(),
+        threading.Event(),
+    )
 
     def late(self):
         if slow and ends.is_set():
             goes_on.wait(cluster_kit.PATIENCE)
         return turn(self)
 
-    monkeypatch.setattr(poster.Poster, "_turn", late)
+    monkeypatch.setattr(page_publisher.PagePublisher, "_next_update", late)
     if not slow:
-        monkeypatch.setattr(poster, "_LAST_WORD", cluster_kit.PATIENCE)
+        monkeypatch.setattr(page_publisher, "_END_DEADLINE", cluster_kit.PATIENCE)
     page = pair.dashboard_link.replace("status", "dasktune")
     key = key_of(tmp_path, "last")
     with fitting(tuner_of(tmp_path, pair, name="last")) as results:
@@ -289,12 +294,12 @@ def test_dask_s_own_pages_are_known_to_be_there_or_not(fleet, tmp_path):
     alone = tuner_of(tmp_path, fleet.address, name="alone")
     assert alone.fit().num_errors == 0
     assert alone.dashboard_link
-    assert not alone._page[1]
+    assert not alone._dashboard_page[1]
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster:
         beside = tuner_of(tmp_path, cluster.scheduler_address, name="beside")
         assert beside.fit().num_errors == 0
     assert beside.dashboard_link
-    assert beside._page[1]
+    assert beside._dashboard_page[1]
 
 
 def test_no_page_is_there_if_it_is_not_wanted(fleet, tmp_path):
@@ -312,10 +317,10 @@ def test_no_page_is_there_if_it_is_not_wanted(fleet, tmp_path):
 @pytest.mark.parametrize(
     "broken",
     [
-        "dasktune.cluster.poster.Poster._register",
-        "dasktune.cluster.poster.Poster._turn",
-        "dasktune.cluster.poster.Poster._end",
-        "dasktune.cluster.poster.board_link",
+        "dasktune.cluster.scheduler_page.page_publisher.PagePublisher._register",
+        "dasktune.cluster.scheduler_page.page_publisher.PagePublisher._next_update",
+        "dasktune.cluster.scheduler_page.page_publisher.PagePublisher._end",
+        "dasktune.cluster.scheduler_page.page_publisher.page_link",
     ],
 )
 def test_a_page_that_cannot_be_made_costs_nothing(pair, tmp_path, monkeypatch, broken):

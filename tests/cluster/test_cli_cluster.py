@@ -80,7 +80,7 @@ def test_an_experiment_of_the_command_line_is_read_by_the_command_line(
     assert main(["show", where]) == 0
     shown = capsys.readouterr().out
     assert "scheduler    <AsyncHyperBandScheduler>" in shown
-    assert "It has come to its end." in shown
+    assert "The experiment is finished." in shown
     assert main(["errors", str(tmp_path / "res" / "bad")]) == 0
     assert "ValueError: no such luck" in capsys.readouterr().out
     sys.modules.pop("cli_script", None)
@@ -145,7 +145,7 @@ def test_doctor_finds_a_healthy_cluster_healthy_and_leaves_nothing_behind(pair, 
     ]
     assert not place.exists()
     assert main(["doctor", *flags]) == 0
-    assert "0 to be mended" in capsys.readouterr().out
+    assert "0 to fix" in capsys.readouterr().out
 
 
 def test_doctor_says_what_a_sick_cluster_needs(fleet, tmp_path, capsys):

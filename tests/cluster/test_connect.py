@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from distributed import Client, LocalCluster, Security
 
-from dasktune.cluster import connect as module
-from dasktune.cluster.connect import Connection, connect
-from dasktune.cluster.workers import read_workers
+from dasktune.cluster.connection import connect as module
+from dasktune.cluster.connection.connect import Connection, connect
+from dasktune.cluster.membership.worker_list import list_workers
 from dasktune.errors import ClusterError, ConfigError, PreflightError
 
 pytestmark = pytest.mark.cluster
@@ -42,9 +42,7 @@ def scheduler_process(directory: Path) -> Iterator[str]:
 @contextmanager
 def dask(*arguments: str) -> Iterator[subprocess.Popen[str]]:
     # From the scheduler's output we read the address, and never more than fits into the pipe.
-    process = subprocess.Popen(
-        [sys.executable, "-m", "dask", *arguments], stderr=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen([sys.executable, "-m", "dask", *arguments], stderr=subprocess.PIPE, text=True)
     try:
         yield process
     finally:
@@ -156,7 +154,7 @@ def test_none_inside_a_task_is_the_cluster_of_the_task(address: str) -> None:
 
 def test_the_scheduler_tells_all_that_the_ledger_needs(address: str) -> None:
     with connect(address) as connection:
-        workers = connection.client.sync(read_workers, connection.client)
+        workers = connection.client.sync(list_workers, connection.client)
     (worker,) = workers.values()
     assert (worker.name, worker.status, worker.host) == ("alice", "running", "127.0.0.1")
     assert (worker.total("CPU"), worker.total("GPU"), worker.nthreads) == (2, 1, 1)
@@ -211,10 +209,10 @@ def test_workers_out_of_reach_are_called_through_the_scheduler(
 
 def test_whether_workers_are_reached_is_settled_when_the_first_one_comes(tmp_path: Path) -> None:
     with scheduler_process(tmp_path) as address, connect(address) as connection:
-        assert not connection.client.sync(connection.settle_direct)
+        assert not connection.client.sync(connection.probe_direct)
         with worker_process(address):
             connection.client.wait_for_workers(1, timeout=60)
-            assert connection.client.sync(connection.settle_direct)
+            assert connection.client.sync(connection.probe_direct)
             assert connection.client.direct_to_workers is True
 
 
@@ -237,9 +235,7 @@ def test_an_address_of_a_worker_is_told_from_a_schedulers(address: str) -> None:
         connect(worker)
 
 
-def test_a_scheduler_on_another_python_is_refused(
-    address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_scheduler_on_another_python_is_refused(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_PYTHON", "3.8")
     with pytest.raises(PreflightError, match=f"the scheduler at {address} runs Python 3"):
         connect(address)
@@ -310,7 +306,7 @@ def test_a_cluster_that_is_slow_to_end_is_told_of_and_raises_nothing(
 
 def test_a_script_without_a_main_guard_is_told_about_it(tmp_path: Path) -> None:
     script = tmp_path / "unguarded.py"
-    script.write_text("from dasktune.cluster.connect import connect\nconnect().close()\n")
+    script.write_text("from dasktune.cluster.connection.connect import connect\nconnect().close()\n")
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     process = subprocess.Popen(
         [sys.executable, str(script)],

@@ -36,9 +36,7 @@ class Run:
             trainable,
             param_space={"x": tune.uniform(0.5, 1), "end": self.end},
             tune_config=tune.TuneConfig(metric="loss", mode="min", num_samples=num_samples, seed=1),
-            run_config=tune.RunConfig(
-                name="controlled", storage_path=tmp_path, server_port=True, verbose=0
-            ),
+            run_config=tune.RunConfig(name="controlled", storage_path=tmp_path, server_port=True, verbose=0),
             client=cluster,
         )
         self.results = None
@@ -89,9 +87,7 @@ def test_a_run_is_commanded_by_a_client(pair, tmp_path, capsys):
     client.stop_trial(second)
     until(lambda: client.get_trial(second)["status"] == "TERMINATED")
     [third] = until(
-        lambda: [
-            one for one in with_status(client, "RUNNING") if one["trial_id"] not in (first, second)
-        ]
+        lambda: [one for one in with_status(client, "RUNNING") if one["trial_id"] not in (first, second)]
     )
     assert client.get_trial(first)["paused_by_user"]
     # One of the user's own waits while new ones are held.
@@ -146,7 +142,7 @@ def test_a_run_is_stopped_from_its_directory(pair, tmp_path, capsys):
     assert capsys.readouterr().out == f"{client.url} is being stopped\n"
     assert {one.status for one in run.wait()} == {"TERMINATED"}
     assert main(["stop", str(tmp_path / "controlled")]) == 0
-    assert capsys.readouterr().out == "controlled does not run: it is finished\n"
+    assert capsys.readouterr().out == "controlled is not running: it is finished\n"
 
 
 def test_a_submitted_driver_would_listen_where_nobody_is(pair, tmp_path):

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from dasktune.errors import StorageError
-from dasktune.storage.journal import read_journal
-from dasktune.storage.location import Storage
-from dasktune.tuner import Tuner
+from dasktune.storage.fs.storage import Storage
+from dasktune.storage.journal.journal_writer import read_journal
+from dasktune.tuner.tuner import Tuner
 
 pytestmark = [
     pytest.mark.cluster,
@@ -143,7 +143,7 @@ def test_ctrl_c_ends_in_good_order_and_keeps_what_there_is(tmp_path: Path, isola
     status, shown = terminal.wait()
     assert status == 0, shown
     assert "press Ctrl-C again to leave at once" in shown
-    assert f"Go on by Tuner.restore('{tmp_path / 'runs' / 'e'}', train).fit()" in shown
+    assert f"Resume with Tuner.restore('{tmp_path / 'runs' / 'e'}', train).fit()" in shown
     assert "RETURNED 50 " in shown
     # Workers that had died of the signal would have been reported, and restarted.
     noise = ("Traceback", "ERROR", "WARNING", "lost its worker")

@@ -46,7 +46,7 @@ class Caller(Callback):
 
 
 def test_a_run_has_a_dashboard_for_as_long_as_it_lasts(pair, tmp_path, caplog):
-    caplog.set_level(logging.INFO, logger="dasktune.showing")
+    caplog.set_level(logging.INFO, logger="dasktune.dashboard.server.attach")
     caller = Caller(caplog)
     grid = fit(pair, tmp_path, "shown", dashboard=True, callbacks=[caller], verbose=0)
     assert len(grid) == 3
@@ -60,8 +60,8 @@ def test_a_run_has_a_dashboard_for_as_long_as_it_lasts(pair, tmp_path, caplog):
     "broken",
     [
         "dasktune.dashboard.server.web.WebServer._serve",
-        "dasktune.dashboard.server.feed.DriverFeed.take",
-        "dasktune.dashboard.server.live.Live.poll",
+        "dasktune.dashboard.server.feed.DriverFeed.poll",
+        "dasktune.dashboard.server.live_experiment.LiveExperiment.poll",
         "dasktune.dashboard.server.web.WebServer.close",
     ],
 )

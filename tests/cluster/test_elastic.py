@@ -24,7 +24,7 @@ from distributed import Client, LocalCluster
 from distributed.comm.core import CommClosedError
 
 import dasktune as tune
-from dasktune.cluster import shortage
+from dasktune.cluster.resources import insufficient
 from dasktune.errors import PreflightError
 
 pytestmark = [pytest.mark.cluster, pytest.mark.core]
@@ -98,7 +98,7 @@ def test_an_adaptive_cluster_comes_for_the_trials_and_goes_with_them(
 def test_a_request_that_no_new_worker_can_meet_is_refused(
     adaptive: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shortage, "_HOPELESS_AFTER", 0.5)
+    monkeypatch.setattr(insufficient, "_IMPOSSIBLE_TIMEOUT", 0.5)
     with pytest.raises(PreflightError, match="every worker that it starts has CPU 1"):
         tuner(adaptive, tmp_path, "a", cpus=2).fit()
     with Client(adaptive, set_as_default=False) as client:
@@ -108,26 +108,22 @@ def test_a_request_that_no_new_worker_can_meet_is_refused(
 def test_who_waits_for_workers_is_told_what_is_missing_and_goes_on_when_they_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(shortage, "_COMPLAIN_EVERY", 0.2)
+    monkeypatch.setattr(insufficient, "_WARN_EVERY", 0.2)
     (tmp_path / "a").touch()
     with (
         caplog.at_level(logging.WARNING, logger="dasktune"),
-        LocalCluster(
-            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
-        ) as cluster,
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster,
     ):
         waiting = tuner(cluster.scheduler_address, tmp_path, "a", cpus=2, queue_trials=True)
         with fitting(waiting) as future:
-            until(lambda: "no worker has room" in caplog.text)
+            until(lambda: "no worker has room for the next trial" in caplog.text)
             assert "CPU free/total" in caplog.text
             cluster.new_spec["options"]["nthreads"] = 2
             cluster.scale(2)
             assert statuses(future.result(timeout=60)) == {"TERMINATED"}
 
 
-def test_a_worker_that_dies_while_all_are_told_of_the_experiment_does_not_end_it(
-    pair, tmp_path, monkeypatch
-):
+def test_a_worker_that_dies_while_all_are_told_of_the_experiment_does_not_end_it(pair, tmp_path, monkeypatch):
     scheduler, broken = pair.scheduler, []
     broadcast = scheduler.broadcast
 

@@ -72,10 +72,8 @@ def test_what_a_trial_registers_itself_is_newer(tmp_path: Path, pair: Any):
     assert [result.metrics["env"] for result in results] == ["mine"] * 3
 
 
-def test_one_that_cannot_travel_costs_a_warning(
-    tmp_path: Path, pair: Any, caplog: pytest.LogCaptureFixture
-):
+def test_one_that_cannot_travel_costs_a_warning(tmp_path: Path, pair: Any, caplog: pytest.LogCaptureFixture):
     lock = threading.Lock()
     tune.register_env("locked", lambda config: lock)
     assert lengths(tuner(tmp_path, pair).fit()) == [1, 2, 3]
-    assert "trials will not know the environment 'locked'" in caplog.text
+    assert "trials cannot use the environment 'locked'" in caplog.text

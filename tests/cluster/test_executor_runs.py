@@ -40,9 +40,7 @@ def three(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def many(
-    pair: LocalCluster, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[tune.ResultGrid, Path]:
+def many(pair: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> tuple[tune.ResultGrid, Path]:
     place = tmp_path_factory.mktemp("many")
     tuner = tune.Tuner(
         three,
@@ -70,9 +68,7 @@ def test_both_workers_are_used(many: tuple[tune.ResultGrid, Path]) -> None:
     assert len({one["worker"] for one in journal(many[1], event="TrialStarted")}) == 2
 
 
-def test_nothing_is_left_on_the_cluster(
-    many: tuple[tune.ResultGrid, Path], pair: LocalCluster
-) -> None:
+def test_nothing_is_left_on_the_cluster(many: tuple[tune.ResultGrid, Path], pair: LocalCluster) -> None:
     with Client(pair, set_as_default=False) as client:
         assert_clean(client)
 
@@ -111,9 +107,7 @@ def test_the_same_seed_gives_the_same_configurations_everywhere(
 
     search = tune.TuneConfig(num_samples=20, seed=7)
     simulated = simulate(virtual, param_space=SPACE, tune_config=search)
-    with LocalCluster(
-        processes=False, n_workers=2, threads_per_worker=2, dashboard_address=":0"
-    ) as cluster:
+    with LocalCluster(processes=False, n_workers=2, threads_per_worker=2, dashboard_address=":0") as cluster:
         threaded = tune.Tuner(
             three,
             param_space=SPACE,
@@ -133,9 +127,7 @@ def test_storage_in_memory_works_where_the_workers_are_threads(
     def trainable(config: dict[str, Any]) -> None:
         tune.report({"step": 1}, checkpoint=tune.Checkpoint.from_dict({"step": 1}))
 
-    with LocalCluster(
-        processes=False, n_workers=1, threads_per_worker=4, dashboard_address=":0"
-    ) as cluster:
+    with LocalCluster(processes=False, n_workers=1, threads_per_worker=4, dashboard_address=":0") as cluster:
         results = tune.Tuner(
             trainable,
             tune_config=tune.TuneConfig(num_samples=8),
@@ -143,9 +135,7 @@ def test_storage_in_memory_works_where_the_workers_are_threads(
             client=cluster,
         ).fit()
     assert statuses(results) == {"TERMINATED"}
-    assert [result.checkpoint.to_dict() for result in results if result.checkpoint] == [
-        {"step": 1}
-    ] * 8
+    assert [result.checkpoint.to_dict() for result in results if result.checkpoint] == [{"step": 1}] * 8
     assert not [one for one in caplog.records if one.levelno >= logging.WARNING]
 
 
@@ -261,9 +251,7 @@ class SaveThird(TrialScheduler):
         return next(iter([*waiting.pending.values(), *waiting.paused.values()]), None)
 
 
-def test_a_class_saves_at_its_frequency_on_demand_and_when_paused(
-    pair: LocalCluster, tmp_path: Path
-) -> None:
+def test_a_class_saves_at_its_frequency_on_demand_and_when_paused(pair: LocalCluster, tmp_path: Path) -> None:
     results = tune.Tuner(
         Counter,
         tune_config=tune.TuneConfig(num_samples=2, scheduler=SaveThird()),
@@ -281,9 +269,7 @@ def test_a_class_saves_at_its_frequency_on_demand_and_when_paused(
     assert sorted(iteration for _, iteration in restarts(tmp_path)) == [0, 0, 5, 5]
 
 
-def test_retention_leaves_the_newest_and_the_best_on_disk(
-    pair: LocalCluster, tmp_path: Path
-) -> None:
+def test_retention_leaves_the_newest_and_the_best_on_disk(pair: LocalCluster, tmp_path: Path) -> None:
     def trainable(config: dict[str, Any]) -> None:
         for step, score in enumerate([5, 9, 1, 8, 2, 3], start=1):
             tune.report(
@@ -295,9 +281,7 @@ def test_retention_leaves_the_newest_and_the_best_on_disk(
         trainable,
         run_config=run_config(
             tmp_path,
-            checkpoint_config=tune.CheckpointConfig(
-                num_to_keep=2, checkpoint_score_attribute="score"
-            ),
+            checkpoint_config=tune.CheckpointConfig(num_to_keep=2, checkpoint_score_attribute="score"),
         ),
         client=pair,
     ).fit()

@@ -78,7 +78,7 @@ ROWS: dict[str, tuple[Any, str]] = {
     "KeyboardInterrupt": (KeyboardInterrupt(), "KeyboardInterrupt"),
     "MemoryError": (MemoryError("no"), "MemoryError: no"),
     "a result that cannot be pickled": (report_lock, "loss"),
-    "a result of a class of the worker": (report_stranger, "cannot be read by the driver"),
+    "a result of a class of the worker": (report_stranger, "the driver cannot unpickle"),
 }
 
 
@@ -120,9 +120,7 @@ def outcome(pair: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> dic
 
 @pytest.mark.core
 @pytest.mark.parametrize("case", ROWS)
-def test_what_user_code_raises_fails_its_trial_alone(
-    outcome: dict[str, tune.Result], case: str
-) -> None:
+def test_what_user_code_raises_fails_its_trial_alone(outcome: dict[str, tune.Result], case: str) -> None:
     result = outcome[case]
     assert result.status.value == "ERROR"
     assert ROWS[case][1] in str(result.error)

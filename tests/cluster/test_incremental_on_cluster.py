@@ -60,9 +60,7 @@ def test_each_call_sees_a_block_in_an_order_that_is_the_same_for_all_models(clie
     X, y = blocks()
     if persisted:
         X, y = client.persist([X, y])
-    search = IncrementalSearchCV(
-        make_model(), {"value": [1.0, 2.0]}, n_initial_parameters="grid", max_iter=8
-    )
+    search = IncrementalSearchCV(make_model(), {"value": [1.0, 2.0]}, n_initial_parameters="grid", max_iter=8)
     search.set_params(fits_per_score=7, random_state=3, client=client).fit(X, y)
     model = search.best_estimator_
     assert model.value == search.best_score_ == 2.0

@@ -36,9 +36,9 @@ from cluster_kit import (
 from distributed import Client, LocalCluster
 
 import dasktune as tune
-from dasktune.cluster import lease
-from dasktune.cluster.launch import Launch
-from dasktune.cluster.service import ServiceSettings
+from dasktune.cluster.driver.dispatcher import DispatcherSettings
+from dasktune.cluster.driver.launch import Launch
+from dasktune.cluster.resources import resource_lease
 
 pytestmark = [pytest.mark.cluster, pytest.mark.core]
 
@@ -62,9 +62,7 @@ def gated(config: dict[str, Any]) -> None:
 
 def tuner_of(trainable: Any, place: Path, client: Any, **options: Any) -> tune.Tuner:
     space = {"place": str(place), **options.pop("space", {})}
-    search = tune.TuneConfig(
-        num_samples=options.pop("num_samples", 2), **options.pop("tune_config", {})
-    )
+    search = tune.TuneConfig(num_samples=options.pop("num_samples", 2), **options.pop("tune_config", {}))
     return tune.Tuner(
         trainable,
         param_space=space,
@@ -153,14 +151,12 @@ def test_two_drivers_never_run_more_than_the_worker_has(client: Client, tmp_path
 @pytest.fixture
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let slots and leases take their time: on a busy machine they are not refused for that."""
-    monkeypatch.setattr("dasktune.cluster.lease._GRANT_DEADLINE", 300.0)
-    monkeypatch.setattr("dasktune.cluster.slot_handle._OPEN_DEADLINE", 300.0)
+    monkeypatch.setattr("dasktune.cluster.resources.resource_lease._GRANT_DEADLINE", 300.0)
+    monkeypatch.setattr("dasktune.cluster.driver.actor_handle._OPEN_DEADLINE", 300.0)
 
 
 @pytest.mark.usefixtures("unhurried")
-def test_trials_of_changing_size_are_packed_by_what_they_hold(
-    client: Client, tmp_path: Path
-) -> None:
+def test_trials_of_changing_size_are_packed_by_what_they_hold(client: Client, tmp_path: Path) -> None:
     trainable = tune.with_resources(steps, lambda config: {"cpu": config["cpus"]})
     space = {"steps": 2, "cpus": tune.grid_search([1, 2, 0.5, 0.1, 2, 1, 0.1, 0])}
     results = tuner_of(trainable, tmp_path, client, space=space, num_samples=2).fit()
@@ -180,16 +176,16 @@ def test_a_lease_is_taken_once_for_a_slot_that_is_used_again(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken = []
-    take = lease.Lease.take
+    take = resource_lease.ResourceLease.acquire
 
-    async def counting(self: lease.Lease, plugin: str, topic: str) -> None:
+    async def counting(self: resource_lease.ResourceLease, plugin: str, topic: str) -> None:
         taken.append(self.key)
         await take(self, plugin, topic)
 
-    monkeypatch.setattr(lease.Lease, "take", counting)
+    monkeypatch.setattr(resource_lease.ResourceLease, "acquire", counting)
     # However busy the machine is, no slot has a rest between two trials.
-    monkeypatch.setattr("dasktune.cluster.slot_pool._IDLE_LEASE_TIME", 300.0)
-    monkeypatch.setattr("dasktune.cluster.slot_pool._IDLE_TIME", 300.0)
+    monkeypatch.setattr("dasktune.cluster.driver.actor_pool._IDLE_LEASE_TIME", 300.0)
+    monkeypatch.setattr("dasktune.cluster.driver.actor_pool._IDLE_TIME", 300.0)
     results = tuner_of(steps, tmp_path, client, space={"steps": 2}, num_samples=40).fit()
     assert statuses(results) == {"TERMINATED"}
     # One for each of the two workers' slots.
@@ -230,9 +226,7 @@ def test_a_killed_driver_gives_everything_back(client: Client, tmp_path: Path) -
             client.sync(client.unregister_worker_plugin, name)
 
 
-def test_a_lost_worker_s_leases_are_taken_elsewhere_and_none_comes_back(
-    fleet: Fleet, tmp_path: Path
-) -> None:
+def test_a_lost_worker_s_leases_are_taken_elsewhere_and_none_comes_back(fleet: Fleet, tmp_path: Path) -> None:
     # The nanny brings the worker back at the very same address.
     port = free_port()
     fleet.add_worker(f"--worker-port={port}", "--resources=CPU=1", nanny=True)
@@ -283,34 +277,30 @@ def test_adaptive_scaling_leaves_busy_workers_alone(tmp_path: Path) -> None:
 
 def without_secession(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(worker: Any, key: str) -> None:
-        raise lease.LeaseUnsupported("this Dask is too young")
+        raise resource_lease.LeaseUnsupported("this Dask is too young")
 
-    monkeypatch.setattr(lease, "_secede", fail)
+    monkeypatch.setattr(resource_lease, "_secede", fail)
 
 
 def test_a_dask_that_cannot_do_it_costs_the_books_and_one_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     without_secession(monkeypatch)
-    with LocalCluster(
-        processes=False, n_workers=1, threads_per_worker=2, dashboard_address=":0"
-    ) as cluster:
+    with LocalCluster(processes=False, n_workers=1, threads_per_worker=2, dashboard_address=":0") as cluster:
         results = tuner_of(steps, tmp_path, cluster, space={"steps": 2}, num_samples=6).fit()
     assert histories(results) == [[1, 2]] * 6
-    [warning] = [one for one in caplog.records if one.name == "dasktune.cluster.slot_pool"]
+    [warning] = [one for one in caplog.records if one.name == "dasktune.cluster.driver.actor_pool"]
     assert "without leases" in warning.message
     assert "too young" in warning.message
 
 
-def test_leases_can_be_left_out(
-    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = Launch.service_settings
+def test_leases_can_be_left_out(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Launch.dispatcher_settings
 
-    def without(self: Launch) -> ServiceSettings:
+    def without(self: Launch) -> DispatcherSettings:
         return dataclasses.replace(settings(self), leases=False)
 
-    monkeypatch.setattr(Launch, "service_settings", without)
+    monkeypatch.setattr(Launch, "dispatcher_settings", without)
     with fitting(tuner_of(gated, tmp_path, client)) as future:
         until(lambda: len(notes(tmp_path)) == 2)
         assert books(client) == FREE
@@ -322,14 +312,14 @@ def test_a_lease_that_is_not_granted_in_time_sends_the_trial_elsewhere(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deadlines = iter([0.0])
-    take = lease.Lease.take
+    take = resource_lease.ResourceLease.acquire
 
-    async def hasty(self: lease.Lease, plugin: str, topic: str) -> None:
-        monkeypatch.setattr(lease, "_GRANT_DEADLINE", next(deadlines, 30.0))
+    async def hasty(self: resource_lease.ResourceLease, plugin: str, topic: str) -> None:
+        monkeypatch.setattr(resource_lease, "_GRANT_DEADLINE", next(deadlines, 30.0))
         await take(self, plugin, topic)
 
-    monkeypatch.setattr(lease.Lease, "take", hasty)
-    monkeypatch.setattr("dasktune.cluster.executor._AVOID", 0.0)
+    monkeypatch.setattr(resource_lease.ResourceLease, "acquire", hasty)
+    monkeypatch.setattr("dasktune.cluster.driver.executor._AVOID", 0.0)
     results = tuner_of(steps, tmp_path, client, space={"steps": 2}, num_samples=1).fit()
     assert histories(results) == [[1, 2]]
     [failed] = journal(tmp_path, event="StartFailed")

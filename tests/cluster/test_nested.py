@@ -15,7 +15,7 @@ from cluster_kit import PATIENCE, Fleet, assert_clean, histories, run_config, st
 from distributed import Client, LocalCluster, Security, default_client, get_worker, wait
 
 import dasktune as tune
-from dasktune.cluster.nested import ClusterAccess, SharedClient
+from dasktune.cluster.connection.shared_client import ClusterAccess, SharedClient
 
 pytestmark = pytest.mark.cluster
 
@@ -33,9 +33,7 @@ def nest(config: dict[str, Any]) -> dict[str, Any]:
     client = tune.get_client()
     everywhere = client.gather(client.map(square, range(20), pure=False))
     bundles = tune.get_context().get_bundle_workers()
-    [here] = {
-        client.submit(whereabouts, workers=[address], pure=False).result() for address in bundles
-    }
+    [here] = {client.submit(whereabouts, workers=[address], pure=False).result() for address in bundles}
     try:
         default = str(default_client())
     except ValueError:
@@ -82,9 +80,7 @@ def test_trials_run_tasks_on_the_threads_that_their_leases_leave_free(
     fit_and_check(pair, tmp_path)
 
 
-def test_the_client_of_an_encrypted_cluster_is_encrypted(
-    tmp_path: Path, security: Security
-) -> None:
+def test_the_client_of_an_encrypted_cluster_is_encrypted(tmp_path: Path, security: Security) -> None:
     with LocalCluster(
         n_workers=1, processes=False, protocol="tls", security=security, dashboard_address=":0"
     ) as cluster:
@@ -103,7 +99,7 @@ def test_a_worker_with_keys_for_a_worker_only_lends_them_to_its_trials() -> None
 
 CHILD = """
 import sys
-from dasktune.trainable.nested import get_client, offer_pickled_client
+from dasktune.trainable.api.dask_client import get_client, offer_pickled_client
 offer_pickled_client(sys.stdin.buffer.read())
 assert "distributed" not in sys.modules
 client = get_client()
@@ -152,9 +148,7 @@ def leave_tasks(config: dict[str, Any]) -> None:
     tune.report({"known": 0})
 
 
-def test_the_tasks_of_a_trial_that_is_stopped_are_dropped_with_it(
-    tmp_path: Path, pair: LocalCluster
-) -> None:
+def test_the_tasks_of_a_trial_that_is_stopped_are_dropped_with_it(tmp_path: Path, pair: LocalCluster) -> None:
     results = tune.Tuner(
         leave_tasks,
         param_space={"number": tune.grid_search([0, 1])},

@@ -17,11 +17,11 @@ from s3_kit import KEY, SECRET, Line, S3Server, found_in
 
 import dasktune as tune
 from dasktune.errors import StorageError
-from dasktune.storage.checkpoint_store import CheckpointStore
-from dasktune.storage.experiment_store import ExperimentStore
-from dasktune.storage.filesystem import run_each
-from dasktune.storage.journal import read_journal
-from dasktune.storage.location import Storage
+from dasktune.storage.checkpoints.checkpoint_store import CheckpointStore
+from dasktune.storage.experiment.experiment_store import ExperimentStore
+from dasktune.storage.fs.filesystem import run_each
+from dasktune.storage.fs.storage import Storage
+from dasktune.storage.journal.journal_writer import read_journal
 
 pytestmark = pytest.mark.cluster
 
@@ -156,7 +156,7 @@ def test_a_bucket_that_is_away_for_10_s_costs_time_not_results(
     assert_complete(run.result(), storage, 4)
     if disturbance == "refused":  # else the answers only come late
         assert "Writing the journal of" in caplog.text
-        assert "is written again after" in caplog.text
+        assert "works again after" in caplog.text
         assert SECRET not in caplog.text
     # The workers' checkpoints waited, too.
     assert [one for one in read_journal(storage) if one["event"] == "TrialFailed"] == []

@@ -34,9 +34,7 @@ def tuner_of(
     return tune.Tuner(
         trainable,
         param_space={"x": tune.uniform(0, 1), "place": str(place)},
-        tune_config=tune.TuneConfig(
-            metric="loss", mode="min", num_samples=count, search_alg=search, seed=1
-        ),
+        tune_config=tune.TuneConfig(metric="loss", mode="min", num_samples=count, search_alg=search, seed=1),
         run_config=run_config(place),
         client=cluster.scheduler_address,
     )
@@ -82,9 +80,7 @@ def test_every_slot_is_kept_busy(tmp_path: Path, cluster: LocalCluster):
     assert most == SLOTS
 
 
-def test_an_experiment_that_was_restored_goes_on_with_its_study(
-    tmp_path: Path, cluster: LocalCluster
-):
+def test_an_experiment_that_was_restored_goes_on_with_its_study(tmp_path: Path, cluster: LocalCluster):
     tuner_of(tmp_path, cluster, trivial, OptunaSearch(), 5).fit()
     more = tune.TuneConfig(metric="loss", mode="min", num_samples=12, search_alg=OptunaSearch())
     restored = tune.Tuner.restore(

@@ -25,7 +25,7 @@ from cluster_kit import (
 from distributed import Client, LocalCluster
 
 import dasktune as tune
-from dasktune.cluster import large_objects
+from dasktune.cluster.data import broadcast
 
 pytestmark = pytest.mark.cluster
 
@@ -55,9 +55,7 @@ def look(config: dict[str, Any], corpus: Corpus, numbers: Any, small: Any) -> di
 
 
 def test_many_trials_share_one_copy_on_each_worker(tmp_path: Path, pair: LocalCluster) -> None:
-    bound = tune.with_parameters(
-        look, corpus=Corpus(tmp_path), numbers=NUMBERS * 2, small=np.zeros(3)
-    )
+    bound = tune.with_parameters(look, corpus=Corpus(tmp_path), numbers=NUMBERS * 2, small=np.zeros(3))
     results = tune.Tuner(
         bound,
         tune_config=tune.TuneConfig(num_samples=24),
@@ -136,7 +134,7 @@ def test_a_late_worker_gets_them_and_the_loss_of_the_only_copy_is_made_good(
 def test_a_worker_that_hangs_with_the_only_copy_holds_nobody_up(
     tmp_path: Path, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(large_objects, "_DEADLINE", 1.0)
+    monkeypatch.setattr(broadcast, "_DEADLINE", 1.0)
     fleet.keep(1)
     with fitting(gated_tuner(tmp_path, fleet, 2)) as future:
         until(lambda: len(notes(tmp_path)) == 1)

@@ -26,14 +26,14 @@ from cluster_kit import (
 from distributed import Client
 
 import dasktune as tune
-from dasktune.cluster import plugin as plugin_module
-from dasktune.cluster.memory_checkpoints import CheckpointGone, MemoryCheckpoints, key_of
+from dasktune.cluster.data.memory_checkpoints import CheckpointGone, MemoryCheckpoints, key_of
+from dasktune.cluster.worker import experiment_plugin as plugin_module
 from dasktune.schedulers import FIFOScheduler
 from dasktune.schedulers.decision import Continue, Pause
-from dasktune.storage.checkpoint_store import CheckpointStore
-from dasktune.storage.location import Storage
-from dasktune.storage.packing import pack
-from dasktune.trial.checkpoint import CheckpointKind, CheckpointRecord
+from dasktune.storage.checkpoints.checkpoint_store import CheckpointStore
+from dasktune.storage.checkpoints.serialization import to_bytes
+from dasktune.storage.fs.storage import Storage
+from dasktune.trial.checkpoint_record import CheckpointKind, CheckpointRecord
 from dasktune.trial.events import CheckpointLost, CheckpointStored
 from dasktune.trial.milestone import Milestone
 from dasktune.trial.trial import Trial
@@ -85,9 +85,7 @@ class PausingOnce(FIFOScheduler):
         return super().choose_trial_to_run(waiting)
 
 
-def tuner_of(
-    place: Path, address: str, *, trials: int, waiting: int = 0, **options: Any
-) -> tune.Tuner:
+def tuner_of(place: Path, address: str, *, trials: int, waiting: int = 0, **options: Any) -> tune.Tuner:
     scheduler = PausingOnce(place, waiting)
     in_memory = tune.CheckpointConfig(memory_limit=100_000_000)
     return tune.Tuner(
@@ -103,8 +101,7 @@ def started(place: Path, trials: int) -> list[str]:
     """Return where trials have begun, once so many have."""
     return until(
         lambda: (
-            len(there := [one["worker"] for one in journal(place, event="TrialStarted")]) >= trials
-            and there
+            len(there := [one["worker"] for one in journal(place, event="TrialStarted")]) >= trials and there
         )
     )
 
@@ -142,9 +139,7 @@ def test_a_trial_goes_on_from_the_memory_of_the_worker_that_it_has_left(
     assert_clean(client)
 
 
-def test_on_a_disk_that_all_share_pauses_go_there(
-    fleet: Fleet, client: Client, tmp_path: Path
-) -> None:
+def test_on_a_disk_that_all_share_pauses_go_there(fleet: Fleet, client: Client, tmp_path: Path) -> None:
     fleet.keep(1)
     by_default = tune.CheckpointConfig()
     with fitting(tuner_of(tmp_path, fleet.address, trials=1, checkpoint_config=by_default)) as run:
@@ -209,23 +204,22 @@ class Keeper:
             kind=CheckpointKind.MEMORY,
         )
         name, key = self.plugin.name, key_of(self.plugin.name, record.path)
-        packed = pack({"number": str(index).encode()}, 1000)
+        packed = to_bytes({"number": str(index).encode()}, 1000)
 
         def put(dask_worker: Any) -> None:
-            dask_worker.plugins[name].kept[key] = packed
+            dask_worker.plugins[name].checkpoints[key] = packed
 
         self.client.run(put, workers=[address])
-        self.call(self.memory.keep, "t", record, len(packed or b""), address, self.storage)
+        self.call(self.memory.add, "t", record, len(packed or b""), address, self.storage)
         until(lambda: address in self.holders(key))
-        kept = self.client.run(lambda dask_worker: dask_worker.plugins[name].kept)
+        kept = self.client.run(lambda dask_worker: dask_worker.plugins[name].checkpoints)
         assert kept[address] == {}
         return record.path
 
     def holders(self, key: str) -> Any:
         return self.client.run_on_scheduler(
             lambda dask_scheduler: [
-                worker.address
-                for worker in getattr(dask_scheduler.tasks.get(key), "who_has", None) or ()
+                worker.address for worker in getattr(dask_scheduler.tasks.get(key), "who_has", None) or ()
             ]
         )
 
@@ -254,21 +248,21 @@ def test_a_checkpoint_moves_with_a_worker_that_retires_and_is_lost_with_one_that
     path = keeper.leave(0, first)
     client.retire_workers([first], close_workers=True)
     until(lambda: len(client.scheduler_info()["workers"]) == 2)
-    keeper.call(keeper.memory.lose, first, "it retires")
+    keeper.call(keeper.memory.on_worker_lost, first, "it retires")
     # It is where nobody has asked for it, and comes where it is wanted.
     for address in (second, third):
-        key, copy = keeper.call(keeper.memory.bring, path, address)
+        key, copy = keeper.call(keeper.memory.fetch_to, path, address)
         assert address in keeper.holders(key)
         copy.release()
     pid = client.run(os.getpid, workers=[third])[third]
     doomed = next(process for process in fleet.workers if process.pid == pid)
     other = keeper.leave(1, third)
     kill(doomed)
-    keeper.call(keeper.memory.lose, third, "it died")
+    keeper.call(keeper.memory.on_worker_lost, third, "it died")
     [lost] = until(lambda: [one for one in keeper.events if one.path == other])
     assert lost == CheckpointLost(trial_id="t", path=other, reason="it died", time=0.0)
     with pytest.raises(CheckpointGone):
-        keeper.call(keeper.memory.bring, other, second)
+        keeper.call(keeper.memory.fetch_to, other, second)
     keeper.close()
     assert_clean(client)
 

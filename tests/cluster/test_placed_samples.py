@@ -159,9 +159,9 @@ def test_a_data_frame_of_unknown_length_keeps_the_names_of_its_columns(client):
     # A filter leaves divisions, and nobody knows how many rows.
     table = dd.from_pandas(frame, npartitions=3)
     table = table[table.b > -1]
-    search = GridSearchCV(
-        SGDClassifier(random_state=0), {"alpha": [1e-4, 1e-1]}, cv=3, client=client
-    ).fit(table[["a", "b"]], table["target"])
+    search = GridSearchCV(SGDClassifier(random_state=0), {"alpha": [1e-4, 1e-1]}, cv=3, client=client).fit(
+        table[["a", "b"]], table["target"]
+    )
     assert search.feature_names_in_.tolist() == ["a", "b"]
     here = frame[frame.b > -1]
     assert search.score(here[["a", "b"]], here["target"]) > 0.8
@@ -202,9 +202,7 @@ def test_a_worker_that_dies_with_the_samples_costs_no_scores(client, tmp_path):
                 os.kill(os.getpid(), signal.SIGKILL)
 
     X, y = on_the_workers(20_000, 10, 2_000)
-    search = GridSearchCV(
-        make_estimator(lambda X: float(X.sum()), die_once), {"number": [1, 2, 3]}, cv=2
-    )
+    search = GridSearchCV(make_estimator(lambda X: float(X.sum()), die_once), {"number": [1, 2, 3]}, cv=2)
     search.set_params(client=client).fit(X, y)
     assert os.path.exists(mark)
     for split in (0, 1):
@@ -239,5 +237,5 @@ def test_a_search_goes_on_only_with_the_same_samples(client, tmp_path):
     search.set_params(storage_path=tmp_path, name="mine", resume=True, client=client)
     search.fit(X, y)
     assert search.fit(X, y).n_trials_ == 2
-    with pytest.raises(ConfigError, match="X must be what it was when the search began"):
+    with pytest.raises(ConfigError, match="X must be the same as when the search began"):
         search.fit(X + 1, y)

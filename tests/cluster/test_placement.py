@@ -27,7 +27,7 @@ from cluster_kit import (
 from distributed import Client, LocalCluster
 
 import dasktune as tune
-from dasktune.cluster.workers import read_workers
+from dasktune.cluster.membership.worker_list import list_workers
 from dasktune.placement import WorkerCapacity
 
 pytestmark = pytest.mark.cluster
@@ -153,9 +153,7 @@ def test_two_drivers_that_want_all_workers_take_turns(client: Client, tmp_path: 
     names = ("one", "two", "three")
     with ExitStack() as stack:
         futures = [
-            stack.enter_context(
-                fitting(tuner_of(counted, tmp_path, client, whole, name=name, num_samples=4))
-            )
+            stack.enter_context(fitting(tuner_of(counted, tmp_path, client, whole, name=name, num_samples=4)))
             for name in names
         ]
         for future in futures:
@@ -171,12 +169,12 @@ def test_a_bundle_that_is_not_granted_costs_the_others_nothing_and_the_trial_no_
 ) -> None:
     async def blind(*arguments: Any) -> dict[str, WorkerCapacity]:
         """Read the workers without seeing what others use, as if they had just begun to."""
-        workers = await read_workers(*arguments)
+        workers = await list_workers(*arguments)
         return {address: replace(worker, used={}) for address, worker in workers.items()}
 
-    monkeypatch.setattr("dasktune.cluster.watch.read_workers", blind)
-    monkeypatch.setattr("dasktune.cluster.lease._GRANT_DEADLINE", 0.2)
-    monkeypatch.setattr("dasktune.cluster.executor._MOST_FAILED_STARTS", 1)
+    monkeypatch.setattr("dasktune.cluster.membership.worker_monitor.list_workers", blind)
+    monkeypatch.setattr("dasktune.cluster.resources.resource_lease._GRANT_DEADLINE", 0.2)
+    monkeypatch.setattr("dasktune.cluster.driver.executor._MOST_FAILED_STARTS", 1)
     first, last = sorted(client.run(os.getpid))
     foreign = client.submit(
         wait_for_file, tmp_path / "foreign", workers=[last], resources={"GPU": 2}, pure=False
@@ -190,7 +188,7 @@ def test_a_bundle_that_is_not_granted_costs_the_others_nothing_and_the_trial_no_
         (tmp_path / "foreign").touch()
         foreign.result(timeout=30)
         # A busy machine may be that slow by itself.
-        monkeypatch.setattr("dasktune.cluster.lease._GRANT_DEADLINE", 10.0)
+        monkeypatch.setattr("dasktune.cluster.resources.resource_lease._GRANT_DEADLINE", 10.0)
         until(lambda: notes(tmp_path))
         (tmp_path / "go").touch()
         assert statuses(future.result(timeout=60)) == {"TERMINATED"}
@@ -214,9 +212,7 @@ def test_no_gpu_is_used_by_two_drivers_at_a_time(client: Client, tmp_path: Path)
     assert set(notes(tmp_path)) == {f"['{one}'] ['{gpu}']" for one in workers for gpu in "01"}
 
 
-def test_the_loss_of_a_helper_s_worker_is_the_loss_of_the_trial(
-    client: Client, tmp_path: Path
-) -> None:
+def test_the_loss_of_a_helper_s_worker_is_the_loss_of_the_trial(client: Client, tmp_path: Path) -> None:
     with fitting(tuner_of(gated, tmp_path, client, APART)) as future:
         until(lambda: notes(tmp_path))
         # The trial may be quicker to tell of itself than the driver.

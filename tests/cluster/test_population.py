@@ -282,7 +282,7 @@ def test_results_are_judged_while_the_bandit_thinks(
         assert go_on.wait(60)
         return [(0.5,) for _ in situation.rewards]
 
-    monkeypatch.setattr("dasktune.schedulers.pb2.most_promising", thinks)
+    monkeypatch.setattr("dasktune.schedulers.pb2.suggest_points", thinks)
     fleet.keep(2)
     scheduler = PB2(
         time_attr="training_iteration",

@@ -14,20 +14,20 @@ from typing import Any
 import pytest
 from distributed import Client, LocalCluster
 
-import dasktune.cluster.preflight as preflight_module
-from dasktune.cluster.code import pack
-from dasktune.cluster.preflight import (
+import dasktune.cluster.checks.preflight as preflight_module
+from dasktune.cluster.checks.preflight import (
+    CheckResult,
     Checks,
-    Finding,
-    Report,
+    PreflightReport,
     check_request,
     check_worker,
     preflight,
 )
-from dasktune.cluster.workers import read_workers
+from dasktune.cluster.membership.worker_list import list_workers
+from dasktune.cluster.protocol.pickling import dumps_user_code
 from dasktune.errors import ClusterError, PreflightError
 from dasktune.placement import Ledger, WorkerCapacity
-from dasktune.storage.location import Storage
+from dasktune.storage.fs.storage import Storage
 from dasktune.trial.resources import PlacementGroupFactory
 
 pytestmark = pytest.mark.cluster
@@ -54,14 +54,14 @@ def threads() -> Iterator[Client]:
 
 
 def workers_of(client: Client) -> dict[str, WorkerCapacity]:
-    workers: dict[str, WorkerCapacity] = client.sync(read_workers, client)
+    workers: dict[str, WorkerCapacity] = client.sync(list_workers, client)
     return workers
 
 
-def fly(client: Client, storage: Storage, blob: bytes = BLOB, **options: Any) -> Report:
+def fly(client: Client, storage: Storage, blob: bytes = BLOB, **options: Any) -> PreflightReport:
     checks = Checks(blob=blob, storage=storage, code=options.pop("code", "auto"), timeout_s=30.0)
     workers = options.get("workers", workers_of(client))
-    report: Report = client.sync(preflight, client, checks, workers=workers)
+    report: PreflightReport = client.sync(preflight, client, checks, workers=workers)
     return report
 
 
@@ -69,13 +69,11 @@ def test_a_cluster_that_shares_everything_passes_and_keeps_no_trace(
     processes: Client, tmp_path: Path
 ) -> None:
     storage = Storage(str(tmp_path / "runs"))
-    assert fly(processes, storage) == Report(hosts=("127.0.0.1",), unchecked={})
+    assert fly(processes, storage) == PreflightReport(hosts=("127.0.0.1",), unchecked={})
     assert storage.find() == []
 
 
-def test_a_module_that_the_workers_lack_is_named_with_the_remedies(
-    processes: Client, tmp_path: Path
-) -> None:
+def test_a_module_that_the_workers_lack_is_named_with_the_remedies(processes: Client, tmp_path: Path) -> None:
     blob = b"cnot_there_anywhere\ntrain\n."
     with pytest.raises(PreflightError, match="cannot import the module 'not_there_anywhere'") as e:
         fly(processes, Storage(str(tmp_path)), blob)
@@ -94,10 +92,8 @@ def local_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-def test_a_local_module_travels_by_value(
-    processes: Client, tmp_path: Path, local_module: ModuleType
-) -> None:
-    blob = pack({"trainable": local_module.train})
+def test_a_local_module_travels_by_value(processes: Client, tmp_path: Path, local_module: ModuleType) -> None:
+    blob = dumps_user_code({"trainable": local_module.train})
     assert fly(processes, Storage(str(tmp_path / "runs")), blob).unchecked == {}
     # By a task as well, and on the last worker: what travels by value needs no file anywhere.
     run = processes.submit(lambda: pickle.loads(blob)["trainable"]({}))
@@ -107,7 +103,7 @@ def test_a_local_module_travels_by_value(
 def test_code_installed_asks_for_the_module_and_offers_to_let_it_travel(
     processes: Client, tmp_path: Path, local_module: ModuleType
 ) -> None:
-    blob = pack({"trainable": local_module.train}, code="installed")
+    blob = dumps_user_code({"trainable": local_module.train}, code="installed")
     with pytest.raises(PreflightError, match="code='auto' would let it travel"):
         fly(processes, Storage(str(tmp_path / "runs")), blob, code="installed")
 
@@ -126,10 +122,10 @@ def test_user_code_that_exits_while_it_is_unpickled_kills_no_worker(
     assert set(workers_of(processes)) == before
 
 
-def finding(client: Client, storage: Storage, **options: Any) -> Finding:
+def finding(client: Client, storage: Storage, **options: Any) -> CheckResult:
     checks = Checks(blob=BLOB, storage=storage, timeout_s=30.0)
     worker = next(iter(workers_of(client).values()))
-    found: Finding = client.sync(check_worker, client, worker, checks, **options)
+    found: CheckResult = client.sync(check_worker, client, worker, checks, **options)
     return found
 
 
@@ -138,8 +134,8 @@ def test_memory_storage_is_shared_by_workers_in_this_process_only(
     processes: Client, threads: Client, whole: bool
 ) -> None:
     storage = Storage("memory://preflight")
-    assert finding(threads, storage, whole=whole) == Finding(shares=True)
-    assert finding(processes, storage, whole=whole) == Finding(shares=False)
+    assert finding(threads, storage, whole=whole) == CheckResult(shares=True)
+    assert finding(processes, storage, whole=whole) == CheckResult(shares=False)
     assert storage.find() == []
 
 
@@ -154,7 +150,7 @@ def test_a_path_that_a_worker_does_not_share_is_noticed_and_left_alone(
     processes: Client, tmp_path: Path
 ) -> None:
     storage = _ElsewhereStorage(str(tmp_path / "runs"))
-    assert finding(processes, storage) == Finding(shares=False)
+    assert finding(processes, storage) == CheckResult(shares=False)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
     assert not (tmp_path / "runs-elsewhere").exists()
 
@@ -165,16 +161,12 @@ class _OtherBucket(_ElsewhereStorage):
     is_local = False
 
 
-def test_a_store_that_is_another_one_on_a_worker_is_refused(
-    processes: Client, tmp_path: Path
-) -> None:
+def test_a_store_that_is_another_one_on_a_worker_is_refused(processes: Client, tmp_path: Path) -> None:
     with pytest.raises(PreflightError, match=r"on every worker, got .*runs with FileNotFoundError"):
         finding(processes, _OtherBucket(str(tmp_path / "runs")))
 
 
-def test_a_place_that_this_process_cannot_write_to_is_refused(
-    processes: Client, tmp_path: Path
-) -> None:
+def test_a_place_that_this_process_cannot_write_to_is_refused(processes: Client, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(PreflightError, match="storage_path must be readable and writable"):
         fly(processes, Storage(str(tmp_path / "file" / "runs")))
@@ -201,9 +193,7 @@ def test_only_a_name_that_may_be_mistyped_is_guessed_at(processes: Client) -> No
             check_request(ledger, PlacementGroupFactory([{"CPU": 1, asked: 1}]))
 
 
-def test_another_python_is_refused_before_anything_is_sent(
-    processes: Client, tmp_path: Path
-) -> None:
+def test_another_python_is_refused_before_anything_is_sent(processes: Client, tmp_path: Path) -> None:
     workers = workers_of(processes)
     address, worker = next(iter(workers.items()))
     workers[address] = dataclasses.replace(worker, python="3.8")
@@ -223,15 +213,13 @@ def test_workers_without_dasktune_are_refused_with_the_cure(
     processes: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "dasktune.cluster.preflight._THEIR_VERSION", "__import__('dasktune_that_is_missing')"
+        "dasktune.cluster.checks.preflight._THEIR_VERSION", "__import__('dasktune_that_is_missing')"
     )
     with pytest.raises(PreflightError, match="dasktune must be importable on the workers"):
         fly(processes, Storage(str(tmp_path)))
 
 
-def test_workers_whose_threads_are_busy_are_checked_all_the_same(
-    processes: Client, tmp_path: Path
-) -> None:
+def test_workers_whose_threads_are_busy_are_checked_all_the_same(processes: Client, tmp_path: Path) -> None:
     with Client(processes.cluster, set_as_default=False) as other:
         go = f"preflight-{id(tmp_path)}"
         waiting = other.map(_wait_for_event, [go] * 4, pure=False)
@@ -261,7 +249,7 @@ def test_a_worker_that_is_gone_is_neither_good_nor_bad(processes: Client, tmp_pa
 
 
 def test_without_workers_nothing_is_checked(processes: Client, tmp_path: Path) -> None:
-    assert fly(processes, Storage(str(tmp_path)), workers={}) == Report(hosts=(), unchecked={})
+    assert fly(processes, Storage(str(tmp_path)), workers={}) == PreflightReport(hosts=(), unchecked={})
 
 
 class _MuteStorage(Storage):
@@ -271,9 +259,7 @@ class _MuteStorage(Storage):
         threading.Event().wait()
 
 
-def test_a_storage_that_never_answers_does_not_hang_the_preflight(
-    processes: Client, tmp_path: Path
-) -> None:
+def test_a_storage_that_never_answers_does_not_hang_the_preflight(processes: Client, tmp_path: Path) -> None:
     checks = Checks(blob=BLOB, storage=_MuteStorage(str(tmp_path)), timeout_s=0.5)
     with pytest.raises(PreflightError, match=r"no answer within 0\.5 s"):
         processes.sync(preflight, processes, checks, workers=workers_of(processes))

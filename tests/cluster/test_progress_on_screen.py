@@ -71,9 +71,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 def run(home, *arguments, terminal=False, **environ):
     """Return what a program writes, to its terminal or to its two pipes."""
     script = home / "script.py"
-    script.write_text(
-        PROGRAM + '\nif __name__ == "__main__":\n    main(sys.argv[1], *sys.argv[2:])\n'
-    )
+    script.write_text(PROGRAM + '\nif __name__ == "__main__":\n    main(sys.argv[1], *sys.argv[2:])\n')
     command = [sys.executable, str(script), str(home / "runs"), *arguments]
     if terminal:
         command = [sys.executable, "-c", TERMINAL, *command]
@@ -166,8 +164,7 @@ def test_a_notebook_keeps_the_last_picture(tmp_path, how):
     calls = {
         "fit": f"main({str(tmp_path)!r})",
         "fit_async": f"import asyncio; await asyncio.to_thread(main, {str(tmp_path)!r})",
-        "reporter": f"REPORTERS['table'] = tune.JupyterNotebookReporter(); "
-        f"main({str(tmp_path)!r}, 'table')",
+        "reporter": f"REPORTERS['table'] = tune.JupyterNotebookReporter(); main({str(tmp_path)!r}, 'table')",
     }
     notebook = nbformat.v4.new_notebook()
     notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "x", "language": "python"}

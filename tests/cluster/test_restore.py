@@ -30,7 +30,7 @@ from distributed import LocalCluster
 
 import dasktune as tune
 from dasktune.errors import ConfigError, StorageError
-from dasktune.tuner import Tuner
+from dasktune.tuner.tuner import Tuner
 
 pytestmark = pytest.mark.cluster
 
@@ -178,7 +178,7 @@ def test_a_driver_that_is_told_to_end_has_its_trials_save_first(
     driver.send_signal(number)
     told, _ = driver.communicate(timeout=PATIENCE)
     assert driver.returncode == 0, told
-    assert f"Go on by Tuner.restore('{tmp_path / 'run'}', Tally).fit()" in told
+    assert f"Resume with Tuner.restore('{tmp_path / 'run'}', Tally).fit()" in told
     assert "RETURNED 1" in told
     tuner = Tuner.restore(tmp_path / "run", Tally, client=pair)
     [history] = histories(tuner.get_results())
@@ -200,9 +200,7 @@ def test_a_driver_may_die_before_its_first_trial(tmp_path: Path, pair: LocalClus
     assert histories(results) == [[1, 2]]
 
 
-def test_a_finished_experiment_is_extended_and_its_trials_are_left_alone(
-    tmp_path: Path, pair: LocalCluster
-):
+def test_a_finished_experiment_is_extended_and_its_trials_are_left_alone(tmp_path: Path, pair: LocalCluster):
     space = {"place": str(tmp_path), "steps": 2, "x": tune.uniform(0, 1)}
     config = {"metric": "step", "mode": "max"}
     first = Tuner(

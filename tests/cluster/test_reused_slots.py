@@ -52,8 +52,8 @@ def client(cluster: LocalCluster) -> Iterator[Client]:
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """However busy the machine is, no slot has a rest between two trials."""
-    monkeypatch.setattr("dasktune.cluster.slot_pool._IDLE_LEASE_TIME", 300.0)
-    monkeypatch.setattr("dasktune.cluster.slot_pool._IDLE_TIME", 300.0)
+    monkeypatch.setattr("dasktune.cluster.driver.actor_pool._IDLE_LEASE_TIME", 300.0)
+    monkeypatch.setattr("dasktune.cluster.driver.actor_pool._IDLE_TIME", 300.0)
 
 
 def free_cpus(client: Client) -> float:
@@ -175,9 +175,7 @@ class StopTheStuck(TrialScheduler):
         return next(iter(waiting.pending.values()), None)
 
 
-def test_a_step_that_does_not_end_keeps_its_resources_until_it_does(
-    client: Client, tmp_path: Path
-) -> None:
+def test_a_step_that_does_not_end_keeps_its_resources_until_it_does(client: Client, tmp_path: Path) -> None:
     hows = ["stuck", "waits 1", "waits 2"]
     options = {"scheduler": StopTheStuck(), "stop_grace": 0.2}
     with fitting(tuner_of(Lingering, hows, tmp_path, client, **options)) as future:

@@ -97,9 +97,7 @@ def test_a_fit_whose_worker_dies_is_run_again(client, tmp_path):
                 os.mkdir(mark)
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    search = GridSearchCV(
-        make_estimator(die_once), {"C": [1.0, 2.0]}, cv=2, refit=False, client=client
-    )
+    search = GridSearchCV(make_estimator(die_once), {"C": [1.0, 2.0]}, cv=2, refit=False, client=client)
     search.fit(X, y)
     assert os.path.exists(mark)
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
@@ -131,9 +129,7 @@ def test_the_exception_of_a_fit_keeps_its_type(client):
     def fail(self, X):
         raise ZeroDivisionError("mine")
 
-    search = GridSearchCV(
-        make_estimator(fail), {"C": [1.0]}, cv=2, error_score="raise", client=client
-    )
+    search = GridSearchCV(make_estimator(fail), {"C": [1.0]}, cv=2, error_score="raise", client=client)
     with pytest.raises(ZeroDivisionError, match="mine"):
         search.fit(*iris())
 
@@ -167,9 +163,7 @@ def test_the_configuration_and_the_warning_filters_travel_along(client):
         assert sklearn.get_config()["assume_finite"]
         warnings.warn("as an error", RuntimeWarning, stacklevel=1)
 
-    search = GridSearchCV(
-        make_estimator(look), {"C": [1.0]}, cv=2, error_score="raise", client=client
-    )
+    search = GridSearchCV(make_estimator(look), {"C": [1.0]}, cv=2, error_score="raise", client=client)
     with sklearn.config_context(assume_finite=True), warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         with pytest.raises(RuntimeWarning, match="as an error"):

@@ -53,9 +53,7 @@ def most_at_once(place: Path) -> int:
     """Return the most CPUs that trials of all experiments have held at one time."""
     stays = [path.read_text().split() for path in place.iterdir() if path.is_file()]
     spans = [(int(cpus), float(since), float(until)) for cpus, since, until in stays]
-    return max(
-        sum(cpus for cpus, since, until in spans if since <= now < until) for _, now, _ in spans
-    )
+    return max(sum(cpus for cpus, since, until in spans if since <= now < until) for _, now, _ in spans)
 
 
 def test_experiments_whose_trials_do_not_fit_beside_each_other_all_come_to_their_end(

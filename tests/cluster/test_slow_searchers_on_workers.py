@@ -83,16 +83,12 @@ def tuner(place: Path, cluster: LocalCluster, trainable: Any, **how: Any) -> tun
     )
 
 
-def test_a_searcher_that_thinks_keeps_no_trial_from_being_judged(
-    tmp_path: Path, cluster: LocalCluster
-):
+def test_a_searcher_that_thinks_keeps_no_trial_from_being_judged(tmp_path: Path, cluster: LocalCluster):
     judged = Event()
     # It goes on only when every result of the first trial was judged, so that it would wait for
     # ever if nobody was judged while it thinks.
     searcher, scheduler = Thoughtful(judged), Judging(judged)
-    results = tuner(
-        tmp_path, cluster, steps, search_alg=searcher, scheduler=scheduler, num_samples=3
-    ).fit()
+    results = tuner(tmp_path, cluster, steps, search_alg=searcher, scheduler=scheduler, num_samples=3).fit()
     assert searcher.waited
     assert statuses(results) == {"TERMINATED"}
     assert len(results) == 3
@@ -127,9 +123,7 @@ def test_places_are_filled_with_what_was_suggested_before_they_were_free(
     results = tune.Tuner(
         patient,
         param_space={"place": str(tmp_path)},
-        tune_config=tune.TuneConfig(
-            metric="loss", mode="min", search_alg=Counting(), num_samples=6
-        ),
+        tune_config=tune.TuneConfig(metric="loss", mode="min", search_alg=Counting(), num_samples=6),
         run_config=run_config(tmp_path),
         client=cluster.scheduler_address,
     ).fit()

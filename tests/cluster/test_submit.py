@@ -26,7 +26,7 @@ from distributed import Client, LocalCluster
 
 import dasktune as tune
 from dasktune.errors import ConfigError, ControlError
-from dasktune.tuner import Tuner
+from dasktune.tuner.tuner import Tuner
 
 pytestmark = pytest.mark.cluster
 
@@ -134,9 +134,7 @@ def test_an_experiment_is_stopped_or_interrupted_from_afar(tmp_path: Path, pair:
         with experiment, tune.attach(name, client=pair) as other:
             other.stop() if name == "stopped" else other.interrupt()
             results = experiment.result(timeout=90)
-            assert statuses(results) <= (
-                {"TERMINATED"} if name == "stopped" else {"PENDING", "RUNNING"}
-            )
+            assert statuses(results) <= ({"TERMINATED"} if name == "stopped" else {"PENDING", "RUNNING"})
             with pytest.raises(ConfigError, match="name must be new to the cluster"):
                 Tuner(steps, run_config=run_config(tmp_path / "b", name), client=pair).submit()
             experiment.forget()
@@ -159,7 +157,7 @@ def test_a_submitted_experiment_takes_commands(tmp_path: Path, pair: LocalCluste
     with tuner.submit() as experiment:
         until(lambda: len(journal(tmp_path, event="Suggested")) >= 2)
         first, second = (one["trial_id"] for one in journal(tmp_path, event="Suggested")[:2])
-        assert "nothing starts" in experiment.hold().message
+        assert "no trial starts" in experiment.hold().message
         assert experiment.stop_trial(first).trial_id == first
         added = experiment.add_trial({**space, "x": 0.75})
         until(lambda: any(e["trial_id"] == first for e in journal(tmp_path, event="TrialStopped")))

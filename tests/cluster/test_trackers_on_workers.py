@@ -28,9 +28,7 @@ def test_trials_on_workers_have_runs_of_mlflow_of_their_own_and_of_the_logger(
         import os
 
         os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
-        mlflow = setup_mlflow(
-            config, uri, experiment_name="own", create_experiment_if_not_exists=True
-        )
+        mlflow = setup_mlflow(config, uri, experiment_name="own", create_experiment_if_not_exists=True)
         mlflow.log_metric("seen", config["x"])
         mlflow.end_run()
         tune.report({"loss": config["x"]})
@@ -53,9 +51,7 @@ def test_trials_on_workers_have_runs_of_mlflow_of_their_own_and_of_the_logger(
         assert len({run.data.tags["trial_id"] for run in runs}) == 2
 
 
-def test_a_trial_on_a_worker_has_a_run_of_wandb_and_goes_on_with_it(
-    pair: LocalCluster, tmp_path: Path
-):
+def test_a_trial_on_a_worker_has_a_run_of_wandb_and_goes_on_with_it(pair: LocalCluster, tmp_path: Path):
     pytest.importorskip("wandb")
 
     def train(config: dict[str, Any]) -> None:

@@ -201,9 +201,7 @@ def test_asha_ends_poor_trials_within_their_training(
     assert best.metrics["loss"] < best.history[0]["loss"]
 
 
-@pytest.mark.parametrize(
-    ("package", "train", "file"), CASES[:2], ids=[case[0] for case in CASES[:2]]
-)
+@pytest.mark.parametrize(("package", "train", "file"), CASES[:2], ids=[case[0] for case in CASES[:2]])
 def test_clones_grow_further_trees_on_those_of_their_donor(
     package: str, train: Any, file: str, pair: LocalCluster, tmp_path: Path
 ) -> None:
@@ -233,9 +231,7 @@ def test_clones_grow_further_trees_on_those_of_their_donor(
     assert {order["checkpoint"]["iteration"] % 3 for order in orders} == {0}
     from importlib import import_module
 
-    get_model = import_module(
-        f"dasktune.integration.{package}"
-    ).TuneReportCheckpointCallback.get_model
+    get_model = import_module(f"dasktune.integration.{package}").TuneReportCheckpointCallback.get_model
     for result in results:
         model = get_model(result.checkpoint)
         grown = model.num_boosted_rounds() if package == "xgboost" else model.current_iteration()

@@ -32,9 +32,7 @@ class Talker(tune.Trainable):
 
 
 @pytest.mark.parametrize("isolation", ["thread", "process"])
-def test_directories_have_the_users_names_and_all_that_trials_say(
-    pair: Any, tmp_path: Path, isolation: str
-):
+def test_directories_have_the_users_names_and_all_that_trials_say(pair: Any, tmp_path: Path, isolation: str):
     asked = tmp_path / "asked"
 
     def dirname(trial: Any) -> str:
@@ -74,9 +72,7 @@ def test_directories_have_the_users_names_and_all_that_trials_say(
     )
 
 
-def test_a_name_that_cannot_be_ends_the_experiment_before_the_trial_starts(
-    pair: Any, tmp_path: Path
-):
+def test_a_name_that_cannot_be_ends_the_experiment_before_the_trial_starts(pair: Any, tmp_path: Path):
     with pytest.raises(tune.ConfigError, match="trial_dirname_creator must be a function"):
         tune.run(
             Talker,
@@ -102,9 +98,7 @@ class Greedy(Talker):
         return "Make x smaller."
 
 
-def test_what_a_class_says_of_its_resources_is_shown_when_they_do_not_suffice(
-    pair: Any, tmp_path: Path
-):
+def test_what_a_class_says_of_its_resources_is_shown_when_they_do_not_suffice(pair: Any, tmp_path: Path):
     with pytest.raises(tune.PreflightError, match=r"512[^$]*Make x smaller\.$"):
         tune.run(Greedy, config={"x": 1}, storage_path=str(tmp_path), verbose=0, client=pair)
 

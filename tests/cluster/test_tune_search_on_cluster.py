@@ -373,9 +373,7 @@ def test_on_the_loop_of_an_asynchronous_client_a_search_is_awaited(pair):
         async with Client(pair.scheduler_address, asynchronous=True) as client:
             tuned = TuneSearchCV(make_model(), {"gain": [1.0, 2.0]}, n_iter=2, max_iters=2, cv=2)
             drawn = RandomizedSearchCV(SVC(), {"C": [1.0, 2.0]}, n_iter=2, cv=2, client=client)
-            halved = HalvingRandomSearchCV(
-                SVC(), {"C": [1.0, 2.0]}, n_candidates=2, cv=2, min_resources=40
-            )
+            halved = HalvingRandomSearchCV(SVC(), {"C": [1.0, 2.0]}, n_candidates=2, cv=2, min_resources=40)
             return [await one.fit(*iris()) for one in (tuned, drawn, halved)]
 
     tuned, drawn, halved = asyncio.run(fit_all())

@@ -26,8 +26,8 @@ from cluster_kit import (
 from distributed import LocalCluster
 
 import dasktune as tune
-from dasktune.cluster import relay
 from dasktune.errors import ConfigError
+from dasktune.trainable.checkpoints import relay
 
 pytestmark = pytest.mark.cluster
 
@@ -300,9 +300,7 @@ def test_a_submitted_driver_takes_along_what_only_the_client_sees(
     # What is too large for that is not looked for by a driver that has long begun.
     (given / "weights").write_bytes(bytes(17 << 20))
     tuner = begins_from("/proc/self/cwd/given", tmp_path / "shared", fleet, "large")
-    with pytest.raises(
-        ConfigError, match=r"restore must be seen by all workers.*17 MiB, which tcp:"
-    ):
+    with pytest.raises(ConfigError, match=r"restore must be seen by all workers.*17 MiB, which tcp:"):
         tuner.submit()
     assert not (tmp_path / "shared" / "large").exists()
     with begins_from(given, tmp_path / "shared", fleet, "seen").submit() as experiment:
@@ -311,9 +309,7 @@ def test_a_submitted_driver_takes_along_what_only_the_client_sees(
         experiment.forget()
 
 
-def test_a_relative_place_is_where_the_client_works(
-    tmp_path: Path, driver: Path, fleet: Fleet
-) -> None:
+def test_a_relative_place_is_where_the_client_works(tmp_path: Path, driver: Path, fleet: Fleet) -> None:
     fleet.keep(0)
     fleet.add_worker(directory=directory(tmp_path, "there"))
     with begins_from(None, "mine", fleet).submit() as experiment:

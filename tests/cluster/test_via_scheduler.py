@@ -24,7 +24,7 @@ from cluster_kit import (
 from distributed import Client
 
 import dasktune as tune
-from dasktune.cluster.connect import connect
+from dasktune.cluster.connection.connect import connect
 from dasktune.schedulers import ASHAScheduler
 
 pytestmark = [pytest.mark.cluster, pytest.mark.core]

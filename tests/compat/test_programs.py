@@ -90,9 +90,7 @@ def test_early_stopping_by_asha_under_a_limit(run_config):
         param_space={"a": tune.randint(1, 100)},
         tune_config=tune.TuneConfig(
             num_samples=6,
-            scheduler=ASHAScheduler(
-                metric="score", mode="max", max_t=8, grace_period=2, reduction_factor=2
-            ),
+            scheduler=ASHAScheduler(metric="score", mode="max", max_t=8, grace_period=2, reduction_factor=2),
             search_alg=BasicVariantGenerator(max_concurrent=2),
         ),
         run_config=run_config(),

@@ -284,9 +284,7 @@ def test_stoppers_of_each_kind(tmp_path):
         (ExperimentPlateauStopper("loss", mode="min", top=2, std=2, patience=1), 3),
     ]
     for number, (stop, at_least) in enumerate(stops):
-        (result,) = fit(
-            Model, tune.RunConfig(storage_path=str(tmp_path / str(number)), stop=stop, verbose=0)
-        )
+        (result,) = fit(Model, tune.RunConfig(storage_path=str(tmp_path / str(number)), stop=stop, verbose=0))
         assert result.metrics["count"] >= at_least
 
 
@@ -339,9 +337,7 @@ def test_older_spellings_of_tune_run(tmp_path):
 def test_an_analysis_of_a_directory_alone(run_config, tmp_path):
     pytest.importorskip("pandas")
     fit(saving, run_config(), x=tune.grid_search([1, 2]))
-    analysis = tune.ExperimentAnalysis(
-        str(tmp_path / "exp"), default_metric="loss", default_mode="min"
-    )
+    analysis = tune.ExperimentAnalysis(str(tmp_path / "exp"), default_metric="loss", default_mode="min")
     assert len(analysis.trials) == 2
     assert analysis.best_config["x"] in (1, 2)
     assert len(analysis.dataframe(metric="loss", mode="min")) == 2

@@ -24,9 +24,7 @@ def fit(run_config, search_alg, space=None, **more):
     return tune.Tuner(
         objective,
         param_space=SPACE if space is None else space,
-        tune_config=tune.TuneConfig(
-            metric="loss", mode="min", search_alg=search_alg, num_samples=4, **more
-        ),
+        tune_config=tune.TuneConfig(metric="loss", mode="min", search_alg=search_alg, num_samples=4, **more),
         run_config=run_config(),
     ).fit()
 
@@ -49,9 +47,7 @@ def test_optuna_with_points_to_evaluate_and_a_space_of_its_own(run_config):
         trial.suggest_float("x", -1, 1)
         return {"kind": "a"}
 
-    searcher = OptunaSearch(
-        space, metric="loss", mode="min", points_to_evaluate=[{"x": 0.0}], sampler=None
-    )
+    searcher = OptunaSearch(space, metric="loss", mode="min", points_to_evaluate=[{"x": 0.0}], sampler=None)
     tuner = tune.Tuner(
         objective,
         tune_config=tune.TuneConfig(search_alg=searcher, num_samples=2),
@@ -87,9 +83,7 @@ def test_a_repeater(run_config):
 
 
 def test_random_search_with_presets_and_a_constant_grid(run_config):
-    algo = BasicVariantGenerator(
-        points_to_evaluate=[{"x": 0.5}], constant_grid_search=True, random_state=3
-    )
+    algo = BasicVariantGenerator(points_to_evaluate=[{"x": 0.5}], constant_grid_search=True, random_state=3)
     space = {"x": tune.uniform(-1, 1), "fold": tune.grid_search([1, 2])}
     results = fit(run_config, algo, space)
     assert [result.config["x"] for result in results][:2] == [0.5, 0.5]

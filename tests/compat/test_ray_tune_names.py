@@ -71,9 +71,7 @@ def test_what_is_not_the_same_says_why(module):
 def rows_below(heading: str, columns: int) -> list[list[str]]:
     """Return the cells of the table below a heading."""
     text = PAGE.read_text(encoding="utf-8")
-    found = re.search(
-        rf"^#+ {re.escape(heading)}\n(.*?)(?=^#+ |\Z)", text, re.MULTILINE | re.DOTALL
-    )
+    found = re.search(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#+ |\Z)", text, re.MULTILINE | re.DOTALL)
     assert found is not None, heading
     rows = [
         [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
@@ -122,9 +120,7 @@ def test_trials_have_the_attributes_that_the_page_names():
 
 
 def test_every_argument_of_run_is_taken_or_told_of():
-    taken = (
-        signature(tune.run).parameters.keys() | signature(tune.run_experiments).parameters.keys()
-    )
+    taken = signature(tune.run).parameters.keys() | signature(tune.run_experiments).parameters.keys()
     told = set(names_below("Arguments of `tune.run`"))
     assert set(ARGUMENTS.split()) <= taken | told
     assert set(OLDER_ARGUMENTS.split()) <= taken | told

@@ -151,9 +151,7 @@ def result_of(called: Any) -> Any:
 def instance_of(hint: Any) -> Any:
     for one in (hint, *typing.get_args(hint)):
         if inspect.isclass(one) and one.__module__.startswith("dasktune"):
-            return (
-                Instance(one) if one is hint or type(None) in typing.get_args(hint) else _Unknown()
-            )
+            return Instance(one) if one is hint or type(None) in typing.get_args(hint) else _Unknown()
     return _Unknown()
 
 

@@ -18,13 +18,9 @@ pytestmark = pytest.mark.cluster
 _FAREWELLS = ("Closed comm", "Failed to communicate with scheduler during heartbeat")
 
 
-def run_example(
-    name: str, *options: str, cwd: Path | None = None
-) -> subprocess.CompletedProcess[str]:
+def run_example(name: str, *options: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(EXAMPLES / name), *options]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=240, check=False, cwd=cwd
-    )
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, cwd=cwd)
     assert done.returncode == 0, done.stderr
     if not any(words in done.stderr for words in _FAREWELLS):
         assert "Traceback" not in done.stderr
@@ -62,9 +58,7 @@ def test_trees_of_a_forest_are_tasks_on_the_workers_of_its_trial(tmp_path):
     assert accuracy is not None
     # Guessing would be right in 10 % of the cases.
     assert float(accuracy[1]) > 50
-    assert re.search(
-        r"^\d+ of 128 trees were fitted, each by a Dask task", done.stdout, re.MULTILINE
-    )
+    assert re.search(r"^\d+ of 128 trees were fitted, each by a Dask task", done.stdout, re.MULTILINE)
 
 
 def test_a_cluster_without_workers_grows_for_the_trials(tmp_path):

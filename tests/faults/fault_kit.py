@@ -132,9 +132,7 @@ class Bout:
     def is_walking(self, trials: int = 1, incarnation: int = 1) -> bool:
         """Whether so many trials have come to their third step in an incarnation of theirs."""
         steps = Counter(
-            one["trial_id"]
-            for one in self.events("ResultReported")
-            if one["incarnation"] >= incarnation
+            one["trial_id"] for one in self.events("ResultReported") if one["incarnation"] >= incarnation
         )
         return sum(count >= 3 for count in steps.values()) >= trials
 
@@ -199,14 +197,12 @@ def add_and_meet(fleet: Fleet, client: Client, *options: str, **more: Any) -> tu
 
 def slots(dask_scheduler: Any) -> list[str]:
     """Return the keys of all slots and leases that the scheduler knows."""
-    return [str(key) for key in dask_scheduler.tasks if "-slot-" in str(key)]
+    return [str(key) for key in dask_scheduler.tasks if "-actor-" in str(key)]
 
 
 def held(dask_scheduler: Any) -> dict[str, float]:
     """Return what the scheduler counts as taken, by worker."""
-    taken = {
-        one.address: sum(one.used_resources.values()) for one in dask_scheduler.workers.values()
-    }
+    taken = {one.address: sum(one.used_resources.values()) for one in dask_scheduler.workers.values()}
     return {address: amount for address, amount in taken.items() if amount > 1e-6}
 
 
@@ -218,7 +214,7 @@ import sys
 sys.path[:0] = sys.argv[1:3]
 from pathlib import Path
 import dasktune as tune
-from dasktune.cluster import executor
+from dasktune.cluster.driver import executor
 from fault_kit import Bout, walk
 # There are no other workers.
 executor._AVOID = 0.5

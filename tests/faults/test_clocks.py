@@ -12,7 +12,7 @@ import pytest
 from cluster_kit import Fleet, until
 from fault_kit import Bout, pid_of, stopped, walk
 
-from dasktune.cluster.watch import ClusterWatch
+from dasktune.cluster.membership.worker_monitor import WorkerMonitor
 
 pytestmark = pytest.mark.cluster
 
@@ -40,13 +40,13 @@ def jumpy(tmp_path: Path) -> Iterator[Fleet]:
 def readings(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Grows with each reading of the workers."""
     done: list[bool] = []
-    read = ClusterWatch.read
+    read = WorkerMonitor.read
 
-    async def counted(self: ClusterWatch) -> bool:
+    async def counted(self: WorkerMonitor) -> bool:
         done.append(await read(self))
         return done[-1]
 
-    monkeypatch.setattr(ClusterWatch, "read", counted)
+    monkeypatch.setattr(WorkerMonitor, "read", counted)
     return done
 
 
@@ -91,9 +91,7 @@ def test_an_idle_worker_is_not_taken_for_silent_when_the_clocks_are_put_back(
 
 def test_a_frozen_scheduler_is_no_sign_of_dead_workers(fleet: Fleet, tmp_path: Path) -> None:
     fleet.keep(2)
-    bout = Bout(
-        walk, tmp_path, fleet.address, num_samples=2, heartbeat_timeout=3.0, driver_ttl=60.0
-    )
+    bout = Bout(walk, tmp_path, fleet.address, num_samples=2, heartbeat_timeout=3.0, driver_ttl=60.0)
     with bout.fitting() as future:
         until(lambda: bout.is_walking(trials=2))
         begin = time.monotonic()

@@ -12,9 +12,7 @@ from fault_kit import Bout, add_and_meet, addresses, slots, walk
 pytestmark = pytest.mark.cluster
 
 
-def test_a_worker_whose_time_is_up_hands_its_trial_over(
-    fleet: Fleet, client: Client, tmp_path: Path
-) -> None:
+def test_a_worker_whose_time_is_up_hands_its_trial_over(fleet: Fleet, client: Client, tmp_path: Path) -> None:
     fleet.keep(1)
     bout = Bout(walk, tmp_path, fleet.address, num_samples=2)
     with bout.fitting() as future:
@@ -72,7 +70,7 @@ def test_somebody_else_cancels_all_that_is_ours(
     fleet: Fleet, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # There are no other workers.
-    monkeypatch.setattr("dasktune.cluster.executor._AVOID", 0.5)
+    monkeypatch.setattr("dasktune.cluster.driver.executor._AVOID", 0.5)
     fleet.keep(2)
     bout = Bout(walk, tmp_path, fleet.address, num_samples=2)
     with bout.fitting() as future:

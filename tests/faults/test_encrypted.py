@@ -39,9 +39,7 @@ def add_up(config: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("isolation", ["thread", "process"])
-def test_trials_run_tasks_of_their_own(
-    cluster: LocalCluster, tmp_path: Path, isolation: str
-) -> None:
+def test_trials_run_tasks_of_their_own(cluster: LocalCluster, tmp_path: Path, isolation: str) -> None:
     space = {"number": tune.grid_search([1, 2, 3, 4])}
     bout = Bout(add_up, tmp_path, cluster, space=space, isolation=isolation)
     results = bout.tuner.fit()

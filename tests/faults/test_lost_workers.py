@@ -46,9 +46,7 @@ def test_a_worker_that_slept_too_long_wakes_up_to_no_effect(
     assert "no heartbeat" in bout.losses[0]["reason"]
     assert bout.where() != {results[0].trial_id: before}
     # What was about to be committed when it fell asleep may lie there; nobody has taken it.
-    taken = {
-        one["checkpoint"]["path"] for one in bout.events("ResultReported") if one["checkpoint"]
-    }
+    taken = {one["checkpoint"]["path"] for one in bout.events("ResultReported") if one["checkpoint"]}
     there = {path.parent.name for path in tmp_path.glob("run/trials/*/*_i01/.manifest.json")}
     assert len(there - {Path(path).name for path in taken}) <= 1
     assert_clean(client)
@@ -170,7 +168,7 @@ from distributed import WorkerPlugin
 
 class Dies(WorkerPlugin):
     def transition(self, key, start, finish, **facts):
-        if finish == "executing" and "-slot-" in str(key) and ("-lease-" in str(key)) is {lease}:
+        if finish == "executing" and "-actor-" in str(key) and ("-lease-" in str(key)) is {lease}:
             os._exit(1)
 
 async def dask_setup(worker):
@@ -238,9 +236,7 @@ def ages(client: Client) -> dict[str, float]:
     return dict(client.run_on_scheduler(look))
 
 
-def test_a_worker_that_takes_no_tasks_gets_no_trial(
-    fleet: Fleet, client: Client, tmp_path: Path
-) -> None:
+def test_a_worker_that_takes_no_tasks_gets_no_trial(fleet: Fleet, client: Client, tmp_path: Path) -> None:
     fleet.keep(2)
     paused = min(client.scheduler_info()["workers"])
 

@@ -97,9 +97,7 @@ def test_each_end_is_told_once_if_the_first_failure_ends_all(
     bout.assert_told_once(results)
 
 
-@pytest.mark.parametrize(
-    ("fate", "message"), [("raises", "NotHere: raises"), ("kills", "lost its worker")]
-)
+@pytest.mark.parametrize(("fate", "message"), [("raises", "NotHere: raises"), ("kills", "lost its worker")])
 def test_what_cannot_be_raised_here_is_told(
     cluster: LocalCluster, tmp_path: Path, fate: str, message: str
 ) -> None:

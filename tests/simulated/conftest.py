@@ -11,13 +11,13 @@ import pytest
 from numpy.random import default_rng
 
 from dasktune.schedulers import pb2
-from dasktune.schedulers.bandit import Situation
+from dasktune.schedulers.population_based.gp_bandit import BanditState
 
 # At the end, lest the checkout hide what is installed.
 sys.path.append(str(Path(__file__).parents[2]))
 
 
-def at_once(situation: Situation) -> list[tuple[float, ...]]:
+def at_once(situation: BanditState) -> list[tuple[float, ...]]:
     """Return points that any other situation would change, and that mean nothing."""
     rng = default_rng(crc32(repr(situation).encode()))
     dimensions = len(situation.changes[0].point)
@@ -28,5 +28,5 @@ def at_once(situation: Situation) -> list[tuple[float, ...]]:
 def quick_bandit() -> Iterator[None]:
     """Spare experiments the second that each Gaussian process takes, where it does not matter."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pb2, "most_promising", at_once)
+        patch.setattr(pb2, "suggest_points", at_once)
         yield

@@ -10,7 +10,7 @@ import pytest
 from dasktune.config import RunConfig, TuneConfig
 from dasktune.schedulers import PB2, PopulationBasedTraining, TrialScheduler
 from dasktune.space import uniform
-from dasktune.storage.json_lines import decode
+from dasktune.storage.journal.json_lines import decode
 from dasktune.testing import MemoryStore, simulate
 from dasktune.trial.status import PublicStatus
 
@@ -28,16 +28,12 @@ def drifting(config: dict[str, Any], checkpoint: Any) -> Any:
         yield {"height": height}, 10.0 + config["x"], (height, step)
 
 
-def run(
-    scheduler: TrialScheduler, seed: int = 0, **simulation: Any
-) -> tuple[Any, list[dict[str, Any]]]:
+def run(scheduler: TrialScheduler, seed: int = 0, **simulation: Any) -> tuple[Any, list[dict[str, Any]]]:
     store = MemoryStore()
     results = simulate(
         drifting,
         param_space={"x": uniform(0, 1), "y": uniform(0, 1)},
-        tune_config=TuneConfig(
-            metric="height", mode="max", num_samples=4, seed=seed, scheduler=scheduler
-        ),
+        tune_config=TuneConfig(metric="height", mode="max", num_samples=4, seed=seed, scheduler=scheduler),
         run_config=RunConfig(),
         store=store,
         **{"slots": 4, **simulation},
@@ -77,12 +73,8 @@ def test_a_few_trials_follow_an_optimum_that_moves_better_than_by_chance():
 
 @pytest.mark.parametrize("slots", [1, 2, 4])
 @pytest.mark.parametrize("synch", [False, True])
-def test_every_question_is_answered_and_every_trial_ends(
-    synch: bool, slots: int, quick_bandit: None
-):
-    results, records = run(
-        pb2(synch=synch), slots=slots, lose={105.0: 1, 250.0: 0, 251.0: 2, 400.0: 3}
-    )
+def test_every_question_is_answered_and_every_trial_ends(synch: bool, slots: int, quick_bandit: None):
+    results, records = run(pb2(synch=synch), slots=slots, lose={105.0: 1, 250.0: 0, 251.0: 2, 400.0: 3})
     assert all(result.status is PublicStatus.TERMINATED for result in results)
     answers = [one for one in records if one["event"] == "Answered"]
     assert [one["number"] for one in answers] == [*range(1, len(answers) + 1)]
@@ -97,12 +89,10 @@ def test_a_bandit_that_fails_leaves_exploring_to_chance(
     def fails(situation: Any) -> Any:
         raise ArithmeticError("not positive definite")
 
-    monkeypatch.setattr("dasktune.schedulers.pb2.most_promising", fails)
+    monkeypatch.setattr("dasktune.schedulers.pb2.suggest_points", fails)
     results, records = run(pb2())
     answers = [one for one in records if one["event"] == "Answered"]
     assert all(one["answer"] is None for one in answers)
-    assert sum("not positive definite" in (one.exc_text or "") for one in caplog.records) == len(
-        answers
-    )
+    assert sum("not positive definite" in (one.exc_text or "") for one in caplog.records) == len(answers)
     assert any(action["do"] == "ExploitTrial" for one in answers for action in one["actions"])
     assert all(result.status is PublicStatus.TERMINATED for result in results)

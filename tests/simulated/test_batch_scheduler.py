@@ -10,8 +10,8 @@ pytest.importorskip("sklearn")
 
 from dasktune.schedulers.decision import Continue, Pause
 from dasktune.schedulers.trial_scheduler import Waiting
-from dasktune.sklearn.batches import BatchScheduler, Bracket
-from dasktune.sklearn.policies import best_models
+from dasktune.sklearn.incremental.decisions import best_models
+from dasktune.sklearn.incremental.synchronous_scheduler import Bracket, SynchronousScheduler
 from dasktune.testing import SchedulerContract
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.trial import Trial
@@ -37,7 +37,7 @@ class TestBatches(SchedulerContract):
             Bracket([{"x": n} for n in range(size)], partial(halved, most=16), float("nan"))
             for size in self.sizes
         ]
-        return BatchScheduler(brackets, timer=noon)
+        return SynchronousScheduler(brackets, timer=noon)
 
 
 class TestOneBracket(TestBatches):
@@ -113,7 +113,7 @@ def test_the_last_of_a_batch_keeps_its_place_unless_others_are_more_urgent(other
 
     own = Bracket([{"x": 0}], to_the_end, 0.0, 8)
     others = Bracket([{"x": 0}, {"x": 1}], to_the_end, 0.0, others_calls)
-    scheduler = BatchScheduler([own, others], timer=noon)
+    scheduler = SynchronousScheduler([own, others], timer=noon)
     cpu = PlacementGroupFactory([{"CPU": 1}])
     trials = [Trial(trial_id=name, config={}, resources=cpu) for name in "abc"]
     for trial in trials:
@@ -154,7 +154,7 @@ def test_the_most_urgent_goes_first_among_those_that_go_on_and_who_was_lost_befo
 
     last = Bracket([{"x": 0}, {"x": 1}], to_the_end, 0.0, 8)
     urgent = Bracket([{"x": 0}, {"x": 1}], once_more, 0.0, 8)
-    scheduler = BatchScheduler([last, urgent], timer=noon)
+    scheduler = SynchronousScheduler([last, urgent], timer=noon)
     trials = added(scheduler, "abcd")
     for name in "abcd":
         begin(scheduler, trials[name])

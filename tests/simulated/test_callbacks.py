@@ -14,12 +14,12 @@ from test_restored_experiments import Died, Lab, driven, lab, once_each, parts_o
 
 from dasktune.callback import Callback
 from dasktune.config import FailureConfig, RunConfig, TuneConfig
-from dasktune.detached import _drive
 from dasktune.errors import ConfigError
 from dasktune.schedulers import Continue, Pause, TrialScheduler
 from dasktune.space import grid_search
-from dasktune.storage.snapshots import Snapshots
+from dasktune.storage.journal.snapshots import Snapshots
 from dasktune.testing import simulate
+from dasktune.tuner.submitted import _run_driver
 
 HOOKS = [name for name in vars(Callback) if name.startswith("on_")]
 
@@ -168,9 +168,7 @@ def test_results_can_be_added_to_for_the_callbacks_that_follow_and_for_nobody_el
             result["added"] = True
 
     diary = Diary()
-    results = simulate(
-        failing, param_space={"x": 0}, run_config=RunConfig(callbacks=[Adding(), diary])
-    )
+    results = simulate(failing, param_space={"x": 0}, run_config=RunConfig(callbacks=[Adding(), diary]))
     told = [entry[3] for entry in diary.seen if entry[0] == "on_trial_result"]
     assert all(result["added"] for result in told)
     assert all("added" not in row for row in results[0].history)
@@ -183,16 +181,14 @@ def test_a_callback_that_raises_hears_nothing_more_and_the_end_tells_of_it(caplo
             raise OSError("disk full")
 
     broken, sound = Broken(), Diary()
-    results = simulate(
-        failing, param_space={"x": 0}, run_config=RunConfig(callbacks=[broken, sound])
-    )
+    results = simulate(failing, param_space={"x": 0}, run_config=RunConfig(callbacks=[broken, sound]))
     assert results.num_terminated == 1
     assert broken.seen[-1] == ("raised", "")
     assert sound.names().count("on_trial_result") == 2
     first, last = caplog.records
     assert "callback Broken raised in on_trial_result" in first.message
     assert "disk full" in first.exc_text
-    assert "without some of its callbacks" in last.message
+    assert "with disabled callbacks" in last.message
     assert "Broken (OSError in on_trial_result)" in last.message
 
 
@@ -257,9 +253,7 @@ def test_a_state_knows_each_result_and_end_once_however_often_its_driver_dies(
     once_each(experiment)
     ledger = ledger_of(place)
     assert Counter(ledger.results) == Counter(
-        (key, row["training_iteration"])
-        for key, trial in experiment.trials.items()
-        for row in trial.history
+        (key, row["training_iteration"]) for key, trial in experiment.trials.items() for row in trial.history
     )
     assert sorted(ledger.ends) == sorted(experiment.trials)
 
@@ -299,7 +293,7 @@ def test_a_state_that_no_longer_loads_costs_only_itself(caplog: Any):
     assert list(Snapshots(place.storage).newest_first())  # to read one unpickles nothing
     experiment = place.go_on()
     once_each(experiment)
-    assert "callback Stubborn goes on without its state" in caplog.text
+    assert "callback Stubborn continues without its state" in caplog.text
     stubborn, ledger = [entry.callback for entry in place.callbacks._entries]
     assert (
         len(ledger.results)
@@ -348,7 +342,7 @@ class Forgetful(Ledger):
 def test_a_state_that_cannot_be_pickled_is_told_of_once(caplog: Any):
     place = with_callbacks("forgetful", Forgetful())
     place.begin()
-    assert caplog.text.count("the state of callback Forgetful cannot be kept") == 1
+    assert caplog.text.count("the state of callback Forgetful cannot be stored") == 1
 
 
 class Picky(Ledger):
@@ -368,7 +362,7 @@ def test_a_callback_that_does_not_take_its_state_back_is_left_out(caplog: Any):
     assert entry.callback.results == []
     # Another session finds no state, and the callback hears of that session only.
     place.go_on()
-    assert "callback Picky goes on without its state" in caplog.text
+    assert "callback Picky continues without its state" in caplog.text
 
 
 class Killed(BaseException):
@@ -404,7 +398,7 @@ def test_an_end_that_a_submitted_driver_died_of_is_told_once_by_the_next(
     assert epilogue.told == []
     position = place.restore().end.position
     for _ in range(2):
-        results = _drive(cloudpickle.dumps(submitted(place)), "")
+        results = _run_driver(cloudpickle.dumps(submitted(place)), "")
         # It has heard of each trial's end before.
         assert epilogue.told == [(len(results), len(results))]
     assert place.restore().end.position == position
@@ -413,7 +407,7 @@ def test_an_end_that_a_submitted_driver_died_of_is_told_once_by_the_next(
 def test_an_end_that_was_told_is_not_told_again_by_the_next_driver(epilogue: type[Epilogue]):
     place = with_callbacks("told", Epilogue())
     place.begin()
-    _drive(cloudpickle.dumps(submitted(place)), "")
+    _run_driver(cloudpickle.dumps(submitted(place)), "")
     assert len(epilogue.told) == 1
 
 
@@ -421,7 +415,7 @@ def test_an_experiment_that_goes_on_has_an_end_of_its_own_to_be_told(epilogue: t
     place = with_callbacks("two-ends", Epilogue())
     place.begin()
     session = place.restore()
-    assert not session.missed.owes_end
+    assert not session.missed.is_end_missed
     place.drive(session.experiment, session=session)
     assert len(epilogue.told) == 2
-    assert not place.restore().missed.owes_end
+    assert not place.restore().missed.is_end_missed

@@ -9,19 +9,19 @@ import pytest
 from test_replay import LOSE, Recorder, configs, curve, fresh, state
 from test_restored_experiments import Lab, once_each
 
-from dasktune.experiment import Experiment
-from dasktune.first_setup import setup_of
-from dasktune.recall import follow
+from dasktune.experiment import ExperimentMachine
+from dasktune.results.journal_trials import apply_records
 from dasktune.runner import TrialRunner
 from dasktune.runner.build import build_experiment
 from dasktune.runner.replay import event_of, replay
-from dasktune.storage.experiment_store import ExperimentStore
-from dasktune.storage.json_lines import decode, encode
-from dasktune.storage.location import Storage
+from dasktune.storage.experiment.experiment_store import ExperimentStore
+from dasktune.storage.fs.storage import Storage
+from dasktune.storage.journal.json_lines import decode, encode
 from dasktune.testing import ManualClock, SimulatedTrialExecutor
 from dasktune.trial.events import TimePassed
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.status import TrialStatus
+from dasktune.tuner.saved_setup import setup_of
 
 pytestmark = pytest.mark.usefixtures("quick_bandit")
 
@@ -52,12 +52,12 @@ class RestlessUser:
         self.runner: TrialRunner | None = None
         self.given = 0
 
-    def on_event(self, event: Any, actions: Any, experiment: Experiment) -> None:
+    def on_event(self, event: Any, handled: Any, experiment: ExperimentMachine) -> None:
         assert self.runner is not None
         commands, trials = self.runner.commands, list(experiment.trials)
         if isinstance(event, TimePassed):
             commands.release()
-            for key in experiment.roster.resting:
+            for key in experiment.trial_index.paused_by_user:
                 commands.unpause_trial(key)
             return
         if not trials or self.draws.random() > 0.15:
@@ -74,12 +74,12 @@ class RestlessUser:
         elif what in ("pause", "unpause"):
             getattr(commands, f"{what}_trial")(key)
 
-    def on_end(self, experiment: Experiment) -> None:
+    def on_end(self, experiment: ExperimentMachine) -> None:
         pass
 
 
 @pytest.fixture(scope="module", params=CASES, ids="-".join)
-def lived(request: pytest.FixtureRequest, quick_bandit: None) -> tuple[Any, Recorder, Experiment]:
+def lived(request: pytest.FixtureRequest, quick_bandit: None) -> tuple[Any, Recorder, ExperimentMachine]:
     store, user, clock = Recorder(), RestlessUser(len(str(request.param))), ManualClock()
     experiment = fresh(*request.param)
     one_cpu = PlacementGroupFactory([{"CPU": 1}])
@@ -126,9 +126,7 @@ def test_who_rests_is_started_by_nobody_but_the_user(lived: Any):
 def test_nothing_starts_while_it_is_held(lived: Any):
     held = False
     for record in lived[1].records:
-        held = (held or record["event"] == "HoldRequested") and record[
-            "event"
-        ] != "ReleaseRequested"
+        held = (held or record["event"] == "HoldRequested") and record["event"] != "ReleaseRequested"
         assert not (held and record["event"] == "ResourcesGranted")
 
 
@@ -162,7 +160,7 @@ def test_a_snapshot_taken_anywhere_goes_on_alike(lived: Any):
 def test_what_the_journal_tells_of_the_trials_is_what_the_driver_knew(lived: Any):
     _, store, experiment = lived
     trials: dict[str, Any] = {}
-    follow(trials, store.records)
+    apply_records(trials, store.records)
     for key, trial in experiment.trials.items():
         told = trials[key]
         assert (told.status, told.reason, told.tag) == (trial.status, trial.reason, trial.tag)
@@ -183,17 +181,17 @@ class Dying:
         self.seen = 0
         self.has_said = False
 
-    def on_event(self, event: Any, actions: Any, experiment: Experiment) -> None:
+    def on_event(self, event: Any, handled: Any, experiment: ExperimentMachine) -> None:
         assert self.runner is not None
         self.seen += 1
-        if self.seen >= 12 and experiment.roster.active and not self.has_said:
+        if self.seen >= 12 and experiment.trial_index.active and not self.has_said:
             self.has_said = True
-            self.runner.commands.pause_trial(next(iter(experiment.roster.active)))
+            self.runner.commands.pause_trial(next(iter(experiment.trial_index.active)))
             self.runner.commands.hold()
-        elif experiment.on_hold and experiment.roster.resting:
+        elif experiment.state.on_hold and experiment.trial_index.paused_by_user:
             self.runner.interrupt()
 
-    def on_end(self, experiment: Experiment) -> None:
+    def on_end(self, experiment: ExperimentMachine) -> None:
         pass
 
 
@@ -215,10 +213,10 @@ def test_what_was_paused_or_held_goes_on_only_if_a_person_goes_on_with_it(releas
     )
     user.runner = runner
     runner.run()
-    assert experiment.on_hold
-    assert len(experiment.roster.resting) == 1
+    assert experiment.state.on_hold
+    assert len(experiment.trial_index.paused_by_user) == 1
     session = place.restore()
-    assert session.experiment.on_hold
+    assert session.experiment.state.on_hold
     session.releases = releases
     if releases:
         once_each(place.drive(session.experiment, session=session))
@@ -236,6 +234,6 @@ def test_what_was_paused_or_held_goes_on_only_if_a_person_goes_on_with_it(releas
     with next_runner.running():
         for _ in range(5):
             next_runner.step()
-    assert session.experiment.on_hold
-    assert len(session.experiment.roster.resting) == 1
-    assert not session.experiment.roster.active
+    assert session.experiment.state.on_hold
+    assert len(session.experiment.trial_index.paused_by_user) == 1
+    assert not session.experiment.trial_index.active

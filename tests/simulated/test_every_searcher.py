@@ -56,16 +56,12 @@ SPACE = {"x": uniform(0, 1), "model": {"y": uniform(0, 1)}, "epochs": 9}
 
 # Ax and torch warn of what is deprecated of their own.
 QUIET = {"ax": pytest.mark.filterwarnings("ignore")}
-each = pytest.mark.parametrize(
-    "name", [pytest.param(one, marks=QUIET.get(one, ())) for one in SEARCHERS]
-)
+each = pytest.mark.parametrize("name", [pytest.param(one, marks=QUIET.get(one, ())) for one in SEARCHERS])
 
 
 def set_up(searcher, space=SPACE, mode="min"):
     search = SearchGenerator(searcher)
-    search.setup(
-        SearchSpec(space=space, num_samples=20, metric="loss", mode=mode, seed=SeedSequence(2))
-    )
+    search.setup(SearchSpec(space=space, num_samples=20, metric="loss", mode=mode, seed=SeedSequence(2)))
     return search
 
 
@@ -128,9 +124,7 @@ def test_a_space_that_is_given_twice_is_refused_and_plain_values_are_not(name):
 def test_a_choice_of_one_is_no_obstacle_beside_something_to_search(name):
     if name == "bayesopt":
         pytest.skip("it knows ranges only")
-    config = (
-        set_up(SEARCHERS[name](), {"x": uniform(0, 1), "k": choice([5])}).next_trial("a").config
-    )
+    config = set_up(SEARCHERS[name](), {"x": uniform(0, 1), "k": choice([5])}).next_trial("a").config
     assert config["k"] == 5
 
 

@@ -15,7 +15,7 @@ from test_restored_experiments import ONE_CPU, Died, Lab, once_each
 
 from dasktune.config import FailureConfig, RunConfig, TuneConfig
 from dasktune.errors import StorageError
-from dasktune.experiment import Experiment
+from dasktune.experiment import ExperimentMachine
 from dasktune.runner import TrialRunner
 from dasktune.runner.build import build_experiment
 from dasktune.runner.replay import replay
@@ -32,9 +32,9 @@ from dasktune.schedulers.decision import (
     Unpause,
 )
 from dasktune.stopper import Stopper
-from dasktune.storage.journal import read_journal
-from dasktune.storage.json_lines import decode, encode
-from dasktune.storage.location import Storage
+from dasktune.storage.fs.storage import Storage
+from dasktune.storage.journal.journal_writer import read_journal
+from dasktune.storage.journal.json_lines import decode, encode
 from dasktune.testing import ManualClock, SimulatedTrialExecutor
 from dasktune.trial.milestone import EVERY_RESULT, Milestone
 from dasktune.trial.trial import Trial
@@ -57,13 +57,9 @@ class FickleScheduler(FIFOScheduler):
 
     def on_trial_result(self, trial: Trial, result: Mapping[str, Any]) -> Decision:
         commands = self._commands()
-        kind = Mood.draws.choices(["go on", "save", "pause", "exploit", "stop"], [10, 2, 2, 2, 1])[
-            0
-        ]
+        kind = Mood.draws.choices(["go on", "save", "pause", "exploit", "stop"], [10, 2, 2, 2, 1])[0]
         if kind == "pause":
-            return Pause(
-                "a rest", save=Mood.draws.random() < 0.5, hold=self._holds(), commands=commands
-            )
+            return Pause("a rest", save=Mood.draws.random() < 0.5, hold=self._holds(), commands=commands)
         if kind == "exploit":
             return Exploit(
                 Mood.draws.choice(self.seen),
@@ -128,9 +124,7 @@ class FickleStopper(Stopper):
         return Mood.draws.random() < self.ends
 
 
-def parts(
-    scheduler: bool = True, stopper: bool = True, ends: float = 0.0, **more: Any
-) -> dict[str, Any]:
+def parts(scheduler: bool = True, stopper: bool = True, ends: float = 0.0, **more: Any) -> dict[str, Any]:
     return {
         "tune_config": TuneConfig(
             metric="loss",
@@ -148,7 +142,7 @@ def parts(
     }
 
 
-def known(experiment: Experiment) -> str:
+def known(experiment: ExperimentMachine) -> str:
     """All but what the policies make of it."""
     state = experiment.state_dict()
     return encode({**state, "policies": None}).decode()
@@ -157,7 +151,7 @@ def known(experiment: Experiment) -> str:
 class Biographer(Recorder):
     """Keeps what the experiment knew after each record."""
 
-    experiment: Experiment
+    experiment: ExperimentMachine
 
     def __init__(self) -> None:
         super().__init__()
@@ -252,9 +246,9 @@ def test_one_warning_names_who_was_overruled(caplog: pytest.LogCaptureFixture):
     again = build_experiment(*parts().values())
     with caplog.at_level(logging.WARNING):
         replay(again, store.records, lambda trial_id: {})
-    (line,) = [one.message for one in caplog.records if "decides otherwise" in one.message]
+    (line,) = [one.message for one in caplog.records if "decides differently" in one.message]
     assert "Fickle" in line
-    assert "what was decided then stands" in line
+    assert "recorded decisions are kept" in line
 
 
 def test_who_decides_by_what_it_is_told_is_not_warned_of(caplog: pytest.LogCaptureFixture):
@@ -262,7 +256,7 @@ def test_who_decides_by_what_it_is_told_is_not_warned_of(caplog: pytest.LogCaptu
     again = build_experiment(*parts(scheduler=False, stopper=False).values())
     with caplog.at_level(logging.WARNING):
         replay(again, store.records, lambda trial_id: {})
-    assert not [one for one in caplog.records if "decides otherwise" in one.message]
+    assert not [one for one in caplog.records if "decides differently" in one.message]
 
 
 @pytest.mark.parametrize(

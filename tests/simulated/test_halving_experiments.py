@@ -14,8 +14,8 @@ from test_replay import Descent
 from test_restored_experiments import ONE_CPU, Died, Lab, ends, once_each
 
 from dasktune.config import FailureConfig, RunConfig, TuneConfig
+from dasktune.config.resume_config import ResumeConfig
 from dasktune.experiment import ExperimentSettings
-from dasktune.resume_config import ResumeConfig
 from dasktune.runner import TrialRunner, build
 from dasktune.runner.build import build_experiment
 from dasktune.schedulers import (
@@ -25,7 +25,7 @@ from dasktune.schedulers import (
 )
 from dasktune.search import ConcurrencyLimiter, Searcher
 from dasktune.space import uniform
-from dasktune.storage.location import Storage
+from dasktune.storage.fs.storage import Storage
 from dasktune.testing import ManualClock, MemoryStore, SimulatedTrialExecutor, simulate
 
 MAKERS = {
@@ -49,9 +49,7 @@ def forgetful(config: dict[str, Any]) -> Any:
 
 
 def tune_config(scheduler: Any, n: int = 30, **options: Any) -> TuneConfig:
-    return TuneConfig(
-        metric="loss", mode="min", num_samples=n, scheduler=scheduler, seed=3, **options
-    )
+    return TuneConfig(metric="loss", mode="min", num_samples=n, scheduler=scheduler, seed=3, **options)
 
 
 SPACE = {"x": uniform(0, 1), "floor": uniform(0, 0.2)}
@@ -66,9 +64,7 @@ def outcome(results: Any) -> list[Any]:
 
 
 def calm(name: str) -> list[Any]:
-    results = simulate(
-        curve, param_space=SPACE, tune_config=tune_config(MAKERS[name]()), run_config=RETRIES
-    )
+    results = simulate(curve, param_space=SPACE, tune_config=tune_config(MAKERS[name]()), run_config=RETRIES)
     return outcome(results)
 
 
@@ -164,9 +160,7 @@ def test_so_many_trials_are_stopped_at_each_rung(scheduler: Any, counts: dict[in
         for _ in range(20):
             yield {"loss": config["x"]}, 1.0
 
-    results = simulate(
-        straight, param_space=SPACE, tune_config=tune_config(scheduler, n=34), slots=4
-    )
+    results = simulate(straight, param_space=SPACE, tune_config=tune_config(scheduler, n=34), slots=4)
     assert Counter(len(result.history) for result in results) == counts
     longest = {result.config["x"] for result in results if len(result.history) == 9}
     assert min(result.config["x"] for result in results) in longest
@@ -259,7 +253,7 @@ def test_a_trial_that_fails_last_on_a_later_rung_leaves_nobody_waiting():
         for action in json.loads(line).get("actions", ())
         if action["do"] == "PauseTrial"
     ]
-    assert waits[0] == "waits at rung 1 of bracket 0 (s=2), where 1 stand"
+    assert waits[0] == "waits at rung 1 of bracket 0 (s=2), reached by 1 so far"
 
 
 @pytest.mark.parametrize("wish", ["skip", "resume", "restart"])

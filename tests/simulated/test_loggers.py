@@ -13,7 +13,7 @@ from test_restored_experiments import Died, Lab
 
 from dasktune.logger import CSVLoggerCallback, JsonLoggerCallback
 from dasktune.logger.file_logger import FileLoggerCallback
-from dasktune.storage.location import Storage
+from dasktune.storage.fs.storage import Storage
 
 
 @pytest.fixture
@@ -47,9 +47,7 @@ def assert_complete(place: Lab, experiment: Any) -> None:
 @pytest.mark.usefixtures("dying")
 @pytest.mark.parametrize("scheduler", ["fifo", "asha", "pbt"])
 @pytest.mark.parametrize("lives", [[5, 60], [90], [120, 30, 10]])
-def test_files_hold_each_result_once_however_often_the_driver_dies(
-    scheduler: str, lives: list[int]
-):
+def test_files_hold_each_result_once_however_often_the_driver_dies(scheduler: str, lives: list[int]):
     loggers = CSVLoggerCallback(), JsonLoggerCallback()
     place = with_callbacks("files", *loggers, scheduler=scheduler)
     begun = False

@@ -8,13 +8,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dasktune.config import FailureConfig, RunConfig, TuneConfig
-from dasktune.experiment import Experiment
+from dasktune.experiment import ExperimentMachine
 from dasktune.runner import TrialRunner
 from dasktune.runner.build import build_experiment
 from dasktune.runner.replay import replay
 from dasktune.schedulers import FIFOScheduler
 from dasktune.schedulers.decision import Continue, Pause
-from dasktune.storage.json_lines import decode, encode
+from dasktune.storage.journal.json_lines import decode, encode
 from dasktune.testing import ManualClock, MemoryStore, SimulatedTrialExecutor
 from dasktune.trial.milestone import EVERY_RESULT
 from dasktune.trial.resources import PlacementGroupFactory
@@ -60,7 +60,7 @@ class Lab:
         self.store = MemoryStore()
         self.checkpoints: dict[str, Any] = {}
 
-    def build(self) -> Experiment:
+    def build(self) -> ExperimentMachine:
         failures = FailureConfig(max_worker_losses=1000)
         return build_experiment(
             TuneConfig(num_samples=5, seed=0, scheduler=Pausing()),
@@ -68,7 +68,7 @@ class Lab:
             {},
         )
 
-    def runner(self, experiment: Experiment, **options: Any) -> TrialRunner:
+    def runner(self, experiment: ExperimentMachine, **options: Any) -> TrialRunner:
         executor = SimulatedTrialExecutor(
             train,
             clock=self.clock,
@@ -86,7 +86,7 @@ class Lab:
             resources_for=lambda config: ONE_CPU,
         )
 
-    def drive(self, **options: Any) -> Experiment:
+    def drive(self, **options: Any) -> ExperimentMachine:
         experiment = self.build()
         self.runner(experiment, **options).run()
         return experiment
@@ -96,7 +96,7 @@ class Lab:
         return [one for one in records if event in ("", one["event"])]
 
 
-def assert_complete(experiment: Experiment) -> None:
+def assert_complete(experiment: ExperimentMachine) -> None:
     """Assert that every trial has every row once, and that no policy has seen one twice."""
     for trial in experiment.trials.values():
         assert [row["square"] for row in trial.history] == [n * n for n in range(1, STEPS + 1)]
@@ -137,9 +137,7 @@ def test_whatever_is_lost_every_history_is_complete_and_the_journal_tells_why(lo
 
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(lose=LOSSES, steps=st.integers(1, 60), asked=st.booleans())
-def test_a_driver_that_leaves_stores_what_is_in_memory_and_one_that_dies_loses_it(
-    lose, steps, asked
-):
+def test_a_driver_that_leaves_stores_what_is_in_memory_and_one_that_dies_loses_it(lose, steps, asked):
     lab = Lab()
     first = lab.build()
     runner = lab.runner(first, lose=lose)

@@ -12,16 +12,16 @@ import pytest
 from test_restored_experiments import Died, Lab, once_each
 
 from dasktune.config import RunConfig, TuneConfig
-from dasktune.experiment import Experiment
+from dasktune.experiment import ExperimentMachine
 from dasktune.runner.build import build_experiment
 from dasktune.runner.replay import replay
 from dasktune.schedulers import ASHAScheduler, PromotingASHAScheduler
 from dasktune.search import ConcurrencyLimiter, OptunaSearch
 from dasktune.space import choice, loguniform, uniform
-from dasktune.storage.experiment_store import ExperimentStore
-from dasktune.storage.journal import read_journal
-from dasktune.storage.json_lines import decode, encode
-from dasktune.storage.location import Storage
+from dasktune.storage.experiment.experiment_store import ExperimentStore
+from dasktune.storage.fs.storage import Storage
+from dasktune.storage.journal.journal_writer import read_journal
+from dasktune.storage.journal.json_lines import decode, encode
 
 SPACE = {
     "x": uniform(-1, 1),
@@ -91,7 +91,7 @@ def lab(name: str, scheduler: Any = None, num_samples: int = 24, **arguments: An
     return Lab(storage, curve, **parts)
 
 
-def study_of(experiment: Experiment) -> Any:
+def study_of(experiment: ExperimentMachine) -> Any:
     search: Any = experiment.search
     return search.searcher.study
 
@@ -100,7 +100,7 @@ def asha() -> ASHAScheduler:
     return ASHAScheduler(max_t=9, reduction_factor=3, grace_period=1)
 
 
-def told(experiment: Experiment) -> list[Any]:
+def told(experiment: ExperimentMachine) -> list[Any]:
     return [
         (trial.number, trial.state, trial.params, trial.values, trial.intermediate_values)
         for trial in study_of(experiment).trials
@@ -143,9 +143,7 @@ def test_trials_that_end_by_a_stop_criterion_are_complete():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_experiment_whose_drivers_die_asks_and_tells_the_same(
-    kind: str, caplog: pytest.LogCaptureFixture
-):
+def test_an_experiment_whose_drivers_die_asks_and_tells_the_same(kind: str, caplog: pytest.LogCaptureFixture):
     place = lab(f"stormy-{kind}", sampler=sampler_of(kind))
     with pytest.raises(Died):
         place.begin(60)
@@ -157,7 +155,7 @@ def test_an_experiment_whose_drivers_die_asks_and_tells_the_same(
     experiment = place.go_on()
     once_each(experiment)
     assert len(experiment.trials) == 24
-    assert "answers otherwise" not in caplog.text
+    assert "suggests other" not in caplog.text
     asked = len(study.trials)
     wanted = [trial.params for trial in study.trials]
     assert [trial.params for trial in study_of(experiment).trials][:asked] == wanted
@@ -186,7 +184,7 @@ def test_a_state_with_pending_trials_answers_as_the_run_that_was_never_interrupt
     replay(restored, records[position:], load_config)
     assert pending
     assert told(restored) == told(experiment)
-    assert "answers otherwise" not in caplog.text
+    assert "suggests other" not in caplog.text
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -231,7 +229,7 @@ def test_a_sampler_that_nobody_can_ask_again_keeps_the_configurations_that_it_ga
     for name in place.storage.names("snapshots"):
         place.storage.write_bytes(f"snapshots/{name}", b"{")
     experiment = place.restore().experiment
-    assert "the search algorithm answers otherwise than it did" in caplog.text
+    assert "the search algorithm suggests other configurations" in caplog.text
     adopted = [
         (trial.params["x"], SPACE["layers"][trial.params["layers"]])
         for trial in study_of(experiment).trials
@@ -252,7 +250,7 @@ def test_a_limited_search_goes_on_within_its_limit(batch: bool, caplog: pytest.L
             drive(40)
     experiment = place.go_on()
     once_each(experiment)
-    assert "answers otherwise" not in caplog.text
+    assert "suggests other" not in caplog.text
     search: Any = experiment.search
     study = search.searcher.searcher.study
     assert len(study.trials) == 12
@@ -263,9 +261,7 @@ def test_a_limited_search_goes_on_within_its_limit(batch: bool, caplog: pytest.L
 def test_a_restored_experiment_can_be_given_more_samples():
     place = lab("more", num_samples=4)
     place.begin()
-    more = replace(
-        place.parts["tune_config"], num_samples=8, search_alg=OptunaSearch(), scheduler=None
-    )
+    more = replace(place.parts["tune_config"], num_samples=8, search_alg=OptunaSearch(), scheduler=None)
     experiment = place.go_on(tune_config=more)
     assert len(study_of(experiment).trials) == 8
     assert all(trial.state.is_finished() for trial in study_of(experiment).trials)

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from test_restored_experiments import Died, Lab, once_each
 
 from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
-from dasktune.experiment import Experiment
+from dasktune.experiment import ExperimentMachine
 from dasktune.schedulers import PopulationBasedTraining, PopulationBasedTrainingReplay
 from dasktune.search import Searcher
 from dasktune.space import choice, uniform
-from dasktune.storage.json_lines import decode
-from dasktune.storage.location import Storage
+from dasktune.storage.fs.storage import Storage
+from dasktune.storage.journal.json_lines import decode
 from dasktune.testing import MemoryStore, simulate
 from dasktune.trial.status import PublicStatus
 
@@ -61,9 +61,7 @@ def run(
     results = simulate(
         trainable,
         param_space={"rate": {"grid_search": list(rates)}, **(space or {})},
-        tune_config=TuneConfig(
-            metric="height", mode="max", seed=7, scheduler=scheduler, **(naming or {})
-        ),
+        tune_config=TuneConfig(metric="height", mode="max", seed=7, scheduler=scheduler, **(naming or {})),
         run_config=run_config or RunConfig(),
         **simulation,
     )
@@ -128,10 +126,7 @@ def test_clones_are_made_alike_whatever_directories_are_called(synch: bool):
 def test_trials_of_one_speed_are_not_paused_for_each_other():
     _, records, _ = run(pbt(), slots=6)
     pauses = [
-        action
-        for record in records
-        for action in record.get("actions", ())
-        if action["do"] == "PauseTrial"
+        action for record in records for action in record.get("actions", ()) if action["do"] == "PauseTrial"
     ]
     assert len(pauses) == len(exploits(records))
 
@@ -282,9 +277,7 @@ def test_exploiting_while_the_donor_saves_takes_what_there_is(caplog: pytest.Log
     assert "which has no checkpoint of iteration 4 or before" in caplog.text
     assert all(result.metrics["training_iteration"] == 20 for result in results)
     assert exploits(records)
-    assert all(
-        one["checkpoint"]["iteration"] <= one["donor_iteration"] for one in exploits(records)
-    )
+    assert all(one["checkpoint"]["iteration"] <= one["donor_iteration"] for one in exploits(records))
 
 
 def test_what_a_configuration_lacks_is_drawn_and_written_down():
@@ -366,7 +359,7 @@ def test_however_often_its_driver_dies_a_population_comes_to_an_end(synch: bool,
     place = population_lab("stormy", synch=synch)
     experiment = driven(place, lives)
     once_each(experiment)
-    rows = experiment.cloning.rows
+    rows = experiment.exploits.rows
     assert rows
     # Nothing is lost, and nothing stands there twice.
     assert policies_of(place) == rows
@@ -381,7 +374,7 @@ def test_however_often_its_driver_dies_a_population_comes_to_an_end(synch: bool,
             assert own[-1][5] == trial.config
 
 
-def driven(place: Lab, lives: list[int]) -> Experiment:
+def driven(place: Lab, lives: list[int]) -> ExperimentMachine:
     begun = False
     for limit in lives:
         try:

@@ -9,7 +9,7 @@ from test_replay import SCHEDULERS, configs, curve
 
 from dasktune.runner import TrialRunner
 from dasktune.runner.build import build_experiment
-from dasktune.storage.json_lines import decode
+from dasktune.storage.journal.json_lines import decode
 from dasktune.testing import ManualClock, MemoryStore, SimulatedTrialExecutor, simulate
 from dasktune.trial.resources import PlacementGroupFactory
 
@@ -74,11 +74,11 @@ def test_of_an_experiment_that_was_interrupted_each_paused_trial_says_what_it_wa
         clock=clock,
         resources_for=lambda config: PlacementGroupFactory([{"CPU": 1}]),
     )
-    while not experiment.roster.paused:
+    while not experiment.trial_index.paused:
         runner.step()
     runner.interrupt()
     runner.run()
-    paused = list(experiment.roster.paused.values())
+    paused = list(experiment.trial_index.paused.values())
     last = {order["trial_id"]: order["reason"] for order in orders(store)}
     assert paused
     assert all(trial.pause_reason == last[trial.trial_id] for trial in paused)

@@ -9,9 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
-from dasktune.experiment import Experiment
+from dasktune.experiment import ExperimentMachine
 from dasktune.runner.build import build_experiment
-from dasktune.runner.records import journal_record
 from dasktune.runner.replay import event_of, replay
 from dasktune.schedulers import (
     PB2,
@@ -31,9 +30,10 @@ from dasktune.schedulers import (
 from dasktune.search import FINISHED, BasicVariantGenerator, ConcurrencyLimiter, Searcher
 from dasktune.space import choice, grid_search, loguniform
 from dasktune.stopper import MaximumIterationStopper
-from dasktune.storage.json_lines import decode, encode
+from dasktune.storage.journal.json_lines import decode, encode
 from dasktune.testing import MemoryStore, simulate
-from dasktune.trial.checkpoint import CheckpointKind
+from dasktune.trial.checkpoint_record import CheckpointKind
+from dasktune.trial.journal_codec import journal_record
 
 #: The first three come too soon after each other for anybody to have made progress.
 LOSE = {70.0: 1, 80.0: 1, 90.0: 1, 200.0: 4, 201.0: 0, 330.0: 2}
@@ -180,7 +180,7 @@ class Recorder(MemoryStore):
         return position
 
 
-def fresh(scheduler: str, search: str) -> Experiment:
+def fresh(scheduler: str, search: str) -> ExperimentMachine:
     parts = configs(scheduler, search)
     return build_experiment(parts["tune_config"], parts["run_config"], parts["param_space"])
 
@@ -202,11 +202,11 @@ def lived(request: pytest.FixtureRequest, quick_bandit: None) -> tuple[tuple[str
     return request.param, store
 
 
-def state(experiment: Experiment) -> str:
+def state(experiment: ExperimentMachine) -> str:
     return encode(experiment.state_dict()).decode()
 
 
-def followed(experiment: Experiment, records: list[dict[str, Any]]) -> list[str]:
+def followed(experiment: ExperimentMachine, records: list[dict[str, Any]]) -> list[str]:
     """Go on with what had happened; return the states that it came to."""
     states = []
     for record in records:

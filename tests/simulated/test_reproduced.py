@@ -19,7 +19,7 @@ from benchmarks.reproduce.fronts import STEPS, find_front, hypervolume, mo_asha
 from benchmarks.reproduce.stragglers import Shape, asha, halving, train
 from benchmarks.reproduce.table import BUDGET, CONTENDERS, search, tried
 from dasktune.config import TuneConfig
-from dasktune.experiment import Experiment
+from dasktune.experiment import ExperimentMachine
 from dasktune.schedulers import HyperBandScheduler, SuccessiveHalvingScheduler, TrialScheduler
 from dasktune.space import uniform
 from dasktune.testing import simulate
@@ -29,7 +29,7 @@ from dasktune.testing import simulate
 def _fast() -> Iterator[None]:
     """Leave it to the other tests to validate each event: here there are hundreds of trials."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Experiment, "validate_each_event", False)
+        patch.setattr(ExperimentMachine, "validate_each_event", False)
         yield
 
 
@@ -49,9 +49,7 @@ def share_needed(table: str, contender: str, orders: range) -> list[float]:
 
 @pytest.mark.parametrize("table", NAMES)
 @pytest.mark.parametrize("contender", ["ASHA, stopping", "ASHA, promoting", "successive halving"])
-def test_halving_is_as_good_as_random_search_with_a_quarter_of_its_epochs(
-    table: str, contender: str
-):
+def test_halving_is_as_good_as_random_search_with_a_quarter_of_its_epochs(table: str, contender: str):
     assert median(share_needed(table, contender, range(9))) <= 0.25
 
 
@@ -139,9 +137,7 @@ def reached(scheduler: TrialScheduler, trials: int, top: int) -> list[int]:
     results = simulate(
         trial,
         param_space={"x": uniform(0, 1)},
-        tune_config=TuneConfig(
-            metric="loss", mode="min", num_samples=trials, scheduler=scheduler, seed=0
-        ),
+        tune_config=TuneConfig(metric="loss", mode="min", num_samples=trials, scheduler=scheduler, seed=0),
         slots=7,
     )
     return sorted(len(result.history) for result in results)

@@ -10,14 +10,14 @@ import pytest
 from benchmarks.reproduce.networks import SIDES as NETWORKS
 from benchmarks.reproduce.networks import train
 from benchmarks.reproduce.toys import SETTINGS, SIDES, accuracy, quadratic, quadratic_pbt
-from dasktune.experiment import Experiment
+from dasktune.experiment import ExperimentMachine
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _fast() -> Iterator[None]:
     """Leave it to the other tests to validate each event: here there are thousands of them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Experiment, "validate_each_event", False)
+        patch.setattr(ExperimentMachine, "validate_each_event", False)
         yield
 
 

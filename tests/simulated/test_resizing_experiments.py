@@ -24,8 +24,8 @@ from dasktune.schedulers import (
     ResourceChangingScheduler,
 )
 from dasktune.space import grid_search
-from dasktune.storage.json_lines import decode
-from dasktune.storage.location import Storage
+from dasktune.storage.fs.storage import Storage
+from dasktune.storage.journal.json_lines import decode
 from dasktune.testing import ManualClock, MemoryStore, SimulatedTrialExecutor, simulate
 from dasktune.trial.status import PublicStatus
 
@@ -156,9 +156,7 @@ def test_trials_adapt_to_a_cluster_that_grows_and_shrinks():
 @pytest.mark.parametrize("base", [FIFOScheduler, lambda: HyperBandScheduler(max_t=9)])
 @pytest.mark.parametrize("function", [DistributeResources, DistributeResourcesToTopJob])
 def test_nobody_waits_for_ever_however_the_cluster_changes(base: Any, function: Any):
-    workers = {0.0: [4, 4]} | {
-        7.0 * turn: [3, 1] if turn % 3 else [1, 2, 5] for turn in range(1, 60)
-    }
+    workers = {0.0: [4, 4]} | {7.0 * turn: [3, 1] if turn % 3 else [1, 2, 5] for turn in range(1, 60)}
     for more in ({"CPU": 1}, {"CPU": 2}):
         scheduler = ResourceChangingScheduler(base(), function(increase_by=more))
         results, _ = run(
@@ -209,17 +207,13 @@ def test_with_the_class_api_it_is_saved_when_it_leaves():
     config = TuneConfig(seed=1, scheduler=ResourceChangingScheduler())
     experiment = build_experiment(config, RunConfig(), {"epochs": grid_search([6, 10])})
     executor = SimulatedTrialExecutor(curve, clock=clock, workers=[4], saves_on_demand=True)
-    TrialRunner(
-        experiment, executor, store=store, clock=clock, resources_for=lambda config: ONE_CPU
-    ).run()
+    TrialRunner(experiment, executor, store=store, clock=clock, resources_for=lambda config: ONE_CPU).run()
     assert store.cpus() == {0: [1, 2], 1: [1, 2, 4]}
     assert len(store.events("ResultReported")) == 16
     once_each(experiment)
 
 
-@pytest.mark.parametrize(
-    "workers", [[], {}, {1.0: [1]}, {0.0: [1], 2.0: []}, {0.0: 3}, ["large"]], ids=str
-)
+@pytest.mark.parametrize("workers", [[], {}, {1.0: [1]}, {0.0: [1], 2.0: []}, {0.0: 3}, ["large"]], ids=str)
 def test_a_cluster_is_one_that_can_be(workers: Any):
     with pytest.raises(ConfigError, match="workers must be a list"):
         run(workers=workers)
@@ -242,9 +236,7 @@ def place_of(name: str) -> Lab:
     place = Lab(
         storage,
         curve,
-        tune_config=TuneConfig(
-            metric="loss", mode="min", seed=1, scheduler=ResourceChangingScheduler(base)
-        ),
+        tune_config=TuneConfig(metric="loss", mode="min", seed=1, scheduler=ResourceChangingScheduler(base)),
         run_config=RunConfig(checkpoint_config=CheckpointConfig(num_to_keep=1)),
         param_space={"epochs": grid_search([20, 14, 10, 6, 18])},
     )

@@ -11,23 +11,23 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_replay import CASES, Descent, configs, curve
 
-from dasktune.callback import TrialPlaces
+from dasktune.callback import TrialStorage
 from dasktune.config import FailureConfig, RunConfig, TuneConfig
-from dasktune.detached import _drive, _Origin, _session
+from dasktune.config.resume_config import ResumeConfig
 from dasktune.errors import ConfigError, StorageError, TrialError
-from dasktune.experiment import Experiment
-from dasktune.first_error import raise_first_error
-from dasktune.first_setup import setup_of
-from dasktune.resume import Session, restored
-from dasktune.resume_config import ResumeConfig
-from dasktune.runner import ThinkingAtOnce, TrialRunner
+from dasktune.experiment import ExperimentMachine
+from dasktune.runner import RunInline, TrialRunner
 from dasktune.runner.build import build_callbacks, build_experiment
 from dasktune.schedulers import ASHAScheduler
-from dasktune.storage.experiment_store import ExperimentStore
-from dasktune.storage.journal import read_journal
-from dasktune.storage.location import Storage
+from dasktune.storage.experiment.experiment_store import ExperimentStore
+from dasktune.storage.fs.storage import Storage
+from dasktune.storage.journal.journal_writer import read_journal
 from dasktune.testing import ManualClock, SimulatedTrialExecutor
 from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.tuner.raise_trial_error import raise_first_error
+from dasktune.tuner.restore import RestoredExperiment, restore_experiment
+from dasktune.tuner.saved_setup import setup_of
+from dasktune.tuner.submitted import _Origin, _run_driver, _session
 
 pytestmark = pytest.mark.usefixtures("quick_bandit")
 
@@ -73,8 +73,12 @@ class Lab:
         self.clock = ManualClock()
 
     def drive(
-        self, experiment: Experiment, *, session: Session | None = None, lives: int = 10**9
-    ) -> Experiment:
+        self,
+        experiment: ExperimentMachine,
+        *,
+        session: RestoredExperiment | None = None,
+        lives: int = 10**9,
+    ) -> ExperimentMachine:
         store = MortalStore(self.storage, lives)
         if session is None:
             setup_of(**self.parts).write(self.storage)
@@ -88,7 +92,7 @@ class Lab:
             tune_config,
             run_config,
             experiment,
-            TrialPlaces.of(store, "curve"),
+            TrialStorage.of(store, "curve"),
             None if session is None else session.missed,
         )
         runner = TrialRunner(
@@ -99,31 +103,31 @@ class Lab:
             resources_for=lambda config: ONE_CPU,
             checkpoint_period=self.checkpoint_period,
             callbacks=self.callbacks,
-            thinker=self.thinker(experiment),
+            background=self.background(experiment),
         )
         if session is not None:
             session.begin(runner)
         runner.run()
         return experiment
 
-    def configs(self, session: Session | None) -> tuple[TuneConfig, RunConfig]:
+    def configs(self, session: RestoredExperiment | None) -> tuple[TuneConfig, RunConfig]:
         if session is None:
             return self.parts["tune_config"], self.parts["run_config"]
         return session.tune_config, session.run_config
 
-    def thinker(self, experiment: Experiment) -> Any:
-        return ThinkingAtOnce
+    def background(self, experiment: ExperimentMachine) -> Any:
+        return RunInline
 
-    def begin(self, lives: int = 10**9) -> Experiment:
+    def begin(self, lives: int = 10**9) -> ExperimentMachine:
         return self.drive(build_experiment(*self.parts.values()), lives=lives)
 
-    def restore(self, resume: ResumeConfig | None = None, **changes: Any) -> Session:
+    def restore(self, resume: ResumeConfig | None = None, **changes: Any) -> RestoredExperiment:
         nothing = {"tune_config": None, "run_config": None, "param_space": None}
-        session = restored(self.storage, resume=resume or ResumeConfig(), **{**nothing, **changes})
-        session.check_nobody_went_on()
+        session = restore_experiment(self.storage, resume=resume or ResumeConfig(), **{**nothing, **changes})
+        session.check_journal_unchanged()
         return session
 
-    def go_on(self, lives: int = 10**9, **arguments: Any) -> Experiment:
+    def go_on(self, lives: int = 10**9, **arguments: Any) -> ExperimentMachine:
         session = self.restore(**arguments)
         return self.drive(session.experiment, session=session, lives=lives)
 
@@ -139,7 +143,7 @@ def lab(name: str, scheduler: str = "fifo", search: str = "variants", **kwargs: 
     return Lab(storage, **{**parts_of(scheduler, search), **kwargs})
 
 
-def ends(experiment: Experiment) -> dict[str, tuple[Any, ...]]:
+def ends(experiment: ExperimentMachine) -> dict[str, tuple[Any, ...]]:
     """How each trial ended; virtual times differ where a driver was lost."""
     return {
         key: (trial.public_status, [row["loss"] for row in trial.history], trial.config)
@@ -147,7 +151,7 @@ def ends(experiment: Experiment) -> dict[str, tuple[Any, ...]]:
     }
 
 
-def once_each(experiment: Experiment) -> None:
+def once_each(experiment: ExperimentMachine) -> None:
     for trial in experiment.trials.values():
         iterations = [row["training_iteration"] for row in trial.history]
         if trial.ancestry:  # a clone begins where its donor was
@@ -167,7 +171,7 @@ def test_however_often_its_driver_dies_fifo_comes_to_the_same_end(lives: list[in
     once_each(experiment)
 
 
-def driven(place: Lab, lives: list[int]) -> Experiment:
+def driven(place: Lab, lives: list[int]) -> ExperimentMachine:
     """Run to the end, with drivers that die after so many records."""
     begun = False
     for limit in lives:
@@ -277,7 +281,7 @@ def test_unfinished_trials_can_be_left_out():
         place.begin(40)
     experiment = place.go_on(resume=ResumeConfig(unfinished="skip"))
     reasons = {trial.reason for trial in experiment.trials.values()}
-    assert "left out when the experiment was restored" in reasons
+    assert "skipped when the experiment was restored" in reasons
     assert all(trial.status.is_final for trial in experiment.trials.values())
 
 
@@ -296,9 +300,9 @@ def test_trials_go_on_in_their_old_order():
         resources_for=lambda config: ONE_CPU,
     )
     runner.resume(session.requests)
-    pending = list(session.experiment.roster.pending)
+    pending = list(session.experiment.trial_index.pending)
     assert pending == sorted(pending)
-    assert not session.experiment.roster.active
+    assert not session.experiment.trial_index.active
 
 
 def test_another_driver_that_went_on_meanwhile_is_noticed():
@@ -307,8 +311,8 @@ def test_another_driver_that_went_on_meanwhile_is_noticed():
         place.begin(40)
     session = place.restore()
     place.go_on()
-    with pytest.raises(StorageError, match="has gone on with"):
-        session.check_nobody_went_on()
+    with pytest.raises(StorageError, match="has resumed"):
+        session.check_journal_unchanged()
 
 
 @pytest.mark.parametrize(
@@ -352,9 +356,7 @@ def test_no_more_trials_run_at_a_time_than_wanted_if_some_are_opened_again(searc
     before = place.begin()
     assert all(trial.status.is_final for trial in before.trials.values())
     position = len(list(read_journal(place.storage)))
-    after = place.go_on(
-        tune_config=more, resume=ResumeConfig(finished="restart", errored="restart")
-    )
+    after = place.go_on(tune_config=more, resume=ResumeConfig(finished="restart", errored="restart"))
     once_each(after)
     assert len(after.trials) > len(before.trials)
     running: set[str] = set()
@@ -397,7 +399,7 @@ def test_what_failed_fast_stays_ended_until_something_is_done_about_it(
             raise_first_error(experiment)
         assert told.value.message == "ValueError: no luck"
         assert 'raise ValueError("no luck")' in told.value.traceback
-        assert "everything was ended for it" in caplog.text
+        assert "fail_fast ended the experiment for it" in caplog.text
     experiment = place.go_on(resume=ResumeConfig(errored="restart"))
     once_each(experiment)
     raise_first_error(experiment)
@@ -406,9 +408,7 @@ def test_what_failed_fast_stays_ended_until_something_is_done_about_it(
 
 @pytest.mark.parametrize("unfinished", ["resume", "restart", "skip"])
 @pytest.mark.parametrize("what", ["it is tried again", "it ends nothing any more"])
-def test_what_was_ended_for_the_failure_of_another_goes_on_when_that_does(
-    what: str, unfinished: str
-):
+def test_what_was_ended_for_the_failure_of_another_goes_on_when_that_does(what: str, unfinished: str):
     broken = {"now": True}
 
     def fragile(config: dict[str, Any], checkpoint: Any) -> Any:
@@ -447,9 +447,7 @@ def submitted(place: Lab, resume: ResumeConfig | None = None) -> dict[str, Any]:
     origin = None
     if resume is not None:
         origin = _Origin(place.storage, resume, place.restore().end.position)
-    run_config = replace(
-        place.parts["run_config"], storage_path="memory://restored", name=place.name
-    )
+    run_config = replace(place.parts["run_config"], storage_path="memory://restored", name=place.name)
     return {**place.parts, "run_config": run_config, "trainable": train, "origin": origin}
 
 
@@ -487,7 +485,7 @@ def test_what_is_wished_of_the_trials_of_a_submitted_experiment_is_done_once():
 def test_a_submitted_driver_that_died_after_the_end_only_says_what_came_of_it():
     place = failed("over")
     position = place.restore().end.position
-    results = _drive(cloudpickle.dumps(submitted(place)), "")
+    results = _run_driver(cloudpickle.dumps(submitted(place)), "")
     assert [result.status.value for result in results] == ["TERMINATED", "ERROR", "TERMINATED"]
     assert place.restore().end.position == position
 
@@ -495,7 +493,7 @@ def test_a_submitted_driver_that_died_after_the_end_only_says_what_came_of_it():
 def test_a_submitted_driver_that_died_after_a_failure_tells_of_it():
     place = failed("over-fast", fail_fast="raise")
     with pytest.raises(TrialError, match="ValueError: no luck"):
-        _drive(cloudpickle.dumps(submitted(place)), "")
+        _run_driver(cloudpickle.dumps(submitted(place)), "")
 
 
 def test_an_experiment_that_failed_fast_goes_on_without_it():

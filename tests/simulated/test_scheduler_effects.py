@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from dasktune.config import RunConfig, TuneConfig
-from dasktune.results import ResultGrid
 from dasktune.schedulers import (
     ASHAScheduler,
     FIFOScheduler,
@@ -21,6 +20,7 @@ from dasktune.schedulers import (
 from dasktune.space import grid_search, uniform
 from dasktune.testing import MemoryStore, simulate
 from dasktune.trial.status import PublicStatus
+from dasktune.tuner.result_grid import ResultGrid
 
 LOSE = {100.0 * n: n % 7 for n in range(1, 30)}
 
@@ -158,8 +158,8 @@ def test_a_policy_of_dask_ml_makes_as_many_calls_as_there(slots: int, lose: Any)
     assert epochs(results) == 10 + sum(range(2, 10))
     ranked = sorted(results, key=lambda result: result.config["x"])
     assert [len(result.history) for result in ranked] == [9, 9, 8, 7, 6, 5, 4, 3, 2, 1]
-    assert ranked[0].reason == "remove_worst asks for nothing more"
-    assert ranked[5].reason == "remove_worst leaves it out after iteration 5"
+    assert ranked[0].reason == "remove_worst requests no more iterations"
+    assert ranked[5].reason == "remove_worst returned no entry for it after iteration 5"
 
 
 def halving(history: dict[str, Any]) -> dict[str, int]:
@@ -206,9 +206,7 @@ def test_several_objectives_are_reached_further_than_at_random_for_as_much_train
     for seed in range(10):
         tune = {"metric": "f1", "num_samples": 90, "seed": seed}
         ours = run(
-            MultiObjectiveASHAScheduler(
-                metrics=["f1", "f2"], modes="min", max_t=9, reduction_factor=3
-            ),
+            MultiObjectiveASHAScheduler(metrics=["f1", "f2"], modes="min", max_t=9, reduction_factor=3),
             space,
             tune=tune,
             trainable=zdt1,

@@ -64,9 +64,7 @@ def test_repeats_go_with_schedulers_that_stop_and_pause(scheduler):
 def test_several_goals_go_all_the_way_from_the_configuration_to_the_front():
     grid = tuned(AskTellSearch(Climbing2), metric=["loss", "steps"], mode=["min", "max"])
     front = grid.get_pareto_front()
-    assert [one.metrics["loss"] for one in front] == [
-        min(one.metrics["loss"] for one in grid)
-    ] * len(front)
+    assert [one.metrics["loss"] for one in front] == [min(one.metrics["loss"] for one in grid)] * len(front)
     assert grid.get_hypervolume([10.0, 0.0]) > 0
 
 

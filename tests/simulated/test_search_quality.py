@@ -18,7 +18,7 @@ from benchmarks.search_quality.figures import first_below, holm, mean_ranks, p_v
 from benchmarks.search_quality.problems import CURVES, Curve, Problem, Range, problem
 from benchmarks.search_quality.report import details, matrix, summary, times_table
 from benchmarks.search_quality.searches import PENDING, losses, optuna_losses
-from dasktune.experiment import Experiment
+from dasktune.experiment import ExperimentMachine
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -26,7 +26,7 @@ def _fast() -> Iterator[None]:
     """Leave it to the other tests to validate each event: here there are thousands."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Experiment, "validate_each_event", False)
+        patch.setattr(ExperimentMachine, "validate_each_event", False)
         yield
 
 

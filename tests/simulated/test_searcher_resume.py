@@ -23,8 +23,8 @@ from dasktune.search import (
     SearchGenerator,
     TuneBOHB,
 )
-from dasktune.search.searcher import SearchSpec
-from dasktune.search.suggest import Searcher
+from dasktune.search.search_algorithm import SearchSpec
+from dasktune.search.searcher import Searcher
 from dasktune.space import loguniform, randint, uniform
 
 SPACE = {"x": uniform(-2, 2), "lr": loguniform(1e-4, 1), "k": randint(1, 9)}
@@ -73,9 +73,7 @@ MAKERS = {
 def made(name):
     searcher = MAKERS[name]()
     search = SearchGenerator(searcher) if isinstance(searcher, Searcher) else searcher
-    search.setup(
-        SearchSpec(space=SPACE, num_samples=COUNT, metric="loss", mode="min", seed=SeedSequence(3))
-    )
+    search.setup(SearchSpec(space=SPACE, num_samples=COUNT, metric="loss", mode="min", seed=SeedSequence(3)))
     return search
 
 

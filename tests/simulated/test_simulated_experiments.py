@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
-from dasktune.experiment import Experiment
-from dasktune.results import Result, ResultGrid
+from dasktune.experiment import ExperimentMachine
 from dasktune.schedulers import ASHAScheduler, FIFOScheduler
 from dasktune.schedulers.decision import Continue, Pause
 from dasktune.space import grid_search, loguniform, uniform
-from dasktune.storage.json_lines import decode
+from dasktune.storage.journal.json_lines import decode
 from dasktune.testing import MemoryStore, WorkerDied, simulate
 from dasktune.trial.status import PublicStatus
+from dasktune.tuner.result_grid import Result, ResultGrid
 
 EPOCHS = 27
 
@@ -89,9 +89,7 @@ def test_without_checkpoints_a_trial_starts_anew_and_still_has_each_iteration_on
     (result,), journal = run(forgetful, lose={200.0: 0}, tune={"num_samples": 1})
     assert iterations(result) == [1, 2, 3, 4, 5, 6]
     told = [
-        record["metrics"]["training_iteration"]
-        for record in journal
-        if record["event"] == "ResultReported"
+        record["metrics"]["training_iteration"] for record in journal if record["event"] == "ResultReported"
     ]
     assert told == [1, 2, 3, 1, 2, 3, 4, 5, 6]
 
@@ -136,9 +134,7 @@ def test_a_trial_that_kills_its_workers_is_found_out_and_no_other_pays_for_it(wo
     assert killer is PublicStatus.ERROR
     assert set(statuses.values()) == {PublicStatus.TERMINATED}
     (error,) = results.errors
-    assert "and no other trial with it; the last time: its worker died: killed by a signal" in str(
-        error
-    )
+    assert "and no other trial with it; the last time: its worker died: killed by a signal" in str(error)
     losses = [record for record in journal if record["event"] == "TrialLost"]
     alone = [record["trial_id"] for record in losses if not record["shared"]]
     assert len(alone) == 2
@@ -210,9 +206,7 @@ def test_a_failing_trial_does_not_hurt_the_others():
 def test_the_first_failure_may_end_everything():
     hasty = RunConfig(failure_config=FailureConfig(fail_fast=True))
     space = {"lr": grid_search([0.9, 0.1, 0.2])}
-    results, _ = run(
-        bad_above_half, space=space, run_config=hasty, slots=1, tune={"num_samples": 1}
-    )
+    results, _ = run(bad_above_half, space=space, run_config=hasty, slots=1, tune={"num_samples": 1})
     assert [len(result.history) for result in results] == [1, 0, 0]
     assert results[1].reason == f"trial {results[0].trial_id} failed"
 
@@ -324,7 +318,7 @@ def test_the_best_and_the_newest_checkpoints_are_kept():
 
 def test_thousands_of_trials_are_no_trouble(monkeypatch: pytest.MonkeyPatch):
     # To look at everything after each event is quadratic.
-    monkeypatch.setattr(Experiment, "validate_each_event", False)
+    monkeypatch.setattr(ExperimentMachine, "validate_each_event", False)
 
     def quick(config: dict[str, Any]) -> Any:
         for epoch in range(20):

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from test_replay import Descent, Recorder, configs, curve, followed, state
 from test_restored_experiments import ONE_CPU, Lab, driven, once_each, parts_of
 
-from dasktune.experiment import Experiment
-from dasktune.runner import ThinkingAtOnce, TrialRunner
+from dasktune.experiment import ExperimentMachine
+from dasktune.runner import RunInline, TrialRunner
 from dasktune.runner.build import build_experiment
 from dasktune.runner.replay import replay
 from dasktune.search import ConcurrencyLimiter, OptunaSearch, Repeater, Searcher
-from dasktune.storage.json_lines import decode, encode
-from dasktune.storage.location import Storage
+from dasktune.storage.fs.storage import Storage
+from dasktune.storage.journal.json_lines import decode, encode
 from dasktune.testing import ManualClock, SimulatedTrialExecutor
 
 pytestmark = pytest.mark.usefixtures("quick_bandit")
@@ -62,7 +62,7 @@ CASES = [
 ]
 
 
-class Awkward(ThinkingAtOnce):
+class Awkward(RunInline):
     """Thinks for so many rounds of the loop that nobody knows when it will have answered.
 
     Whoever is asked thinks at the very beginning or at the very end: it is all the same.
@@ -73,15 +73,15 @@ class Awkward(ThinkingAtOnce):
         self.searcher, self.random = searcher, random
         self.left = 0
 
-    def ask(self, name: Any, question: Callable[[], Any]) -> None:
+    def submit(self, name: Any, question: Callable[[], Any]) -> None:
         if isinstance(self.searcher, Undisturbed) and isinstance(name, str):
             self.searcher.thinks_for = name
         self.left = self.random.choice([0, 0, 1, 3, 10, 40])
         if self.random.random() < 0.5:
             answer = question()
-            super().ask(name, lambda: answer)
+            super().submit(name, lambda: answer)
         else:
-            super().ask(name, question)
+            super().submit(name, question)
 
     def answers(self) -> Sequence[tuple[Any, Any]]:
         self.left -= 1
@@ -106,7 +106,7 @@ def parts(scheduler: str, search: str) -> dict[str, Any]:
     return made
 
 
-def drive(experiment: Experiment, store: Any, seed: int) -> Experiment:
+def drive(experiment: ExperimentMachine, store: Any, seed: int) -> ExperimentMachine:
     clock, random = ManualClock(), Random(seed)
     searcher = innermost(experiment.search)
     TrialRunner(
@@ -116,19 +116,19 @@ def drive(experiment: Experiment, store: Any, seed: int) -> Experiment:
         clock=clock,
         resources_for=lambda config: ONE_CPU,
         checkpoint_period=100.0,
-        thinker=lambda wake: Awkward(searcher, random),
+        background=lambda wake: Awkward(searcher, random),
     ).run()
     return experiment
 
 
 @pytest.fixture(scope="module", params=CASES, ids="-".join)
-def lived(request: pytest.FixtureRequest) -> tuple[tuple[str, str], Recorder, Experiment]:
+def lived(request: pytest.FixtureRequest) -> tuple[tuple[str, str], Recorder, ExperimentMachine]:
     store = Recorder()
     experiment = drive(build_experiment(*parts(*request.param).values()), store, seed=5)
     return request.param, store, experiment
 
 
-def fresh(case: tuple[str, str]) -> Experiment:
+def fresh(case: tuple[str, str]) -> ExperimentMachine:
     return build_experiment(*parts(*case).values())
 
 
@@ -143,9 +143,7 @@ def test_trials_go_on_while_a_search_thinks_and_all_come_to_their_end(lived: Any
     once_each(experiment)
 
 
-def test_a_search_is_asked_again_in_replay_where_it_was_asked(
-    lived: Any, caplog: pytest.LogCaptureFixture
-):
+def test_a_search_is_asked_again_in_replay_where_it_was_asked(lived: Any, caplog: pytest.LogCaptureFixture):
     case, store, experiment = lived
     again, done = fresh(case), 0
     assert len(store.snapshots) > 2
@@ -184,7 +182,7 @@ class SlowLab(Lab):
 
     random = Random(11)
 
-    def thinker(self, experiment: Experiment) -> Any:
+    def background(self, experiment: ExperimentMachine) -> Any:
         searcher = innermost(experiment.search)
         return lambda wake: Awkward(searcher, self.random)
 

@@ -12,7 +12,7 @@ from dasktune.runner.build import build_experiment
 from dasktune.runner.replay import replay
 from dasktune.space import grid_search
 from dasktune.stopper import ExperimentPlateauStopper, TrialPlateauStopper
-from dasktune.storage.json_lines import decode, encode
+from dasktune.storage.journal.json_lines import decode, encode
 from dasktune.testing import simulate
 
 

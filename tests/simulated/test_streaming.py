@@ -83,8 +83,7 @@ def test_asha_decides_the_same_with_streaming_and_without(seed, slots, grace, fa
 def test_a_criterion_stops_exactly_where_it_is_met(monkeypatch):
     stop = {"acc": 0.7, "training_iteration": 20}
     outcomes = [
-        outcome(run(monkeypatch, streaming=s, scheduler=FIFOScheduler(), stop=stop)[0])
-        for s in (True, False)
+        outcome(run(monkeypatch, streaming=s, scheduler=FIFOScheduler(), stop=stop)[0]) for s in (True, False)
     ]
     assert outcomes[0] == outcomes[1]
     assert all(losses[-1] <= 0.3 or len(losses) == 20 for _, _, _, losses in outcomes[0])
@@ -109,8 +108,6 @@ def test_a_lost_trial_does_not_wait_again_at_the_rungs_that_it_has_passed(monkey
         waited = [
             record["metrics"]["training_iteration"]
             for record in journal
-            if record["event"] == "ResultReported"
-            and record["trial_id"] == trial
-            and record["awaits"]
+            if record["event"] == "ResultReported" and record["trial_id"] == trial and record["awaits"]
         ]
         assert len(waited) == len(set(waited))

@@ -73,8 +73,8 @@ def test_what_was_cut_off_stays_so_under_the_same_limit_and_goes_on_under_anothe
     )
     place.places = {"slots": 1}
     experiment = place.begin()
-    assert experiment.is_cut_off
-    assert place.go_on().is_cut_off
+    assert experiment.is_stopped_by_failure
+    assert place.go_on().is_stopped_by_failure
     experiment = place.go_on(run_config=parts(None))
     ended = [trial.public_status.value for trial in experiment.trials.values()]
     # The one that everything was ended for is tried again only if that is asked for.

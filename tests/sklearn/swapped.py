@@ -18,7 +18,7 @@ from sklearn import model_selection
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 
 import dasktune.sklearn
-from dasktune.sklearn.engine import Engine
+from dasktune.sklearn.fits.engine import Engine
 
 NAMES = ("GridSearchCV", "HalvingGridSearchCV", "HalvingRandomSearchCV", "RandomizedSearchCV")
 
@@ -63,7 +63,7 @@ def _counted() -> Iterator[None]:
     run = Engine.run
 
     def counted(self: Any, fits: Any, splits: Any) -> Any:
-        _fits["here" if self._site.in_process else "cluster"] += len(fits)
+        _fits["here" if self._backend.in_process else "cluster"] += len(fits)
         return run(self, fits, splits)
 
     with pytest.MonkeyPatch.context() as patch:

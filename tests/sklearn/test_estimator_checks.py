@@ -78,9 +78,7 @@ def incremental_searches():
     }
     for name, size in sizes.items():
         for model in (SGDClassifier(random_state=0), SGDRegressor(random_state=0)):
-            yield getattr(dasktune.sklearn, name)(
-                model, space, random_state=0, error_score="raise", **size
-            )
+            yield getattr(dasktune.sklearn, name)(model, space, random_state=0, error_score="raise", **size)
 
 
 @pytest.mark.filterwarnings("ignore")

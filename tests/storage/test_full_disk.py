@@ -12,9 +12,9 @@ import pytest
 #: Fills a disk of a megabyte, writes to it, and makes room when the writers have met the failure.
 PROGRAM = """
 import logging, os, sys, threading
-from dasktune.storage.checkpoint_store import CheckpointStore
-from dasktune.storage.journal import JournalWriter, read_journal
-from dasktune.storage.location import Storage
+from dasktune.storage.checkpoints.checkpoint_store import CheckpointStore
+from dasktune.storage.journal.journal_writer import JournalWriter, read_journal
+from dasktune.storage.fs.storage import Storage
 
 met = threading.Semaphore(0)
 class Handler(logging.StreamHandler):
@@ -23,7 +23,7 @@ class Handler(logging.StreamHandler):
         met.release()
 logging.getLogger("dasktune").addHandler(Handler())
 disk = sys.argv[1]
-storage = Storage(f"{disk}/exp").patient(120.0)
+storage = Storage(f"{disk}/exp").with_retry(120.0)
 writer = JournalWriter(storage, 1)
 with open(f"{disk}/filler", "wb", buffering=0) as filler:
     try:
@@ -69,4 +69,4 @@ def test_a_full_disk_is_waited_for(tmp_path: Path) -> None:
     lines = run.stdout.splitlines()
     assert lines[:2] == ["No space left on device", "durable 0 failing True"]
     assert sorted(lines[2:]) == ["committed 200000", "durable 60", "whole"]
-    assert run.stderr.count("tried again until") == 2
+    assert run.stderr.count("retried until") == 2

@@ -17,13 +17,13 @@ from botocore.exceptions import BotoCoreError
 from s3_kit import Line, S3Server
 
 from dasktune.errors import CheckpointNotFound, PreflightError, StorageError
-from dasktune.storage import streams
-from dasktune.storage.checkpoint import dict_files
-from dasktune.storage.checkpoint_store import CheckpointStore
-from dasktune.storage.journal import JournalWriter, read_journal
-from dasktune.storage.location import Storage
-from dasktune.storage.probe import probe
-from dasktune.trial.checkpoint import CheckpointRecord
+from dasktune.storage.checkpoints.checkpoint import dict_files
+from dasktune.storage.checkpoints.checkpoint_store import CheckpointStore
+from dasktune.storage.fs import streams
+from dasktune.storage.fs.probe import probe
+from dasktune.storage.fs.storage import Storage
+from dasktune.storage.journal.journal_writer import JournalWriter, read_journal
+from dasktune.trial.checkpoint_record import CheckpointRecord
 
 LARGE = bytes(range(256)) * (30 * 1024**2 // 256)
 
@@ -31,7 +31,7 @@ LARGE = bytes(range(256)) * (30 * 1024**2 // 256)
 RACER = """
 import pickle, sys
 from dasktune.errors import StorageError
-from dasktune.storage.checkpoint_store import CheckpointStore
+from dasktune.storage.checkpoints.checkpoint_store import CheckpointStore
 storage, me = pickle.loads(bytes.fromhex(sys.argv[1])), sys.argv[2]
 store = CheckpointStore(storage)
 storage.names()
@@ -178,15 +178,15 @@ def test_a_checkpoint_that_fails_in_the_middle_leaves_no_upload_behind(
     source.mkdir()
     (source / "weights").write_bytes(LARGE)
     seen: list[int] = []
-    send = streams.Upload._send
+    send = streams.ObjectWriter._send
 
-    def second_fails(self: streams.Upload) -> None:
+    def second_fails(self: streams.ObjectWriter) -> None:
         send(self)
         seen.append(len(s3.uploads(storage)))
         if len(seen) == 2:
             raise ZeroDivisionError
 
-    monkeypatch.setattr(streams.Upload, "_send", second_fails)
+    monkeypatch.setattr(streams.ObjectWriter, "_send", second_fails)
     with pytest.raises(ZeroDivisionError):
         commit(storage, source)
     assert seen == [1, 1]
@@ -197,15 +197,15 @@ def test_a_checkpoint_that_fails_in_the_middle_leaves_no_upload_behind(
 #: Says when a part has been sent, and waits to be killed.
 VICTIM = """
 import pickle, sys, time
-from dasktune.storage import streams
-from dasktune.storage.checkpoint_store import CheckpointStore
+from dasktune.storage.fs import streams
+from dasktune.storage.checkpoints.checkpoint_store import CheckpointStore
 storage = pickle.loads(bytes.fromhex(sys.argv[1]))
-send = streams.Upload._send
+send = streams.ObjectWriter._send
 def tell(self):
     send(self)
     print("sent", flush=True)
     time.sleep(1000)
-streams.Upload._send = tell
+streams.ObjectWriter._send = tell
 CheckpointStore(storage).commit({"small": b"1", "weights": bytes(30 * 1024**2)}, trial_dir="a",
                                 index=0, incarnation=1, iteration=1, metrics={})
 """
@@ -226,10 +226,8 @@ def test_a_process_killed_in_an_upload_leaves_no_checkpoint_and_only_parts_to_be
     with pytest.raises(CheckpointNotFound):
         store.load(record)
     # The next start of the trial commits the same number, and may sweep what was left.
-    again = store.commit(
-        {"x": b"2"}, trial_dir="a", index=0, incarnation=2, iteration=1, metrics={}
-    )
-    assert store.sweep("a", keep=2, begin=2) == [record.path]
+    again = store.commit({"x": b"2"}, trial_dir="a", index=0, incarnation=2, iteration=1, metrics={})
+    assert store.remove_stale("a", incarnation=2, first_index=2) == [record.path]
     assert storage.names("trials", "a") == [".incarnation", again.path.rpartition("/")[2]]
     # No file shows the parts. They cost money until a rule of the bucket ends the upload.
     assert s3.uploads(storage) == [storage.path(record.path, "weights").partition("/")[2]]
@@ -239,7 +237,7 @@ def test_a_driver_killed_while_it_writes_leaves_a_journal_that_is_whole(s3: S3Se
     storage = s3.storage()
     program = """
 import pickle, sys
-from dasktune.storage.journal import JournalWriter
+from dasktune.storage.journal.journal_writer import JournalWriter
 writer = JournalWriter(pickle.loads(bytes.fromhex(sys.argv[1])), 1)
 while True:
     position = writer.append({"padding": "x" * 20_000})
@@ -317,13 +315,13 @@ def test_an_upload_in_parts_comes_back_from_a_store_that_goes_away(
     monkeypatch.setattr(streams, "OPERATION_TIMEOUT", 1.0)
     monkeypatch.setattr(streams, "SLOWEST", 1e9)
     storage = s3.storage(line.port)
-    send = streams.Upload._send
+    send = streams.ObjectWriter._send
 
-    def away_after_the_first(self: streams.Upload) -> None:
+    def away_after_the_first(self: streams.ObjectWriter) -> None:
         send(self)
         line.set(disturbance)
 
-    monkeypatch.setattr(streams.Upload, "_send", away_after_the_first)
+    monkeypatch.setattr(streams.ObjectWriter, "_send", away_after_the_first)
     with pytest.raises((StorageError, OSError, BotoCoreError)):
         commit(storage, {"weights": LARGE})
     line.set("open")
@@ -339,7 +337,7 @@ def test_a_checkpoint_and_a_journal_outlast_what_passes(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(streams, "OPERATION_TIMEOUT", 1.0)
-    storage = s3.storage(line.port).patient(120.0)
+    storage = s3.storage(line.port).with_retry(120.0)
     writer = JournalWriter(storage, 1)
     line.set(disturbance)
     for number in range(100):
@@ -354,5 +352,5 @@ def test_a_checkpoint_and_a_journal_outlast_what_passes(
     with CheckpointStore(storage).load(record).as_directory() as directory:
         assert Path(directory, "weights").read_bytes() == LARGE[: 9 * 1024**2]
     # What is merely slow may be too slow on a busy machine.
-    assert "tried again until" in caplog.text or disturbance == "slow"
+    assert "retried until" in caplog.text or disturbance == "slow"
     assert "secret" not in caplog.text

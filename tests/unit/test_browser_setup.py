@@ -13,7 +13,7 @@ BASH = "/bin/bash"
 
 pytestmark = pytest.mark.skipif(not os.path.exists(BASH), reason="needs bash")
 
-NOTE = "the tests in a browser are skipped: install chromium and chromium-driver for them\n"
+NOTE = "browser tests are skipped: install chromium and chromium-driver to run them\n"
 
 
 @pytest.fixture

@@ -48,9 +48,7 @@ def test_every_exception_survives_pickling(error):
 
 def test_the_examples_are_all_there_are():
     classes = {item for item in vars(errors).values() if isinstance(item, type)}
-    assert {type(error) for error in EXAMPLES} == {
-        item for item in classes if issubclass(item, Exception)
-    }
+    assert {type(error) for error in EXAMPLES} == {item for item in classes if issubclass(item, Exception)}
 
 
 def test_families_can_be_caught_together():

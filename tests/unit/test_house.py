@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import configparser
 import importlib
 import importlib.util
 import pkgutil
@@ -20,9 +22,9 @@ ROOT = Path(__file__).parents[2]
 #: What packages of ours take from each other.
 INTERNAL = {
     "CallbackList",
-    "Missed",
-    "TrackedTrial",
-    "TrialPlaces",
+    "MissedEvents",
+    "TrackedRun",
+    "TrialStorage",
     "check",
     "check_callbacks",
     "run_key",
@@ -90,7 +92,7 @@ PUBLIC = [
             importlib.import_module("dasktune.integration").__path__, "dasktune.integration."
         )
         # What the modules for several packages have in common.
-        if module.name.rpartition(".")[2] not in ("reporting", "tracked")
+        if module.name.rpartition(".")[2] not in ("reporting", "tracked_run")
     ),
     "dasktune.logger",
     "dasktune.schedulers",
@@ -116,3 +118,74 @@ def test_every_page_of_the_documentation_is_in_its_table_of_contents():
     entries = re.findall(r"^([\w-]+)$", index, re.MULTILINE)
     pages = {path.stem for path in (ROOT / "docs").glob("*.md")} - {"index"}
     assert sorted(entries) == sorted(pages)
+
+
+# The map of the code
+
+
+def layers_of_the_linter() -> list[set[str]]:
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    lines = config["importlinter:contract:layers"]["layers"].split("\n")
+    return [set(re.split(r"[\s|:]+", line.strip())) for line in lines if line.strip()]
+
+
+def architecture() -> str:
+    return (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+
+def test_the_table_of_layers_is_the_contract_of_the_import_linter():
+    rows = re.findall(r"^\| (\d+) \| `(\w+)` \|", architecture(), re.MULTILINE)
+    table: dict[int, set[str]] = {}
+    for layer, package in rows:
+        table.setdefault(int(layer), set()).add(package)
+    assert [table[layer] for layer in sorted(table, reverse=True)] == layers_of_the_linter()
+
+
+def test_the_table_of_layers_names_every_package_and_module_at_the_top():
+    there = {path.stem for path in (ROOT / "dasktune").iterdir() if path.suffix == ".py"}
+    there |= {path.parent.name for path in (ROOT / "dasktune").glob("*/__init__.py")}
+    assert set.union(*layers_of_the_linter()) == there - {"__init__"}
+
+
+def test_the_table_of_folders_is_the_contracts_of_the_import_linter():
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    rows = dict(re.findall(r"^\| `(\w+)` \| (`\w+`[;,].*) \|$", architecture(), re.MULTILINE))
+    assert rows
+    for package, folders in rows.items():
+        lines = config[f"importlinter:contract:{package}"]["layers"].split("\n")
+        there = {path.parent.name for path in (ROOT / "dasktune" / package).glob("*/__init__.py")}
+        contract = [set(re.split(r"[\s|]+", line.strip())) & there for line in lines]
+        table = [set(re.findall(r"\w+", row)) for row in folders.split(";")]
+        assert table == [row for row in contract if row]
+        assert set.union(*table) == there
+
+
+def test_every_path_in_the_map_exists():
+    named = re.findall(r"`((?:dasktune|tests)/[\w/.]*)`", architecture())
+    assert len(named) > 40
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_no_two_modules_and_no_two_classes_of_the_package_share_a_name():
+    # Names that Ray Tune or the command line prescribe.
+    prescribed = {"TuneReportCheckpointCallback"}
+    modules: dict[str, list[str]] = {}
+    classes: dict[str, list[str]] = {}
+    for path in (ROOT / "dasktune").rglob("*.py"):
+        where = path.relative_to(ROOT).as_posix()
+        if path.stem not in ("__init__", "base", "create") and path.parent.name != "commands":
+            modules.setdefault(path.stem, []).append(where)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and node.name not in prescribed:
+                classes.setdefault(node.name, []).append(where)
+    assert {name: found for name, found in modules.items() if len(found) > 1} == {}
+    assert {name: found for name, found in classes.items() if len(found) > 1} == {}
+
+
+def test_no_folder_has_more_than_sixteen_modules_and_the_top_at_most_ten():
+    for folder in (ROOT / "dasktune").rglob("__init__.py"):
+        number = sum(path.name != "__init__.py" for path in folder.parent.glob("*.py"))
+        assert number <= (10 if folder.parent.name == "dasktune" else 16), folder
+        assert (ast.get_docstring(ast.parse(folder.read_text())) or "").count("\n") <= 6, folder

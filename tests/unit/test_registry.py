@@ -57,9 +57,7 @@ def test_a_wrong_registration_is_a_type_error_and_a_config_error(register, name,
 def test_an_unknown_name_lists_the_known_ones():
     register_trainable("resnet", train)
     register_trainable("mlp", train)
-    with pytest.raises(
-        ConfigError, match=r"\('mlp', 'resnet'\), got 'gan'\. Call register_trainable"
-    ):
+    with pytest.raises(ConfigError, match=r"\('mlp', 'resnet'\), got 'gan'\. Call register_trainable"):
         get_trainable("gan")
 
 
@@ -81,5 +79,5 @@ def test_a_replaced_trainable_is_warned_about_once_it_is_another(caplog):
         register_trainable("mine", Model, warn=False)
         assert not caplog.records
         register_trainable("mine", train)
-    assert "'mine' stands for another object" in caplog.text
+    assert "'mine' now refers to another object" in caplog.text
     assert get_trainable("mine") is train

@@ -6,13 +6,14 @@ import argparse
 from typing import Any, Final
 
 from dasktune.cli.arguments import add_experiment, add_format, storage_of
-from dasktune.cli.experiments import Overview, read_experiment
+from dasktune.cli.experiment_overview import Overview, read_experiment
 from dasktune.cli.history import MetricHistory
-from dasktune.cli.output import fields_text, write, write_json
-from dasktune.comparison import condense, rank
-from dasktune.dashboard.trial_log import TrialLog
+from dasktune.cli.output import write, write_json
+from dasktune.dashboard.model.trial_projection import TrialProjection
 from dasktune.errors import ConfigError, StorageError, check
-from dasktune.storage.experiment_store import ExperimentStore
+from dasktune.results.ranking import rank, summarize
+from dasktune.storage.experiment.experiment_store import ExperimentStore
+from dasktune.text.text_table import fields_text
 from dasktune.trial.metrics import Mode
 
 __all__ = ["add_arguments", "run"]
@@ -21,25 +22,25 @@ _SCOPES: Final = ("last", "all", "avg", "last-5-avg", "last-10-avg")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what the subcommand takes."""
+    """Add the arguments of the subcommand."""
     add_experiment(parser)
-    parser.add_argument("--metric", help="what to compare; by default what was optimised")
-    parser.add_argument("--mode", choices=("min", "max"), help="which way it is better")
+    parser.add_argument("--metric", help="the metric to compare; by default the optimised one")
+    parser.add_argument("--mode", choices=("min", "max"), help="whether lower or higher is better")
     parser.add_argument(
         "--scope",
         choices=_SCOPES,
         default="last",
-        help="what of a trial counts: its last value (default), its best one, or a mean",
+        help="the value of a trial: its last one (default), its best one, or a mean",
     )
     add_format(parser, "text", "json")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show the best trial; 1 if no trial can be compared."""
+    """Show the best trial."""
     storage = storage_of(arguments)
     metric, mode = _goal(ExperimentStore(storage).spec(), arguments)
     history = MetricHistory(metric)
-    overview = read_experiment(storage, metric=metric, mode=mode, watch=history.take)
+    overview = read_experiment(storage, metric=metric, mode=mode, watch=history.apply)
     best, value = _best(overview, history, metric, mode, arguments.scope)
     path = f"{overview.storage}/trials/{best.folder}"
     checkpoint = f"{overview.storage}/{best.checkpoint}" if best.checkpoint else None
@@ -65,29 +66,28 @@ def run(arguments: argparse.Namespace) -> int:
 def _goal(spec: Any, arguments: argparse.Namespace) -> tuple[str, Mode]:
     metric, mode = arguments.metric or spec.get("metric"), arguments.mode or spec.get("mode")
     if isinstance(metric, list):
-        raise ConfigError(f"--metric must be one of the goals {metric}, got None")
+        raise ConfigError(f"--metric must be one of the objectives {metric}, got None")
     if isinstance(mode, list):
         goals = dict(zip(spec["metric"], mode, strict=False))
         mode = goals.get(metric)
-    check(isinstance(metric, str), "--metric", "given, as the experiment has none", metric)
-    check(mode in ("min", "max"), "--mode", "given, as the experiment has none", mode)
+    check(isinstance(metric, str), "--metric", "given, because the experiment has none", metric)
+    check(mode in ("min", "max"), "--mode", "given, because the experiment has none", mode)
     return metric, mode
 
 
 def _best(
     overview: Overview, history: MetricHistory, metric: str, mode: Mode, scope: Any
-) -> tuple[TrialLog, float]:
+) -> tuple[TrialProjection, float]:
     compared = [
-        (value, log)
-        for log in overview.chronicle.trials
-        if (value := condense(history.rows(log.trial_id), metric, mode, scope, finite=True))
-        is not None
+        (value, trial)
+        for trial in overview.projection.trials
+        if (value := summarize(history.rows(trial.trial_id), metric, mode, scope, finite=True)) is not None
     ]
     if not compared:
-        reported = sorted({name for log in overview.chronicle.trials for name in log.metrics})
+        reported = sorted({name for trial in overview.projection.trials for name in trial.metrics})
         raise StorageError(
             f"no trial of {overview.storage} has a finite {metric!r}; reported: "
             f"{', '.join(reported[:20]) or 'nothing'}"
         )
-    value, log = max(compared, key=lambda pair: rank(pair[0], mode))
-    return log, value
+    value, trial = max(compared, key=lambda pair: rank(pair[0], mode))
+    return trial, value

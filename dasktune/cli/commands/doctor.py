@@ -1,4 +1,4 @@
-"""``dasktune doctor``: whether a cluster can run experiments, and what to do if not."""
+"""``dasktune doctor``: check whether a cluster can run experiments, and advise what to fix."""
 
 from __future__ import annotations
 
@@ -10,31 +10,38 @@ from dasktune.cli.arguments import (
     add_storage_options,
     storage_options,
 )
-from dasktune.cli.output import one_line, write, write_json
+from dasktune.cli.output import write, write_json
 from dasktune.errors import check
-from dasktune.storage.location import Storage
+from dasktune.storage.fs.storage import Storage
+from dasktune.text.formatting import one_line
 
 __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what the subcommand takes."""
-    parser.epilog = "Exit code: 1 if something must be mended, 0 otherwise."
-    add_address(parser, "by default a cluster that is started here, as 'run' does")
+    """Add the arguments of the subcommand."""
+    parser.epilog = "Exit code: 1 if something must be fixed, 0 otherwise."
+    add_address(parser, "by default a cluster that is started on this machine")
     parser.add_argument(
-        "--storage-path", metavar="PATH", help="try this directory or URL from each host"
+        "--storage-path",
+        metavar="PATH",
+        help="check access to this directory or URL from each host",
     )
     add_storage_options(parser)
     parser.add_argument(
-        "--timeout", type=float, default=10.0, metavar="SECONDS", help="for each answer"
+        "--timeout",
+        type=float,
+        default=10.0,
+        metavar="SECONDS",
+        help="the time limit of each check",
     )
     add_format(parser, "text", "json")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Look at the cluster."""
-    # Dask takes a while to import.
-    from dasktune.cluster.doctor import examine
+    """Check the cluster."""
+    # Importing Dask is slow.
+    from dasktune.cluster.checks.doctor import examine
 
     check(arguments.timeout > 0, "--timeout", "a positive number of seconds", arguments.timeout)
     path = arguments.storage_path
@@ -52,5 +59,5 @@ def run(arguments: argparse.Namespace) -> int:
     failed = sum(one.level == "fail" for one in found)
     if arguments.format == "text":
         warned = sum(one.level == "warn" for one in found)
-        write(f"{len(found) - failed - warned} ok, {warned} to be improved, {failed} to be mended")
+        write(f"{len(found) - failed - warned} ok, {warned} to improve, {failed} to fix")
     return int(failed > 0)

@@ -1,4 +1,4 @@
-"""``dasktune errors``: why trials failed."""
+"""``dasktune errors``: why trials failed, with tracebacks."""
 
 from __future__ import annotations
 
@@ -6,58 +6,57 @@ import argparse
 from collections.abc import Iterator
 
 from dasktune.cli.arguments import add_experiment, storage_of
-from dasktune.cli.experiments import read_experiment
-from dasktune.cli.output import one_line, write
-from dasktune.dashboard.text import printable
-from dasktune.dashboard.trial_log import TrialLog
+from dasktune.cli.experiment_overview import read_experiment
+from dasktune.cli.output import write
+from dasktune.dashboard.model.trial_projection import TrialProjection
 from dasktune.errors import ConfigError
-from dasktune.storage.location import Storage
-from dasktune.storage.masking import reading
+from dasktune.storage.fs.redaction import reading
+from dasktune.storage.fs.storage import Storage
+from dasktune.text.formatting import one_line, printable_lines
 
 __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what the subcommand takes."""
+    """Add the arguments of the subcommand."""
     add_experiment(parser)
-    parser.add_argument(
-        "trial", nargs="?", metavar="TRIAL", help="only this one, with all its failures"
-    )
+    parser.add_argument("trial", nargs="?", metavar="TRIAL", help="show all failures of this trial")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Show the tracebacks."""
     storage = storage_of(arguments)
-    told = read_experiment(storage).chronicle
+    projection = read_experiment(storage).projection
     if arguments.trial is None:
-        failed = [log for log in told.trials if log.status == "ERROR" or log.failures]
+        failed = [trial for trial in projection.trials if trial.status == "ERROR" or trial.failures]
         write("\n\n".join(map(_last_failure, failed)) or "no trial failed")
         return 0
-    log = told.find(arguments.trial)
-    if log is None:
-        some = ", ".join(one.trial_id for one in told.trials[:5])
+    trial = projection.find(arguments.trial)
+    if trial is None:
+        some = ", ".join(one.trial_id for one in projection.trials[:5])
         raise ConfigError(f"TRIAL must be one of {some}, ..., got {arguments.trial!r}")
-    write(_all_failures(storage, log) or f"trial {one_line(log.trial_id)} has not failed")
+    write(_all_failures(storage, trial) or f"trial {one_line(trial.trial_id)} has not failed")
     return 0
 
 
-def _last_failure(log: TrialLog) -> str:
-    return "\n".join(_lines(log))
+def _last_failure(trial: TrialProjection) -> str:
+    return "\n".join(_lines(trial))
 
 
-def _lines(log: TrialLog) -> Iterator[str]:
-    times = "" if log.failures < 2 else f", failed {log.failures} times, the last time"
-    yield f"{one_line(log.trial_id)} ({log.status}{times}): {one_line(log.error or log.reason)}"
-    if log.traceback:
-        yield printable(log.traceback).rstrip()
-    if log.error and log.status == "ERROR" and log.reason not in ("", log.error):
-        yield f"Given up: {one_line(log.reason)}"
+def _lines(trial: TrialProjection) -> Iterator[str]:
+    times = "" if trial.failures < 2 else f", failed {trial.failures} times, the last time"
+    message = one_line(trial.error or trial.reason)
+    yield f"{one_line(trial.trial_id)} ({trial.status}{times}): {message}"
+    if trial.traceback:
+        yield printable_lines(trial.traceback).rstrip()
+    if trial.error and trial.status == "ERROR" and trial.reason not in ("", trial.error):
+        yield f"Failed finally: {one_line(trial.reason)}"
 
 
-def _all_failures(storage: Storage, log: TrialLog) -> str:
-    """Return what stands in the trial's file, which has them all, or else what the journal has."""
-    name = f"trials/{log.folder}/error.txt"
+def _all_failures(storage: Storage, trial: TrialProjection) -> str:
+    """Return all failures from the trial's ``error.txt``, or else the last one from the journal."""
+    name = f"trials/{trial.folder}/error.txt"
     with reading(name, storage):
         if storage.exists(name):
-            return printable(storage.read_bytes(name).decode("utf-8", "replace")).rstrip()
-    return _last_failure(log) if log.error or log.status == "ERROR" else ""
+            return printable_lines(storage.read_bytes(name).decode("utf-8", "replace")).rstrip()
+    return _last_failure(trial) if trial.error or trial.status == "ERROR" else ""

@@ -1,4 +1,4 @@
-"""``dasktune ls``: the experiments of a directory."""
+"""``dasktune ls``: list the experiments of a directory."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import sys
 from typing import Any, Final
 
 from dasktune.cli.arguments import add_format, add_storage_options, storage_options
-from dasktune.cli.experiments import Overview, experiments_below, read_experiment
-from dasktune.cli.output import one_line, table_text, terminal_width, write, write_csv, write_json
+from dasktune.cli.experiment_overview import Overview, experiments_below, read_experiment
+from dasktune.cli.output import terminal_width, write, write_csv, write_json
 from dasktune.config import DEFAULT_STORAGE_PATH
-from dasktune.dashboard.text import duration, value_text
 from dasktune.errors import TuneError, check
-from dasktune.storage.location import Storage
+from dasktune.storage.fs.storage import Storage
+from dasktune.text.formatting import format_counts, format_duration, format_value, one_line
+from dasktune.text.text_table import table_text
 
 __all__ = ["add_arguments", "run"]
 
@@ -20,7 +21,7 @@ _HEAD: Final = ("name", "state", "trials", "best", "started", "duration")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what the subcommand takes."""
+    """Add the arguments of the subcommand."""
     parser.add_argument(
         "path",
         nargs="?",
@@ -28,13 +29,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help=f"a directory or a URL; {DEFAULT_STORAGE_PATH} by default",
     )
-    parser.add_argument("--depth", type=int, default=2, metavar="N", help="levels to look below")
+    parser.add_argument("--depth", type=int, default=2, metavar="N", help="levels to search below PATH")
     add_format(parser, "table", "csv", "json")
     add_storage_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """List the experiments; one that cannot be read is told of, and costs only itself."""
+    """List the experiments; report those that cannot be read, and list the others."""
     check(arguments.depth >= 0, "--depth", "at least 0", arguments.depth)
     place = Storage(arguments.path, storage_options(arguments))
     found: list[Overview] = []
@@ -59,32 +60,34 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _name(one: Overview, place: Storage) -> str:
-    """Return the path below the place, by which the other subcommands find it."""
+    """Return the path below `place`, by which the other subcommands find the experiment."""
     return one.storage.url.removeprefix(place.url).strip("/") or one.name
 
 
 def _row(one: Overview, place: Storage) -> list[Any]:
-    told = one.chronicle
-    counts = ", ".join(f"{count} {word}" for word, count in told.counts.items() if count)
-    best = f"{told.metric} {value_text(told.best_value)}" if told.best is not None else None
+    projection = one.projection
+    counts = format_counts(projection.counts)
+    best = (
+        f"{projection.metric} {format_value(projection.best_value)}" if projection.best is not None else None
+    )
     started = one.started
     when = None if started is None else f"{started:%Y-%m-%d %H:%M}"
-    return [_name(one, place), one.state, counts, best, when, duration(told.elapsed)]
+    return [_name(one, place), one.state, counts, best, when, format_duration(projection.elapsed)]
 
 
 def _facts(one: Overview, place: Storage) -> dict[str, Any]:
-    told, started = one.chronicle, one.started
+    projection, started = one.projection, one.started
     return {
         "name": _name(one, place),
         "path": str(one.storage),
         "state": one.state,
-        "trials": len(told.trials),
-        "total_trials": told.total,
-        **told.counts,
-        "metric": told.metric,
-        "mode": told.mode,
-        "best": told.best_value if told.best is not None else None,
-        "best_trial_id": told.best.trial_id if told.best is not None else None,
+        "trials": len(projection.trials),
+        "total_trials": projection.total,
+        **projection.counts,
+        "metric": projection.metric,
+        "mode": projection.mode,
+        "best": projection.best_value if projection.best is not None else None,
+        "best_trial_id": projection.best.trial_id if projection.best is not None else None,
         "started": None if started is None else started.isoformat(timespec="seconds"),
-        "duration_s": round(told.elapsed, 3),
+        "duration_s": round(projection.elapsed, 3),
     }

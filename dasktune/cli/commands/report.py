@@ -1,4 +1,4 @@
-"""``dasktune report``: an experiment as one HTML page."""
+"""``dasktune report``: write an experiment as one HTML page."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import argparse
 from pathlib import Path
 
 from dasktune.cli.arguments import add_experiment, storage_of
-from dasktune.cli.experiments import read_experiment
-from dasktune.cli.output import one_line, write
+from dasktune.cli.experiment_overview import read_experiment
+from dasktune.cli.output import write
 from dasktune.errors import ConfigError, check
+from dasktune.text.formatting import one_line
 
 __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what the subcommand takes."""
+    """Add the arguments of the subcommand."""
     add_experiment(parser)
     parser.add_argument(
         "-o",
@@ -22,12 +23,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="a file or a directory; by default NAME.html in the working directory",
     )
-    parser.add_argument("--force", action="store_true", help="overwrite a file that is there")
+    parser.add_argument("--force", action="store_true", help="overwrite an existing file")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the report."""
-    # Bokeh takes a while to import.
+    # Importing Bokeh is slow.
     from dasktune.dashboard.report import to_html
 
     overview = read_experiment(storage_of(arguments))
@@ -35,13 +36,13 @@ def run(arguments: argparse.Namespace) -> int:
     path = Path(arguments.output or name).expanduser()
     if path.is_dir():
         path /= name
-    hint = "Make it first."
-    check(path.parent.is_dir(), "--output", "in a directory that there is", str(path), hint)
-    page = to_html(overview.chronicle)
+    hint = "Create it first."
+    check(path.parent.is_dir(), "--output", "in an existing directory", str(path), hint)
+    page = to_html(overview.projection)
     try:
         with path.open("w" if arguments.force else "x", encoding="utf-8") as file:
             file.write(page)
     except FileExistsError:
-        raise ConfigError(f"{path} is there already; --force overwrites it") from None
+        raise ConfigError(f"{path} exists already; --force overwrites it") from None
     write(one_line(path))
     return 0

@@ -1,4 +1,4 @@
-"""``dasktune run``: an experiment from the command line."""
+"""``dasktune run``: run an experiment from the command line."""
 
 from __future__ import annotations
 
@@ -12,54 +12,62 @@ from dasktune.config import DEFAULT_STORAGE_PATH, FailureConfig, RunConfig, Tune
 from dasktune.errors import check
 from dasktune.schedulers import create_scheduler
 from dasktune.search import create_searcher
-from dasktune.trainable.interface import with_resources
-from dasktune.tuner import Tuner
+from dasktune.trainable.api.binding import with_resources
+from dasktune.tuner.tuner import Tuner
 
 __all__ = ["add_arguments", "run"]
 
 _EPILOG: Final = """\
-In a space a list that begins with the name of a domain is that domain, and all else is a constant:
+In a space, a list that begins with the name of a domain is that domain; other values are constants:
   {"lr": ["loguniform", 1e-4, 1e-1], "opt": ["choice", ["sgd", "adam"]], "epochs": 20}
 
   dasktune run train.py:train --space '{"lr": ["loguniform", 1e-4, 1e-1]}' \\
       --metric loss --mode min --num-samples 50 --scheduler asha --scheduler-arg max_t=100
 
-Exit code: 0 if no trial failed, 1 if some did, 2 if it could not be run, 130 after Ctrl-C.
+Exit code: 0 if no trial failed, 1 if some failed, 2 after an error, 130 after Ctrl-C.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what the subcommand takes."""
+    """Add the arguments of the subcommand."""
     parser.epilog = _EPILOG
-    parser.add_argument(
-        "trainable", metavar="TRAINABLE", help="script.py:name or package.module:name"
-    )
+    parser.add_argument("trainable", metavar="TRAINABLE", help="script.py:name or package.module:name")
     _add_search(parser)
-    parser.add_argument("--name", help="of the experiment; by default the trainable's and the date")
+    parser.add_argument("--name", help="the experiment's name; by default the trainable's and the date")
     parser.add_argument(
-        "--storage-path", metavar="PATH", help=f"by default {DEFAULT_STORAGE_PATH}; or a URL"
+        "--storage-path",
+        metavar="PATH",
+        help=f"a directory or URL; by default {DEFAULT_STORAGE_PATH}",
     )
     add_storage_options(parser)
-    add_address(parser, "by default a cluster on this machine, for as long as it runs")
+    add_address(parser, "by default a cluster on this machine, which is closed at the end")
     parser.add_argument(
-        "--stop", action="append", default=[], metavar="KEY=VALUE", help="end a trial from there on"
+        "--stop",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="stop a trial when the metric KEY reaches VALUE",
     )
     parser.add_argument(
-        "--resources", metavar="cpu=2,gpu=1", help="what each trial needs; one CPU by default"
+        "--resources", metavar="cpu=2,gpu=1", help="the resources of each trial; one CPU by default"
     )
     parser.add_argument(
-        "--max-failures", type=int, default=0, metavar="N", help="retries of a trial that fails"
+        "--max-failures",
+        type=int,
+        default=0,
+        metavar="N",
+        help="the number of retries of a failed trial",
     )
-    parser.add_argument("--quiet", action="store_true", help="show no progress and no result")
+    parser.add_argument("--quiet", action="store_true", help="print no progress and no results")
 
 
 def _add_search(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--space", metavar="SPACE", help="JSON, a .json or .yaml file, or as TRAINABLE"
+        "--space", metavar="SPACE", help="JSON, a .json or .yaml file, or a name like TRAINABLE"
     )
-    parser.add_argument("--metric", help="what is optimised, as the trainable reports it")
-    parser.add_argument("--mode", choices=("min", "max"), help="which way it is better")
-    parser.add_argument("--num-samples", type=int, default=1, metavar="N", help="-1 for no end")
+    parser.add_argument("--metric", help="the metric to optimise, as the trainable reports it")
+    parser.add_argument("--mode", choices=("min", "max"), help="whether to minimise or maximise")
+    parser.add_argument("--num-samples", type=int, default=1, metavar="N", help="samples; -1 is no limit")
     for flag, what in (("scheduler", "asha, pbt, hyperband"), ("searcher", "random, optuna, bohb")):
         parser.add_argument(f"--{flag}", metavar="NAME", help=f"{what}, ...")
         parser.add_argument(
@@ -67,11 +75,13 @@ def _add_search(parser: argparse.ArgumentParser) -> None:
             action="append",
             default=[],
             metavar="KEY=VALUE",
-            help="an argument of its constructor, as JSON or text",
+            help=f"an argument of the {flag}, as JSON or text",
         )
-    parser.add_argument("--max-concurrent", type=int, metavar="N", help="trials at a time")
-    parser.add_argument("--time-budget", type=float, metavar="SECONDS", help="ends everything then")
-    parser.add_argument("--seed", type=int, metavar="N", help="settles every random choice")
+    parser.add_argument("--max-concurrent", type=int, metavar="N", help="the most trials at a time")
+    parser.add_argument(
+        "--time-budget", type=float, metavar="SECONDS", help="end the experiment after this time"
+    )
+    parser.add_argument("--seed", type=int, metavar="N", help="the seed of all random numbers")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,4 +1,9 @@
-"""``dasktune stop``: end an experiment that runs, by itself on a cluster or in a program."""
+"""``dasktune stop``: stop a running experiment, in another process or submitted to a cluster.
+
+The experiment may end between reading its lease and sending the command. The control server is gone
+then, and the command reports that it is unreachable. A new driver at the same port rejects the old
+token.
+"""
 
 from __future__ import annotations
 
@@ -8,43 +13,46 @@ import sys
 from typing import NoReturn
 
 from dasktune.cli.arguments import add_address, add_storage_options, storage_of
-from dasktune.cli.experiments import read_experiment
-from dasktune.cli.output import one_line, write
+from dasktune.cli.experiment_overview import read_experiment
+from dasktune.cli.output import write
 from dasktune.errors import ConfigError, ControlError, check
-from dasktune.storage.lease import Lease, machine_id
+from dasktune.storage.leader.leader_lease import LeaderLease, machine_id
+from dasktune.text.formatting import one_line
 
 __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what the subcommand takes."""
+    """Add the arguments of the subcommand."""
     parser.add_argument(
         "experiment",
         metavar="EXPERIMENT",
         nargs="?",
-        help="the name under which it was submitted, with --address; else its directory or URL",
+        help="the name of a submitted experiment, with --address; otherwise a directory or URL",
     )
-    add_address(parser, "of an experiment that was submitted")
-    parser.add_argument("--url", metavar="URL", help="where its driver takes commands")
+    add_address(parser, "the cluster of a submitted experiment")
+    parser.add_argument("--url", metavar="URL", help="the URL of the driver's control server")
     parser.add_argument(
-        "--token", metavar="TOKEN", help="what its driver printed beside that; asked for by default"
+        "--token",
+        metavar="TOKEN",
+        help="the token that the driver printed; prompted for by default",
     )
     parser.add_argument(
         "--interrupt",
         action="store_true",
-        help="leave trials unfinished, so that it can be resumed, as Ctrl-C would",
+        help="leave trials unfinished, so that the experiment can be resumed, as after Ctrl-C",
     )
     add_storage_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Tell its driver to end."""
+    """Send the driver the command to end."""
     name, address, url = arguments.experiment, arguments.address, arguments.url
-    rule = "the one way in which the experiment is named"
+    rule = "the only argument that names the experiment"
     given = [flag for flag in (address, url) if flag is not None]
     check(len(given) < 2, "--address", rule, address, "Leave out --address or --url.")
     if url is not None:
-        check(name is None, "EXPERIMENT", rule, name, "Leave it out beside --url.")
+        check(name is None, "EXPERIMENT", rule, name, "Leave it out with --url.")
         _command(url, arguments)
         return 0
     hint = "Give its directory, its name and --address, or --url."
@@ -55,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _stop_submitted(arguments: argparse.Namespace) -> int:
-    from dasktune.detached import attach
+    from dasktune.tuner.submitted import attach
 
     with attach(arguments.experiment, client=arguments.address) as experiment:
         status = experiment.status
@@ -66,42 +74,42 @@ def _stop_submitted(arguments: argparse.Namespace) -> int:
             experiment.interrupt()
         else:
             experiment.stop()
-    _tell(arguments.experiment, arguments)
+    _confirm(arguments.experiment, arguments)
     return 0
 
 
 def _stop_stored(arguments: argparse.Namespace) -> int:
     """Find the driver by the experiment's directory."""
-    from dasktune.control import whereabouts
+    from dasktune.control import address_file
 
     storage = storage_of(arguments)
     overview = read_experiment(storage)
     leader = overview.leader
     if leader is None:
-        write(f"{one_line(overview.name)} does not run: it is {overview.state}")
+        write(f"{one_line(overview.name)} is not running: it is {overview.state}")
         return 0
-    url = whereabouts.read(storage, leader)
+    url = address_file.read(storage, leader)
     if url is None:
         _refuse(leader)
-    where = f"its driver takes commands at {url} of {leader.host}"
-    hint = "Do it there, or forward the port and use --url."
+    where = f"its driver accepts commands at {url} of {leader.host}"
+    hint = "Run the command there, or forward the port and use --url."
     if leader.machine != machine_id():
         raise ConfigError(f"EXPERIMENT must be one that runs on this machine: {where}. {hint}")
     _command(url, arguments)
     return 0
 
 
-def _refuse(leader: Lease) -> NoReturn:
+def _refuse(leader: LeaderLease) -> NoReturn:
     raise ConfigError(
-        f"the experiment's driver (pid {leader.pid} on {one_line(leader.host)}) takes no commands. "
-        f"Press Ctrl-C where it runs, or `kill -INT {leader.pid}` on that machine: trials stay "
-        "unfinished, and `dasktune resume` goes on with them. One that was submitted is stopped by "
-        "its name and --address; one with RunConfig(server_port=True) from its directory."
+        f"the experiment's driver (pid {leader.pid} on {one_line(leader.host)}) accepts no "
+        f"commands. Press Ctrl-C where it runs, or run `kill -INT {leader.pid}` on that machine; "
+        "`dasktune resume` resumes the unfinished trials. Stop a submitted experiment by its name "
+        "and --address, and one with RunConfig(server_port=True) by its directory."
     )
 
 
 def _command(url: str, arguments: argparse.Namespace) -> None:
-    """Stop it through the server of its driver."""
+    """Send the command to the driver's control server."""
     from dasktune.control import TuneClient
 
     client = TuneClient(url, arguments.token or _asked_token(url))
@@ -113,18 +121,18 @@ def _command(url: str, arguments: argparse.Namespace) -> None:
     except ControlError as error:
         if error.kind != "unreachable":
             raise
-        hint = "Is its driver alive, and is this its machine?"
+        hint = "Check that the driver is alive and runs on this machine."
         raise ControlError(f"{error.message}. {hint}", error.kind) from None
-    _tell(url, arguments)
+    _confirm(url, arguments)
 
 
 def _asked_token(url: str) -> str:
-    """Ask for what others would see on a command line."""
+    """Return the token from the terminal or standard input, as others can see command lines."""
     if sys.stdin.isatty():
-        return getpass.getpass(f"Token that the driver at {one_line(url)} has printed: ")
+        return getpass.getpass(f"Token that the driver at {one_line(url)} printed: ")
     return sys.stdin.readline().strip()
 
 
-def _tell(what: str, arguments: argparse.Namespace) -> None:
+def _confirm(what: str, arguments: argparse.Namespace) -> None:
     word = "interrupted" if arguments.interrupt else "stopped"
     write(f"{one_line(what)} is being {word}")

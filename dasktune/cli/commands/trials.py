@@ -1,4 +1,4 @@
-"""``dasktune trials``: the trials of an experiment, filtered, sorted and cut to what is wanted."""
+"""``dasktune trials``: the trials of an experiment, filtered, sorted and limited."""
 
 from __future__ import annotations
 
@@ -8,33 +8,37 @@ from typing import Final
 
 from dasktune.cli.arguments import add_experiment, add_format, storage_of
 from dasktune.cli.columns import TrialTable
-from dasktune.cli.experiments import read_experiment
-from dasktune.cli.filters import parse_condition
-from dasktune.cli.output import table_text, terminal_width, write, write_csv, write_json
-from dasktune.dashboard.trial_log import TrialLog
+from dasktune.cli.experiment_overview import read_experiment
+from dasktune.cli.output import terminal_width, write, write_csv, write_json
+from dasktune.dashboard.model.filter_columns import searchable_text
+from dasktune.dashboard.model.trial_projection import TrialProjection
 from dasktune.errors import check
+from dasktune.results.trial_filter import parse_filter
+from dasktune.text.text_table import table_text
 
 __all__ = ["add_arguments", "run"]
 
 _EPILOG: Final = """\
-A condition compares columns (fields, metrics of the last result, parameters), numbers and 'texts'
-by < <= > >= == != ~ (contains) and in [...], joined by and, or, not and parentheses. A trial
-without a loss is found by: loss == null. Names with odd characters stand in `backticks`.
+A filter compares columns (fields, metrics of the last result, parameters) with numbers and texts
+by < <= > >= == != ~ (contains) and in [...], joined by and, or, not and parentheses. Conditions
+beside each other must all hold, status:ERROR is status == ERROR, and a word without a comparison is
+searched for in all texts of a trial. loss == null finds trials without a loss. Names with spaces
+are quoted with `backticks`. The dashboard's table accepts the same filters.
 
   dasktune trials ~/dasktune_results/exp --filter "loss < 0.1 and lr > 1e-4" --sort loss
-  dasktune trials s3://bucket/exp --filter "status == 'ERROR'" --columns trial_id,error
+  dasktune trials s3://bucket/exp --filter status:ERROR --columns trial_id,error
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what the subcommand takes."""
+    """Add the arguments of the subcommand."""
     parser.epilog = _EPILOG
     add_experiment(parser)
-    parser.add_argument("--filter", metavar="CONDITION", help="show only trials that meet it")
-    parser.add_argument("--sort", metavar="COLUMN", help="order; by default as they were made")
+    parser.add_argument("--filter", metavar="FILTER", help="show only trials for which it holds")
+    parser.add_argument("--sort", metavar="COLUMN", help="sort by a column; by default in order of creation")
     parser.add_argument("--desc", action="store_true", help="largest first")
-    parser.add_argument("--columns", metavar="A,B", help="what to show; 'all' is all there is")
-    parser.add_argument("--limit", type=int, metavar="N", help="show at most so many")
+    parser.add_argument("--columns", metavar="A,B", help="columns to show; 'all' shows every column")
+    parser.add_argument("--limit", type=int, metavar="N", help="show at most N trials")
     add_format(parser, "table", "csv", "json")
 
 
@@ -43,9 +47,9 @@ def run(arguments: argparse.Namespace) -> int:
     limit = arguments.limit
     check(limit is None or limit >= 0, "--limit", "at least 0", limit)
     check(not arguments.desc or arguments.sort is not None, "--sort", "given with --desc", None)
-    told = read_experiment(storage_of(arguments)).chronicle
-    table = TrialTable(told)
-    chosen = _chosen(told.trials, table, arguments)
+    projection = read_experiment(storage_of(arguments)).projection
+    table = TrialTable(projection)
+    chosen = _chosen(projection.trials, table, arguments)
     columns = _columns(table, arguments)
     rows = table.rows(chosen[:limit], columns)
     if arguments.format == "json":
@@ -54,19 +58,19 @@ def run(arguments: argparse.Namespace) -> int:
         write_csv(columns, rows)
     else:
         write(table_text(columns, rows, terminal_width()))
-        if len(rows) < len(told.trials):
+        if len(rows) < len(projection.trials):
             matching = f"{len(chosen)} match, of " if arguments.filter else ""
-            write(f"{len(rows)} shown; {matching}{len(told.trials)} trials")
+            write(f"{len(rows)} shown; {matching}{len(projection.trials)} trials")
     return 0
 
 
 def _chosen(
-    trials: Sequence[TrialLog], table: TrialTable, arguments: argparse.Namespace
-) -> list[TrialLog]:
+    trials: Sequence[TrialProjection], table: TrialTable, arguments: argparse.Namespace
+) -> list[TrialProjection]:
     chosen = list(trials)
     if arguments.filter is not None:
-        condition = parse_condition(arguments.filter, table.resolve)
-        chosen = [log for log in chosen if condition.holds(lambda name: table.value(log, name))]  # noqa: B023
+        holds = parse_filter(arguments.filter, table.filter_columns(), searchable_text)
+        chosen = [trial for trial in chosen if holds(trial)]
     if arguments.sort is not None:
         column = table.resolve(arguments.sort)
         chosen = table.ordered(chosen, column, descending=arguments.desc)

@@ -7,91 +7,84 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from dasktune.dashboard.chronicle import Chronicle
-from dasktune.dashboard.density import robust_range
-from dasktune.dashboard.figures.sketch import Sketch, nothing
-from dasktune.dashboard.figures.theme import (
-    COLOURS,
-    Figure,
-    above,
-    goal_name,
-    hover,
-    in_order,
-    new_figure,
-)
-from dasktune.dashboard.text import elapsed_unit, shown
-from dasktune.dashboard.trial_log import TrialLog
+from dasktune.dashboard.figures import theme
+from dasktune.dashboard.figures.figure_spec import FigureSpec, empty_spec
+from dasktune.dashboard.labels import label
+from dasktune.dashboard.model.density import robust_range
+from dasktune.dashboard.model.experiment_projection import ExperimentProjection
+from dasktune.dashboard.model.trial_projection import TrialProjection
+from dasktune.text.formatting import elapsed_unit
 
-__all__ = ["best_sketch", "best_so_far"]
+__all__ = ["best_so_far", "best_spec"]
 
-#: Trials that are drawn; of more, a part that is the same each time.
+#: The most trials; of more, every second, fourth, ... one is drawn.
 _MOST: Final = 5_000
 
 Columns = dict[str, Any]
 
 
 def best_so_far(
-    chronicle: Chronicle, *, x: Literal["time", "trials"] = "time", height: int = 340
-) -> Figure:
-    """Show the best value of the first goal as it came to be, and that of each trial.
+    projection: ExperimentProjection, *, x: Literal["time", "trials"] = "time", height: int = 340
+) -> theme.Figure:
+    """Show the best value of the first goal so far, and the best value of each trial.
 
     Parameters
     ----------
-    chronicle : Chronicle
+    projection : ExperimentProjection
         The experiment.
     x : {"time", "trials"}, default="time"
-        Over the time since its beginning, or over its trials.
+        The x axis: time since the beginning, or trials.
     height : int, default=340
-        Pixels.
+        Height in pixels.
 
     Examples
     --------
-    >>> from dasktune.dashboard.sources import chronicle_of_results
+    >>> from dasktune.dashboard.model.load import projection_of_results
     >>> from dasktune.testing import simulate
     >>> def train(config):
     ...     for step in (1, 2):
     ...         yield {"loss": config["x"] / step}, 1.0
     >>> results = simulate(train, param_space={"x": {"grid_search": [1, 2]}})
-    >>> chronicle = chronicle_of_results(results, metric="loss", mode="min")
-    >>> best_so_far(chronicle, x="trials", height=300).height
+    >>> projection = projection_of_results(results, metric="loss", mode="min")
+    >>> best_so_far(projection, x="trials", height=300).height
     300
     """
-    return best_sketch(chronicle, x=x, height=height).drawn()
+    return best_spec(projection, x=x, height=height).build()
 
 
-def best_sketch(
-    chronicle: Chronicle, *, x: Literal["time", "trials"] = "time", height: int = 340
-) -> Sketch:
+def best_spec(
+    projection: ExperimentProjection, *, x: Literal["time", "trials"] = "time", height: int = 340
+) -> FigureSpec:
     """Return what :func:`best_so_far` shows, with the same parameters."""
-    name = goal_name(chronicle)
+    name = theme.goal_name(projection)
     title = f"Best {name} so far"
-    if chronicle.mode is None and chronicle.metrics:
-        return nothing(title, "mode is not given, so nothing is best", height)
-    if not chronicle.improvements:
-        return nothing(title, height=height)
-    unit, seconds = elapsed_unit(chronicle.elapsed)
-    label = f"time since the beginning ({unit})" if x == "time" else "trial"
-    dots, steps = _dots(chronicle, seconds, x), _steps(chronicle, seconds, x)
+    if projection.mode is None and projection.metrics:
+        return empty_spec(title, "without mode no value is the best", height)
+    if not projection.improvements:
+        return empty_spec(title, height=height)
+    unit, seconds = elapsed_unit(projection.elapsed)
+    x_label = f"time since the beginning ({unit})" if x == "time" else "trial"
+    dots, steps = _dots(projection, seconds, x), _steps(projection, seconds, x)
     values = [columns["value"] for columns in dots.values()]
     low, high = robust_range(np.concatenate([*values, steps["value"]]))
-    return Sketch(
+    return FigureSpec(
         draw=_draw,
-        form=(title, label, name, height, tuple(in_order(dots))),
+        structure=(title, x_label, name, height, tuple(theme.sorted_outcomes(dots))),
         sources={**dots, "best": steps},
         settings={("y", "start"): low, ("y", "end"): high},
     )
 
 
-def _draw(sketch: Sketch) -> Figure:
-    title, label, name, height, outcomes = sketch.form
-    made = new_figure(title, label, name, height=height, y_range=sketch.range("y"))
+def _draw(spec: FigureSpec) -> theme.Figure:
+    title, x_label, name, height, outcomes = spec.structure
+    made = theme.new_figure(title, x_label, name, height=height, y_range=spec.range("y"))
     drawn = [
         made.scatter(
             "x",
             "value",
-            source=sketch.source(outcome),
+            source=spec.source(outcome),
             size=6,
-            color=COLOURS[outcome],
+            color=theme.COLOURS[outcome],
             alpha=0.55,
             line_color=None,
             legend_label=outcome.lower(),
@@ -101,22 +94,22 @@ def _draw(sketch: Sketch) -> Figure:
     line = made.step(
         "x",
         "value",
-        source=sketch.source("best"),
+        source=spec.source("best"),
         mode="after",
         line_width=3,
-        color=COLOURS["ERROR"],
+        color=theme.COLOURS["ERROR"],
         legend_label="best so far",
     )
     tips = [("trial", "@trial"), ("value", "@value{0.000000}"), ("iteration", "@iteration")]
-    made.add_tools(hover(tips, drawn), hover(tips, [line], mode="mouse"))
-    above(made)
+    made.add_tools(theme.hover(tips, drawn), theme.hover(tips, [line], mode="mouse"))
+    theme.legend_above(made)
     return made
 
 
 class _Dots:
-    """A row for each trial, by what became of it.
+    """A row for each trial, by its outcome.
 
-    Trials that have ended stay where they are in their rows, so that others only come after them.
+    The rows of ended trials keep their order, so that an update only appends rows.
     """
 
     def __init__(self) -> None:
@@ -124,37 +117,37 @@ class _Dots:
         self.rows: dict[str, dict[int, tuple[Any, ...]]] = {}
         self._where: dict[int, str] = {}
 
-    def update(self, chronicle: Chronicle) -> None:
-        """Work out the rows of the trials that have changed."""
-        changed = list(chronicle.changed_since(self._version))[::-1]
-        self._version = chronicle.version
-        while len(chronicle.trials) > self._stride * _MOST:
+    def update(self, projection: ExperimentProjection) -> None:
+        """Recompute the rows of the trials that have changed."""
+        changed = list(projection.changed_since(self._version))[::-1]
+        self._version = projection.version
+        while len(projection.trials) > self._stride * _MOST:
             self._stride *= 2
-            self.rows, self._where, changed = {}, {}, chronicle.trials
+            self.rows, self._where, changed = {}, {}, projection.trials
         for log in changed:
             if log.index % self._stride == 0:
                 self._take(log)
 
-    def _take(self, log: TrialLog) -> None:
+    def _take(self, log: TrialProjection) -> None:
         before, outcome, value = self._where.get(log.index), log.outcome, log.best_value()
         if before is not None and (before != outcome or not isfinite(value)):
             del self.rows[before][log.index], self._where[log.index]
         if isfinite(value):
             iteration = log.best[0][0]
-            row = log.curves[0].time_of(iteration), value, shown(log.trial_id), iteration
+            row = log.curves[0].time_of(iteration), value, label(log.trial_id), iteration
             self.rows.setdefault(outcome, {})[log.index] = row
             self._where[log.index] = outcome
 
 
-def _dots(chronicle: Chronicle, seconds: float, x: str) -> dict[str, Columns]:
-    """Return the columns of each outcome that there is."""
-    dots = chronicle.memo.setdefault("best so far", _Dots())
-    dots.update(chronicle)
+def _dots(projection: ExperimentProjection, seconds: float, x: str) -> dict[str, Columns]:
+    """Return the columns of each outcome that occurs."""
+    dots = projection.memo.setdefault("best so far", _Dots())
+    dots.update(projection)
     found = {}
     for outcome, rows in dots.rows.items():
         if rows:
             times, values, trials, iterations = zip(*rows.values(), strict=True)
-            when = (np.array(times) - chronicle.began) / seconds
+            when = (np.array(times) - projection.began) / seconds
             found[outcome] = {
                 "x": when if x == "time" else np.array(list(rows), dtype=np.float64),
                 "value": np.array(values),
@@ -164,28 +157,28 @@ def _dots(chronicle: Chronicle, seconds: float, x: str) -> dict[str, Columns]:
     return found
 
 
-def _steps(chronicle: Chronicle, seconds: float, x: str) -> Columns:
-    told = list(chronicle.improvements)
+def _steps(projection: ExperimentProjection, seconds: float, x: str) -> Columns:
+    steps = list(projection.improvements)
     if x == "trials":
-        told = _by_trial(chronicle)
-    rows = [*told, (chronicle.now, *told[-1][1:])]
+        steps = _by_trial(projection)
+    rows = [*steps, (projection.now, *steps[-1][1:])]
     times, values, places, iterations = zip(*rows, strict=True)
-    xs = (np.array(times) - chronicle.began) / seconds
+    xs = (np.array(times) - projection.began) / seconds
     if x == "trials":
-        xs = np.array([*places[:-1], len(chronicle.trials) - 1], dtype=np.float64)
+        xs = np.array([*places[:-1], len(projection.trials) - 1], dtype=np.float64)
     return {
         "x": xs,
         "value": np.array(values),
-        "trial": [shown(chronicle.trials[place].trial_id) for place in places],
+        "trial": [label(projection.trials[place].trial_id) for place in places],
         "iteration": np.array(iterations),
     }
 
 
-def _by_trial(chronicle: Chronicle) -> list[tuple[float, float, int, int]]:
-    """Return the improvements as if each trial had come to its best before the next one began."""
-    told: list[tuple[float, float, int, int]] = []
-    for log in sorted(chronicle.ranked(), key=lambda log: log.index):
+def _by_trial(projection: ExperimentProjection) -> list[tuple[float, float, int, int]]:
+    """Return the improvements as if each trial had ended before the next one began."""
+    steps: list[tuple[float, float, int, int]] = []
+    for log in sorted(projection.ranked(), key=lambda log: log.index):
         iteration, value = log.best[0]
-        if not told or chronicle.better[0](value, told[-1][1]):
-            told.append((chronicle.began, value, log.index, iteration))
-    return told
+        if not steps or projection.better[0](value, steps[-1][1]):
+            steps.append((projection.began, value, log.index, iteration))
+    return steps

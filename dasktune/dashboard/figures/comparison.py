@@ -1,4 +1,4 @@
-"""Several experiments in one figure."""
+"""The best values of several experiments in one figure."""
 
 from __future__ import annotations
 
@@ -7,100 +7,101 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dasktune.dashboard.chronicle import Chronicle
-from dasktune.dashboard.density import robust_range
-from dasktune.dashboard.figures.sketch import Sketch, nothing
-from dasktune.dashboard.figures.theme import CONTRAST, Figure, above, goal_name, hover, new_figure
-from dasktune.dashboard.text import elapsed_unit, shown
+from dasktune.dashboard.figures import theme
+from dasktune.dashboard.figures.figure_spec import FigureSpec, empty_spec
+from dasktune.dashboard.labels import label
+from dasktune.dashboard.model.density import robust_range
+from dasktune.dashboard.model.experiment_projection import ExperimentProjection
+from dasktune.text.formatting import elapsed_unit
 
-__all__ = ["comparison", "comparison_sketch"]
+__all__ = ["comparison", "comparison_spec"]
 
 
 def comparison(
-    chronicles: Sequence[Chronicle],
+    projections: Sequence[ExperimentProjection],
     *,
     x: Literal["time", "results"] = "time",
     height: int = 400,
-) -> Figure:
-    """Show the best value of the first goal as it came to be in each of several experiments.
+) -> theme.Figure:
+    """Show the best value of the first goal so far, for each of several experiments.
 
     Parameters
     ----------
-    chronicles : sequence of Chronicle
-        The experiments. Those that have another goal than the first one are left out.
+    projections : sequence of ExperimentProjection
+        The experiments. Those with another goal than the first one are left out.
     x : {"time", "results"}, default="time"
-        Over the time since the beginning of each, or over the results until then.
+        The x axis: time since the beginning of each experiment, or number of results.
     height : int, default=400
-        Pixels.
+        Height in pixels.
     """
-    return comparison_sketch(chronicles, x=x, height=height).drawn()
+    return comparison_spec(projections, x=x, height=height).build()
 
 
-def comparison_sketch(
-    chronicles: Sequence[Chronicle],
+def comparison_spec(
+    projections: Sequence[ExperimentProjection],
     *,
     x: Literal["time", "results"] = "time",
     height: int = 400,
-) -> Sketch:
+) -> FigureSpec:
     """Return what :func:`comparison` shows, with the same parameters."""
     title = "Best so far"
-    told = [(place, one) for place, one in enumerate(chronicles) if one.improvements]
-    told = [(place, one) for place, one in told if _goal(one) == _goal(told[0][1])]
-    if not told:
-        return nothing(title, height=height)
-    name, mode = goal_name(told[0][1]), told[0][1].mode
-    unit, seconds = elapsed_unit(max(one.elapsed for _, one in told))
-    label = f"time since the beginning ({unit})" if x == "time" else "results"
-    names = tuple((place, shown(one.name or "experiment", 40)) for place, one in told)
-    sources = {f"line {place}": _steps(one, x, seconds) for place, one in told}
+    compared = [(place, one) for place, one in enumerate(projections) if one.improvements]
+    compared = [(place, one) for place, one in compared if _goal(one) == _goal(compared[0][1])]
+    if not compared:
+        return empty_spec(title, height=height)
+    name, mode = theme.goal_name(compared[0][1]), compared[0][1].mode
+    unit, seconds = elapsed_unit(max(one.elapsed for _, one in compared))
+    x_label = f"time since the beginning ({unit})" if x == "time" else "results"
+    names = tuple((place, label(one.name or "experiment", 40)) for place, one in compared)
+    sources = {f"line {place}": _steps(one, x, seconds) for place, one in compared}
     low, high = robust_range(np.concatenate([one["value"] for one in sources.values()]))
-    left_out = len(chronicles) - len(told)
+    left_out = len(projections) - len(compared)
     title = f"Best {name} ({mode}) so far"
     if left_out:
-        title += f"; without {left_out} that have another goal, or no result"
-    return Sketch(
+        title += f"; without {left_out} with another goal or without results"
+    return FigureSpec(
         draw=_draw,
-        form=(label, name, height, names),
+        structure=(x_label, name, height, names),
         sources=sources,
         settings={("y", "start"): low, ("y", "end"): high, ("title", "text"): title},
     )
 
 
-def _goal(chronicle: Chronicle) -> tuple[str | None, str | None]:
-    return chronicle.metric, chronicle.mode
+def _goal(projection: ExperimentProjection) -> tuple[str | None, str | None]:
+    return projection.metric, projection.mode
 
 
-def _draw(sketch: Sketch) -> Figure:
-    label, name, height, names = sketch.form
-    title = sketch.settings["title", "text"]
-    made = new_figure(title, label, name, height=height, y_range=sketch.range("y"))
+def _draw(spec: FigureSpec) -> theme.Figure:
+    x_label, name, height, names = spec.structure
+    title = spec.settings["title", "text"]
+    made = theme.new_figure(title, x_label, name, height=height, y_range=spec.range("y"))
     for place, experiment in names:
         line = made.step(
             "x",
             "value",
-            source=sketch.source(f"line {place}"),
+            source=spec.source(f"line {place}"),
             mode="after",
             line_width=2.5,
-            color=CONTRAST[place % len(CONTRAST)],
-            # More than there are colours are told apart by their dashes.
-            line_dash="solid" if place < len(CONTRAST) else "dashed",
+            color=theme.CONTRAST[place % len(theme.CONTRAST)],
+            # Experiments beyond the number of colours have dashed lines.
+            line_dash="solid" if place < len(theme.CONTRAST) else "dashed",
             legend_label=f"{place + 1}: {experiment}",
         )
         tips = [("experiment", "@experiment"), ("trial", "@trial"), ("value", "@value")]
-        made.add_tools(hover(tips, [line], mode="mouse"))
-    above(made)
+        made.add_tools(theme.hover(tips, [line], mode="mouse"))
+    theme.legend_above(made)
     return made
 
 
-def _steps(chronicle: Chronicle, x: str, seconds: float) -> dict[str, Any]:
-    rows = [*chronicle.improvements, (chronicle.now, *chronicle.improvements[-1][1:])]
+def _steps(projection: ExperimentProjection, x: str, seconds: float) -> dict[str, Any]:
+    rows = [*projection.improvements, (projection.now, *projection.improvements[-1][1:])]
     times, values, places, _ = zip(*rows, strict=True)
-    xs = (np.array(times) - chronicle.began) / seconds
+    xs = (np.array(times) - projection.began) / seconds
     if x == "results":
-        xs = np.array([*chronicle.improved_after, chronicle.num_results], dtype=np.float64)
+        xs = np.array([*projection.improved_after, projection.num_results], dtype=np.float64)
     return {
         "x": xs,
         "value": np.array(values),
-        "trial": [shown(chronicle.trials[place].trial_id) for place in places],
-        "experiment": [shown(chronicle.name)] * len(rows),
+        "trial": [label(projection.trials[place].trial_id) for place in places],
+        "experiment": [label(projection.name)] * len(rows),
     }

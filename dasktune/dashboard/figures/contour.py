@@ -1,4 +1,4 @@
-"""Contour: what trials came to over two parameters."""
+"""Contour: the trials' values over two parameters."""
 
 from __future__ import annotations
 
@@ -11,112 +11,112 @@ import numpy as np
 from bokeh.models import ColorBar, ColumnDataSource, FixedTicker, LinearColorMapper, Range1d
 from numpy.typing import NDArray
 
-from dasktune.dashboard.chronicle import Chronicle
-from dasktune.dashboard.density import robust_range
+from dasktune.dashboard.figures.figure_spec import FigureSpec, empty_spec, static_spec
 from dasktune.dashboard.figures.importance import Ranked, ranked_parameters
-from dasktune.dashboard.figures.sketch import Sketch, drawing, nothing
 from dasktune.dashboard.figures.theme import SCALE, Figure, goal_name, hover, new_figure
-from dasktune.dashboard.parameters import Parameter, marks_of, parameters_of
-from dasktune.dashboard.text import shown
-from dasktune.dashboard.trial_log import TrialLog
+from dasktune.dashboard.labels import label
+from dasktune.dashboard.model.density import robust_range
+from dasktune.dashboard.model.experiment_projection import ExperimentProjection
+from dasktune.dashboard.model.parameter_axis import ParameterAxis, axis_ticks, parameter_axes
+from dasktune.dashboard.model.trial_projection import TrialProjection
 from dasktune.errors import ConfigError
 
-__all__ = ["contour", "contour_sketch"]
+__all__ = ["contour", "contour_spec"]
 
 _Floats = NDArray[np.float64]
 
-#: Cells from left to right, and upwards.
+#: Cells along x and along y.
 _CELLS: Final = (200, 120)
 _MOST: Final = 2_000
-#: How far the value of a trial reaches, relative to the range of a parameter.
+#: Standard deviation of the kernel, relative to the range of a parameter.
 _REACH: Final = 0.08
-#: How opaque the picture is, and at which weights it begins to be seen and is seen in full: at two
-#: and a half times the reach of a single trial, and at its reach.
+#: Opacity of the image, and the weights between which it becomes visible: those at about two and a
+#: half standard deviations and at one standard deviation from a single trial.
 _OPAQUE: Final = 0.85
 _SEEN: Final = (np.exp(-3.0), np.exp(-0.5))
 
 
 def contour(
-    chronicle: Chronicle,
+    projection: ExperimentProjection,
     *,
     x: str | None = None,
     y: str | None = None,
     height: int = 400,
     ranked: Ranked | None = None,
 ) -> Figure:
-    """Show the best values of trials over two of their parameters, and what lies between.
+    """Show the best values of trials over two parameters, with a smooth surface.
 
     Parameters
     ----------
-    chronicle : Chronicle
+    projection : ExperimentProjection
         The experiment.
     x, y : str, optional
         Parameters; by default the most important ones.
     height : int, default=400
-        Pixels.
+        Height in pixels.
     ranked : tuple, optional
-        What :func:`~dasktune.dashboard.figures.importance.ranked_parameters` has returned, if that
-        is known.
+        The result of :func:`~dasktune.dashboard.figures.importance.ranked_parameters`, if it is
+        known.
 
     Raises
     ------
     ConfigError
-        If `x` or `y` is no parameter, or both are the same.
+        If `x` or `y` is not a parameter, or if both are the same.
 
     Notes
     -----
-    In between, the mean of the trials' values is drawn, weighted by a Gaussian of their distance
-    (Nadaraya and Watson). It fades where no trial is near.
+    The surface is the mean of the trials' values, weighted by a Gaussian of their distance
+    (Nadaraya-Watson). It fades out where no trial is near.
 
     Examples
     --------
-    >>> from dasktune.dashboard.sources import chronicle_of_results
+    >>> from dasktune.dashboard.model.load import projection_of_results
     >>> from dasktune.testing import simulate
     >>> def train(config):
     ...     yield {"loss": config["x"] * config["y"]}, 1.0
     >>> space = {"x": {"grid_search": [1, 2]}, "y": {"grid_search": [3, 4]}}
     >>> results = simulate(train, param_space=space)
-    >>> chronicle = chronicle_of_results(results, metric="loss", mode="min")
-    >>> contour(chronicle, x="x", y="y", height=300).height
+    >>> projection = projection_of_results(results, metric="loss", mode="min")
+    >>> contour(projection, x="x", y="y", height=300).height
     300
     """
-    return contour_sketch(chronicle, x=x, y=y, height=height, ranked=ranked).drawn()
+    return contour_spec(projection, x=x, y=y, height=height, ranked=ranked).build()
 
 
-def contour_sketch(
-    chronicle: Chronicle,
+def contour_spec(
+    projection: ExperimentProjection,
     *,
     x: str | None = None,
     y: str | None = None,
     height: int = 400,
     ranked: Ranked | None = None,
-) -> Sketch:
+) -> FigureSpec:
     """Return what :func:`contour` shows, with the same parameters."""
-    name = goal_name(chronicle)
+    name = goal_name(projection)
     title = f"{name} over two parameters"
-    logs = [log for log in chronicle.ranked() if log.config][:_MOST]
+    logs = [log for log in projection.ranked() if log.config][:_MOST]
     if not logs:
-        return nothing(title, height=height)
-    names = _names(chronicle, logs, x, y, ranked)
+        return empty_spec(title, height=height)
+    names = _names(projection, logs, x, y, ranked)
     if len(names) < 2:
-        return nothing(title, "fewer than two parameters differ between trials", height)
-    across, up = parameters_of(chronicle, logs, names)
+        return empty_spec(title, "fewer than two parameters differ between trials", height)
+    across, up = parameter_axes(projection, logs, names)
     keep = np.isfinite(across.values) & np.isfinite(up.values)
     if not keep.any():
-        return nothing(title, "no trial has both parameters", height)
+        return empty_spec(title, "no trial has both parameters", height)
     columns = {
         "x": across.units[keep],
         "y": up.units[keep],
         "value": np.array([log.best_value() for log in logs])[keep],
-        "trial": [shown(log.trial_id) for log, kept in zip(logs, keep, strict=True) if kept],
+        "trial": [label(log.trial_id) for log, kept in zip(logs, keep, strict=True) if kept],
     }
-    palette = SCALE if chronicle.mode != "min" else SCALE[::-1]
-    return drawing(partial(_draw, title, (across, up), columns, palette, height))
+    palette = SCALE if projection.mode != "min" else SCALE[::-1]
+    return static_spec(partial(_draw, title, (across, up), columns, palette, height))
 
 
 def _draw(
     title: str,
-    parameters: tuple[Parameter, Parameter],
+    parameters: tuple[ParameterAxis, ParameterAxis],
     columns: dict[str, Any],
     palette: Sequence[str],
     height: int,
@@ -137,10 +137,8 @@ def _draw(
     return made
 
 
-def _draw_values(
-    made: Figure, columns: dict[str, Any], palette: Sequence[str]
-) -> LinearColorMapper:
-    """Draw the trials and what lies between them, and return their colours."""
+def _draw_values(made: Figure, columns: dict[str, Any], palette: Sequence[str]) -> LinearColorMapper:
+    """Draw the surface and the trials, and return the colour mapper."""
     low, high = robust_range(columns["value"], margin=0.0)
     colours = LinearColorMapper(palette=palette, low=low, high=high)
     means, shown_share = _smoothed(columns["x"], columns["y"], columns["value"])
@@ -149,7 +147,7 @@ def _draw_values(
     dots = made.scatter(
         "x",
         "y",
-        # Bokeh changes columns in their place.
+        # Copies, because Bokeh changes columns in place.
         source=ColumnDataSource({name: copy(column) for name, column in columns.items()}),
         size=7,
         fill_color={"field": "value", "transform": colours},
@@ -160,40 +158,40 @@ def _draw_values(
 
 
 def _names(
-    chronicle: Chronicle,
-    logs: Sequence[TrialLog],
+    projection: ExperimentProjection,
+    logs: Sequence[TrialProjection],
     x: str | None,
     y: str | None,
     known_ranks: Ranked | None,
 ) -> list[str]:
     for argument, name in (("x", x), ("y", y)):
-        if name is not None and all(name not in log.config for log in chronicle.trials):
-            known = dict.fromkeys(name for log in chronicle.trials for name in log.config)
+        if name is not None and all(name not in log.config for log in projection.trials):
+            known = dict.fromkeys(name for log in projection.trials for name in log.config)
             raise ConfigError(f"{argument} must be one of {list(known)}, got {name!r}")
     if x is not None and x == y:
-        raise ConfigError(f"y must be another parameter than x, got {y!r}")
+        raise ConfigError(f"y must be a parameter other than x, got {y!r}")
     if x is not None and y is not None:
         return [x, y]
-    ranked = [name for name, _ in (known_ranks or ranked_parameters(chronicle))[0]]
-    ranked = ranked or [one.name for one in parameters_of(chronicle, logs)]
+    ranked = [name for name, _ in (known_ranks or ranked_parameters(projection))[0]]
+    ranked = ranked or [one.name for one in parameter_axes(projection, logs)]
     free = [name for name in ranked if name not in (x, y)]
     chosen = [free.pop(0) if name is None and free else name for name in (x, y)]
     return [name for name in chosen if name is not None]
 
 
-def _title(parameter: Parameter) -> str:
-    return f"{shown(parameter.name)}{' (log)' if parameter.is_log else ''}"
+def _title(parameter: ParameterAxis) -> str:
+    return f"{label(parameter.name)}{' (log)' if parameter.is_log else ''}"
 
 
-def _ticks(axis: Any, parameter: Parameter) -> None:
-    marks = marks_of(parameter)
+def _ticks(axis: Any, parameter: ParameterAxis) -> None:
+    marks = axis_ticks(parameter)
     axis.ticker = FixedTicker(ticks=list(marks))
     axis.major_label_overrides = marks
 
 
 def _smoothed(xs: _Floats, ys: _Floats, values: _Floats) -> tuple[_Floats, _Floats]:
-    """Return the weighted means on a grid, and how much of each is seen, from 0 to 1."""
-    # The Gaussian of two dimensions is the product of two of one.
+    """Return the weighted means on a grid, and the opacity of each, from 0 to 1."""
+    # A two-dimensional Gaussian is the product of two one-dimensional ones.
     across, up = (
         np.exp(-0.5 * (((np.arange(cells) + 0.5)[:, None] / cells - units) / _REACH) ** 2)
         for cells, units in zip(_CELLS, (xs, ys), strict=True)
@@ -207,7 +205,7 @@ def _smoothed(xs: _Floats, ys: _Floats, values: _Floats) -> tuple[_Floats, _Floa
 def _coloured(
     means: _Floats, seen: _Floats, palette: Sequence[str], low: float, high: float
 ) -> NDArray[np.uint32]:
-    """Return a picture in the colours that the key has for these values."""
+    """Return an RGBA image in the colours of the colour bar."""
     unit = np.clip((means - low) / (high - low), 0.0, 1.0) if high > low else means * 0.0
     rows = np.minimum((unit * len(palette)).astype(np.intp), len(palette) - 1)
     picture = np.empty((*means.shape, 4), dtype=np.uint8)

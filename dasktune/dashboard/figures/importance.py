@@ -9,17 +9,18 @@ from typing import Final, TypeAlias
 import numpy as np
 from bokeh.models import ColumnDataSource, FixedTicker, NumeralTickFormatter, Range1d
 
-from dasktune.dashboard.chronicle import Chronicle
-from dasktune.dashboard.figures.sketch import Sketch, drawing, nothing
+from dasktune.dashboard.figures.figure_spec import FigureSpec, empty_spec, static_spec
 from dasktune.dashboard.figures.theme import CONTRAST, Figure, goal_name, hover, new_figure
-from dasktune.dashboard.importances import FEWEST, importances
-from dasktune.dashboard.parameters import fair_iteration, parameters_of, values_at
-from dasktune.dashboard.text import shown
+from dasktune.dashboard.labels import label
+from dasktune.dashboard.model.experiment_projection import ExperimentProjection
+from dasktune.dashboard.model.importances import FEWEST, importances
+from dasktune.dashboard.model.parameter_axis import fair_iteration, parameter_axes, value_at
+from dasktune.text.formatting import plural
 
-__all__ = ["Ranked", "importance", "importance_sketch", "ranked_parameters", "ranking_task"]
+__all__ = ["Ranked", "importance", "importance_spec", "ranked_parameters", "ranking_task"]
 
 _MOST: Final = 20
-#: Trials that are compared: more make the forest slower, and hardly another one.
+#: The most trials; more would make the forest slower, but hardly change it.
 _MOST_TRIALS: Final = 2_000
 
 
@@ -27,40 +28,42 @@ _MOST_TRIALS: Final = 2_000
 Ranked: TypeAlias = tuple[list[tuple[str, float]], str, int, int]
 
 
-def ranked_parameters(chronicle: Chronicle, iteration: int | None = None) -> Ranked:
+def ranked_parameters(projection: ExperimentProjection, iteration: int | None = None) -> Ranked:
     """Return the parameters with their importance, the most important one first.
 
     Parameters
     ----------
-    chronicle : Chronicle
+    projection : ExperimentProjection
         The experiment.
     iteration : int, optional
-        At which ``training_iteration`` trials are compared; by default the highest that half of
-        them have come to.
+        The ``training_iteration`` at which trials are compared; by default the highest that half of
+        them have reached.
 
     Returns
     -------
     list of tuple, str, int, int
-        Names and shares of the variance; the method; the iteration; how many trials were compared.
-        Nothing, if they are too few or alike.
+        Names and shares of the variance; the method; the iteration; the number of trials. The list
+        is empty if there are too few trials or if they do not differ.
     """
-    return ranking_task(chronicle, iteration)()
+    return ranking_task(projection, iteration)()
 
 
-def ranking_task(chronicle: Chronicle, iteration: int | None = None) -> Callable[[], Ranked]:
-    """Return what works out :func:`ranked_parameters`, and needs the chronicle no more.
+def ranking_task(projection: ExperimentProjection, iteration: int | None = None) -> Callable[[], Ranked]:
+    """Return a function that computes :func:`ranked_parameters` without the projection.
+
+    The data is copied first, so the function can run in a thread without a lock.
 
     Parameters
     ----------
-    chronicle, iteration
-        The same.
+    projection, iteration
+        As for :func:`ranked_parameters`.
     """
-    at = fair_iteration(chronicle) if iteration is None else iteration
-    those = [log for log in chronicle.trials if log.iteration and log.iteration >= at]
+    at = fair_iteration(projection) if iteration is None else iteration
+    those = [log for log in projection.trials if log.iteration and log.iteration >= at]
     those = those[:: max(1, -(-len(those) // _MOST_TRIALS))]
-    pairs = [(values_at(log, at, chronicle.mode), log) for log in those]
+    pairs = [(value_at(log, at, projection.mode), log) for log in those]
     pairs = [(value, log) for value, log in pairs if np.isfinite(value)]
-    columns = parameters_of(chronicle, [log for _, log in pairs])
+    columns = parameter_axes(projection, [log for _, log in pairs])
     scores = np.array([value for value, _ in pairs])
 
     def work() -> Ranked:
@@ -74,66 +77,69 @@ def ranking_task(chronicle: Chronicle, iteration: int | None = None) -> Callable
 
 
 def importance(
-    chronicle: Chronicle,
+    projection: ExperimentProjection,
     *,
     iteration: int | None = None,
     height: int = 340,
     ranked: Ranked | None = None,
 ) -> Figure:
-    """Show how much of what trials come to is due to each parameter alone.
+    """Show the share of the variance of the trials' values that is due to each parameter alone.
 
     Parameters
     ----------
-    chronicle : Chronicle
+    projection : ExperimentProjection
         The experiment.
     iteration : int, optional
-        At which ``training_iteration`` trials are compared; by default the highest that half of
-        them have come to. The best values of trials that were ended early cannot be compared with
-        those of others.
+        The ``training_iteration`` at which trials are compared; by default the highest that half of
+        them have reached. Trials that were stopped early have trained less than others, so their
+        best values cannot be compared.
     height : int, default=340
-        Pixels.
+        Height in pixels.
     ranked : tuple, optional
-        What :func:`ranked_parameters` has returned, if that is known.
+        The result of :func:`ranked_parameters`, if it is known.
 
     Notes
     -----
     If scikit-learn is installed: the main effects of Hutter et al., "An Efficient Approach for
     Assessing Hyperparameter Importance" (fANOVA), ICML 2014, on ranks. Otherwise the share of the
     variance of the ranks that lies between eight bins of each parameter. Of more than 2,000 trials
-    every second, third, ... is compared.
+    every second, third, ... one is compared.
 
     Examples
     --------
-    >>> from dasktune.dashboard.sources import chronicle_of_results
+    >>> from dasktune.dashboard.model.load import projection_of_results
     >>> from dasktune.testing import simulate
     >>> def train(config):
     ...     yield {"loss": config["x"] * config["y"]}, 1.0
     >>> space = {"x": {"grid_search": [1, 2]}, "y": {"grid_search": [3, 4]}}
     >>> results = simulate(train, param_space=space)
-    >>> chronicle = chronicle_of_results(results, metric="loss", mode="min")
-    >>> importance(chronicle, height=200).height
+    >>> projection = projection_of_results(results, metric="loss", mode="min")
+    >>> importance(projection, height=200).height
     200
     """
-    return importance_sketch(chronicle, iteration=iteration, height=height, ranked=ranked).drawn()
+    return importance_spec(projection, iteration=iteration, height=height, ranked=ranked).build()
 
 
-def importance_sketch(
-    chronicle: Chronicle,
+def importance_spec(
+    projection: ExperimentProjection,
     *,
     iteration: int | None = None,
     height: int = 340,
     ranked: Ranked | None = None,
-) -> Sketch:
+) -> FigureSpec:
     """Return what :func:`importance` shows, with the same parameters."""
-    title = f"Importance of parameters for {goal_name(chronicle)}"
-    shares, method, at, count = ranked or ranked_parameters(chronicle, iteration)
+    title = f"Importance of parameters for {goal_name(projection)}"
+    shares, method, at, count = ranked or ranked_parameters(projection, iteration)
     if not shares:
         why = "no results yet"
         if count:
-            why = f"{count} trials at iteration {at} are too few, or too alike; {FEWEST} are needed"
-        return nothing(title, why, height)
+            why = (
+                f"{count} {plural('trial', count)} at iteration {at}: too few or too similar; "
+                f"at least {FEWEST} are needed"
+            )
+        return empty_spec(title, why, height)
     title = f"{title}: {method}, {count} trials at iteration {at}"
-    return drawing(partial(_draw, title, shares[:_MOST][::-1], height))
+    return static_spec(partial(_draw, title, shares[:_MOST][::-1], height))
 
 
 def _draw(title: str, rows: list[tuple[str, float]], height: int) -> Figure:
@@ -141,13 +147,13 @@ def _draw(title: str, rows: list[tuple[str, float]], height: int) -> Figure:
         {
             "y": list(range(len(rows))),
             "share": [share for _, share in rows],
-            "name": [shown(name, 80) for name, _ in rows],
+            "name": [label(name, 80) for name, _ in rows],
             "text": [f"{share:.0%}" for _, share in rows],
         }
     )
     made = new_figure(
         title,
-        "share of the variance of their ranks due to it alone",
+        "share of the variance of ranks due to this parameter alone",
         "",
         height=height,
         tools="save",
@@ -165,7 +171,7 @@ def _draw(title: str, rows: list[tuple[str, float]], height: int) -> Figure:
         text_font_size="12px",
     )
     made.yaxis.ticker = FixedTicker(ticks=list(range(len(rows))))
-    made.yaxis.major_label_overrides = {i: shown(name, 24) for i, (name, _) in enumerate(rows)}
+    made.yaxis.major_label_overrides = {i: label(name, 24) for i, (name, _) in enumerate(rows)}
     made.xaxis.formatter = NumeralTickFormatter(format="0%")
     made.ygrid.visible = False
     made.add_tools(hover([("parameter", "@name"), ("share", "@share{0.0%}")], [bars]))

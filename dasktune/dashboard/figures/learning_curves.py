@@ -9,98 +9,88 @@ import numpy as np
 from bokeh.models import LinearColorMapper
 from numpy.typing import NDArray
 
-from dasktune.dashboard.chronicle import Chronicle
-from dasktune.dashboard.density import Density, robust_range
-from dasktune.dashboard.figures.sketch import Sketch, nothing
-from dasktune.dashboard.figures.theme import (
-    COLOURS,
-    Figure,
-    above,
-    goal_name,
-    hover,
-    in_order,
-    new_figure,
-)
-from dasktune.dashboard.text import configuration, shown
-from dasktune.dashboard.trial_log import TrialLog
+from dasktune.dashboard.figures import theme
+from dasktune.dashboard.figures.figure_spec import FigureSpec, empty_spec
+from dasktune.dashboard.labels import config_label, label
+from dasktune.dashboard.model.density import Density, robust_range
+from dasktune.dashboard.model.experiment_projection import ExperimentProjection
+from dasktune.dashboard.model.trial_projection import TrialProjection
 from dasktune.errors import ConfigError
 
-__all__ = ["curves_sketch", "learning_curves"]
+__all__ = ["curves_spec", "learning_curves"]
 
-#: Points of a line that are drawn.
+#: The most points of a line.
 _POINTS: Final = 200
-#: Where nobody passes, and where few to many do.
+#: Colours of cells without curves, and with few to many.
 _SHADES: Final = ("#8C97A000", *(f"#8C97A0{alpha:02X}" for alpha in range(30, 200, 2)))
 
 
 def learning_curves(
-    chronicle: Chronicle,
+    projection: ExperimentProjection,
     *,
     max_lines: int = 60,
     trials: Sequence[str] | None = None,
     density: Density | None = None,
     height: int = 340,
-) -> Figure:
+) -> theme.Figure:
     """Show the first goal over the iterations.
 
-    With more trials than `max_lines` all of them are a shadow that is darker where more pass, and
-    the best, and those that run, are lines.
+    With more trials than `max_lines`, all trials are a density in grey, and only the best and the
+    running ones are lines.
 
     Parameters
     ----------
-    chronicle : Chronicle
+    projection : ExperimentProjection
         The experiment.
     max_lines : int, default=60
         The most lines.
     trials : sequence of str, optional
-        Which trials are lines; by default the best and those that run.
+        Ids of the trials to draw as lines; by default the best and the running ones.
     density : Density, optional
-        Of this chronicle, so that only what is new has to be drawn.
+        The density of this projection, so that only new results have to be added.
     height : int, default=340
-        Pixels.
+        Height in pixels.
 
     Raises
     ------
     ConfigError
-        If there is no trial of such a name.
+        If an id is unknown.
 
     Examples
     --------
-    >>> from dasktune.dashboard.sources import chronicle_of_results
+    >>> from dasktune.dashboard.model.load import projection_of_results
     >>> from dasktune.testing import simulate
     >>> def train(config):
     ...     for step in (1, 2):
     ...         yield {"loss": config["x"] / step}, 1.0
     >>> results = simulate(train, param_space={"x": {"grid_search": [1, 2]}})
-    >>> chronicle = chronicle_of_results(results, metric="loss", mode="min")
-    >>> learning_curves(chronicle, height=300).height
+    >>> projection = projection_of_results(results, metric="loss", mode="min")
+    >>> learning_curves(projection, height=300).height
     300
     """
-    return curves_sketch(
-        chronicle, max_lines=max_lines, trials=trials, density=density, height=height
-    ).drawn()
+    return curves_spec(projection, max_lines=max_lines, trials=trials, density=density, height=height).build()
 
 
-def curves_sketch(
-    chronicle: Chronicle,
+def curves_spec(
+    projection: ExperimentProjection,
     *,
     max_lines: int = 60,
     trials: Sequence[str] | None = None,
     density: Density | None = None,
     height: int = 340,
-) -> Sketch:
+) -> FigureSpec:
     """Return what :func:`learning_curves` shows, with the same parameters."""
-    name = goal_name(chronicle)
+    name = theme.goal_name(projection)
     title = f"Learning curves of {name}" if trials is None else name
-    if not chronicle.num_results or not chronicle.metrics:
-        return nothing(title, height=height)
-    lines = _chosen(chronicle, max_lines) if trials is None else _named(chronicle, trials)
-    count = sum(len(log.curves[0]) > 0 for log in chronicle.trials if log.curves)
-    sources = _lines(chronicle, lines)
+    if not projection.num_results or not projection.metrics:
+        return empty_spec(title, height=height)
+    lines = _chosen(projection, max_lines) if trials is None else _named(projection, trials)
+    count = sum(len(log.curves[0]) > 0 for log in projection.trials if log.curves)
+    sources = _lines(projection, lines)
     parts = tuple(sources)
     if count > len(lines):
         density = density or Density()
-        density.update(chronicle)
+        density.update(projection)
         y_range = density.y_range
         chosen = "" if trials else f", {len(lines)} as lines"
         title += f": all {count:,} trials in grey{chosen}"
@@ -110,9 +100,9 @@ def curves_sketch(
         longest = max(log.iteration for log in lines)
         y_range = robust_range(np.concatenate([log.curves[0].values for log in lines]))
     right = max(longest * 1.02, 1.0)
-    return Sketch(
+    return FigureSpec(
         draw=_draw,
-        form=(name, height, parts, count > len(lines)),
+        structure=(name, height, parts, count > len(lines)),
         sources=sources,
         settings={
             ("title", "text"): title,
@@ -124,58 +114,58 @@ def curves_sketch(
     )
 
 
-def _draw(sketch: Sketch) -> Figure:
-    name, height, parts, shadowed = sketch.form
-    made = new_figure(
-        sketch.settings["title", "text"],
+def _draw(spec: FigureSpec) -> theme.Figure:
+    name, height, parts, shadowed = spec.structure
+    made = theme.new_figure(
+        spec.settings["title", "text"],
         "training iteration",
         name,
         height=height,
-        x_range=sketch.range("x"),
-        y_range=sketch.range("y"),
+        x_range=spec.range("x"),
+        y_range=spec.range("y"),
     )
     if shadowed:
         made.image(
-            source=sketch.source("shadow"),
+            source=spec.source("shadow"),
             color_mapper=LinearColorMapper(palette=_SHADES, low=0, high=len(_SHADES)),
         )
     for part in parts:
         if not part.startswith("dots"):
-            _draw_lines(made, sketch, part)
-    above(made)
+            _draw_lines(made, spec, part)
+    theme.legend_above(made)
     return made
 
 
-def _chosen(chronicle: Chronicle, most: int) -> list[TrialLog]:
-    """Return whom to draw: half the best, half those that changed last and have not ended."""
-    if len(chronicle.trials) <= most:
-        return [log for log in chronicle.trials if log.iteration]
-    running = (log for log in chronicle.changed_since(0) if log.status == "RUNNING")
-    best = chronicle.ranked()[:most]
+def _chosen(projection: ExperimentProjection, most: int) -> list[TrialProjection]:
+    """Return the trials to draw: half the best, half the running ones that changed last."""
+    if len(projection.trials) <= most:
+        return [log for log in projection.trials if log.iteration]
+    running = (log for log in projection.changed_since(0) if log.status == "RUNNING")
+    best = projection.ranked()[:most]
     some = dict.fromkeys([*best[: most // 2], *_first(running, most // 2), *best])
     return list(some)[:most]
 
 
-def _first(logs: object, most: int) -> list[TrialLog]:
+def _first(logs: object, most: int) -> list[TrialProjection]:
     return [log for log, _ in zip(logs, range(most), strict=False)]  # type: ignore[call-overload]
 
 
-def _named(chronicle: Chronicle, trials: Sequence[str]) -> list[TrialLog]:
+def _named(projection: ExperimentProjection, trials: Sequence[str]) -> list[TrialProjection]:
     found = []
     for trial_id in trials:
-        log = chronicle.find(trial_id)
+        log = projection.find(trial_id)
         if log is None:
-            raise ConfigError(f"trials must be ids of trials, got {trial_id!r}")
+            raise ConfigError(f"trials must be ids of trials of this experiment, got {trial_id!r}")
         found.append(log)
     return found
 
 
-def _lines(chronicle: Chronicle, logs: Sequence[TrialLog]) -> dict[str, Any]:
-    """Return the columns of the lines and dots, by what became of the trials; the best is apart."""
-    best = chronicle.best
+def _lines(projection: ExperimentProjection, logs: Sequence[TrialProjection]) -> dict[str, Any]:
+    """Return the columns of lines and dots by outcome; the best trial has its own columns."""
+    best = projection.best
     parts = {
         outcome: [log for log in logs if log.outcome == outcome and log is not best]
-        for outcome in in_order(log.outcome for log in logs if log is not best)
+        for outcome in theme.sorted_outcomes(log.outcome for log in logs if log is not best)
     }
     if best is not None and best in logs and len(best.curves[0]):
         parts["best trial"] = [best]
@@ -185,40 +175,40 @@ def _lines(chronicle: Chronicle, logs: Sequence[TrialLog]) -> dict[str, Any]:
         columns[part] = {
             "xs": [xs for xs, _ in points],
             "ys": [ys for _, ys in points],
-            "trial": [shown(log.trial_id) for log in members],
-            "config": [configuration(log.config, 120) for log in members],
+            "trial": [label(log.trial_id) for log in members],
+            "config": [config_label(log.config, 120) for log in members],
             "best": [log.best_value() for log in members],
         }
-        # A curve of a single point is no line.
+        # A curve with a single point is drawn as a dot.
         single = [(xs[0], ys[0]) for xs, ys in points if len(xs) == 1]
         dots = np.array(single, dtype=np.float64).reshape(len(single), 2)
         columns[f"dots {part}"] = {"x": dots[:, 0], "y": dots[:, 1]}
     return columns
 
 
-def _draw_lines(made: Figure, sketch: Sketch, part: str) -> None:
+def _draw_lines(made: theme.Figure, spec: FigureSpec, part: str) -> None:
     is_best = part == "best trial"
-    style = {"color": COLOURS["ERROR" if is_best else part], "legend_label": part.lower()}
+    style = {"color": theme.COLOURS["ERROR" if is_best else part], "legend_label": part.lower()}
     line = made.multi_line(
         "xs",
         "ys",
-        source=sketch.source(part),
+        source=spec.source(part),
         line_width=3.0 if is_best else 1.3,
         line_alpha=0.75,
         **style,
     )
-    made.scatter("x", "y", source=sketch.source(f"dots {part}"), size=5, **style)
+    made.scatter("x", "y", source=spec.source(f"dots {part}"), size=5, **style)
     tips = [("trial", "@trial"), ("best", "@best"), ("config", "@config")]
-    made.add_tools(hover(tips, [line], line_policy="nearest"))
+    made.add_tools(theme.hover(tips, [line], line_policy="nearest"))
 
 
-def _thinned(log: TrialLog) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return the points that are drawn, as exactly as a screen shows them."""
+def _thinned(log: TrialProjection) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return the points to draw, with the precision of a screen."""
     xs, ys = log.curves[0].iterations, log.curves[0].values
     step = -(-len(xs) // _POINTS) or 1
     keep = np.arange(len(xs))[::-step][::-1]
     xs, ys = xs[keep], ys[keep]
-    # What a clone goes on from is another trial's: no line leads there.
+    # A clone continues from another trial's checkpoint: no line leads there.
     gaps = np.unique(np.searchsorted(xs, log.jumps, side="right"))
     gaps = gaps[(gaps > 0) & (gaps < len(xs))]
     with np.errstate(over="ignore"):
@@ -229,7 +219,7 @@ def _thinned(log: TrialLog) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
 
 
 def _shadow(density: Density) -> dict[str, Any]:
-    """Return how many pass where, the darker the more, on a logarithmic scale."""
+    """Return the image of the density, on a logarithmic scale."""
     counts = density.counts
     shade = np.log1p(counts) / np.log1p(max(1, int(counts.max())))
     picture = np.where(counts > 0, 1 + (len(_SHADES) - 2) * shade, 0).astype(np.uint8)

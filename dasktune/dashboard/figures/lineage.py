@@ -1,4 +1,4 @@
-"""Who came of whom in population based training."""
+"""Lineage: donors and clones in population based training."""
 
 from __future__ import annotations
 
@@ -7,49 +7,50 @@ from typing import Any, Final, TypeAlias
 
 from bokeh.models import ColumnDataSource, FixedTicker, Range1d
 
-from dasktune.dashboard.chronicle import Chronicle
-from dasktune.dashboard.figures.theme import CONTRAST, INK, Figure, empty, hover, new_figure
-from dasktune.dashboard.text import configuration, elapsed_unit, shown
-from dasktune.dashboard.trial_log import Exploit, TrialLog
+from dasktune.dashboard.figures.theme import CONTRAST, INK, Figure, empty_figure, hover, new_figure
+from dasktune.dashboard.labels import config_label, label
+from dasktune.dashboard.model.experiment_projection import ExperimentProjection
+from dasktune.dashboard.model.trial_projection import ExploitMark, TrialProjection
+from dasktune.text.formatting import elapsed_unit
 
 __all__ = ["lineage"]
 
-#: A trial, when it began and ended to be of a founder, and this one's place.
-Piece: TypeAlias = tuple[TrialLog, float, float, int]
+#: A trial, begin and end of its time as a descendant of a founder, and the founder's index.
+Piece: TypeAlias = tuple[TrialProjection, float, float, int]
 
-#: Rows that are drawn: the best, and those that they came of.
+#: The most rows; the best trials come first.
 _MOST: Final = 60
 
 
-def lineage(chronicle: Chronicle, *, height: int | None = None) -> Figure:
-    """Show each trial as a line in the colour of its founder; clones hang on their donors.
+def lineage(projection: ExperimentProjection, *, height: int | None = None) -> Figure:
+    """Show each trial as a line in the colour of its founder, linked to its donors.
 
     Parameters
     ----------
-    chronicle : Chronicle
+    projection : ExperimentProjection
         The experiment.
     height : int, optional
-        Pixels; by default what the trials need.
+        Height in pixels; by default as much as the trials need.
 
     Examples
     --------
-    >>> from dasktune.dashboard.sources import chronicle_of_results
+    >>> from dasktune.dashboard.model.load import projection_of_results
     >>> from dasktune.testing import simulate
     >>> def train(config):
     ...     for step in (1, 2):
     ...         yield {"loss": config["x"] / step}, 1.0
     >>> results = simulate(train, param_space={"x": {"grid_search": [1, 2]}})
-    >>> chronicle = chronicle_of_results(results, metric="loss", mode="min")
-    >>> lineage(chronicle, height=300).height
+    >>> projection = projection_of_results(results, metric="loss", mode="min")
+    >>> lineage(projection, height=300).height
     300
     """
     title = "Lineage"
-    if not chronicle.exploits:
-        return empty(title, "no trial has gone on as a clone of another one", height or 340)
-    exploits = [one for one in chronicle.exploits if one.clone != one.donor]
-    rows = _rows(chronicle)
+    if not projection.exploits:
+        return empty_figure(title, "no trial has become a clone of another one", height or 340)
+    exploits = [one for one in projection.exploits if one.clone != one.donor]
+    rows = _rows(projection)
     place = {log.index: row for row, log in enumerate(rows)}
-    unit, seconds = elapsed_unit(chronicle.elapsed)
+    unit, seconds = elapsed_unit(projection.elapsed)
     made = new_figure(
         f"{title}: {len(exploits):,} clones; colours are founders, the best trial is on top",
         f"time since the beginning ({unit})",
@@ -57,30 +58,32 @@ def lineage(chronicle: Chronicle, *, height: int | None = None) -> Figure:
         height=height or min(900, 120 + 20 * len(rows)),
         y_range=Range1d(len(rows) - 0.4, -0.6),
     )
-    pieces = _pieces(chronicle, exploits, rows)
-    _draw_trials(made, _lines(pieces, place, chronicle, seconds))
+    pieces = _pieces(projection, exploits, rows)
+    _draw_trials(made, _lines(pieces, place, projection, seconds))
     arrows = [one for one in exploits if one.clone in place and one.donor in place]
-    _draw_links(made, _links(arrows, place, chronicle, seconds))
+    _draw_links(made, _links(arrows, place, projection, seconds))
     made.ygrid.visible = False
     made.yaxis.ticker = FixedTicker(ticks=list(range(len(rows))))
-    made.yaxis.major_label_overrides = {i: shown(log.trial_id, 24) for i, log in enumerate(rows)}
+    made.yaxis.major_label_overrides = {i: label(log.trial_id, 24) for i, log in enumerate(rows)}
     return made
 
 
 def _pieces(
-    chronicle: Chronicle, exploits: Sequence[Exploit], rows: Sequence[TrialLog]
+    projection: ExperimentProjection,
+    exploits: Sequence[ExploitMark],
+    rows: Sequence[TrialProjection],
 ) -> list[Piece]:
-    """Return the times between the moments at which a trial became a clone."""
-    founders = {log.index: log.index for log in chronicle.trials}
+    """Return the pieces of each trial between the times at which it became a clone."""
+    founders = {log.index: log.index for log in projection.trials}
     begins = {log.index: _begin(log) for log in rows}
     pieces: list[Piece] = []
     for one in exploits:
         if one.clone in begins:
-            log = chronicle.trials[one.clone]
+            log = projection.trials[one.clone]
             pieces.append((log, begins[one.clone], one.time, founders[one.clone]))
             begins[one.clone] = one.time
         founders[one.clone] = founders[one.donor]
-    pieces += [(log, begins[log.index], _end(log, chronicle), founders[log.index]) for log in rows]
+    pieces += [(log, begins[log.index], _end(log, projection), founders[log.index]) for log in rows]
     return pieces
 
 
@@ -114,49 +117,55 @@ def _draw_links(made: Figure, columns: Mapping[str, Any]) -> None:
 
 
 def _links(
-    arrows: Sequence[Exploit], place: Mapping[int, int], chronicle: Chronicle, seconds: float
+    arrows: Sequence[ExploitMark],
+    place: Mapping[int, int],
+    projection: ExperimentProjection,
+    seconds: float,
 ) -> dict[str, list[Any]]:
     return {
-        "x": [(one.time - chronicle.began) / seconds for one in arrows],
+        "x": [(one.time - projection.began) / seconds for one in arrows],
         "y0": [place[one.donor] for one in arrows],
         "y1": [place[one.clone] for one in arrows],
-        "reason": [shown(one.reason, 140) for one in arrows],
-        "iterations": [f"{one.reached}, goes on from {one.resumed}" for one in arrows],
+        "reason": [label(one.reason, 140) for one in arrows],
+        "iterations": [f"{one.reached}, continues from {one.resumed}" for one in arrows],
     }
 
 
-def _rows(chronicle: Chronicle) -> list[TrialLog]:
-    # Who had the best value of all may have lost it since, as a clone of another one.
-    best = [] if chronicle.best is None else [chronicle.best]
-    rest = [log for log in chronicle.trials if log.attempts]
-    return list(dict.fromkeys([*best, *chronicle.ranked(), *rest]))[:_MOST]
+def _rows(projection: ExperimentProjection) -> list[TrialProjection]:
+    # The best trial comes first. It may rank lower if it became a clone since.
+    best = [] if projection.best is None else [projection.best]
+    rest = [log for log in projection.trials if log.attempts]
+    return list(dict.fromkeys([*best, *projection.ranked(), *rest]))[:_MOST]
 
 
-def _begin(log: TrialLog) -> float:
+def _begin(log: TrialProjection) -> float:
     return log.attempts[0].start if log.attempts else log.created
 
 
-def _end(log: TrialLog, chronicle: Chronicle) -> float:
+def _end(log: TrialProjection, projection: ExperimentProjection) -> float:
     end = log.attempts[-1].end if log.attempts else log.created
-    return chronicle.now if end is None else end
+    return projection.now if end is None else end
 
 
 def _lines(
-    pieces: Sequence[Piece], place: Mapping[int, int], chronicle: Chronicle, seconds: float
+    pieces: Sequence[Piece],
+    place: Mapping[int, int],
+    projection: ExperimentProjection,
+    seconds: float,
 ) -> dict[str, list[Any]]:
-    # The founders with most time have the colours that are told apart best.
+    # The founders with the longest total time get the most distinct colours.
     spans: dict[int, float] = {}
     for _, begin, end, founder in pieces:
         spans[founder] = spans.get(founder, 0.0) + end - begin
     order = sorted(spans, key=lambda founder: -spans[founder])
     colours = {founder: CONTRAST[i % len(CONTRAST)] for i, founder in enumerate(order)}
-    began = chronicle.began
+    began = projection.began
     return {
         "x0": [(begin - began) / seconds for _, begin, _, _ in pieces],
         "x1": [(end - began) / seconds for _, _, end, _ in pieces],
         "y": [place[log.index] for log, *_ in pieces],
         "colour": [colours[founder] for *_, founder in pieces],
-        "trial": [shown(log.trial_id) for log, *_ in pieces],
-        "founder": [shown(chronicle.trials[founder].trial_id) for *_, founder in pieces],
-        "config": [configuration(log.config, 120) for log, *_ in pieces],
+        "trial": [label(log.trial_id) for log, *_ in pieces],
+        "founder": [label(projection.trials[founder].trial_id) for *_, founder in pieces],
+        "config": [config_label(log.config, 120) for log, *_ in pieces],
     }

@@ -10,91 +10,84 @@ import numpy as np
 from bokeh.models import ColumnDataSource, FixedTicker, Range1d
 from bokeh.transform import linear_cmap
 
-from dasktune.dashboard.chronicle import Chronicle
-from dasktune.dashboard.figures.sketch import Sketch, drawing, nothing
-from dasktune.dashboard.figures.theme import (
-    INK,
-    SCALE,
-    Figure,
-    goal_name,
-    hover,
-    new_figure,
-)
-from dasktune.dashboard.parameters import Parameter, marks_of, parameters_of
-from dasktune.dashboard.text import shown
-from dasktune.dashboard.trial_log import TrialLog
+from dasktune.dashboard.figures import theme
+from dasktune.dashboard.figures.figure_spec import FigureSpec, empty_spec, static_spec
+from dasktune.dashboard.labels import label
+from dasktune.dashboard.model.experiment_projection import ExperimentProjection
+from dasktune.dashboard.model.parameter_axis import ParameterAxis, axis_ticks, parameter_axes
+from dasktune.dashboard.model.trial_projection import TrialProjection
 
-__all__ = ["parallel_coordinates", "parallel_sketch"]
+__all__ = ["parallel_coordinates", "parallel_spec"]
 
-#: Trials that are drawn: the best, and as many of the others.
+#: The most trials: half of them the best, half a sample of the others.
 _MOST: Final = 500
 _MOST_AXES: Final = 12
 
 
 def parallel_coordinates(
-    chronicle: Chronicle, *, parameters: Sequence[str] | None = None, height: int = 400
-) -> Figure:
-    """Show each trial as a line through its parameters to what it came to, the best on top.
+    projection: ExperimentProjection, *, parameters: Sequence[str] | None = None, height: int = 400
+) -> theme.Figure:
+    """Show each trial as a line through its parameters and its value; the best are on top.
 
     Parameters
     ----------
-    chronicle : Chronicle
+    projection : ExperimentProjection
         The experiment.
     parameters : sequence of str, optional
-        Which, and in which order; by default the first 12 that differ between trials.
+        The parameters, in this order; by default the first 12 that differ between trials.
     height : int, default=400
-        Pixels.
+        Height in pixels.
 
     Examples
     --------
-    >>> from dasktune.dashboard.sources import chronicle_of_results
+    >>> from dasktune.dashboard.model.load import projection_of_results
     >>> from dasktune.testing import simulate
     >>> def train(config):
     ...     yield {"loss": config["x"] * config["y"]}, 1.0
     >>> space = {"x": {"grid_search": [1, 2]}, "y": {"grid_search": [3, 4]}}
     >>> results = simulate(train, param_space=space)
-    >>> chronicle = chronicle_of_results(results, metric="loss", mode="min")
-    >>> parallel_coordinates(chronicle, height=300).height
+    >>> projection = projection_of_results(results, metric="loss", mode="min")
+    >>> parallel_coordinates(projection, height=300).height
     300
     """
-    return parallel_sketch(chronicle, parameters=parameters, height=height).drawn()
+    return parallel_spec(projection, parameters=parameters, height=height).build()
 
 
-def parallel_sketch(
-    chronicle: Chronicle, *, parameters: Sequence[str] | None = None, height: int = 400
-) -> Sketch:
+def parallel_spec(
+    projection: ExperimentProjection, *, parameters: Sequence[str] | None = None, height: int = 400
+) -> FigureSpec:
     """Return what :func:`parallel_coordinates` shows, with the same parameters."""
-    name = goal_name(chronicle)
+    name = theme.goal_name(projection)
     title = "Parallel coordinates"
-    ranked = chronicle.ranked()
+    ranked = projection.ranked()
     logs = _chosen(ranked)
     if not logs:
-        return nothing(title, height=height)
-    columns = parameters_of(chronicle, logs, parameters)[:_MOST_AXES]
+        return empty_spec(title, height=height)
+    columns = parameter_axes(projection, logs, parameters)[:_MOST_AXES]
     if not columns:
-        return nothing(title, "no parameter differs between trials", height)
+        return empty_spec(title, "no parameter differs between trials", height)
     if len(logs) < len(ranked):
-        title += f" of {len(logs)} trials: the best {_MOST // 2}, and as many of the others"
-    axes = [*columns, Parameter(name, np.array([log.best_value() for log in logs]))]
-    trials = [shown(log.trial_id) for log in logs]
-    if chronicle.mode is not None:
-        title += "; the darker, the better"
-    return drawing(partial(_draw, title, axes, trials, chronicle.mode is not None, height))
+        title += f" of {len(logs)} trials: the best {_MOST // 2} and a sample of the others"
+    axes = [*columns, ParameterAxis(name, np.array([log.best_value() for log in logs]))]
+    trials = [label(log.trial_id) for log in logs]
+    if projection.mode is not None:
+        title += "; darker is better"
+    return static_spec(partial(_draw, title, axes, trials, projection.mode is not None, height))
 
 
 def _draw(
-    title: str, axes: Sequence[Parameter], trials: Sequence[str], ordered: bool, height: int
-) -> Figure:
-    made = new_figure(title, "", "", height=height, y_range=Range1d(-0.08, 1.1), tools="save,reset")
+    title: str, axes: Sequence[ParameterAxis], trials: Sequence[str], ordered: bool, height: int
+) -> theme.Figure:
+    made = theme.new_figure(title, "", "", height=height, y_range=Range1d(-0.08, 1.1), tools="save,reset")
     _draw_lines(made, axes, trials, ordered)
     _draw_axes(made, axes)
     return made
 
 
 def _draw_lines(
-    made: Figure, axes: Sequence[Parameter], trials: Sequence[str], ordered: bool
+    made: theme.Figure, axes: Sequence[ParameterAxis], trials: Sequence[str], ordered: bool
 ) -> None:
-    # The best are drawn last, and so are on top. Ranks, lest one outlier take all the colours.
+    # The best are drawn last, on top. Colours show ranks: one outlier would use up the whole scale.
     quality = np.linspace(1.0, 0.0, len(trials)) if ordered else np.full(len(trials), 0.5)
     order = np.argsort(quality, kind="stable")
     places = np.column_stack([axis.units for axis in axes])[order]
@@ -112,14 +105,14 @@ def _draw_lines(
         "xs",
         "ys",
         source=source,
-        line_color=linear_cmap("quality", SCALE, 0, 1),
+        line_color=linear_cmap("quality", theme.SCALE, 0, 1),
         line_width="width",
         line_alpha=0.65,
     )
-    made.add_tools(hover([("trial", "@trial"), ("value", "@value")], [line]))
+    made.add_tools(theme.hover([("trial", "@trial"), ("value", "@value")], [line]))
 
 
-def _chosen(ranked: list[TrialLog]) -> list[TrialLog]:
+def _chosen(ranked: list[TrialProjection]) -> list[TrialProjection]:
     if len(ranked) <= _MOST:
         return ranked
     rest = ranked[_MOST // 2 :]
@@ -127,8 +120,8 @@ def _chosen(ranked: list[TrialLog]) -> list[TrialLog]:
     return [*ranked[: _MOST // 2], *(rest[row] for row in sorted(some))]
 
 
-def _draw_axes(made: Figure, axes: Sequence[Parameter]) -> None:
-    names = [f"{shown(axis.name, 22)}{' (log)' if axis.is_log else ''}" for axis in axes]
+def _draw_axes(made: theme.Figure, axes: Sequence[ParameterAxis]) -> None:
+    names = [f"{label(axis.name, 22)}{' (log)' if axis.is_log else ''}" for axis in axes]
     made.xaxis.ticker = FixedTicker(ticks=list(range(len(axes))))
     made.xaxis.major_label_overrides = dict(enumerate(names))
     made.xaxis.major_label_text_font_style = "bold"
@@ -136,9 +129,7 @@ def _draw_axes(made: Figure, axes: Sequence[Parameter]) -> None:
     made.yaxis.visible = made.ygrid.visible = False
     made.xgrid.grid_line_color, made.xgrid.grid_line_width = "#AFB8C1", 1.5
     marks = [
-        (place, unit, text)
-        for place, axis in enumerate(axes)
-        for unit, text in marks_of(axis).items()
+        (place, unit, text) for place, axis in enumerate(axes) for unit, text in axis_ticks(axis).items()
     ]
     source = ColumnDataSource(
         {
@@ -154,7 +145,7 @@ def _draw_axes(made: Figure, axes: Sequence[Parameter]) -> None:
         source=source,
         x_offset=5,
         text_font_size="11px",
-        text_color=INK,
+        text_color=theme.INK,
         text_baseline="middle",
         background_fill_color="#FFFFFF",
         background_fill_alpha=0.92,

@@ -1,4 +1,4 @@
-"""Slices: what trials came to over each parameter."""
+"""Slices: the trials' values over each parameter."""
 
 from __future__ import annotations
 
@@ -13,77 +13,75 @@ from bokeh.layouts import gridplot
 from bokeh.models import ColumnDataSource, Div, FixedTicker, Range1d
 from bokeh.transform import linear_cmap
 
-from dasktune.dashboard.chronicle import Chronicle
-from dasktune.dashboard.density import robust_range
-from dasktune.dashboard.figures.sketch import Sketch, drawing, nothing
+from dasktune.dashboard.figures.figure_spec import FigureSpec, empty_spec, static_spec
 from dasktune.dashboard.figures.theme import FONT, INK, ORDER, Figure, goal_name, hover, new_figure
-from dasktune.dashboard.parameters import Parameter, is_few, parameters_of
-from dasktune.dashboard.text import shown
+from dasktune.dashboard.labels import label
+from dasktune.dashboard.model.density import robust_range
+from dasktune.dashboard.model.experiment_projection import ExperimentProjection
+from dasktune.dashboard.model.parameter_axis import ParameterAxis, has_few_values, parameter_axes
 
-__all__ = ["slices", "slices_sketch"]
+__all__ = ["slices", "slices_spec"]
 
 _MOST_TRIALS: Final = 1_000
 _MOST_PARAMETERS: Final = 12
 
 
 def slices(
-    chronicle: Chronicle, *, parameters: Sequence[str] | None = None, height: int = 240
+    projection: ExperimentProjection, *, parameters: Sequence[str] | None = None, height: int = 240
 ) -> Any:
-    """Show the best value of each trial over each of its parameters, the later the darker.
+    """Show the best value of each trial over each parameter; later trials are darker.
 
     Parameters
     ----------
-    chronicle : Chronicle
+    projection : ExperimentProjection
         The experiment.
     parameters : sequence of str, optional
-        Which; by default the first 12 that differ between trials.
+        The parameters; by default the first 12 that differ between trials.
     height : int, default=240
-        Pixels of each of the figures.
+        Height of each figure in pixels.
 
     Returns
     -------
     object
-        A heading above a grid of figures; a figure if there is nothing to show.
+        A heading above a grid of figures; an empty figure if there is nothing to show.
 
     Examples
     --------
-    >>> from dasktune.dashboard.sources import chronicle_of_results
+    >>> from dasktune.dashboard.model.load import projection_of_results
     >>> from dasktune.testing import simulate
     >>> def train(config):
     ...     yield {"loss": config["x"] * config["y"]}, 1.0
     >>> space = {"x": {"grid_search": [1, 2]}, "y": {"grid_search": [3, 4]}}
     >>> results = simulate(train, param_space=space)
-    >>> chronicle = chronicle_of_results(results, metric="loss", mode="min")
-    >>> type(slices(chronicle)).__name__
+    >>> projection = projection_of_results(results, metric="loss", mode="min")
+    >>> type(slices(projection)).__name__
     'Column'
     """
-    return slices_sketch(chronicle, parameters=parameters, height=height).drawn()
+    return slices_spec(projection, parameters=parameters, height=height).build()
 
 
-def slices_sketch(
-    chronicle: Chronicle, *, parameters: Sequence[str] | None = None, height: int = 240
-) -> Sketch:
+def slices_spec(
+    projection: ExperimentProjection, *, parameters: Sequence[str] | None = None, height: int = 240
+) -> FigureSpec:
     """Return what :func:`slices` shows, with the same parameters."""
-    name = goal_name(chronicle)
+    name = goal_name(projection)
     title = f"{name} over each parameter"
-    logs = sorted(chronicle.ranked(), key=lambda log: log.index)
+    logs = sorted(projection.ranked(), key=lambda log: log.index)
     logs = logs[:: -(-len(logs) // _MOST_TRIALS)] if logs else []
     if not logs:
-        return nothing(title, height=height)
-    columns = parameters_of(chronicle, logs, parameters)[:_MOST_PARAMETERS]
+        return empty_spec(title, height=height)
+    columns = parameter_axes(projection, logs, parameters)[:_MOST_PARAMETERS]
     if not columns:
-        return nothing(title, "no parameter differs between trials", height)
+        return empty_spec(title, "no parameter differs between trials", height)
     rows = {
         "y": np.array([log.best_value() for log in logs]),
         "index": np.array([log.index for log in logs]),
-        "trial": [shown(log.trial_id) for log in logs],
+        "trial": [label(log.trial_id) for log in logs],
     }
-    return drawing(partial(_draw, name, columns, rows, len(chronicle.trials), height))
+    return static_spec(partial(_draw, name, columns, rows, len(projection.trials), height))
 
 
-def _draw(
-    name: str, columns: Sequence[Parameter], rows: dict[str, Any], count: int, height: int
-) -> Any:
+def _draw(name: str, columns: Sequence[ParameterAxis], rows: dict[str, Any], count: int, height: int) -> Any:
     made = [_slice(name, one, rows, count, height) for one in columns]
     for other in made[1:]:
         other.y_range = made[0].y_range
@@ -92,7 +90,7 @@ def _draw(
 
 
 def _heading(name: str) -> Any:
-    """Return the title and the key of the colours, which are the same for all figures."""
+    """Return the title and the colour key, which all figures share."""
     shades = ",".join(ORDER[:: len(ORDER) // 8])
     return Div(
         text=f'<span style="font:bold 14px {FONT};color:{INK}">Slices: {escape(name)} over each '
@@ -104,16 +102,16 @@ def _heading(name: str) -> Any:
     )
 
 
-def _slice(name: str, column: Parameter, rows: dict[str, Any], count: int, height: int) -> Figure:
+def _slice(name: str, column: ParameterAxis, rows: dict[str, Any], count: int, height: int) -> Figure:
     made = new_figure(
         "",
-        f"{shown(column.name, 30)}{' (log)' if column.is_log else ''}",
+        f"{label(column.name, 30)}{' (log)' if column.is_log else ''}",
         name,
         height=height,
         x_axis_type="log" if column.is_log else "linear",
     )
     made.title = None
-    # Trials of a category side by side, the same way each time.
+    # Trials of one category are spread sideways, the same way each time.
     draw = np.random.default_rng(0)
     values = rows["y"]
     spread = draw.uniform(-0.25, 0.25, len(values)) if column.categories else np.zeros(len(values))
@@ -134,13 +132,13 @@ def _slice(name: str, column: Parameter, rows: dict[str, Any], count: int, heigh
     return made
 
 
-def _mark(axis: Any, column: Parameter) -> None:
-    """Write the categories at an axis, or the values if they are few."""
+def _mark(axis: Any, column: ParameterAxis) -> None:
+    """Set the ticks of an axis: the categories, or the values if they are few."""
     if column.categories:
         axis.ticker = FixedTicker(ticks=list(range(len(column.categories))))
-        axis.major_label_overrides = {i: shown(one, 16) for i, one in enumerate(column.categories)}
+        axis.major_label_overrides = {i: label(one, 16) for i, one in enumerate(column.categories)}
         axis.major_label_orientation = 0.5 if len(column.categories) > 4 else "horizontal"
         return
-    if is_few(column):
+    if has_few_values(column):
         distinct = np.unique(column.values[np.isfinite(column.values)])
         axis.ticker = FixedTicker(ticks=distinct.tolist())

@@ -1,4 +1,4 @@
-"""How all figures look, and what they do where there is nothing to show."""
+"""The common look of all figures, and the empty figure."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from bokeh.models import HoverTool, Label, Range1d, Title
 from bokeh.palettes import Cividis256, Purples256
 from bokeh.plotting import figure
 
-from dasktune.dashboard.chronicle import Chronicle
-from dasktune.dashboard.text import shown
+from dasktune.dashboard.labels import label
+from dasktune.dashboard.model.experiment_projection import ExperimentProjection
 
 __all__ = [
     "COLOURS",
@@ -21,15 +21,15 @@ __all__ = [
     "SCALE",
     "WORKERS_LEFT",
     "Figure",
-    "above",
-    "empty",
+    "empty_figure",
     "goal_name",
     "hover",
-    "in_order",
+    "legend_above",
     "new_figure",
+    "sorted_outcomes",
 ]
 
-#: A figure of Bokeh's, which is not typed so that it could be checked.
+#: A figure of Bokeh, whose types mypy cannot check.
 Figure: TypeAlias = Any
 
 #: Okabe and Ito's colours, which people with any colour vision can tell apart.
@@ -44,7 +44,7 @@ CONTRAST: Final = (
     "#000000",
 )
 
-#: Of statuses, of how trials end, and of what becomes of them at rungs.
+#: Colours of statuses, of outcomes of attempts, and of outcomes at rungs.
 COLOURS: Final = {
     "PENDING": "#B0B7BF",
     "RUNNING": "#56B4E9",
@@ -58,17 +58,17 @@ COLOURS: Final = {
     "paused": "#CC79A7",
     "failed": "#D55E00",
     "lost": "#000000",
-    "went on": "#0072B2",
-    "waits": "#CC79A7",
+    "continued": "#0072B2",
+    "waiting": "#CC79A7",
     "cloned": "#009E73",
 }
 
-#: From bad to good: the best stand out from the white ground. Its palest end cannot be seen there.
+#: From bad to good: the best are darkest. The palest end is left out, as it is invisible on white.
 SCALE: Final = tuple(Cividis256[:236][::-1])
-#: From the first to the last, which is neither bad nor good.
+#: From the first to the last, for an order that is neither bad nor good.
 ORDER: Final = tuple(Purples256[:150][::-1])
 
-#: Pixels left of what is shown by worker: addresses fit, and figures below each other agree.
+#: Pixels left of figures by worker: addresses fit, and figures below each other are aligned.
 WORKERS_LEFT: Final = 136
 
 INK: Final = "#24292F"
@@ -80,16 +80,16 @@ FONT: Final = "Inter, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 def new_figure(
     title: str, x_label: str, y_label: str, *, height: int = 340, tools: str = "", **changes: Any
 ) -> Figure:
-    """Return a figure without anything on it.
+    """Return an empty figure in the common look.
 
     Parameters
     ----------
     title, x_label, y_label : str
-        Texts; what users named in them must have been :func:`~dasktune.dashboard.text.shown`.
+        Texts; user text in them must be a :func:`~dasktune.dashboard.labels.label`.
     height : int, default=340
-        Pixels. It is as wide as there is room.
+        Pixels. The width is that of the page.
     tools : str, optional
-        Bokeh's names; by default panning, zooming, going back and saving.
+        Bokeh's names of tools; by default pan, zoom, reset and save.
     **changes
         Other arguments of Bokeh's `figure`.
     """
@@ -126,8 +126,8 @@ def new_figure(
     return made
 
 
-def above(made: Figure) -> None:
-    """Let a figure's legend be in a row above the plot; what is clicked there is hidden."""
+def legend_above(made: Figure) -> None:
+    """Move the legend above the plot, as a row; a click on an entry hides its glyphs."""
     if not made.legend:
         return
     legend = made.legend[0]
@@ -140,45 +140,45 @@ def above(made: Figure) -> None:
     made.add_layout(legend, "above")
 
 
-def in_order(words: Iterable[str]) -> list[str]:
-    """Return each word once, in the order of :data:`COLOURS`: the same whoever comes first.
+def sorted_outcomes(words: Iterable[str]) -> list[str]:
+    """Return each word once, in the fixed order of :data:`COLOURS`.
 
     Parameters
     ----------
     words : iterable of str
-        Statuses and the like.
+        Statuses or outcomes.
     """
     there = set(words)
     return [word for word in COLOURS if word in there]
 
 
 def hover(tips: list[tuple[str, str]], renderers: list[Any], **changes: Any) -> HoverTool:
-    """Return a tool that tells what is under the pointer.
+    """Return a tool with tooltips.
 
     Parameters
     ----------
     tips : list of tuple
-        Labels and templates. Both are ours, never a user's: of columns that hold what users named,
-        Bokeh escapes the values.
+        Labels and templates. They must not contain user text: Bokeh escapes the values of columns,
+        but not the templates.
     renderers : list
-        Of whom it tells.
+        The renderers with tooltips.
     **changes
         Other properties of the tool.
     """
     return HoverTool(tooltips=tips, renderers=renderers, **changes)
 
 
-def empty(title: str, why: str = "no results yet", height: int = 340) -> Figure:
-    """Return a figure that says why it shows nothing.
+def empty_figure(title: str, why: str = "no results yet", height: int = 340) -> Figure:
+    """Return an empty figure that shows a reason.
 
     Parameters
     ----------
     title : str
-        As the figure would have it.
+        The title of the figure.
     why : str, default="no results yet"
-        The reason; what users named in it must have been shown.
+        The reason; user text in it must be a label.
     height : int, default=340
-        Pixels.
+        Height in pixels.
     """
     made = new_figure(title, "", "", height=height, x_range=Range1d(0, 1), y_range=Range1d(0, 1))
     made.axis.visible = made.grid.visible = False
@@ -198,7 +198,7 @@ def empty(title: str, why: str = "no results yet", height: int = 340) -> Figure:
     return made
 
 
-def goal_name(chronicle: Chronicle, goal: int = 0) -> str:
+def goal_name(projection: ExperimentProjection, goal: int = 0) -> str:
     """Return the name of a goal as an axis shows it."""
-    names = chronicle.metrics
-    return shown(names[goal]) if goal < len(names) else "metric"
+    names = projection.metrics
+    return label(names[goal]) if goal < len(names) else "metric"

@@ -1,4 +1,4 @@
-"""Which trial was on which worker, and when."""
+"""Timeline: the attempts of trials, by worker."""
 
 from __future__ import annotations
 
@@ -8,89 +8,82 @@ from typing import Any, Final
 import numpy as np
 from bokeh.models import FixedTicker, Range1d
 
-from dasktune.dashboard.chronicle import Chronicle
-from dasktune.dashboard.figures.sketch import Sketch, nothing
-from dasktune.dashboard.figures.theme import (
-    COLOURS,
-    WORKERS_LEFT,
-    Figure,
-    above,
-    hover,
-    in_order,
-    new_figure,
-)
-from dasktune.dashboard.text import elapsed_unit, shown
-from dasktune.dashboard.trial_log import Attempt, TrialLog
+from dasktune.dashboard.figures import theme
+from dasktune.dashboard.figures.figure_spec import FigureSpec, empty_spec
+from dasktune.dashboard.labels import label
+from dasktune.dashboard.model.experiment_projection import ExperimentProjection
+from dasktune.dashboard.model.trial_projection import Attempt, TrialProjection
+from dasktune.text.formatting import elapsed_unit
 
-__all__ = ["timeline", "timeline_sketch"]
+__all__ = ["timeline", "timeline_spec"]
 
-Stays = list[tuple[Attempt, TrialLog]]
+Attempts = list[tuple[Attempt, TrialProjection]]
 
-#: Stays that are left out at a time, if there are more than are kept, lest all move all the time.
+#: Attempts are left out in groups of this many, so that the others rarely move.
 _STEP: Final = 500
 _MOST_NAMES: Final = 40
 
 
-def timeline(chronicle: Chronicle, *, height: int | None = None) -> Figure:
-    """Show each stay of a trial on a worker as a bar; those that overlap lie one above the other.
+def timeline(projection: ExperimentProjection, *, height: int | None = None) -> theme.Figure:
+    """Show each attempt of a trial as a bar; overlapping bars of a worker have lanes of their own.
 
     Parameters
     ----------
-    chronicle : Chronicle
+    projection : ExperimentProjection
         The experiment.
     height : int, optional
-        Pixels; by default what the workers need.
+        Height in pixels; by default as much as the workers need.
 
     Examples
     --------
-    >>> from dasktune.dashboard.sources import chronicle_of_results
+    >>> from dasktune.dashboard.model.load import projection_of_results
     >>> from dasktune.testing import simulate
     >>> def train(config):
     ...     for step in (1, 2):
     ...         yield {"loss": config["x"] / step}, 1.0
     >>> results = simulate(train, param_space={"x": {"grid_search": [1, 2]}})
-    >>> chronicle = chronicle_of_results(results, metric="loss", mode="min")
-    >>> timeline(chronicle, height=300).height
+    >>> projection = projection_of_results(results, metric="loss", mode="min")
+    >>> timeline(projection, height=300).height
     300
     """
-    return timeline_sketch(chronicle, height=height).drawn()
+    return timeline_spec(projection, height=height).build()
 
 
-def timeline_sketch(chronicle: Chronicle, *, height: int | None = None) -> Sketch:
+def timeline_spec(projection: ExperimentProjection, *, height: int | None = None) -> FigureSpec:
     """Return what :func:`timeline` shows, with the same parameters."""
     title = "Trials by worker"
-    stays = _newest(chronicle)
-    if not stays:
-        return nothing(title, "no trial has run yet", height or 340)
-    if len(stays) < chronicle.num_stays:
-        title += f": the last {len(stays):,} of {chronicle.num_stays:,} stays"
-    lanes, numbers = _lanes(stays, chronicle)
-    unit, seconds = elapsed_unit(chronicle.elapsed)
-    parts: dict[str, list[tuple[Attempt, TrialLog, int]]] = {}
-    for (one, log), number in zip(stays, numbers, strict=True):
-        parts.setdefault(_outcome(one, log, chronicle), []).append((one, log, number))
-    outcomes = tuple(in_order(parts))
+    attempts = _newest(projection)
+    if not attempts:
+        return empty_spec(title, "no trial has run yet", height or 340)
+    if len(attempts) < projection.num_attempts:
+        title += f": the last {len(attempts):,} of {projection.num_attempts:,} attempts"
+    lanes, numbers = _lanes(attempts, projection)
+    unit, seconds = elapsed_unit(projection.elapsed)
+    parts: dict[str, list[tuple[Attempt, TrialProjection, int]]] = {}
+    for (one, log), number in zip(attempts, numbers, strict=True):
+        parts.setdefault(_outcome(one, log, projection), []).append((one, log, number))
+    outcomes = tuple(theme.sorted_outcomes(parts))
     for part in parts.values():
-        # As they ended, so that others only come after them.
+        # In the order of their ends, so that an update only appends bars.
         part.sort(key=lambda stay: inf if stay[0].end is None else stay[0].end)
-    return Sketch(
+    return FigureSpec(
         draw=_draw,
-        form=(unit, height or min(640, 130 + 26 * len(lanes)), tuple(lanes), outcomes),
-        sources={one: _bars(parts[one], chronicle, seconds) for one in outcomes},
+        structure=(unit, height or min(640, 130 + 26 * len(lanes)), tuple(lanes), outcomes),
+        sources={one: _bars(parts[one], projection, seconds) for one in outcomes},
         settings={("title", "text"): title},
     )
 
 
-def _newest(chronicle: Chronicle) -> Stays:
-    stays = list(chronicle.stays)
-    gone = chronicle.num_stays - len(stays)
-    return stays[-gone % _STEP :]
+def _newest(projection: ExperimentProjection) -> Attempts:
+    attempts = list(projection.attempts)
+    gone = projection.num_attempts - len(attempts)
+    return attempts[-gone % _STEP :]
 
 
-def _draw(sketch: Sketch) -> Figure:
-    unit, height, lanes, outcomes = sketch.form
-    made = new_figure(
-        sketch.settings["title", "text"],
+def _draw(spec: FigureSpec) -> theme.Figure:
+    unit, height, lanes, outcomes = spec.structure
+    made = theme.new_figure(
+        spec.settings["title", "text"],
         f"time since the beginning ({unit})",
         "",
         height=height,
@@ -103,8 +96,8 @@ def _draw(sketch: Sketch) -> Figure:
             right="right",
             bottom="bottom",
             top="top",
-            source=sketch.source(outcome),
-            color=COLOURS[outcome],
+            source=spec.source(outcome),
+            color=theme.COLOURS[outcome],
             line_color="#FFFFFF",
             line_width=0.5,
             legend_label=outcome.lower(),
@@ -117,58 +110,58 @@ def _draw(sketch: Sketch) -> Figure:
             ("restored from iteration", "@restored"),
             ("reason", "@reason"),
         ]
-        made.add_tools(hover(tips, [bars]))
+        made.add_tools(theme.hover(tips, [bars]))
     made.ygrid.visible = False
-    made.min_border_left = WORKERS_LEFT
+    made.min_border_left = theme.WORKERS_LEFT
     step = -(-len(lanes) // _MOST_NAMES)
     made.yaxis.ticker = FixedTicker(ticks=list(range(0, len(lanes), step)))
-    made.yaxis.major_label_overrides = {i: shown(lane, 32) for i, lane in enumerate(lanes)}
-    above(made)
+    made.yaxis.major_label_overrides = {i: label(lane, 32) for i, lane in enumerate(lanes)}
+    theme.legend_above(made)
     return made
 
 
-def _lanes(stays: Stays, chronicle: Chronicle) -> tuple[list[str], list[int]]:
-    """Return the names of the lanes, and that of each stay: those that overlap need several."""
+def _lanes(attempts: Attempts, projection: ExperimentProjection) -> tuple[list[str], list[int]]:
+    """Return the names of the lanes, and the lane of each attempt; overlaps need several lanes."""
     free: dict[str, list[float]] = {}
     within = []
-    for one, _ in stays:
+    for one, _ in attempts:
         ends = free.setdefault(one.worker, [])
-        end = chronicle.now if one.end is None else one.end
+        end = projection.now if one.end is None else one.end
         lane = next((i for i, busy in enumerate(ends) if busy <= one.start), len(ends))
         ends[lane:] = [end, *ends[lane + 1 :]]
         within.append(lane)
-    workers = sorted(free, key=lambda name: chronicle.workers.get(name, -1))
+    workers = sorted(free, key=lambda name: projection.workers.get(name, -1))
     first: dict[str, int] = {}
     lanes: list[str] = []
     for worker in workers:
         first[worker] = len(lanes)
-        address = worker.rpartition("//")[2] or "worker unknown"
+        address = worker.rpartition("//")[2] or "unknown worker"
         lanes += [address, *[""] * (len(free[worker]) - 1)]
-    return lanes, [first[one.worker] + lane for (one, _), lane in zip(stays, within, strict=True)]
+    return lanes, [first[one.worker] + lane for (one, _), lane in zip(attempts, within, strict=True)]
 
 
-def _outcome(one: Attempt, log: TrialLog, chronicle: Chronicle) -> str:
-    """Return how a stay ended; one that was stopped where all are is just at its end."""
-    full = log.iteration >= chronicle.full_budget or not log.cut
+def _outcome(one: Attempt, log: TrialProjection, projection: ExperimentProjection) -> str:
+    """Return how an attempt ended; a trial that was stopped at the full budget has ended."""
+    full = log.iteration >= projection.full_budget or not log.stopped_early
     return "ended" if one.outcome == "stopped" and full else one.outcome
 
 
 def _bars(
-    part: list[tuple[Attempt, TrialLog, int]], chronicle: Chronicle, seconds: float
+    part: list[tuple[Attempt, TrialProjection, int]],
+    projection: ExperimentProjection,
+    seconds: float,
 ) -> dict[str, Any]:
     starts = np.array([one.start for one, _, _ in part])
-    ends = np.array([chronicle.now if one.end is None else one.end for one, _, _ in part])
+    ends = np.array([projection.now if one.end is None else one.end for one, _, _ in part])
     lanes = np.array([lane for _, _, lane in part], dtype=np.float64)
     return {
-        "left": (starts - chronicle.began) / seconds,
-        "right": (ends - chronicle.began) / seconds,
+        "left": (starts - projection.began) / seconds,
+        "right": (ends - projection.began) / seconds,
         "bottom": lanes + 0.42,
         "top": lanes - 0.42,
-        "trial": [shown(log.trial_id) for _, log, _ in part],
-        "worker": [shown(one.worker, 60) for one, _, _ in part],
+        "trial": [label(log.trial_id) for _, log, _ in part],
+        "worker": [label(one.worker, 60) for one, _, _ in part],
         "seconds": ends - starts,
-        "restored": [
-            "none" if one.restored_from is None else str(one.restored_from) for one, _, _ in part
-        ],
-        "reason": [shown(log.reason, 100) for _, log, _ in part],
+        "restored": ["none" if one.restored_from is None else str(one.restored_from) for one, _, _ in part],
+        "reason": [label(log.reason, 100) for _, log, _ in part],
     }

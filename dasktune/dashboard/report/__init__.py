@@ -1,4 +1,7 @@
-"""An experiment as one HTML file that needs nothing else."""
+"""The report of an experiment as one HTML file, with its tables and texts.
+
+The figures are in ``dasktune.dashboard.figures``; the web server shows the same tables.
+"""
 
 from dasktune.dashboard.report.report import to_html
 

@@ -1,4 +1,4 @@
-"""The report: header and tabs, as one file."""
+"""The report: a header and tabs in one HTML file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from bokeh.layouts import column
 from bokeh.models import InlineStyleSheet, TabPanel, Tabs
 from bokeh.resources import INLINE
 
-from dasktune.dashboard.chronicle import Chronicle
 from dasktune.dashboard.figures import (
     best_so_far,
     contour,
@@ -24,16 +23,17 @@ from dasktune.dashboard.figures import (
     slices,
     timeline,
 )
-from dasktune.dashboard.goals import as_goal
-from dasktune.dashboard.report.failures import failures_sketch
+from dasktune.dashboard.labels import label
+from dasktune.dashboard.model.experiment_projection import ExperimentProjection
+from dasktune.dashboard.model.objectives import with_objective
+from dasktune.dashboard.report.failed_trials import failures_spec
 from dasktune.dashboard.report.header import header
 from dasktune.dashboard.report.style import BODY, CARD, TABS
 from dasktune.dashboard.report.trial_table import trial_table
-from dasktune.dashboard.text import shown
 
-__all__ = ["decisions", "to_html"]
+__all__ = ["decision_figures", "to_html"]
 
-#: Nothing is fetched from anywhere, whatever the page holds. Bokeh's callbacks need `unsafe-eval`.
+#: The page may not fetch anything. Bokeh's callbacks need `unsafe-eval`.
 _PAGE: Final = f"""
 {{% block preamble %}}
 <meta name="viewport" content="width=device-width, initial-scale=1">
@@ -45,37 +45,37 @@ _PAGE: Final = f"""
 """
 
 
-def to_html(chronicle: Chronicle) -> str:
-    """Return an experiment as an HTML page that is complete: it fetches nothing.
+def to_html(projection: ExperimentProjection) -> str:
+    """Return the report of an experiment as one HTML page, which loads nothing else.
 
     Parameters
     ----------
-    chronicle : Chronicle
+    projection : ExperimentProjection
         The experiment, finished or not.
 
     Notes
     -----
-    Its size is bounded: 2 MB are Bokeh, and of thousands of trials the table has those that failed,
-    the best and the newest, and says how many it has not.
+    Its size is bounded: 2 MB are Bokeh. Of thousands of trials, the table has those that failed,
+    the best and the newest, and says how many are left out.
 
     Examples
     --------
-    >>> from dasktune.dashboard.sources import chronicle_of_results
+    >>> from dasktune.dashboard.model.load import projection_of_results
     >>> from dasktune.testing import simulate
     >>> def train(config):
     ...     for step in (1, 2):
     ...         yield {"loss": config["x"] / step}, 1.0
     >>> results = simulate(train, param_space={"x": {"grid_search": [1, 2]}})
-    >>> chronicle = chronicle_of_results(results, metric="loss", mode="min")
-    >>> to_html(chronicle).startswith("<!DOCTYPE html>")
+    >>> projection = projection_of_results(results, metric="loss", mode="min")
+    >>> to_html(projection).startswith("<!DOCTYPE html>")
     True
     """
     tabs = [
         TabPanel(title=title, child=column(*map(_card, parts), sizing_mode="stretch_width"))
-        for title, parts in _pages(chronicle)
+        for title, parts in _pages(projection)
     ]
     page = column(
-        header(chronicle),
+        header(projection),
         Tabs(
             tabs=tabs,
             sizing_mode="stretch_width",
@@ -83,7 +83,7 @@ def to_html(chronicle: Chronicle) -> str:
         ),
         sizing_mode="stretch_width",
     )
-    title = f"{shown(chronicle.name or 'experiment', 80)} · dasktune"
+    title = f"{label(projection.name or 'experiment', 80)} · dasktune"
     html: str = file_html(page, INLINE, title=title, template=_PAGE)
     return html
 
@@ -92,41 +92,41 @@ def _card(part: Any) -> Any:
     return column(part, sizing_mode="stretch_width", styles=CARD)
 
 
-def _pages(chronicle: Chronicle) -> list[tuple[str, list[Any]]]:
-    seen = [as_goal(chronicle, goal) for goal in range(len(chronicle.metrics) or 1)]
+def _pages(projection: ExperimentProjection) -> list[tuple[str, list[Any]]]:
+    seen = [with_objective(projection, goal) for goal in range(len(projection.metrics) or 1)]
     pages = [
         ("Overview", [draw(one) for one in seen for draw in (best_so_far, learning_curves)]),
-        ("Trials", [trial_table(chronicle)]),
+        ("Trials", [trial_table(projection)]),
         (
             "Parameters",
             [
-                parallel_coordinates(chronicle),
-                importance(chronicle),
-                slices(chronicle),
-                contour(chronicle),
+                parallel_coordinates(projection),
+                importance(projection),
+                slices(projection),
+                contour(projection),
             ],
         ),
     ]
-    if len(chronicle.metrics) > 1:
-        pages.append(("Objectives", [objectives(chronicle), hypervolume_over_time(chronicle)]))
-    judged = decisions(chronicle)
-    if judged:
-        pages.append(("Scheduler", judged))
-    pages.append(("Workers", [timeline(chronicle), resources(chronicle)]))
-    failed = sum(bool(log.error) for log in chronicle.trials)
+    if len(projection.metrics) > 1:
+        pages.append(("Objectives", [objectives(projection), hypervolume_over_time(projection)]))
+    figures = decision_figures(projection)
+    if figures:
+        pages.append(("Scheduler", figures))
+    pages.append(("Workers", [timeline(projection), resources(projection)]))
+    failed = sum(bool(log.error) for log in projection.trials)
     if failed:
-        pages.append((f"Errors ({failed:,})", [failures_sketch(chronicle).drawn()]))
+        pages.append((f"Errors ({failed:,})", [failures_spec(projection).build()]))
     return pages
 
 
-def decisions(chronicle: Chronicle) -> list[Any]:
-    """Return the figures that show what a scheduler has decided; none if it has not.
+def decision_figures(projection: ExperimentProjection) -> list[Any]:
+    """Return the figures of the scheduler's decisions; none if it has not decided.
 
     Parameters
     ----------
-    chronicle : Chronicle
+    projection : ExperimentProjection
         The experiment.
     """
-    visits = (visit for log in chronicle.trials for visit in log.rungs)
-    judged = [rungs(chronicle)] if any(one.outcome != "went on" for one in visits) else []
-    return [*judged, lineage(chronicle)] if chronicle.exploits else judged
+    visits = (visit for log in projection.trials for visit in log.rungs)
+    judged = [rungs(projection)] if any(one.outcome != "continued" for one in visits) else []
+    return [*judged, lineage(projection)] if projection.exploits else judged

@@ -1,4 +1,4 @@
-"""How pages look, those of the report and those of the server."""
+"""Styles of the pages of the report and of the server."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ __all__ = ["BODY", "CARD", "TABS"]
 
 _FONT: Final = "Inter, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
-#: Of the page.
+#: Style of the page.
 BODY: Final = f"""
  html body {{ background: #f6f8fa; margin: 0 auto; padding: 20px 28px; max-width: 1500px;
   font-family: {_FONT}; }}
 """
 
-#: Of the tabs.
+#: Style of the tabs.
 TABS: Final = f"""
 :host {{ font-family: {_FONT}; }}
 .bk-header {{ border-bottom: 1px solid #d0d7de; margin-top: 14px; font-size: 14px; }}
@@ -23,7 +23,7 @@ TABS: Final = f"""
  border-bottom: 3px solid #0072b2; }}
 """
 
-#: Of what is on them.
+#: Style of the cards on the tabs.
 CARD: Final = {
     "background": "#fff",
     "border": "1px solid #d0d7de",

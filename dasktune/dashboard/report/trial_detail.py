@@ -1,4 +1,4 @@
-"""All that there is to say of a trial, as text."""
+"""The details of a trial as text."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from typing import Any, Final
 
 from bokeh.models import InlineStyleSheet, PreText
 
-from dasktune.dashboard.chronicle import Chronicle
-from dasktune.dashboard.text import duration, printable, shown, value_text
-from dasktune.dashboard.trial_log import MAX_CHECKPOINTS, TrialLog
-from dasktune.progress.text import plural
-from dasktune.result import is_auto_filled
+from dasktune.dashboard.labels import label, value_label
+from dasktune.dashboard.model.experiment_projection import ExperimentProjection
+from dasktune.dashboard.model.trial_projection import MAX_CHECKPOINTS, TrialProjection
+from dasktune.results.result import is_auto_filled
+from dasktune.text.formatting import format_duration, plural, printable_lines
 from dasktune.trial.metrics import flatten
 
-__all__ = ["detail", "trial_text"]
+__all__ = ["text_box", "trial_text"]
 
 _SMALL: Final = {"font-size": "12px"}
-#: Bokeh's own styles do not break lines.
+#: Breaks long lines, which Bokeh's styles do not.
 _BROKEN: Final = "pre { white-space: pre-wrap; overflow-wrap: anywhere; }"
 
-#: Characters of what stands above an error, and of the error.
+#: The most characters of the text above an error, and of the error.
 _MOST: Final = 4_000
-#: Stays on workers that are told, the newest.
-_MOST_STAYS: Final = 5
+#: The newest attempts that are listed.
+_MOST_ATTEMPTS: Final = 5
 
 
-def detail(text: str, *, styles: Mapping[str, str] | None = None, **more: Any) -> PreText:
-    """Return a text of several lines as a model.
+def text_box(text: str, *, styles: Mapping[str, str] | None = None, **more: Any) -> PreText:
+    """Return a model that shows a text of several lines.
 
     Parameters
     ----------
     text : str
-        What it says.
+        The text.
     styles : mapping of str to str, optional
-        CSS, besides the size.
+        More CSS.
     **more
         Other properties of Bokeh's `PreText`.
     """
@@ -49,60 +49,60 @@ def detail(text: str, *, styles: Mapping[str, str] | None = None, **more: Any) -
     )
 
 
-def trial_text(chronicle: Chronicle, log: TrialLog) -> str:
-    """Return what a trial was given, what it did, and how that compares with the best trial.
+def trial_text(projection: ExperimentProjection, log: TrialProjection) -> str:
+    """Return a trial's configuration, attempts and results, compared with the best trial.
 
     Parameters
     ----------
-    chronicle : Chronicle
+    projection : ExperimentProjection
         The experiment.
-    log : TrialLog
+    log : TrialProjection
         The trial.
     """
     lines = [
         f"{log.trial_id}: {log.outcome}, iteration {log.iteration}",
         *([f"why: {log.reason}"] if log.reason else []),
-        *_values(chronicle, log),
-        *([f"clone of: {chronicle.trials[log.parent].trial_id}"] if log.parent >= 0 else []),
+        *_values(projection, log),
+        *([f"clone of: {projection.trials[log.parent].trial_id}"] if log.parent >= 0 else []),
         *_counts(log),
-        *_stays(chronicle, log),
+        *_attempts(projection, log),
         *_checkpoints(log),
         "",
-        *_configuration(chronicle, log),
+        *_configuration(projection, log),
         "",
         "last result",
         *(
-            f"  {shown(name, 60)} = {value_text(value, 120)}"
+            f"  {label(name, 60)} = {value_label(value, 120)}"
             for name, value in flatten(log.metrics).items()
             if not is_auto_filled(name)
         ),
     ]
-    head = "\n".join(printable(line) for line in lines)[:_MOST]
-    error = printable(log.traceback or log.error)[-_MOST:]
+    head = "\n".join(printable_lines(line) for line in lines)[:_MOST]
+    error = printable_lines(log.traceback or log.error)[-_MOST:]
     return f"{head}\n\nerror\n{error}" if error else head
 
 
-def _values(chronicle: Chronicle, log: TrialLog) -> Iterator[str]:
-    """Tell for each goal what the trial has come to, and the best one."""
-    for goal, (name, mode) in enumerate(zip(chronicle.metrics, chronicle.modes, strict=True)):
+def _values(projection: ExperimentProjection, log: TrialProjection) -> Iterator[str]:
+    """Yield the values of the trial and of the best trial, for each goal."""
+    for goal, (name, mode) in enumerate(zip(projection.metrics, projection.modes, strict=True)):
         if isnan(log.best_value(goal)):
             continue
         iteration, value = log.best[goal]
-        last = f"last {value_text(log.last_value(goal))}"
+        last = f"last {value_label(log.last_value(goal))}"
         if mode is None:
-            yield f"{shown(name, 60)}: {last}"
+            yield f"{label(name, 60)}: {last}"
             continue
-        told = f"{shown(name, 60)}: best {value_text(value)} at iteration {iteration}, {last}"
-        _, best, place, _ = chronicle.improvements_of[goal][-1]
+        values = f"{label(name, 60)}: best {value_label(value)} at iteration {iteration}, {last}"
+        _, best, place, _ = projection.improvements_of[goal][-1]
         if place == log.index:
-            yield f"{told}; nobody was better"
+            yield f"{values}; no trial was better"
         else:
-            other = shown(chronicle.trials[place].trial_id, 60)
-            yield f"{told}; the best trial, {other}, has {value_text(best)}"
+            other = label(projection.trials[place].trial_id, 60)
+            yield f"{values}; the best trial, {other}, has {value_label(best)}"
 
 
-def _counts(log: TrialLog) -> Iterator[str]:
-    """Tell how often what has happened to it; what has not is no news."""
+def _counts(log: TrialProjection) -> Iterator[str]:
+    """Yield the counts of starts, failures and so on; counts of 0 are left out."""
     counts = {
         "start": log.starts,
         "restart from a checkpoint": log.restores,
@@ -111,44 +111,43 @@ def _counts(log: TrialLog) -> Iterator[str]:
         "lost worker": log.losses,
         "checkpoint": log.checkpoints,
     }
-    if told := [f"{count} {_several(word, count)}" for word, count in counts.items() if count]:
-        yield ", ".join(told)
+    if parts := [f"{count} {_plural(word, count)}" for word, count in counts.items() if count]:
+        yield ", ".join(parts)
 
 
-def _several(word: str, count: int) -> str:
+def _plural(word: str, count: int) -> str:
     first, space, rest = word.partition(" from")
     return f"{plural(first, count)}{space}{rest}"
 
 
-def _stays(chronicle: Chronicle, log: TrialLog) -> Iterator[str]:
+def _attempts(projection: ExperimentProjection, log: TrialProjection) -> Iterator[str]:
     if not log.attempts:
         return
-    stays = log.attempts[-_MOST_STAYS:]
-    more = f", the last {len(stays)} stays" if len(log.attempts) > len(stays) else ""
-    yield f"on workers for {duration(log.runtime(chronicle.now))}{more}"
-    for one in stays:
-        lasted = (chronicle.now if one.end is None else one.end) - one.start
-        began = duration(one.start - chronicle.began)
-        yield f"  {shown(one.worker, 60)}: {one.outcome}, {duration(lasted)}, began after {began}"
+    attempts = log.attempts[-_MOST_ATTEMPTS:]
+    more = f"; the last {len(attempts)} attempts" if len(log.attempts) > len(attempts) else ""
+    yield f"on workers for {format_duration(log.runtime(projection.now))}{more}"
+    for one in attempts:
+        lasted = (projection.now if one.end is None else one.end) - one.start
+        began = format_duration(one.start - projection.began)
+        worker = label(one.worker, 60)
+        yield f"  {worker}: {one.outcome}, {format_duration(lasted)}, began after {began}"
 
 
-def _checkpoints(log: TrialLog) -> Iterator[str]:
-    if not log.stored:
+def _checkpoints(log: TrialProjection) -> Iterator[str]:
+    if not log.stored_checkpoints:
         return
-    yield f"checkpoints that are kept (of many the last {MAX_CHECKPOINTS})"
-    for path, iteration in reversed(log.stored.items()):
+    yield f"stored checkpoints (at most the last {MAX_CHECKPOINTS})"
+    for path, iteration in reversed(log.stored_checkpoints.items()):
         yield f"  iteration {iteration}: {path}"
 
 
-def _configuration(chronicle: Chronicle, log: TrialLog) -> Iterator[str]:
-    """Tell what the trial was given, and where the best one was given something else."""
-    best = chronicle.best
+def _configuration(projection: ExperimentProjection, log: TrialProjection) -> Iterator[str]:
+    """Yield the configuration, and the values of the best trial that differ."""
+    best = projection.best
     other = {} if best is None or best is log else best.config
-    yield "configuration" + (
-        f" (that of the best trial, {best.trial_id})" if other and best else ""
-    )
+    yield "configuration" + (f" (that of the best trial, {best.trial_id})" if other and best else "")
     for name in dict.fromkeys([*log.config, *other]):
-        own = value_text(log.config[name], 120) if name in log.config else "none"
-        theirs = value_text(other[name], 120) if name in other else "none"
+        own = value_label(log.config[name], 120) if name in log.config else "none"
+        theirs = value_label(other[name], 120) if name in other else "none"
         differs = f"  ({theirs})" if other and own != theirs else ""
-        yield f"  {shown(name, 60)} = {own}{differs}"
+        yield f"  {label(name, 60)} = {own}{differs}"

@@ -1,4 +1,4 @@
-"""The table of all trials, with a filter and the details of one; it works without a server."""
+"""The table of trials with its filter and the details of one trial; it needs no server."""
 
 from __future__ import annotations
 
@@ -24,153 +24,197 @@ from bokeh.models import (
     TextInput,
 )
 
-from dasktune.dashboard.chronicle import Chronicle
-from dasktune.dashboard.figures.sketch import Sketch
+from dasktune.dashboard.figures.figure_spec import FigureSpec
 from dasktune.dashboard.figures.theme import CONTRAST, goal_name, new_figure
-from dasktune.dashboard.parameters import Parameter, names_of, parameters_of
-from dasktune.dashboard.report.failures import failed_last
-from dasktune.dashboard.report.trial_detail import detail, trial_text
-from dasktune.dashboard.report.trial_filter import FILTER, SELECT, TYPING
-from dasktune.dashboard.rows import rows_of
-from dasktune.dashboard.text import shown, value_text
-from dasktune.dashboard.trial_log import TrialLog
+from dasktune.dashboard.labels import label
+from dasktune.dashboard.model.experiment_projection import ExperimentProjection
+from dasktune.dashboard.model.filter_columns import (
+    RESERVED_NAMES,
+    filter_text,
+    message_text,
+    searchable_text,
+    trial_name,
+    worker_names,
+)
+from dasktune.dashboard.model.parameter_axis import ParameterAxis, parameter_axes, parameter_names
+from dasktune.dashboard.model.row_cache import rows_of
+from dasktune.dashboard.model.trial_projection import TrialProjection
+from dasktune.dashboard.report.failed_trials import failure_order
+from dasktune.dashboard.report.table_scripts import (
+    FILTER_TABLE,
+    FILTER_WHILE_TYPING,
+    SHOW_SELECTED,
+)
+from dasktune.dashboard.report.trial_detail import text_box, trial_text
+from dasktune.trial.metrics import number
 
-__all__ = ["MOST_ROWS", "table_sketch", "trial_table"]
+__all__ = ["MOST_ROWS", "table_spec", "trial_table"]
 
-#: Trials in the table: those that failed last, the best, and the newest of the others.
+#: The most rows: the newest failures, the best trials, and the newest of the others.
 MOST_ROWS: Final = 2_000
-#: Of them, the share of those that failed.
+#: The share of rows for failures.
 _ERRORS: Final = 0.15
-#: Parameters that have a column; the filter knows the others, too.
+#: The most parameters with a visible column; the filter accepts the others, too.
 _MOST_PARAMETERS: Final = 8
 _POINTS: Final = 50
+#: Larger integers are not exact as 64-bit floating-point numbers.
+_MAX_EXACT: Final = 2**53
 
-#: What the command line calls the columns.
-_ALIASES: Final = (
-    ("trial_id", "trial"),
-    ("training_iteration", "iteration"),
-    ("runtime_s", "seconds"),
-    ("reason", "why"),
-    ("error", "why"),
-)
+#: Columns of the table by the names of the command line, and other names of them.
+_FIELDS: Final = {
+    "trial_id": "trial",
+    "status": "status",
+    "iteration": "iteration",
+    "best": "best",
+    "runtime_s": "seconds",
+    "reason": "reason",
+    "error": "error",
+    "worker": "worker",
+}
+_ALIASES: Final = {
+    "trial": "trial",
+    "seconds": "seconds",
+    "training_iteration": "iteration",
+    "last": "last",
+    "why": "why",
+}
 
 
-def trial_table(chronicle: Chronicle, *, live: bool = False, most: int | None = None) -> Any:
-    """Return the table, its filter and the details of the trial that is selected.
+def trial_table(projection: ExperimentProjection, *, live: bool = False, most: int | None = None) -> Any:
+    """Return the table, its filter and the details of the selected trial.
 
     Parameters
     ----------
-    chronicle : Chronicle
+    projection : ExperimentProjection
         The experiment.
     live : bool, default=False
-        Whether there is a server, which changes the rows, and shows the details itself: then only
-        the filter is there, and a column ``place`` says which trial a row is.
+        Whether a server updates the rows and shows the details itself. The result then has no
+        details, and the rows have a column ``place`` with the index of the trial.
     most : int, optional
         The most rows; `MOST_ROWS` by default.
     """
-    return table_sketch(chronicle, live=live, most=most).drawn()
+    return table_spec(projection, live=live, most=most).build()
 
 
-def table_sketch(chronicle: Chronicle, *, live: bool = False, most: int | None = None) -> Sketch:
+def table_spec(
+    projection: ExperimentProjection, *, live: bool = False, most: int | None = None
+) -> FigureSpec:
     """Return what :func:`trial_table` shows, with the same parameters."""
     most = MOST_ROWS if most is None else most
-    logs = _seated(chronicle, most) if live else _chosen(chronicle, most)
-    # Columns must not come and go while somebody looks.
-    wanted, fixed = _lasting_names(chronicle) if live else (None, ())
-    parameters = parameters_of(chronicle, logs, wanted)
-    data = _data(chronicle, logs, parameters)
+    logs = _stable_rows(projection, most) if live else _selected_trials(projection, most)
+    # Columns must not appear and disappear while a viewer reads the table.
+    wanted, fixed = _stable_columns(projection) if live else (None, ())
+    parameters = parameter_axes(projection, logs, wanted)
+    if not live:
+        shown = {one.name for one in parameters}
+        common = parameter_names(projection)[1]
+        fixed = tuple((name, filter_text(common[name])) for name in common if name not in shown)
+    data = _data(projection, logs, parameters)
     if live:
         data["place"] = [log.index for log in logs]
     else:
-        data["detail"] = [trial_text(chronicle, log) for log in logs]
-    left_out = len(chronicle.trials) - len(logs)
+        data["detail"] = [trial_text(projection, log) for log in logs]
+    left_out = len(projection.trials) - len(logs)
     columns = tuple(
-        (one.name, _kind(one) if place < _MOST_PARAMETERS else "")
-        for place, one in enumerate(parameters)
+        (one.name, _kind(one) if place < _MOST_PARAMETERS else "") for place, one in enumerate(parameters)
     )
     settings = {}
     if left_out:
         settings["left out", "text"] = (
-            f"{left_out:,} of {len(chronicle.trials):,} trials are left out, to keep this small: "
-            f"there are those that failed (the last {int(most * _ERRORS)} of them), the best and "
+            f"{left_out:,} of {len(projection.trials):,} trials are left out to limit the "
+            f"size. The table has the failed trials (the last {int(most * _ERRORS)}), the best and "
             "the newest."
         )
-    return Sketch(
-        draw=lambda sketch: _draw(sketch, chronicle, () if live else logs),
-        form=(live, _goals(chronicle), columns, fixed, left_out > 0, live or len(logs)),
+    return FigureSpec(
+        draw=lambda spec: _draw(spec, projection, () if live else logs),
+        structure=(live, _goals(projection), columns, fixed, left_out > 0, live or len(logs)),
         sources={"trials": data},
         settings=settings,
     )
 
 
-def _kind(parameter: Parameter) -> str:
-    """Return how the values of a parameter are written."""
+def _kind(parameter: ParameterAxis) -> str:
+    """Return the kind of a parameter's values: text, whole or real."""
     if parameter.categories:
         return "text"
     values = parameter.values[np.isfinite(parameter.values)]
     return "whole" if (values == np.round(values)).all() else "real"
 
 
-def _goals(chronicle: Chronicle) -> tuple[str, ...]:
-    """Return the names of the goals; there is one column at least."""
-    return tuple(chronicle.metrics) or (goal_name(chronicle),)
+def _goals(projection: ExperimentProjection) -> tuple[str, ...]:
+    """Return the names of the goals; at least one, as the table needs a column."""
+    return tuple(projection.metrics) or (goal_name(projection),)
 
 
-def _lasting_names(chronicle: Chronicle) -> tuple[list[str], tuple[tuple[str, str], ...]]:
-    """Return the parameters that need columns, and the values of those that would fill a column.
+def _stable_columns(
+    projection: ExperimentProjection,
+) -> tuple[list[str], tuple[tuple[str, str], ...]]:
+    """Return the parameters with columns, and the values of constant ones without a column.
 
-    Where there is room, those that are the same in all trials have columns, too: at the beginning
-    all are.
+    Constant parameters fill the columns that are left: at the beginning all are constant.
     """
-    names, common = names_of(chronicle)
+    names, common = parameter_names(projection)
     if len(names) > _MOST_PARAMETERS:
         names.sort(key=lambda name: name in common)
     varying = len(names) - len(common)
     columns = max(varying, _MOST_PARAMETERS)
-    return names[:columns], tuple((name, value_text(common[name])) for name in names[columns:])
+    return names[:columns], tuple((name, filter_text(common[name])) for name in names[columns:])
 
 
-def _draw(sketch: Sketch, chronicle: Chronicle, logs: Sequence[TrialLog]) -> Any:
-    live, goals, parameters, fixed, _, _ = sketch.form
-    source, view = sketch.source("trials"), CDSView(filter=AllIndices())
+def _draw(spec: FigureSpec, projection: ExperimentProjection, logs: Sequence[TrialProjection]) -> Any:
+    live, goals, parameters, fixed, _, _ = spec.structure
+    source, view = spec.source("trials"), CDSView(filter=AllIndices())
     table = DataTable(
         source=source,
         view=view,
         columns=_columns(goals, parameters[:_MOST_PARAMETERS]),
         index_position=None,
-        # As wide as is needed; the table scrolls.
+        # The columns keep their widths; the table scrolls.
         autosize_mode="none",
         reorderable=False,
         height=420 if live else min(420, 60 + 26 * max(3, len(logs))),
         sizing_mode="stretch_width",
     )
-    parts = [_filter(source, view, _fields(goals, parameters), fixed, live), table]
+    parts = [_filter(source, view, *_fields(goals, parameters, fixed), live), table]
     if not live:
-        parts.append(_details(chronicle, logs, source))
-    text = sketch.settings.get(("left out", "text"))
+        parts.append(_details(projection, logs, source))
+    text = spec.settings.get(("left out", "text"))
     if text is not None:
         parts.insert(1, Paragraph(text=text, name="left out", sizing_mode="stretch_width"))
     return column(*parts, sizing_mode="stretch_width")
 
 
-def _fields(goals: Sequence[str], parameters: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return by which names the filter knows which columns.
+def _fields(
+    goals: Sequence[str],
+    parameters: Sequence[tuple[str, str]],
+    fixed: Sequence[tuple[str, str]],
+) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Return columns of the source and fixed values by the names that a filter accepts.
 
-    Those of the command line are among them; that of a goal is its last value there.
+    The order of precedence is that of the command line: fields, metrics, parameters, other names.
     """
-    own = ("trial", "status", "iteration", "best", "last", "seconds", "worker", "why")
-    named = [(name, f"p{place}") for place, (name, _) in enumerate(parameters)]
-    fields = {name: name for name in own}
-    for name, column_name in (
-        *((goal, _goal_column("best", place)) for place, goal in enumerate(goals)),
-        *named,
-        *((f"last {goal}", _goal_column("last", place)) for place, goal in enumerate(goals)),
-        *_ALIASES,
-    ):
-        fields.setdefault(name, column_name)
-    # A parameter that is called like something else.
-    hidden = [(f"config/{name}", place) for name, place in named if fields[name] != place]
-    return [*fields.items(), *hidden]
+    fields = dict(_FIELDS)
+    for place, goal in enumerate(goals):
+        if goal not in RESERVED_NAMES:
+            fields[goal] = _goal_column("last", place)
+    values: dict[str, str] = {}
+    for place, (name, _) in enumerate(parameters):
+        fields[f"config/{name}"] = f"p{place}"
+        if name not in RESERVED_NAMES:
+            fields.setdefault(name, f"p{place}")
+    for name, value in fixed:
+        values[f"config/{name}"] = value
+        if name not in RESERVED_NAMES and name not in fields:
+            values[name] = value
+    others = [
+        (f"{what} {goal}", _goal_column(what, place))
+        for what in ("best", "last")
+        for place, goal in enumerate(goals)
+    ]
+    for name, column_name in (*others, *_ALIASES.items()):
+        if name not in values:
+            fields.setdefault(name, column_name)
+    return list(fields.items()), list(values.items())
 
 
 def _goal_column(what: str, goal: int) -> str:
@@ -184,42 +228,42 @@ def _filter(
     fixed: Sequence[tuple[str, str]],
     live: bool,
 ) -> Any:
-    """Return the box for conditions, and what tells how many trials meet them."""
+    """Return the input box of the filter, and the note with the number of matching trials."""
     note = Paragraph(text=f"{len(source.data['trial']):,} trials", disable_math=True)
     box = TextInput(
         placeholder='status:ERROR   best > 0.9 and iteration >= 9   "any words"',
         sizing_mode="stretch_width",
         name="filter",
     )
-    told = {"source": source, "view": view, "box": box, "note": note}
-    told |= {"names": [list(one) for one in fields], "fixed": [list(one) for one in fixed]}
-    box.js_on_change("value", CustomJS(args=told, code=FILTER))
-    box.js_on_change("value_input", CustomJS(args=told, code=TYPING + FILTER))
+    arguments = {"source": source, "view": view, "box": box, "note": note}
+    arguments |= {"names": [list(one) for one in fields], "fixed": [list(one) for one in fixed]}
+    box.js_on_change("value", CustomJS(args=arguments, code=FILTER_TABLE))
+    box.js_on_change("value_input", CustomJS(args=arguments, code=FILTER_WHILE_TYPING))
     if live:
         for change in ("change:data", "patching", "streaming"):
-            source.js_on_change(change, CustomJS(args=told, code=FILTER))
+            source.js_on_change(change, CustomJS(args=arguments, code=FILTER_TABLE))
     return row(box, note, sizing_mode="stretch_width")
 
 
-def _chosen(chronicle: Chronicle, most: int) -> list[TrialLog]:
-    if len(chronicle.trials) <= most:
-        return list(chronicle.trials)
+def _selected_trials(projection: ExperimentProjection, most: int) -> list[TrialProjection]:
+    if len(projection.trials) <= most:
+        return list(projection.trials)
     failed = sorted(
-        (log for log in chronicle.trials if log.status == "ERROR"), key=failed_last, reverse=True
+        (log for log in projection.trials if log.status == "ERROR"), key=failure_order, reverse=True
     )
-    share = most // 2 // (len(chronicle.metrics) or 1)
-    goals = range(len(chronicle.metrics))
-    best = [log for goal in goals for log in chronicle.ranked(goal)[:share]]
-    some = [*failed[: int(most * _ERRORS)], *best, *reversed(chronicle.trials)]
+    share = most // 2 // (len(projection.metrics) or 1)
+    goals = range(len(projection.metrics))
+    best = [log for goal in goals for log in projection.ranked(goal)[:share]]
+    some = [*failed[: int(most * _ERRORS)], *best, *reversed(projection.trials)]
     chosen = list(dict.fromkeys(some))[:most]
     return sorted(chosen, key=lambda log: log.index)
 
 
-def _seated(chronicle: Chronicle, most: int) -> list[TrialLog]:
-    """Return the same trials as :func:`_chosen`; each stays in the row in which it was first."""
-    logs = _chosen(chronicle, most)
-    # Another page may show fewer of them.
-    seats: list[int] = chronicle.memo.setdefault(f"seats of {most}", [])
+def _stable_rows(projection: ExperimentProjection, most: int) -> list[TrialProjection]:
+    """Return the trials of :func:`_selected_trials`; a trial keeps its first row."""
+    logs = _selected_trials(projection, most)
+    # One list per size: another page may show fewer rows.
+    seats: list[int] = projection.memo.setdefault(f"seats of {most}", [])
     places = {log.index for log in logs}
     seated = set(seats)
     coming = iter([log.index for log in logs if log.index not in seated])
@@ -227,49 +271,66 @@ def _seated(chronicle: Chronicle, most: int) -> list[TrialLog]:
         if place not in places:
             seats[seat] = next(coming)
     seats.extend(coming)
-    return [chronicle.trials[place] for place in seats]
+    return [projection.trials[place] for place in seats]
 
 
 def _data(
-    chronicle: Chronicle, logs: Sequence[TrialLog], parameters: Sequence[Parameter]
+    projection: ExperimentProjection,
+    logs: Sequence[TrialProjection],
+    parameters: Sequence[ParameterAxis],
 ) -> dict[str, Any]:
-    goals = len(_goals(chronicle))
-    # Whoever reports first may decide what the goal is.
-    rows = rows_of(chronicle, f"trial table of {goals}", logs, partial(_row, goals=goals))
-    names = ("trial", "status", "worker", "why", "all", "config", "numbers")
-    told = (
-        dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(names, ())
-    )
-    numbers = np.array(told.pop("numbers"), dtype=np.float64).reshape(len(rows), 3 + 2 * goals)
-    configs = told.pop("config")
-    data: dict[str, Any] = {name: list(column) for name, column in told.items()}
+    goals = len(_goals(projection))
+    # The number of goals may change: the first result may choose the goal.
+    rows = rows_of(projection, f"trial table of {goals}", logs, partial(_row, goals=goals))
+    shown = ("trial", "status", "worker", "address", "why", "reason", "error", "all")
+    names = (*shown, "config", "texts", "numbers")
+    by_name = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(names, ())
+    numbers = np.array(by_name.pop("numbers"), dtype=np.float64).reshape(len(rows), 3 + 2 * goals)
+    configs, texts = by_name.pop("config"), by_name.pop("texts")
+    data: dict[str, Any] = {name: list(column) for name, column in by_name.items()}
     data["iteration"] = numbers[:, 0]
-    running = np.where(np.isnan(numbers[:, 2]), 0.0, chronicle.now - numbers[:, 2])
-    data["seconds"] = np.round(numbers[:, 1] + running, 2)
+    running = np.where(np.isnan(numbers[:, 2]), 0.0, projection.now - numbers[:, 2])
+    data["seconds"] = np.round(numbers[:, 1] + running, 3)
     for goal in range(goals):
         data[_goal_column("best", goal)] = numbers[:, 3 + 2 * goal]
         data[_goal_column("last", goal)] = numbers[:, 4 + 2 * goal]
     for i, one in enumerate(parameters):
-        texts = [config.get(one.name, "") for config in configs] if one.categories else []
-        data[f"p{i}"] = texts or one.values
+        data[f"p{i}"] = _cells(one, configs, texts)
     return data
 
 
-def _row(log: TrialLog, goals: int) -> tuple[Any, ...]:
-    """Return what the table has of a trial, in the order of `_data`."""
+def _cells(
+    parameter: ParameterAxis, configs: Sequence[dict[str, Any]], texts: Sequence[dict[str, str]]
+) -> Any:
+    """Return the values of a parameter as a filter compares them: numbers where none is rounded."""
+    name, values = parameter.name, parameter.values
+    if parameter.categories or (np.abs(values) > _MAX_EXACT).any():
+        return [text.get(name, "") for text in texts]
+    for place in map(int, np.flatnonzero(np.isnan(values))):
+        # An axis has no place for infinity.
+        if name in configs[place]:
+            values[place] = number(configs[place][name])
+    return values
+
+
+def _row(log: TrialProjection, goals: int) -> tuple[Any, ...]:
+    """Return the row of a trial, in the order of `_data`."""
     attempt = log.attempt
+    address, worker = worker_names(log)
     closed = sum(one.end - one.start for one in log.attempts if one.end is not None)
     began = nan if attempt is None else attempt.start
-    why = shown(log.error or log.reason, 160)
     values = [one for goal in range(goals) for one in (log.best_value(goal), log.last_value(goal))]
-    config = {name: value_text(value) for name, value in log.config.items()}
     return (
-        shown(log.trial_id, 60),
+        trial_name(log),
         log.outcome,
-        shown(log.worker.rpartition("//")[2], 60),
-        why,
-        " ".join((log.trial_id, log.outcome, log.worker, *config.values(), why)),
-        config,
+        worker,
+        address,
+        message_text(log.error or log.reason),
+        message_text(log.reason),
+        message_text(log.error),
+        searchable_text(log),
+        log.config,
+        {name: filter_text(value) for name, value in log.config.items()},
         (log.iteration, closed, began, *values),
     )
 
@@ -284,45 +345,48 @@ def _columns(goals: Sequence[str], parameters: Sequence[tuple[str, str]]) -> lis
         ("status", "status", text, 100),
         ("iteration", "iteration", whole, 70),
         *(
-            (_goal_column(what, place), f"{what} {shown(goal)}", number, 100)
+            (_goal_column(what, place), f"{what} {label(goal)}", number, 100)
             for place, goal in enumerate(goals)
             for what in ("best", "last")
         ),
         ("seconds", "seconds", brief, 70),
-        *(
-            (f"p{i}", shown(name, 30), kinds[kind], 100)
-            for i, (name, kind) in enumerate(parameters)
-        ),
+        *((f"p{i}", label(name, 30), kinds[kind], 100) for i, (name, kind) in enumerate(parameters)),
         ("worker", "worker", text, 130),
         ("why", "reason or error", text, 420),
     ]
-    # Of all that a table shows, Bokeh takes the titles alone for HTML.
+    # Bokeh reads the titles of a table, and nothing else in it, as HTML.
     return [
         TableColumn(field=field, title=escape(title), width=width, formatter=formatter)
         for field, title, formatter, width in made
     ]
 
 
-def _details(chronicle: Chronicle, logs: Sequence[TrialLog], source: ColumnDataSource) -> Any:
-    pieces = [_piece(log) for log in logs]
+def _details(
+    projection: ExperimentProjection, logs: Sequence[TrialProjection], source: ColumnDataSource
+) -> Any:
+    pieces = [_thinned_curve(log) for log in logs]
     offsets = np.cumsum([0, *(len(xs) for xs, _ in pieces)])
     xs = np.concatenate([np.empty(0), *(xs for xs, _ in pieces)]).astype(np.float32)
     ys = np.concatenate([np.empty(0), *(ys for _, ys in pieces)]).astype(np.float32)
     curve = ColumnDataSource({"x": [], "y": []})
     figure = new_figure(
-        "learning curve", "training iteration", goal_name(chronicle), height=300, tools="save,reset"
+        "learning curve",
+        "training iteration",
+        goal_name(projection),
+        height=300,
+        tools="save,reset",
     )
     figure.line("x", "y", source=curve, line_width=2, color=CONTRAST[0])
     figure.scatter("x", "y", source=curve, size=4, color=CONTRAST[0])
     why = "Select a trial to see its configuration, its curve, and why it ended."
-    text = detail(why, name="detail")
-    told = {"source": source, "text": text, "curve": curve, "figure": figure}
-    told |= {"xs": xs, "ys": ys, "offsets": offsets.tolist()}
-    source.selected.js_on_change("indices", CustomJS(args=told, code=SELECT))
+    text = text_box(why, name="detail")
+    arguments = {"source": source, "text": text, "curve": curve, "figure": figure}
+    arguments |= {"xs": xs, "ys": ys, "offsets": offsets.tolist()}
+    source.selected.js_on_change("indices", CustomJS(args=arguments, code=SHOW_SELECTED))
     return row(text, figure, sizing_mode="stretch_width")
 
 
-def _piece(log: TrialLog) -> tuple[Any, Any]:
+def _thinned_curve(log: TrialProjection) -> tuple[Any, Any]:
     if not log.curves:
         return np.empty(0), np.empty(0)
     xs, ys = log.curves[0].iterations, log.curves[0].values

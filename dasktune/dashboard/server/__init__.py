@@ -1,6 +1,4 @@
-"""The dashboard: the figures of an experiment in a browser, while it goes on."""
+"""The dashboard's web server: pages of running and finished experiments, controls, access.
 
-from dasktune.dashboard.server.serve import serve
-from dasktune.dashboard.server.web import WebServer
-
-__all__ = ["WebServer", "serve"]
+The figures on the pages live in ``dasktune.dashboard.figures``.
+"""

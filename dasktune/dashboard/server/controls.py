@@ -1,4 +1,4 @@
-"""Buttons by which whoever looks at a running experiment can command it."""
+"""Buttons that send commands to a running experiment."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from bokeh.document import Document
 from bokeh.layouts import row
 from bokeh.models import Button, Div
 
-from dasktune.dashboard.text import shown
+from dasktune.dashboard.labels import label
 from dasktune.errors import TuneError
 
 __all__ = ["Commander", "ControlBar"]
 
 logger = logging.getLogger(__name__)
 
-#: How much of an answer is shown.
+#: The most columns of an answer.
 _LONGEST = 200
 
 
 class Commander(Protocol):
-    """What takes commands, in any thread; see `dasktune.runner.commands`."""
+    """Takes commands, in any thread; see `dasktune.runner.commands`."""
 
     def hold(self) -> Future[Any]:
         """Let no trial start."""
@@ -40,25 +40,25 @@ class Commander(Protocol):
         """End the experiment."""
 
     def cancel(self) -> Future[Any]:
-        """End the run, with trials unfinished."""
+        """End the run and leave its trials unfinished."""
 
 
 class ControlBar:
-    """A row of buttons for one viewer. Each has to be pressed, and then confirmed.
+    """A row of buttons for one viewer. Each command has to be confirmed.
 
     Parameters
     ----------
     commander : callable
-        Returns who takes the commands; None before the experiment runs.
+        Returns the object that takes commands; None before the experiment runs.
     document : Document
-        The viewer's.
+        The viewer's document.
     selected : callable
-        Returns the trial that the viewer has selected; empty if none.
+        Returns the id of the selected trial; empty without one.
 
     Attributes
     ----------
     root : bokeh model
-        What is shown.
+        The row of buttons.
     """
 
     def __init__(
@@ -68,24 +68,36 @@ class ControlBar:
         selected: Callable[[], str],
     ) -> None:
         self._commander, self._document, self._selected = commander, document, selected
-        #: What is done when it is confirmed; None if nothing waits for that.
+        #: The command that waits for confirmation; None without one.
         self._armed: Callable[[Commander], Future[Any]] | None = None
-        self._told = Div(text="", disable_math=True)
-        wishes: list[tuple[str, Callable[[], None]]] = [
-            ("Hold new trials", partial(self._arm, "hold new trials", lambda who: who.hold())),
-            ("Release", partial(self._arm, "let trials start", lambda who: who.release())),
+        self._message = Div(text="", disable_math=True)
+        commands: list[tuple[str, Callable[[], None]]] = [
+            (
+                "Hold new trials",
+                partial(self._arm, "hold new trials", lambda commander: commander.hold()),
+            ),
+            (
+                "Release",
+                partial(self._arm, "let trials start", lambda commander: commander.release()),
+            ),
             ("Stop trial", self._arm_for_trial),
-            ("Stop experiment", partial(self._arm, "stop all trials", lambda who: who.stop())),
-            ("Cancel", partial(self._arm, "end with trials unfinished", lambda who: who.cancel())),
+            (
+                "Stop experiment",
+                partial(self._arm, "stop all trials", lambda commander: commander.stop()),
+            ),
+            (
+                "Cancel",
+                partial(self._arm, "end with trials unfinished", lambda commander: commander.cancel()),
+            ),
         ]
-        self._buttons = [self._button(label, act) for label, act in wishes]
-        self._confirm = self._button("Confirm", self._go, button_type="danger", visible=False)
+        self._buttons = [self._button(text, act) for text, act in commands]
+        self._confirm = self._button("Confirm", self._execute, button_type="danger", visible=False)
         self._back = self._button("Back", self._disarm, visible=False)
-        parts = [*self._buttons, self._confirm, self._back, self._told]
+        parts = [*self._buttons, self._confirm, self._back, self._message]
         self.root: Any = row(*parts, sizing_mode="stretch_width", name="controls")
 
-    def _button(self, label: str, act: Callable[[], None], **more: Any) -> Any:
-        button = Button(label=label, name=f"control {label}", width=130, **more)
+    def _button(self, text: str, act: Callable[[], None], **more: Any) -> Any:
+        button = Button(label=text, name=f"control {text}", width=130, **more)
         button.on_click(lambda event: act())
         return button
 
@@ -93,43 +105,47 @@ class ControlBar:
         trial_id = self._selected()
         if not trial_id:
             self._disarm()
-            self._tell("select a trial in the table of the page Trials first")
+            self._show("select a trial in the table of the Trials page first")
             return
-        self._arm(f"stop trial {trial_id}", lambda who: who.stop_trial(trial_id))
+        self._arm(f"stop trial {trial_id}", lambda commander: commander.stop_trial(trial_id))
 
     def _arm(self, what: str, act: Callable[[Commander], Future[Any]]) -> None:
         self._armed = act
         self._confirm.visible = self._back.visible = True
-        self._tell(f"{what}?")
+        self._show(f"{what}?")
 
     def _disarm(self) -> None:
         self._armed = None
         self._confirm.visible = self._back.visible = False
-        self._tell("")
+        self._show("")
 
-    def _go(self) -> None:
+    def _execute(self) -> None:
         act, commander = self._armed, self._commander()
         self._disarm()
         if act is None:
             return
         if commander is None:
-            self._tell("the experiment does not run yet")
+            self._show("the experiment is not running yet")
             return
-        self._tell("...")
-        act(commander).add_done_callback(self._hear)
+        self._show("...")
+        act(commander).add_done_callback(self._show_result)
 
-    def _hear(self, done: Future[Any]) -> None:
-        """Show what came of it; called in the thread that runs the experiment."""
+    def _show_result(self, done: Future[Any]) -> None:
+        """Show the result of a command.
+
+        The driver's thread calls it, or the server's loop if the command was answered at once. Both
+        only schedule the text, as no other method of a document is safe outside of the loop.
+        """
         try:
             text = str(done.result().message)
         except TuneError as error:
             text = str(error)
         except BaseException as error:
-            text = f"it was not done: {type(error).__name__}"
+            text = f"the command failed: {type(error).__name__}"
         try:
-            self._document.add_next_tick_callback(partial(self._tell, text))
-        except Exception:  # whoever asked may be gone
-            logger.debug("there is nobody to tell what came of a command", exc_info=True)
+            self._document.add_next_tick_callback(partial(self._show, text))
+        except Exception:  # the session may have ended
+            logger.debug("the result of a command cannot be shown: its session has ended", exc_info=True)
 
-    def _tell(self, text: str) -> None:
-        self._told.text = escape(shown(text, _LONGEST))
+    def _show(self, text: str) -> None:
+        self._message.text = escape(label(text, _LONGEST))

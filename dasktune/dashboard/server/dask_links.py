@@ -1,4 +1,4 @@
-"""Links to the pages of Dask's own dashboard, which knows of the cluster what no journal does."""
+"""Links to the pages of Dask's own dashboard, which shows the cluster itself."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import urljoin, urlsplit
 from bokeh.layouts import column
 from bokeh.models import Div
 
-from dasktune.dashboard.figures.sketch import Sketch
+from dasktune.dashboard.figures.figure_spec import FigureSpec
 
 __all__ = ["links_html", "with_links"]
 
@@ -20,12 +20,12 @@ _NAME: Final = "dask links"
 
 
 def links_html(place: str) -> str:
-    """Return links to Dask's pages as HTML; empty if nobody knows where they are.
+    """Return links to Dask's pages as HTML; empty if their address is unknown.
 
     Parameters
     ----------
     place : str
-        The address of any page beside them, or empty.
+        The address of any page of Dask's dashboard, or empty.
 
     Examples
     --------
@@ -43,29 +43,29 @@ def links_html(place: str) -> str:
     return f"Dask's own pages: {links}"
 
 
-def with_links(sketch: Sketch, place: str) -> Sketch:
-    """Return a sketch with links to Dask's pages below it, if it is known where they are.
+def with_links(spec: FigureSpec, place: str) -> FigureSpec:
+    """Return a spec with links to Dask's pages below it, if their address is known.
 
     Parameters
     ----------
-    sketch : Sketch
-        What is above them.
+    spec : FigureSpec
+        The spec of the figure above the links.
     place : str
         As for :func:`links_html`.
     """
     text = links_html(place)
     if not text:
-        return sketch
+        return spec
     return replace(
-        sketch,
-        draw=partial(_draw, sketch),
-        form=(sketch.form, _NAME),
-        settings={**sketch.settings, (_NAME, "text"): text},
+        spec,
+        draw=partial(_draw, spec),
+        structure=(spec.structure, _NAME),
+        settings={**spec.settings, (_NAME, "text"): text},
     )
 
 
-def _draw(above: Sketch, sketch: Sketch) -> Any:
-    text = sketch.settings[_NAME, "text"]
+def _draw(above: FigureSpec, spec: FigureSpec) -> Any:
+    text = spec.settings[_NAME, "text"]
     links = Div(name=_NAME, text=text, disable_math=True, sizing_mode="stretch_width")
-    drawn = above.draw(replace(sketch, form=above.form))
+    drawn = above.draw(replace(spec, structure=above.structure))
     return column(drawn, links, sizing_mode="stretch_width")

@@ -1,4 +1,4 @@
-"""Where the records of a live experiment come from: its growing journal."""
+"""Sources of the records of an experiment: its growing journal, and the driver's status."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from math import inf
 from typing import Any, Final, Protocol
 
 from dasktune.errors import StorageError
-from dasktune.storage.driver_lock import LifeSign
-from dasktune.storage.journal_follower import JournalFollower
+from dasktune.storage.journal.journal_follower import JournalFollower
+from dasktune.storage.leader.leader_lock import LeaderStatus
 
 __all__ = ["DriverFeed", "Feed", "JournalFeed"]
 
 logger = logging.getLogger(__name__)
 
-#: Seconds of silence after which the driver's lock is looked at, and between two such looks.
+#: Seconds without records after which the leader lock is read, and between two such reads.
 _DOUBT: Final = 5.0
-#: Seconds of silence after which a journal is told to be silent: a driver may just have nothing to
-#: say for that long, as no trial reports anything.
+#: Seconds without records after which the state says so. A driver writes nothing for that long if
+#: no trial reports anything.
 _SILENT: Final = 60.0
 
 
 class Feed(Protocol):
-    """Tells what has happened since it was asked last. It is asked by one thread at a time."""
+    """Returns the records since the last poll. One thread polls at a time."""
 
-    #: How it is with the driver, in a few words.
+    #: The driver's status in a few words.
     state: str
-    #: Whether it is followed though nobody looks, so that nobody waits who comes later.
-    is_ahead: bool
+    #: Whether it is followed without viewers, so that the first viewer need not wait.
+    always_follow: bool
 
     @property
-    def share(self) -> float | None:
-        """How much of what there was from the start has been read; None if nobody knows."""
+    def read_share(self) -> float | None:
+        """The share of the journal that has been read; None if unknown."""
 
-    def take(self) -> tuple[bool, Iterator[Mapping[str, Any]]]:
-        """Return whether the history is another one than before, and what is new, or all of it."""
+    def poll(self) -> tuple[bool, Iterator[Mapping[str, Any]]]:
+        """Return whether the journal was replaced, and its new records (all, if it was)."""
 
     @property
     def now(self) -> float | None:
-        """The time of the runner's clock, if it is known."""
+        """The present time of the runner's clock; None if unknown."""
 
 
 class JournalFeed:
@@ -49,94 +49,94 @@ class JournalFeed:
     Parameters
     ----------
     follower : JournalFollower
-        Reads it.
-    look : callable, optional
-        Tells how it is with the driver, by its lock.
+        Reads the journal.
+    read_leader : callable, optional
+        Returns the status of the leader lock.
     clock : callable, default=time.monotonic
-        Gives seconds.
+        Returns seconds.
     """
 
-    is_ahead = False
+    always_follow = False
 
     def __init__(
         self,
         follower: JournalFollower,
-        look: Callable[[], LifeSign] | None = None,
+        read_leader: Callable[[], LeaderStatus] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._follower, self._look, self._clock = follower, look, clock
-        #: When there was the last record, or the reader came to the end, whether it came later
-        #: than that, and when the driver's lock was looked at.
-        self._heard, self._is_news, self._looked = -inf, False, -inf
-        self._sign = LifeSign("none")
+        self._follower, self._read_leader, self._clock = follower, read_leader, clock
+        #: When the last record came, or the reader first reached the end of the journal; whether
+        #: records have come since; and when the leader lock was read last.
+        self._last_news, self._has_news, self._leader_read = -inf, False, -inf
+        self._leader = LeaderStatus("none")
         self.state = ""
 
     @property
-    def share(self) -> float | None:
-        """How much of the journal's bytes has been read, as long as that is known."""
+    def read_share(self) -> float | None:
+        """The share of the journal's bytes that has been read, as long as it is known."""
         return self._follower.share
 
     @property
     def now(self) -> float | None:
-        """None: a journal tells no time but that of its records."""
+        """None: a journal has no time but that of its records."""
         return None
 
-    def take(self) -> tuple[bool, Iterator[Mapping[str, Any]]]:
-        """Return what has happened since it was asked last."""
+    def poll(self) -> tuple[bool, Iterator[Mapping[str, Any]]]:
+        """Return the records since the last poll."""
         try:
             anew, records = self._follower.poll()
         except StorageError as error:
             self.state = f"the journal cannot be read: {error}"
             return False, iter(())
-        return anew, self._heard_of(records)
+        return anew, self._records(records)
 
-    def _heard_of(self, records: Iterator[dict[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    def _records(self, records: Iterator[dict[str, Any]]) -> Iterator[Mapping[str, Any]]:
         count = 0
         try:
-            for count, record in enumerate(records, 1):  # noqa: B007 - it is looked at below
+            for count, record in enumerate(records, 1):  # noqa: B007 - used below
                 yield record
         except StorageError as error:
             self.state = f"the journal cannot be read: {error}"
             return
         now = self._clock()
-        if count or self._heard == -inf:
-            # What was there from the start may be old.
-            self._is_news, self._heard = self._heard != -inf, now
-        self.state = self._words(now)
+        if count or self._last_news == -inf:
+            # Records that existed at the first poll may be old, so they are no sign of life.
+            self._has_news, self._last_news = self._last_news != -inf, now
+        self.state = self._describe(now)
 
-    def _words(self, now: float) -> str:
-        silence = now - self._heard
-        if self._is_news and silence < _DOUBT:
+    def _describe(self, now: float) -> str:
+        silence = now - self._last_news
+        if self._has_news and silence < _DOUBT:
             return "driver is running"
-        if now - self._looked >= _DOUBT and self._look is not None:
-            self._looked = now
+        if now - self._leader_read >= _DOUBT and self._read_leader is not None:
+            self._leader_read = now
             try:
-                self._sign = self._look()
+                self._leader = self._read_leader()
             except StorageError as error:
-                logger.debug("the driver's lock cannot be read: %s", error)
-        silent = f"no news for {_coarse(silence)}" if silence > _SILENT else ""
-        if self._sign.word == "alive":
+                logger.debug("the leader lock cannot be read: %s", error)
+        silent = f"no new records for {_coarse(silence)}" if silence > _SILENT else ""
+        if self._leader.word == "alive":
             return ", ".join(filter(None, ("driver is running", silent)))
-        if self._sign.word == "ended":
+        if self._leader.word == "ended":
             return "driver has ended"
-        if self._sign.word == "lost":
-            age = self._sign.age_s
+        if self._leader.word == "lost":
+            age = self._leader.age_s
             return "driver is lost" + (f", last sign of life {_coarse(age)} ago" if age else "")
-        return silent or ("driver is running" if self._is_news else "waiting for news")
+        return silent or ("driver is running" if self._has_news else "waiting for records")
 
 
 class DriverFeed(JournalFeed):
-    """Follows the journal of the driver in this process, of which more is known.
+    """Follows the journal of the driver in this process, whose clock and end are known.
 
     Parameters
     ----------
     follower : JournalFollower
-        Reads it.
+        Reads the journal.
     runner_time : callable
-        The time of the runner's clock.
+        Returns the time of the runner's clock.
     """
 
-    is_ahead = True
+    always_follow = True
 
     def __init__(self, follower: JournalFollower, runner_time: Callable[[], float]) -> None:
         super().__init__(follower)
@@ -146,18 +146,22 @@ class DriverFeed(JournalFeed):
 
     @property
     def now(self) -> float | None:
-        """The driver's time."""
+        """The present time of the runner's clock; None after the end."""
         return None if self._has_ended else self._runner_time()
 
     def end(self) -> None:
-        """Tell that the driver has come to its end; for the driver's thread."""
+        """Record that the driver has ended; called by the driver's thread.
+
+        A poll in a reader thread may still see the flag unset. The driver closes the server after
+        this call, and the server's last poll begins after that: it sees the flag.
+        """
         self._has_ended = True
 
-    def _words(self, now: float) -> str:
+    def _describe(self, now: float) -> str:
         if self._has_ended:
             return "driver has ended"
-        silence = now - self._heard
-        silent = f", no news for {_coarse(silence)}" if silence > _SILENT else ""
+        silence = now - self._last_news
+        silent = f", no new records for {_coarse(silence)}" if silence > _SILENT else ""
         return f"driver is running{silent}"
 
 

@@ -1,4 +1,4 @@
-"""The pages of the dashboard, and the parts that are on each."""
+"""The pages of the dashboard and their sections."""
 
 from __future__ import annotations
 
@@ -9,152 +9,152 @@ from typing import Any
 from bokeh.layouts import column, row
 from bokeh.models import Paragraph
 
-from dasktune.dashboard.density import Density
 from dasktune.dashboard.figures import hypervolume_over_time, learning_curves, objectives
-from dasktune.dashboard.figures.best_so_far import best_sketch
-from dasktune.dashboard.figures.contour import contour_sketch
-from dasktune.dashboard.figures.importance import importance_sketch
-from dasktune.dashboard.figures.learning_curves import curves_sketch
-from dasktune.dashboard.figures.parallel_coordinates import parallel_sketch
-from dasktune.dashboard.figures.resources import resources_sketch
-from dasktune.dashboard.figures.sketch import Sketch, nothing
-from dasktune.dashboard.figures.slice import slices_sketch
-from dasktune.dashboard.figures.timeline import timeline_sketch
-from dasktune.dashboard.goals import as_goal, density_of
-from dasktune.dashboard.report.failures import failures_sketch
-from dasktune.dashboard.report.report import decisions
-from dasktune.dashboard.report.trial_detail import detail, trial_text
-from dasktune.dashboard.report.trial_table import table_sketch
+from dasktune.dashboard.figures.best_so_far import best_spec
+from dasktune.dashboard.figures.contour import contour_spec
+from dasktune.dashboard.figures.figure_spec import FigureSpec, empty_spec
+from dasktune.dashboard.figures.importance import importance_spec
+from dasktune.dashboard.figures.learning_curves import curves_spec
+from dasktune.dashboard.figures.parallel_coordinates import parallel_spec
+from dasktune.dashboard.figures.resource_usage import resources_spec
+from dasktune.dashboard.figures.slice import slices_spec
+from dasktune.dashboard.figures.timeline import timeline_spec
+from dasktune.dashboard.model.density import Density
+from dasktune.dashboard.model.objectives import density_of, with_objective
+from dasktune.dashboard.report.failed_trials import failures_spec
+from dasktune.dashboard.report.report import decision_figures
+from dasktune.dashboard.report.trial_detail import text_box, trial_text
+from dasktune.dashboard.report.trial_table import table_spec
 from dasktune.dashboard.server.dask_links import with_links
-from dasktune.dashboard.server.live import Live
+from dasktune.dashboard.server.live_experiment import LiveExperiment
 
-__all__ = ["Page", "Part", "pages_of", "trial_part"]
+__all__ = ["Page", "PageSection", "experiment_pages", "trial_section"]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A figure or a table, by a name that is the same for all who look at it."""
+class PageSection:
+    """A figure or a table with a name, by which all viewers share the rendered figure."""
 
     name: str
-    #: Returns new models of it, or a sketch.
+    #: Returns its models, or its spec.
     make: Callable[[], Any]
-    #: Whether it takes long, and so is made beside the loop that serves all; then it is a sketch.
+    #: Whether it is made in a render thread, because it takes long; `make` then returns a spec.
     is_slow: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What is seen together."""
+    """A page: the sections of one tab."""
 
     title: str
-    parts: tuple[Part, ...]
+    sections: tuple[PageSection, ...]
 
 
-def pages_of(live: Live) -> list[Page]:
+def experiment_pages(live: LiveExperiment) -> list[Page]:
     """Return the pages of an experiment.
 
     Parameters
     ----------
-    live : Live
+    live : LiveExperiment
         The experiment.
     """
 
-    def drawn(name: str, draw: Callable[..., Any], **options: Any) -> Part:
-        return Part(name, lambda: draw(live.chronicle, **options))
+    def drawn(name: str, draw: Callable[..., Any], **options: Any) -> PageSection:
+        return PageSection(name, lambda: draw(live.projection, **options))
 
-    def slow(name: str, draw: Callable[..., Any]) -> Part:
-        return Part(name, lambda: draw(live.chronicle), is_slow=True)
+    def slow(name: str, draw: Callable[..., Any]) -> PageSection:
+        return PageSection(name, lambda: draw(live.projection), is_slow=True)
 
-    goals = range(len(live.chronicle.metrics) or 1)
+    goals = range(len(live.projection.metrics) or 1)
     pages = [
         Page("Overview", tuple(part for goal in goals for part in _overview(live, goal))),
-        Page("Trials", (drawn("trials", table_sketch, live=True),)),
+        Page("Trials", (drawn("trials", table_spec, live=True),)),
         Page(
             "Parameters",
             (
-                slow("parallel", parallel_sketch),
-                Part("importance", lambda: _importance(live), is_slow=True),
-                slow("slices", slices_sketch),
-                Part("contour", lambda: _contour(live), is_slow=True),
+                slow("parallel", parallel_spec),
+                PageSection("importance", lambda: _importance(live), is_slow=True),
+                slow("slices", slices_spec),
+                PageSection("contour", lambda: _contour(live), is_slow=True),
             ),
         ),
-        Page("Scheduler", (drawn("decisions", _column, parts=decisions, none=_UNDECIDED),)),
+        Page("Scheduler", (drawn("decisions", _column, parts=decision_figures, none=_UNDECIDED),)),
         Page(
             "Workers",
             (
-                drawn("timeline", timeline_sketch),
-                Part("resources", lambda: with_links(resources_sketch(live.chronicle), live.dask)),
+                drawn("timeline", timeline_spec),
+                PageSection("resources", lambda: with_links(resources_spec(live.projection), live.dask)),
             ),
         ),
-        Page("Errors", (drawn("failures", failures_sketch),)),
+        Page("Errors", (drawn("failures", failures_spec),)),
     ]
-    if len(live.chronicle.metrics) > 1:
+    if len(live.projection.metrics) > 1:
         parts = drawn("front", objectives), drawn("hypervolume", hypervolume_over_time)
         pages.insert(3, Page("Objectives", parts))
     return pages
 
 
-def _overview(live: Live, goal: int) -> Iterator[Part]:
-    """Yield what there is of each goal."""
+def _overview(live: LiveExperiment, goal: int) -> Iterator[PageSection]:
+    """Yield the sections of a goal."""
 
-    def curves() -> Sketch:
-        return curves_sketch(as_goal(live.chronicle, goal), density=_density(live, goal))
+    def curves() -> FigureSpec:
+        return curves_spec(with_objective(live.projection, goal), density=_density(live, goal))
 
     more = f" {goal}" if goal else ""
-    yield Part(f"best{more}", lambda: best_sketch(as_goal(live.chronicle, goal)))
-    yield Part(f"curves{more}", curves)
+    yield PageSection(f"best{more}", lambda: best_spec(with_objective(live.projection, goal)))
+    yield PageSection(f"curves{more}", curves)
 
 
-def _density(live: Live, goal: int) -> Density:
-    return density_of(as_goal(live.chronicle, goal)) if goal else live.density
+def _density(live: LiveExperiment, goal: int) -> Density:
+    return density_of(with_objective(live.projection, goal)) if goal else live.density
 
 
-def _importance(live: Live) -> Sketch:
-    """Return what is known of the parameters by now, lest anybody waits for it."""
-    ranked = live.ranking.ask(live.chronicle)
+def _importance(live: LiveExperiment) -> FigureSpec:
+    """Return the last known importances; they are computed in a thread."""
+    ranked = live.ranking.request(live.projection)
     if ranked is None:
-        return nothing("Importance of parameters", "this is being worked out ...")
-    return importance_sketch(live.chronicle, ranked=ranked)
+        return empty_spec("Importance of parameters", "computing the importances ...")
+    return importance_spec(live.projection, ranked=ranked)
 
 
-def _contour(live: Live) -> Sketch:
-    ranked = live.ranking.ask(live.chronicle) or ([], "", 0, 0)
-    return contour_sketch(live.chronicle, ranked=ranked)
+def _contour(live: LiveExperiment) -> FigureSpec:
+    ranked = live.ranking.request(live.projection) or ([], "", 0, 0)
+    return contour_spec(live.projection, ranked=ranked)
 
 
-_UNDECIDED = "The scheduler has compared no trials yet, or does not."
+_UNDECIDED = "The scheduler has not compared any trials."
 
 
-def trial_part(live: Live, place: int) -> Part:
-    """Return the details of a trial.
+def trial_section(live: LiveExperiment, place: int) -> PageSection:
+    """Return the section with the details of a trial.
 
     Parameters
     ----------
-    live : Live
+    live : LiveExperiment
         The experiment.
     place : int
-        The trial's, in the order of the chronicle.
+        The index of the trial.
     """
 
     def make() -> Any:
-        chronicle = live.chronicle
-        log = chronicle.trials[place]
-        text = detail(trial_text(chronicle, log))
-        goals = range(len(chronicle.metrics) or 1)
-        curves = [_beside_best(live, goal, log.trial_id) for goal in goals]
+        projection = live.projection
+        log = projection.trials[place]
+        text = text_box(trial_text(projection, log))
+        goals = range(len(projection.metrics) or 1)
+        curves = [_curve_with_best(live, goal, log.trial_id) for goal in goals]
         return row(text, column(*curves, sizing_mode="stretch_width"), sizing_mode="stretch_width")
 
-    return Part(f"trial {place}", make)
+    return PageSection(f"trial {place}", make)
 
 
-def _beside_best(live: Live, goal: int, trial_id: str) -> Any:
-    """Return the curve of a trial, and that of the best one."""
-    seen = as_goal(live.chronicle, goal)
+def _curve_with_best(live: LiveExperiment, goal: int, trial_id: str) -> Any:
+    """Return the curves of a trial and of the best trial."""
+    seen = with_objective(live.projection, goal)
     trials = [trial_id] if seen.best is None else [trial_id, seen.best.trial_id]
     density = _density(live, goal)
     return learning_curves(seen, trials=list(dict.fromkeys(trials)), density=density, height=300)
 
 
-def _column(chronicle: Any, parts: Callable[[Any], list[Any]], none: str) -> Any:
-    made = parts(chronicle) or [Paragraph(text=none, disable_math=True)]
+def _column(projection: Any, parts: Callable[[Any], list[Any]], none: str) -> Any:
+    made = parts(projection) or [Paragraph(text=none, disable_math=True)]
     return column(*made, sizing_mode="stretch_width")

@@ -1,4 +1,4 @@
-"""A server for experiments that run somewhere else, or have ended."""
+"""Serve the dashboard of experiments that run elsewhere, or have ended."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dasktune.dashboard.server.shelf import Directory
+from dasktune.config.validation import is_port
+from dasktune.dashboard.server.experiment_source import ExperimentFolder
 from dasktune.dashboard.server.web import WebServer
 from dasktune.errors import check
-from dasktune.rules import is_port
-from dasktune.storage.location import Storage
+from dasktune.storage.fs.storage import Storage
 
 __all__ = ["serve"]
 
@@ -23,29 +23,29 @@ def serve(
     origins: Sequence[str] = (),
     storage_options: Mapping[str, Any] | None = None,
 ) -> WebServer:
-    """Show experiments in a browser, live or finished, by what their journals tell.
+    """Serve web pages of experiments, running or finished, from their journals.
 
-    Nothing of them is unpickled or executed, so they may be anybody's. The pages follow a journal
-    as it grows. Whoever reaches the server can look at the experiments; nobody can change them.
-    Where other machines can reach it, only those see them who have the token of its ``link``.
+    Nothing of them is unpickled or executed, so untrusted directories are safe to serve. The pages
+    follow a journal as it grows. They are read-only. If other machines can reach the server, the
+    pages require the token in its ``link``.
 
     Parameters
     ----------
     path : str or path
-        An experiment's directory, or one that has several; or a URL of fsspec.
+        The directory of an experiment or of several experiments; or a URL of fsspec.
     port : int, default=8788
-        Where it listens. If somebody else does already, or for 0, it is a free port.
+        The port. If it is in use, or 0, a free port is chosen.
     address : str, default="localhost"
-        Which interface it listens at; by default nobody reaches it from other machines.
+        The interface; by default other machines cannot reach the server.
     origins : sequence of str, default=()
-        Other names by which browsers may call it, as ``host:port``, such as those of a proxy.
+        Other names of this server that browsers may use, as ``host:port``, such as a proxy's.
     storage_options : mapping, optional
-        What fsspec needs for the URL.
+        Options of fsspec for the URL.
 
     Returns
     -------
     WebServer
-        It runs in a thread. Its ``url`` says where, and ``close()`` ends it.
+        The server, which runs in a thread. ``url`` is its address, and ``close()`` stops it.
 
     Raises
     ------
@@ -64,4 +64,4 @@ def serve(
     """
     check(port == 0 or is_port(port), "port", "an int from 0 to 65535", port)
     storage = Storage(path, storage_options or {})  # type: ignore[arg-type]
-    return WebServer(Directory(storage), port=port, address=address, origins=origins)
+    return WebServer(ExperimentFolder(storage), port=port, address=address, origins=origins)

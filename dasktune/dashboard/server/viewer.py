@@ -1,4 +1,4 @@
-"""One who looks at an experiment: the models of a session, and what keeps them up to date."""
+"""A browser's view of an experiment: the models of a session, and their updates."""
 
 from __future__ import annotations
 
@@ -20,144 +20,146 @@ from bokeh.models import (
     Tabs,
 )
 
+from dasktune.dashboard.labels import label
 from dasktune.dashboard.report.header import LOST, header_html
 from dasktune.dashboard.report.style import CARD, TABS
 from dasktune.dashboard.server.controls import Commander, ControlBar
-from dasktune.dashboard.server.draft import Draft, models_of
-from dasktune.dashboard.server.live import Live
-from dasktune.dashboard.server.pages import Page, Part, pages_of, trial_part
-from dasktune.dashboard.text import shown
+from dasktune.dashboard.server.diff import RenderedFigure, models_of
+from dasktune.dashboard.server.live_experiment import LiveExperiment
+from dasktune.dashboard.server.pages import Page, PageSection, experiment_pages, trial_section
 
-__all__ = ["COMING", "Panel", "Viewer"]
+__all__ = ["PLACEHOLDER", "Panel", "Viewer"]
 
 logger = logging.getLogger(__name__)
 
-#: Milliseconds between two looks at what is new.
+#: Milliseconds between two updates.
 _PERIOD = 1000
 
-#: Seconds between two signs of life that a page is given, and without one after which it says that
-#: nothing is heard any more.
-_BEAT = 5.0
-_SILENT = 20.0
+#: Seconds between two heartbeats to the page, and without a heartbeat until the page shows that the
+#: server is lost.
+_HEARTBEAT_SECONDS = 5.0
+_LOST_AFTER_SECONDS = 20.0
 
-#: Tells whether the page can be seen; a browser's page behind another one need not be kept up.
-_TELL_WHETHER_SEEN = """
-const tell = () => { header.tags = [document.hidden ? "hidden" : "seen"] }
-document.addEventListener("visibilitychange", tell)
-if (document.hidden) tell()
+#: Reports whether the page is visible; a hidden browser tab is not updated.
+_REPORT_VISIBILITY = """
+const report = () => { header.tags = [document.hidden ? "hidden" : "seen"] }
+document.addEventListener("visibilitychange", report)
+if (document.hidden) report()
 """
 
-#: Looks whether there are signs of life. Nobody else can say that there are none: a server that is
-#: killed or stands still says nothing.
-_LISTEN = """
-let heard = Date.now()
+#: Watches for heartbeats. Only the page itself can notice that they are missing: a server that is
+#: killed or hangs sends nothing.
+_WATCH_HEARTBEAT = """
+let last = Date.now()
 const show = (lost) => {
   if (lost !== header.css_classes.includes("dt-lost")) header.css_classes = lost ? ["dt-lost"] : []
 }
-const hear = () => { heard = Date.now(); show(false) }
-for (const one of [pulse.properties.tags, header.properties.text]) one.change.connect(hear)
+const beat = () => { last = Date.now(); show(false) }
+for (const one of [pulse.properties.tags, header.properties.text]) one.change.connect(beat)
 setInterval(() => {
-  // Who is not seen is sent nothing.
-  if (document.hidden) heard = Date.now()
-  else if (Date.now() - heard > patience) show(true)
+  // A hidden page gets no heartbeats.
+  if (document.hidden) last = Date.now()
+  else if (Date.now() - last > timeout) show(true)
 }, 500)
 """
-#: What it is told at once if the connection ends.
-_LOSE = 'header.css_classes = ["dt-lost"]'
+#: Runs at once if the connection is lost.
+_SHOW_LOST = 'header.css_classes = ["dt-lost"]'
 
-#: What a figure is called as long as it is made.
-COMING = "coming"
+#: Name of the note that is shown while a figure is made.
+PLACEHOLDER = "coming"
 
 
 class Panel:
-    """A part of a page, as one viewer sees it.
+    """A section of a page in one viewer.
 
     Parameters
     ----------
-    part : Part
-        What is seen.
+    section : PageSection
+        The section to show.
 
     Attributes
     ----------
     card : Model
-        Where it is seen.
+        The layout that contains the section's models.
     is_waiting : bool
-        Whether what it is to show is being made, and nothing else is there to be shown.
+        Whether the first figure is still being made, so that there is nothing to show.
     """
 
-    def __init__(self, part: Part) -> None:
-        self.part = part
+    def __init__(self, section: PageSection) -> None:
+        self.section = section
         self.card: Any = column(sizing_mode="stretch_width", styles=CARD)
         self._models: list[Any] = []
         self.is_waiting = False
-        #: What it looks like; None before it was seen.
-        self._draft: Draft | None = None
+        #: The rendered figure that the models show; None before the first update.
+        self._rendered: RenderedFigure | None = None
 
-    def update(self, live: Live) -> bool:
-        """Make it look as it ought to, and return whether its models are others now.
+    def update(self, live: LiveExperiment) -> bool:
+        """Bring the models up to date; return whether they were replaced.
 
         Parameters
         ----------
-        live : Live
+        live : LiveExperiment
             The experiment, whose lock is held.
         """
-        draft = self._asked(live)
-        if draft is None or draft is self._draft:
+        rendered = self._render(live)
+        if rendered is None or rendered is self._rendered:
             return False
-        changes = None if self._draft is None else draft.changes_from(self._draft)
+        changes = None if self._rendered is None else rendered.changes_from(self._rendered)
         if changes is None:
-            self._replace(live, draft)
+            self._replace(live, rendered)
             return True
-        changes.carry_out(self._models)
-        self._draft = draft
+        changes.apply(self._models)
+        self._rendered = rendered
         return False
 
-    def show(self, part: Part) -> None:
-        """Go over to another part.
+    def set_section(self, section: PageSection) -> None:
+        """Show another section.
 
         Parameters
         ----------
-        part : Part
-            What is to be seen.
+        section : PageSection
+            The section to show.
         """
-        self.part, self._draft = part, None
+        self.section, self._rendered = section, None
 
-    def _asked(self, live: Live) -> Draft | None:
-        if not self.part.is_slow:
-            return live.draft(self.part.name, self.part.make)
-        draft = live.draft_beside(self.part.name, self.part.make)
-        self.is_waiting = draft is None
-        if draft is None and not self.card.children:
-            note = Paragraph(text="This is being drawn ...", disable_math=True, name=COMING)
+    def _render(self, live: LiveExperiment) -> RenderedFigure | None:
+        if not self.section.is_slow:
+            return live.render(self.section.name, self.section.make)
+        rendered = live.render_in_thread(self.section.name, self.section.make)
+        self.is_waiting = rendered is None
+        if rendered is None and not self.card.children:
+            note = Paragraph(text="Drawing this figure ...", disable_math=True, name=PLACEHOLDER)
             self.card.children = [note]
-        return draft
+        return rendered
 
-    def _replace(self, live: Live, draft: Draft) -> None:
-        if not self.part.is_slow:
-            # The same function at the same moment gives models that are alike.
-            draft = live.draft(self.part.name, self.part.make, at_once=True)
-        self._draft = draft
-        root = self.part.make() if draft.sketch is None else draft.drawn()
+    def _replace(self, live: LiveExperiment, rendered: RenderedFigure) -> None:
+        if not self.section.is_slow:
+            # The same function at the same state gives models of the same structure.
+            rendered = live.render(self.section.name, self.section.make, at_once=True)
+        self._rendered = rendered
+        root = self.section.make() if rendered.spec is None else rendered.take_models()
         self._models = models_of(root)
         self.card.children = [root]
 
 
 class Viewer:
-    """Shows an experiment in a document, and changes what is seen when there is news.
+    """Shows an experiment in a document, and keeps the visible page up to date.
+
+    All its methods run in the server's loop.
 
     Parameters
     ----------
-    live : Live
+    live : LiveExperiment
         The experiment.
     document : Document
-        The session's.
+        The document of the session.
     commander : callable, optional
-        Returns who takes commands; without it there is nothing to press.
+        Returns the object that takes commands; without it there are no buttons.
     """
 
     def __init__(
         self,
-        live: Live,
+        live: LiveExperiment,
         document: Document,
         commander: Callable[[], Commander | None] | None = None,
     ) -> None:
@@ -168,96 +170,95 @@ class Viewer:
             sizing_mode="stretch_width",
             stylesheets=[InlineStyleSheet(css=LOST)],
         )
-        self._pulse: Any = Div(visible=False, name="pulse")
-        self._beaten = time.monotonic()
+        self._heartbeat: Any = Div(visible=False, name="pulse")
+        self._last_heartbeat = time.monotonic()
         self._pages: list[Page] = []
         self._panels: list[list[Panel]] = []
         self._detail: Panel | None = None
         self._tabs: Any = None
-        #: Whether the last moment to be brought up to date was none.
-        self.has_missed = False
-        #: The trial that is selected in the table.
+        #: Whether the last update was skipped or is incomplete.
+        self.needs_update = False
+        #: Id of the trial that is selected in the table.
         self._selected = ""
         self._top: list[Any] = [self._header]
         if commander is not None:
             self._top.append(ControlBar(commander, document, lambda: self._selected).root)
-        self._top.append(self._pulse)
+        self._top.append(self._heartbeat)
         self._page = column(*self._top, sizing_mode="stretch_width")
-        name = live.chronicle.name or "experiment"
-        document.title = f"{shown(name, 80)} · dasktune"
+        name = live.projection.name or "experiment"
+        document.title = f"{label(name, 80)} · dasktune"
         document.add_root(self._page)
-        document.add_periodic_callback(self._look, _PERIOD)
+        document.add_periodic_callback(self._tick, _PERIOD)
         document.js_on_event(DocumentReady, *self._scripts())
-        # Bokeh 3.8 is the first that tells it; before, the signs of life must do.
-        document.js_on_event("connection_lost", CustomJS(args={"header": self._header}, code=_LOSE))
-        self._header.on_change("tags", lambda name, old, new: self._look())
+        # Bokeh sends this event since 3.8; with older versions the heartbeats must suffice.
+        document.js_on_event("connection_lost", CustomJS(args={"header": self._header}, code=_SHOW_LOST))
+        self._header.on_change("tags", lambda name, old, new: self._tick())
         self.update()
 
     def _scripts(self) -> list[Any]:
-        """Return what the page does by itself once it is there."""
-        told = {"header": self._header}
-        listening = {**told, "pulse": self._pulse, "patience": 1000 * _SILENT}
+        """Return the scripts that the page runs once it is loaded."""
+        models = {"header": self._header}
+        watching = {**models, "pulse": self._heartbeat, "timeout": 1000 * _LOST_AFTER_SECONDS}
         return [
-            CustomJS(args=told, code=_TELL_WHETHER_SEEN),
-            CustomJS(args=listening, code=_LISTEN),
+            CustomJS(args=models, code=_REPORT_VISIBILITY),
+            CustomJS(args=watching, code=_WATCH_HEARTBEAT),
         ]
 
     @property
     def is_hidden(self) -> bool:
-        """Whether nobody can see it: the browser is gone, or shows another page."""
+        """Whether the page is invisible: the browser is gone, or shows another tab."""
         session = getattr(self.document.session_context, "session", None)
         is_gone = session is not None and not session.connection_count
         return is_gone or "hidden" in self._header.tags
 
-    def _look(self) -> None:
-        """Bring it up to date unless nobody looks any more: the session outlives its browser."""
+    def _tick(self) -> None:
+        """Update the page if it is visible; a session outlives its browser by some seconds."""
         if self.is_hidden:
             return
-        if time.monotonic() - self._beaten >= _BEAT:
-            self._beaten = time.monotonic()
-            self._pulse.tags = [self._beaten]
+        if time.monotonic() - self._last_heartbeat >= _HEARTBEAT_SECONDS:
+            self._last_heartbeat = time.monotonic()
+            self._heartbeat.tags = [self._last_heartbeat]
         self.update()
 
     def update(self) -> None:
-        """Bring the header and the page that is seen up to date."""
+        """Update the header and the visible page."""
         if not self.live.lock.acquire(blocking=False):
-            self.has_missed = True  # records are being taken in; the next time is soon
+            # A reader or a render thread holds the lock. The server calls again within 0.1 s.
+            self.needs_update = True
             return
-        self.has_missed = False
+        self.needs_update = False
         try:
             self.document.hold("collect")
             self._update()
         except Exception:
-            # A viewer is not to end for it, and the next moment may be better.
-            logger.exception("a page of the dashboard could not be brought up to date")
+            # The session must survive it: the next update may succeed.
+            logger.exception("a page of the dashboard could not be updated")
         finally:
             self.document.unhold()
             self.live.lock.release()
 
     def _update(self) -> None:
         live = self.live
-        gone = "driver is lost" if live.is_of_driver else "this page's server does not answer"
-        self._header.text = live.once(
-            "header", lambda: header_html(live.chronicle, live.state, gone)
-        )
+        gone = "driver is lost" if live.is_in_driver else "this page's server does not answer"
+        self._header.text = live.cached("header", lambda: header_html(live.projection, live.state, gone))
         if self._tabs is None:
-            if not live.chronicle.trials:
+            if not live.projection.trials:
                 return
             self._begin()
         for panel in self._panels[self._tabs.active]:
             is_new = panel.update(live)
-            self.has_missed |= panel.is_waiting
-            if is_new and panel.part.name == "trials":
+            self.needs_update |= panel.is_waiting
+            if is_new and panel.section.name == "trials":
                 self._listen(panel)
-            if is_new and panel.part.is_slow:
-                # The others after whoever else waits for something.
+            if is_new and panel.section.is_slow:
+                # The other sections later, after other callbacks of the loop.
                 self.document.add_next_tick_callback(self.update)
                 return
 
     def _begin(self) -> None:
-        """Add the pages, which are empty until they are seen."""
-        self._pages = pages_of(self.live)
-        self._panels = [[Panel(part) for part in page.parts] for page in self._pages]
+        """Add the pages; each stays empty until it is visible."""
+        self._pages = experiment_pages(self.live)
+        self._panels = [[Panel(part) for part in page.sections] for page in self._pages]
         self._tabs = Tabs(
             tabs=[
                 TabPanel(
@@ -283,13 +284,13 @@ class Viewer:
         table.source.selected.on_change("indices", select)
 
     def _select(self, place: int) -> None:
-        self._selected = self.live.chronicle.trials[place].trial_id
-        part = trial_part(self.live, place)
+        self._selected = self.live.projection.trials[place].trial_id
+        part = trial_section(self.live, place)
         if self._detail is None:
             number = next(n for n, page in enumerate(self._pages) if page.title == "Trials")
             self._detail = Panel(part)
             self._panels[number].append(self._detail)
             self._tabs.tabs[number].child.children.append(self._detail.card)
         else:
-            self._detail.show(part)
+            self._detail.set_section(part)
         self.update()

@@ -1,4 +1,8 @@
-"""The web server of the dashboard: a thread with an event loop of its own."""
+"""The web server of the dashboard: a thread with its own event loop.
+
+All documents, viewers and callbacks of Bokeh belong to this loop. Other threads reach it by
+`call_soon_threadsafe`, `IOLoop.add_callback` or `Document.add_next_tick_callback` alone.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +23,18 @@ from bokeh.server.server import Server
 from tornado.ioloop import IOLoop
 from tornado.web import OutputTransform
 
+from dasktune.control.http_guard import LOCAL_NAMES
 from dasktune.dashboard.report.style import BODY
-from dasktune.dashboard.server.comparison import MOST_COMPARED, ComparisonViewer, picker
+from dasktune.dashboard.server.comparison_viewer import (
+    MOST_COMPARED,
+    ComparisonViewer,
+    comparison_form,
+)
 from dasktune.dashboard.server.controls import Commander
-from dasktune.dashboard.server.entrance import TokenEntrance
-from dasktune.dashboard.server.live import Live
-from dasktune.dashboard.server.shelf import Shelf
+from dasktune.dashboard.server.experiment_source import ExperimentSource
+from dasktune.dashboard.server.live_experiment import LiveExperiment
+from dasktune.dashboard.server.token_auth import TokenAuth
 from dasktune.dashboard.server.viewer import Viewer
-from dasktune.guard import LOCAL_NAMES
 
 __all__ = ["CONTENT_SECURITY_POLICY", "WebServer"]
 
@@ -49,26 +57,29 @@ _TEMPLATE: Final = f"""
 {{% endblock %}}
 """
 
-#: Seconds between two looks at what has happened.
+#: Seconds between two polls.
 _PERIOD: Final = 0.5
-#: Seconds between two looks at those who wait for something that was being made.
-_MOMENT: Final = 0.1
-#: Seconds for the thread to begin.
-_DEADLINE: Final = 30.0
-#: Seconds for it to end: the driver waits for that, and must not for long, whatever is wrong.
-_FAREWELL: Final = 2.0
-#: Seconds for what has happened last to be taken in.
-_LAST_NEWS: Final = 1.0
-#: Seconds for the last news to get to those who look, before the server ends.
-_LAST_WORD: Final = 0.3
+#: Seconds between two updates of viewers that could not be updated.
+_RETRY_SECONDS: Final = 0.1
+#: Seconds for the thread to start.
+_START_TIMEOUT: Final = 30.0
+#: Seconds for the thread to end. The driver waits for it, so a broken server must not take long.
+_CLOSE_TIMEOUT: Final = 2.0
+#: Seconds for the last poll.
+_FINAL_POLL_TIMEOUT: Final = 1.0
+#: Seconds for the last updates to reach the browsers before the server ends.
+_FINAL_SEND_SECONDS: Final = 0.3
 
 
-async def _beside(call: Callable[[], T]) -> T:
-    """Call in a thread that keeps nobody from ending, unlike those of an executor."""
+async def _run_in_thread(call: Callable[[], T]) -> T:
+    """Call in a daemon thread; a thread of an executor would delay the end of the process.
+
+    If this coroutine is cancelled, the thread continues, and its result is ignored.
+    """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
-    def settle(value: T | None, error: BaseException | None) -> None:
+    def set_outcome(value: T | None, error: BaseException | None) -> None:
         if future.cancelled():
             return
         if error is None:
@@ -82,28 +93,28 @@ async def _beside(call: Callable[[], T]) -> T:
             value = call()
         except Exception as caught:
             error = caught
-        with suppress(RuntimeError):  # the loop may be closed
-            loop.call_soon_threadsafe(settle, value, error)
+        with suppress(RuntimeError):  # the loop was closed while the call ran
+            loop.call_soon_threadsafe(set_outcome, value, error)
 
     threading.Thread(target=work, daemon=True, name="dasktune-dashboard-reader").start()
     return await future
 
 
-async def _take_all(lives: set[Live]) -> None:
+async def _poll_all(lives: set[LiveExperiment]) -> None:
+    """Poll experiments until all their records are applied."""
     for live in lives:
-        while await _beside(live.poll):
+        while await _run_in_thread(live.poll):
             pass
 
 
 class _Headers(OutputTransform):
-    """Adds to each answer what keeps browsers from doing more than is needed.
+    """Adds security headers to each response, and keeps tokens out of the log.
 
-    It is made before any request is looked at, and so keeps the token out of all that is logged of
-    one, refused or not.
+    Tornado creates it before it handles a request, so this covers refused requests, too.
     """
 
     def __init__(self, request: Any) -> None:
-        # Tornado logs the address; what it asks for has been read from it already.
+        # Tornado logs the URI. The arguments have been parsed from it already.
         request.uri = request.path
 
     def transform_first_chunk(
@@ -112,55 +123,54 @@ class _Headers(OutputTransform):
         headers["Content-Security-Policy"] = CONTENT_SECURITY_POLICY
         headers["X-Content-Type-Options"] = "nosniff"
         headers["Referrer-Policy"] = "same-origin"
-        # Bokeh lets pages of all origins read some of its answers.
+        # Bokeh lets pages of any origin read some of its responses.
         headers.pop("Access-Control-Allow-Origin", None)
         return status_code, headers, chunk
 
 
 class WebServer:
-    """Serves experiments until it is closed; read-only, unless it is given who takes commands.
+    """Serves pages of experiments until it is closed; read-only without a commander.
 
-    With commands, or where other machines can reach it, only those see the pages who have the
-    token of its `link`.
+    With a commander, or if other machines can reach it, the pages require the token in `link`.
 
     Parameters
     ----------
-    shelf : Shelf
+    experiments : ExperimentSource
         The experiments.
     port : int, default=0
-        Where it listens. If somebody else does already, or for 0, it is a free port.
+        The port. If it is in use, or 0, a free port is chosen.
     address : str, default="localhost"
-        Which interface it listens at; by default nobody reaches it from other machines.
+        The interface; by default other machines cannot reach the server.
     origins : sequence of str, default=()
-        Other names by which browsers may call it, as ``host:port``.
+        Other names of this server that browsers may use, as ``host:port``.
     commander : callable, optional
-        Returns who takes commands; None as long as there is nobody.
+        Returns the object that takes commands; None while the experiment does not run.
 
     Raises
     ------
     OSError
-        If it cannot listen there.
+        If it cannot listen at this address.
 
     Attributes
     ----------
     port : int
-        Where it listens.
+        The port at which it listens.
     """
 
     def __init__(
         self,
-        shelf: Shelf,
+        experiments: ExperimentSource,
         *,
         port: int = 0,
         address: str = "localhost",
         origins: Sequence[str] = (),
         commander: Callable[[], Commander | None] | None = None,
     ) -> None:
-        self._shelf, self._address, self._origins = shelf, address, tuple(origins)
+        self._experiments, self._address, self._origins = experiments, address, tuple(origins)
         self.port = port
         self._commander = commander
         guarded = commander is not None or address not in LOCAL_NAMES
-        self._entrance = TokenEntrance() if guarded else None
+        self._auth = TokenAuth() if guarded else None
         self._viewers: set[Viewer | ComparisonViewer] = set()
         self._loop: Any = None
         self._closing: asyncio.Event | None = None
@@ -168,32 +178,33 @@ class WebServer:
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="dasktune-dashboard")
         self._thread.start()
-        if not self._ready.wait(_DEADLINE):
-            raise TimeoutError(f"the dashboard has not begun within {_DEADLINE:g} s")
+        if not self._ready.wait(_START_TIMEOUT):
+            raise TimeoutError(f"the dashboard did not start within {_START_TIMEOUT:g} s")
         if self._error is not None:
             raise self._error
 
     @property
     def url(self) -> str:
-        """Where a browser on this machine finds it."""
+        """The address for a browser on this machine."""
         everywhere = self._address in ("", "0.0.0.0", "::")
         return f"http://{'localhost' if everywhere else self._address}:{self.port}/"
 
     @property
     def link(self) -> str:
-        """The same with the token, if one is needed: for the user alone, and for no log."""
-        return self.url if self._entrance is None else f"{self.url}?token={self._entrance.token}"
+        """The address with the token, if one is needed. It is for the user alone: never log it."""
+        return self.url if self._auth is None else f"{self.url}?token={self._auth.token}"
 
     def close(self) -> None:
-        """End it, or leave it alone after two seconds; harmless if it has ended."""
+        """Stop the server; return after two seconds at the latest. A second call does nothing."""
         if self._loop is not None and self._thread.is_alive():
+            # The loop may close before this call: Tornado then ignores the callback.
             self._loop.add_callback(self._end)
-            self._thread.join(_FAREWELL)
+            self._thread.join(_CLOSE_TIMEOUT)
             if self._thread.is_alive():
-                logger.warning("the dashboard has not ended within %g s", _FAREWELL)
+                logger.warning("the dashboard did not stop within %g s", _CLOSE_TIMEOUT)
 
     def wait(self) -> None:
-        """Wait until it ends."""
+        """Wait until the server has stopped."""
         self._thread.join()
 
     def _end(self) -> None:
@@ -211,6 +222,7 @@ class WebServer:
 
     async def _serve(self) -> None:
         self._loop, self._closing = IOLoop.current(), asyncio.Event()
+        # Another process may take the port after this probe: `Server` then raises OSError.
         self.port = self.port if self._is_free(self.port) else self._free_port()
         names = dict.fromkeys(("localhost", "127.0.0.1", self._address))
         server = Server(
@@ -221,7 +233,7 @@ class WebServer:
             use_index=False,
             allow_websocket_origin=[*(f"{n}:{self.port}" for n in names if n), *self._origins],
             transforms=[_Headers],
-            **({} if self._entrance is None else {"auth_provider": self._entrance}),
+            **({} if self._auth is None else {"auth_provider": self._auth}),
             unused_session_lifetime_milliseconds=15_000,
             check_unused_sessions_milliseconds=5_000,
         )
@@ -231,8 +243,10 @@ class WebServer:
         try:
             await self._closing.wait()
         finally:
+            # A reader thread may still be inside `poll` after this. The last poll below then waits
+            # for the lock in a thread of its own, and the loop remains free.
             polling.cancel()
-            await self._tell_the_last()
+            await self._show_final_state()
             server.stop()
 
     def _is_free(self, port: int) -> bool:
@@ -242,60 +256,64 @@ class WebServer:
             with socket.create_server((self._address, port)):
                 return True
         except OSError as error:
-            logger.warning("the dashboard takes another port than %s: %s", port, error)
+            logger.warning("the dashboard uses another port than %s: %s", port, error)
             return False
 
     def _free_port(self) -> int:
-        """Return a port that is free now: it has to be known, as browsers tell it in `Origin`."""
+        """Return a port that is free now; it must be known before for the check of `Origin`."""
         with socket.create_server((self._address, 0)) as probe:
             return int(probe.getsockname()[1])
 
     async def _poll(self) -> None:
-        """Have experiments take in what has happened, beside the loop: a storage may be slow."""
+        """Poll experiments again and again, in threads: a storage may be slow."""
         drawn = time.thread_time()
         while True:
             more, rest = False, 0.0
             drawn, before = time.thread_time(), drawn
-            for live in self._shelf.opened():
-                if not live.is_wanted:
+            for live in self._experiments.opened():
+                if not live.needs_polling:
                     continue
                 try:
-                    more |= await _beside(live.poll)
-                    self._make_up(live)
+                    more |= await _run_in_thread(live.poll)
+                    self._update_waiting(live)
                 except Exception:
-                    logger.exception("the dashboard could not take in what has happened")
+                    logger.exception("the dashboard could not poll an experiment")
                 waits = live.viewers > 0 and not live.has_caught_up
-                rest += live.pace.rest(drawn - before, hurry=waits)
+                rest += live.cpu_budget.pause_seconds(drawn - before, hurry=waits)
             await self._wait(max(rest, 0.01 if more else _PERIOD))
 
     async def _wait(self, seconds: float) -> None:
-        """Wait, and see to those meanwhile who wait for something that was being made."""
+        """Wait, and update meanwhile the viewers that could not be updated."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
-            await asyncio.sleep(min(left, _MOMENT))
-            for live in self._shelf.opened():
-                self._make_up(live)
+            await asyncio.sleep(min(left, _RETRY_SECONDS))
+            for live in self._experiments.opened():
+                self._update_waiting(live)
 
-    def _make_up(self, live: Live) -> None:
-        """Bring those up to date whose moment came while something was taken in, or drawn."""
+    def _update_waiting(self, live: LiveExperiment) -> None:
+        """Schedule updates of viewers that found the lock held or a figure not ready.
+
+        A session may end before its update runs. Bokeh then drops the callback: both happen in the
+        loop, never at the same time.
+        """
         for viewer in self._viewers:
-            if live in viewer.lives and viewer.has_missed:
-                viewer.has_missed = False
+            if live in viewer.lives and viewer.needs_update:
+                viewer.needs_update = False
                 viewer.document.add_next_tick_callback(viewer.update)
 
-    async def _tell_the_last(self) -> None:
-        """Let those who look see how it ended."""
+    async def _show_final_state(self) -> None:
+        """Poll a last time and show the final state to all viewers."""
         viewers = tuple(self._viewers)
         try:
             await asyncio.wait_for(
-                _take_all({live for one in viewers for live in one.lives}), _LAST_NEWS
+                _poll_all({live for one in viewers for live in one.lives}), _FINAL_POLL_TIMEOUT
             )
         except asyncio.TimeoutError:
-            logger.debug("what happened last was not shown: it took too long to take it in")
+            logger.debug("the last records are not shown: reading them took too long")
         for viewer in viewers:
             viewer.document.add_next_tick_callback(viewer.update)
         if viewers:
-            await asyncio.sleep(_LAST_WORD)
+            await asyncio.sleep(_FINAL_SEND_SECONDS)
 
     def _open(self, document: Document) -> None:
         """Fill the document of a new session."""
@@ -303,29 +321,32 @@ class WebServer:
         arguments = document.session_context.request.arguments
         names = [one.decode("utf-8", "replace") for one in arguments.get("compare", [])]
         if names:
-            found = map(self._shelf.find, dict.fromkeys(names[:MOST_COMPARED]))
+            found = map(self._experiments.find, dict.fromkeys(names[:MOST_COMPARED]))
             lives = [live for live in found if live is not None]
             if lives:
-                self._welcome(ComparisonViewer(lives, document))
+                self._add_viewer(ComparisonViewer(lives, document))
                 return
         name = arguments.get("experiment", [b""])[0].decode("utf-8", "replace")
-        live = self._shelf.find(name)
+        live = self._experiments.find(name)
         if live is not None:
-            self._welcome(Viewer(live, document, self._commander))
+            self._add_viewer(Viewer(live, document, self._commander))
             return
         document.title = "dasktune"
-        text = self._shelf.listing()
+        text = self._experiments.listing()
         document.add_root(Div(text=text, disable_math=True, sizing_mode="stretch_width"))
-        names = self._shelf.names()
+        names = self._experiments.names()
         if len(names) > 1:
-            document.add_root(picker(names))
+            document.add_root(comparison_form(names))
 
-    def _welcome(self, viewer: Viewer | ComparisonViewer) -> None:
-        """Serve one who looks until the session ends."""
+    def _add_viewer(self, viewer: Viewer | ComparisonViewer) -> None:
+        """Keep a viewer up to date until its session ends."""
         for live in viewer.lives:
             live.viewers += 1
         self._viewers.add(viewer)
 
+        # Bokeh calls this in the loop, so no update of the viewer runs at the same time, and only
+        # the loop changes `viewers`. A reader thread that reads an old count does no harm: it
+        # updates the density once more or once less, and figures update it again.
         def leave(_: Any) -> None:
             self._viewers.discard(viewer)
             for live in viewer.lives:

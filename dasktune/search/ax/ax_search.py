@@ -8,9 +8,9 @@ from typing import Any
 
 from dasktune.errors import check
 from dasktune.search.ask_tell import AskTellSearch
-from dasktune.search.ax.client import AxClient
-from dasktune.search.ax.setup import AxProblem, GivenClient, check_strategy, require_ax
-from dasktune.search.ax.spaces import AxSpace, DomainSpace, NativeSpace, native_configs
+from dasktune.search.ax.ax_client import AxClient
+from dasktune.search.ax.ax_setup import AxProblem, UserClient, check_strategy, require_ax
+from dasktune.search.ax.ax_spaces import AxDomainSpace, AxNativeSpace, AxSpace, native_configs
 from dasktune.space import Domain
 from dasktune.trial.metrics import Metric, Mode, Modes, lookup, number
 
@@ -65,7 +65,7 @@ class AxSearch(AskTellSearch):
     trials run and which failed. One without a finite value of a metric that is constrained has
     failed. The search has finished when Ax finds no point that was not tried.
 
-    When an experiment is restored Ax is asked everything anew, which takes as long as it took.
+    A restore asks Ax again for all points, which takes as long as before.
 
     References
     ----------
@@ -77,7 +77,7 @@ class AxSearch(AskTellSearch):
     >>> search = AxSearch(initialization_budget=10)  # doctest: +SKIP
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - Ray Tune has these arguments
         self,
         space: Mapping[str, Any] | Sequence[Any] | None = None,
         metric: Metric = None,
@@ -92,7 +92,7 @@ class AxSearch(AskTellSearch):
     ) -> None:
         require_ax()
         check_strategy(ax_kwargs)
-        given = None if ax_client is None else GivenClient(ax_client)
+        given = None if ax_client is None else UserClient(ax_client)
         problem = AxProblem(
             given=given,
             parameter_constraints=_texts("parameter_constraints", parameter_constraints),
@@ -100,7 +100,7 @@ class AxSearch(AskTellSearch):
             strategy=ax_kwargs,
         )
         if given is not None:
-            _check_said_once(problem, given, space, metric, mode)
+            _check_no_duplicates(problem, given, space, metric, mode)
             metric, mode = _goals_of(given, metric, mode)
         has_space = given is not None and given.names is not None
         is_native = has_space or isinstance(space, list | tuple)
@@ -109,7 +109,7 @@ class AxSearch(AskTellSearch):
 
         def make(domains: dict[str, Domain], entropy: int) -> AxClient:
             names = (given and given.names) or [one.name for one in configs]
-            searched: AxSpace = NativeSpace(configs, names) if is_native else DomainSpace(domains)
+            searched: AxSpace = AxNativeSpace(configs, names) if is_native else AxDomainSpace(domains)
             modes = self.mode if isinstance(self.mode, list) else [self.mode]
             goals = {name: _known(mode) for name, mode in zip(self._names, modes, strict=True)}
             client = problem.client(searched.configs(), entropy, goals)
@@ -131,12 +131,12 @@ class AxSearch(AskTellSearch):
 
     @property
     def _ax(self) -> AxClient:
-        optimizer = self._asked()
+        optimizer = self._require_optimizer()
         assert isinstance(optimizer, AxClient)
         return optimizer
 
-    def _outcome(self, result: Mapping[str, Any]) -> float | list[float] | None:
-        losses = super()._outcome(result)
+    def _result_loss(self, result: Mapping[str, Any]) -> float | list[float] | None:
+        losses = super()._result_loss(result)
         if losses is None or not self._ax.outcomes:
             return losses
         values = [number(lookup(result, name)) for name in self._ax.outcomes]
@@ -157,8 +157,8 @@ def _texts(name: str, given: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def _check_said_once(
-    problem: AxProblem, given: GivenClient, space: Any, metric: Metric, mode: Modes
+def _check_no_duplicates(
+    problem: AxProblem, given: UserClient, space: Any, metric: Metric, mode: Modes
 ) -> None:
     """Raise ConfigError if an argument says what the user's client says."""
     hint = "The client in ax_client says it already: say it in one place."
@@ -174,7 +174,7 @@ def _check_said_once(
         check(not already or not value, f"AxSearch({name}=...)", "left out", value, hint)
 
 
-def _goals_of(given: GivenClient, metric: Metric, mode: Modes) -> tuple[Metric, Modes]:
+def _goals_of(given: UserClient, metric: Metric, mode: Modes) -> tuple[Metric, Modes]:
     """Return what the user's client optimises, or what was given if it does not say."""
     if given.goals is None:
         return metric, mode

@@ -8,11 +8,11 @@ from typing import Any, Final
 from dasktune.errors import check
 from dasktune.search.ask_tell import AskTellSearch
 from dasktune.search.bayesopt.gaussian_process import (
+    DuplicateRule,
     GaussianProcess,
-    Patience,
     require_bayes_opt,
 )
-from dasktune.search.suggest import EvaluatedTrial
+from dasktune.search.searcher import EvaluatedTrial
 from dasktune.space import Domain, uniform
 from dasktune.space.checks import as_float, as_int
 from dasktune.trial.metrics import Metric, Modes
@@ -70,7 +70,7 @@ class BayesOptSearch(AskTellSearch):
     -----
     Parameters are scaled to [0, 1], on their logarithms where they are so, and integers are
     rounded. To the process, points that run have come to the mean of all others, so that it does
-    not propose the same again. Trials that failed, or came to no finite number, it does not know.
+    not propose the same again. It ignores trials that failed or have no finite value.
 
     References
     ----------
@@ -84,7 +84,7 @@ class BayesOptSearch(AskTellSearch):
 
     takes_several_metrics = False
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - Ray Tune has these arguments
         self,
         space: Mapping[str, Any] | None = None,
         metric: Metric = None,
@@ -102,7 +102,7 @@ class BayesOptSearch(AskTellSearch):
     ) -> None:
         require_bayes_opt()
         steps = as_int("random_search_steps", random_search_steps, least=1)
-        tries = Patience(
+        tries = DuplicateRule(
             as_int("patience", patience, least=1) if skip_duplicate else 0,
             as_int("repeat_float_precision", repeat_float_precision, least=1),
         )

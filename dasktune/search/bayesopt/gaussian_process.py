@@ -13,12 +13,12 @@ from numpy.random import RandomState, SeedSequence, default_rng
 
 from dasktune.errors import check
 from dasktune.search.ask_tell import AskTell
-from dasktune.search.flat_space import FlatSpace
-from dasktune.search.suggest import FINISHED, Finished
-from dasktune.search.unit_cube import UnitCube
+from dasktune.search.searcher import FINISHED, Finished
+from dasktune.search.spaces.flat_space import FlatSpace
+from dasktune.search.spaces.unit_cube import UnitCube
 from dasktune.space import Domain
 
-__all__ = ["GaussianProcess", "Patience", "require_bayes_opt"]
+__all__ = ["DuplicateRule", "GaussianProcess", "require_bayes_opt"]
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ def require_bayes_opt() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class DuplicateRule:
     """How proposals are treated that were tried before.
 
     Parameters
@@ -59,7 +59,7 @@ class GaussianProcess(AskTell):
         The source of all randomness.
     random_steps : int
         How many proposals are random.
-    patience : Patience
+    patience : DuplicateRule
         What to do about proposals that were tried before.
     utility : mapping
         ``kind``, ``kappa`` and ``xi`` of the acquisition function.
@@ -78,7 +78,7 @@ class GaussianProcess(AskTell):
         *,
         seed: int,
         random_steps: int,
-        patience: Patience,
+        patience: DuplicateRule,
         utility: Mapping[str, Any],
         verbose: bool = False,
     ) -> None:
@@ -89,39 +89,39 @@ class GaussianProcess(AskTell):
         check(not choices, "param_space", "made of ranges", choices, hint)
         self._seed = seed
         self._random_steps = random_steps
-        self._patience = patience
+        self._duplicates = patience
         self._utility = utility
         self._verbose = verbose
         self._asked = 0
-        #: Points of the cube: those that run, those that came to something and to what (higher is
-        #: better), and all.
+        #: Points of the unit cube: those of running trials, the evaluated ones with their values
+        #: (higher is better), and all.
         self._running: list[list[float]] = []
         self._known: list[tuple[list[float], float]] = []
-        self._tried: list[list[float]] = []
+        self._seen: list[list[float]] = []
 
     def ask(self) -> dict[str, Any] | Literal[Finished.FINISHED] | None:
         """Return what the package proposes; if that was tried, wait for others, or finish."""
-        for attempt in range(max(self._patience.tries, 1)):
+        for attempt in range(max(self._duplicates.tries, 1)):
             [seed] = SeedSequence([self._seed, self._asked, attempt]).generate_state(1)
-            point = self._flat.point(self._cube.values(self._proposed(int(seed))))
+            point = self._flat.point(self._cube.values(self._propose(int(seed))))
             vector = self._vector(point)
             assert vector is not None, "what is proposed is a point of the space"
-            if not self._patience.tries or not self._is_tried(vector):
+            if not self._duplicates.tries or not self._is_duplicate(vector):
                 self._asked += 1
                 self._running.append(vector)
-                self._tried.append(vector)
+                self._seen.append(vector)
                 return point
         return None if self._running else FINISHED
 
     def tell(self, params: Mapping[str, Any], loss: float | list[float] | None) -> None:
-        """Learn what a point came to, be it an own one or one from elsewhere."""
+        """Add the value of a point, whether it was proposed here or not."""
         vector = self._vector(params)
         if vector is None:
             return
         if vector in self._running:
             self._running.remove(vector)
         else:
-            self._tried.append(vector)
+            self._seen.append(vector)
         if isinstance(loss, float | int):
             self._known.append((vector, -float(loss)))
 
@@ -131,13 +131,11 @@ class GaussianProcess(AskTell):
             return None
         return [part for part in self._cube.vector(values) if part is not None]
 
-    def _is_tried(self, vector: list[float]) -> bool:
-        near = 0.5 * 10.0**-self._patience.digits
-        return bool(self._tried) and bool(
-            (np.abs(np.array(self._tried) - vector) <= near).all(axis=1).any()
-        )
+    def _is_duplicate(self, vector: list[float]) -> bool:
+        near = 0.5 * 10.0**-self._duplicates.digits
+        return bool(self._seen) and bool((np.abs(np.array(self._seen) - vector) <= near).all(axis=1).any())
 
-    def _proposed(self, seed: int) -> list[float]:
+    def _propose(self, seed: int) -> list[float]:
         names = [f"{index:03d}" for index in range(len(self._flat.parameters))]
         if self._asked < self._random_steps or not self._known:
             drawn: list[float] = default_rng(seed).random(len(names)).tolist()
@@ -161,7 +159,7 @@ class GaussianProcess(AskTell):
             proposed = optimizer.suggest()
         vector = [float(proposed[name]) for name in names]
         if self._verbose:
-            # It is the same process: of nothing new is told since it was asked.
+            # The process is the same: no value was added since the last proposal.
             # The package's own process, which is fitted to what is known already.
             [mean], [deviation] = optimizer.predict([proposed], return_std=True, fit_gp=False)
             logger.info(
@@ -189,12 +187,12 @@ class GaussianProcess(AskTell):
             "asked": self._asked,
             "running": list(self._running),
             "known": [[vector, target] for vector, target in self._known],
-            "tried": list(self._tried),
+            "tried": list(self._seen),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what :meth:`state_dict` gave."""
+        """Restore the state that :meth:`state_dict` returned."""
         self._asked = state["asked"]
         self._running = list(state["running"])
         self._known = [(vector, target) for vector, target in state["known"]]
-        self._tried = list(state["tried"])
+        self._seen = list(state["tried"])

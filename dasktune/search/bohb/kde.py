@@ -72,9 +72,7 @@ class MixedKDE:
                 logs += -0.5 * (apart / h) ** 2 - np.log(h * np.sqrt(2 * np.pi))
         # The logarithm of a mean of exponentials, none of which may vanish before it is added.
         highest = logs.max(axis=1)
-        log_pdf: NDArray[np.float64] = highest + np.log(
-            np.exp(logs - highest[:, None]).mean(axis=1)
-        )
+        log_pdf: NDArray[np.float64] = highest + np.log(np.exp(logs - highest[:, None]).mean(axis=1))
         return log_pdf
 
     def sample(self, size: int, rng: Generator, *, factor: float) -> NDArray[np.float64]:
@@ -107,9 +105,7 @@ class MixedKDE:
         return drawn
 
 
-def _truncated_normal(
-    centres: NDArray[np.float64], sd: float, rng: Generator
-) -> NDArray[np.float64]:
+def _truncated_normal(centres: NDArray[np.float64], sd: float, rng: Generator) -> NDArray[np.float64]:
     """Draw from normal distributions around points of [0, 1] until all have hit it.
 
     No bandwidth is so wide that more than a few throws would be needed.

@@ -68,7 +68,7 @@ class BOHBConfig:
             check(width > 0 and isfinite(width), name, "finite and > 0", width)
 
     @classmethod
-    def of(cls, given: Mapping[str, Any] | None) -> BOHBConfig:
+    def from_mapping(cls, given: Mapping[str, Any] | None) -> BOHBConfig:
         """Return what a dict says.
 
         Raises
@@ -82,7 +82,7 @@ class BOHBConfig:
         check(valid, "bohb_config", f"a dict with some of {known}", given)
         return cls(**(given or {}))
 
-    def least(self, dimensions: int) -> int:
+    def min_points(self, dimensions: int) -> int:
         """Return N_min in a space of so many parameters."""
         return max(self.min_points_in_model or 0, dimensions + 1)
 
@@ -110,7 +110,7 @@ def propose(
         What was observed at one budget, scaled as `MixedKDE` wants it; NaN where a parameter is not
         there.
     losses : ndarray of shape (n,)
-        What it came to, lower is better; inf if it failed.
+        Its loss, lower is better; inf if it failed.
     options : ndarray of shape (d,)
         How many options each choice has, 0 for ranges.
     config : BOHBConfig
@@ -123,13 +123,13 @@ def propose(
     ndarray of shape (d,)
         A point. Parameters that are not there under its choices have a value, too.
     """
-    least = config.least(len(options))
+    least = config.min_points(len(options))
     # Equation 3. The two sets overlap as long as there are few.
     num_good = max(least, len(losses) * config.top_n_percent // 100)
     num_bad = max(least, len(losses) - num_good)
     order = np.argsort(losses, kind="stable")
     good, bad = (
-        MixedKDE(_imputed(points[rows], options, rng), options, min_bandwidth=config.min_bandwidth)
+        MixedKDE(_impute(points[rows], options, rng), options, min_bandwidth=config.min_bandwidth)
         for rows in (order[: min(num_good, np.isfinite(losses).sum())], order[-num_bad:])
     )
     # Equation 2: l and g, and l' with wider kernels, where candidates come from.
@@ -139,9 +139,7 @@ def propose(
     return best
 
 
-def _imputed(
-    points: NDArray[np.float64], options: NDArray[np.int64], rng: Generator
-) -> NDArray[np.float64]:
+def _impute(points: NDArray[np.float64], options: NDArray[np.int64], rng: Generator) -> NDArray[np.float64]:
     """Return points with a value wherever a parameter was not there.
 
     It is that of another point of the same set, if any has one, else drawn at random. So does the

@@ -9,20 +9,20 @@ from typing import Any, Final
 from numpy.random import Generator
 
 from dasktune.errors import check
-from dasktune.search.bohb.evidence import Evidence, Point
 from dasktune.search.bohb.model import BOHBConfig, has_enough, propose
-from dasktune.search.flat_space import FlatSpace
+from dasktune.search.bohb.observations import Observations, Point
+from dasktune.search.searcher import EvaluatedPoint
 from dasktune.search.space_searcher import SpaceSearcher
-from dasktune.search.suggest import EvaluatedPoint
-from dasktune.search.unit_cube import UnitCube
+from dasktune.search.spaces.flat_space import FlatSpace
+from dasktune.search.spaces.unit_cube import UnitCube
 from dasktune.space.checks import as_int
 from dasktune.trial.metrics import Metric, Modes, lookup, number
 
 __all__ = ["TuneBOHB"]
 
-#: The budget of what was evaluated nobody knows how far. It is the least: a model is made of these
-#: until there is one of something better known.
-_UNKNOWN: Final = 0.0
+#: The budget of evaluations without a known budget. It is the smallest, so a model uses them only
+#: until there are enough evaluations with a known budget.
+_UNKNOWN_BUDGET: Final = 0.0
 
 
 class TuneBOHB(SpaceSearcher):
@@ -62,8 +62,8 @@ class TuneBOHB(SpaceSearcher):
 
     Notes
     -----
-    For each budget there is a set D_b of configurations with what they came to there. The model is
-    made of the largest budget with N_min + 2 of them: the best q percent are good, the rest bad
+    For each budget there is a set D_b of configurations with their losses there. The model uses
+    the largest budget with N_min + 2 of them: the best q percent are good, the rest bad
     (equation 3), each with a kernel density, l and g (equation 2). Of N_s candidates, drawn from l
     with wider kernels, the one with the largest l(x) / g(x) is suggested; one suggestion in three
     is random (algorithm 2).
@@ -112,22 +112,20 @@ class TuneBOHB(SpaceSearcher):
         max_concurrent: int = 0,
         time_attr: str = "training_iteration",
     ) -> None:
-        self._config = BOHBConfig.of(bohb_config)
+        self._config = BOHBConfig.from_mapping(bohb_config)
         self.max_concurrent = as_int("max_concurrent", max_concurrent, least=0)
         check(isinstance(time_attr, str), "time_attr", "the name of a reported number", time_attr)
         self.time_attr = time_attr
         #: The points of those that have not ended; None if it is not in the space.
         self._open: dict[str, Point | None] = {}
         self._paused: dict[str, None] = {}
-        self._evidence = Evidence()
+        self._evidence = Observations()
         #: Whether a scheduler tells budgets.
         self._is_told = False
         #: How many points were evaluated elsewhere; and those that wait for a space.
         self._num_evaluated = 0
         self._untold: list[EvaluatedPoint] = []
-        super().__init__(
-            space, metric=metric, mode=mode, points_to_evaluate=points_to_evaluate, seed=seed
-        )
+        super().__init__(space, metric=metric, mode=mode, points_to_evaluate=points_to_evaluate, seed=seed)
 
     def set_search_properties(
         self, metric: Metric, mode: Modes, config: Mapping[str, Any], **spec: Any
@@ -145,8 +143,8 @@ class TuneBOHB(SpaceSearcher):
             self._learn(point)
         return taken
 
-    def _take(self, space: Mapping[str, Any], name: str) -> None:
-        super()._take(space, name)
+    def _set_space(self, space: Mapping[str, Any], name: str) -> None:
+        super()._set_space(space, name)
         self._flat = FlatSpace(self._axes, "BOHB", name)
         self._cube = UnitCube(self._flat.parameters)
 
@@ -159,27 +157,27 @@ class TuneBOHB(SpaceSearcher):
         """Return the next preset, a random configuration, or the best candidate of the model."""
         if self.max_concurrent and len(self._open) - len(self._paused) >= self.max_concurrent:
             return None
-        rng = self._stream()
-        config = self._preset(rng) or self._modelled(rng) or self._variants.draw(0, rng).config
+        rng = self._next_rng()
+        config = self._next_preset(rng) or self._sample_model(rng) or self._variants.draw(0, rng).config
         self._open[trial_id] = self._point(config)
         self._count += 1
-        return self._answer(config)
+        return self._searched_part(config)
 
-    def _modelled(self, rng: Generator) -> dict[str, Any] | None:
+    def _sample_model(self, rng: Generator) -> dict[str, Any] | None:
         """Return the best candidate of the model; None if it is the turn of a random one."""
         if rng.random() < self._config.random_fraction:
             return None
-        least = self._config.least(len(self._cube.options))
+        least = self._config.min_points(len(self._cube.options))
         for budget in self._evidence.budgets:
             points, losses = self._evidence.at(budget)
             if has_enough(losses, least):
                 vector = propose(points, losses, self._cube.options, self._config, rng)
                 point = self._flat.point(self._cube.values(vector))
-                return self._variants.filled(point, rng)
+                return self._variants.fill_in(point, rng)
         return None
 
     def _point(self, config: Mapping[str, Any]) -> Point | None:
-        values = self._flat.values(self._variants.chosen(config))
+        values = self._flat.values(self._variants.domain_values(config))
         return None if values is None else self._cube.vector(values)
 
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
@@ -198,7 +196,7 @@ class TuneBOHB(SpaceSearcher):
             self._evidence.fail(trial_id, point)
 
     def on_pause(self, trial_id: str) -> None:
-        """Count the trial in no limit until it goes on."""
+        """Do not count the paused trial in any limit until it continues."""
         if trial_id in self._open:
             self._paused[trial_id] = None
 
@@ -228,12 +226,12 @@ class TuneBOHB(SpaceSearcher):
         if told is not None and not self._is_told:
             # What came before was not at the scheduler's budgets.
             self._is_told = True
-            self._evidence.forget_all_but(_UNKNOWN)
+            self._evidence.keep_only(_UNKNOWN_BUDGET)
         if self._is_told:
             return told
         time = _finite(lookup(result, self.time_attr))
         if last:
-            return _UNKNOWN if time is None else time
+            return _UNKNOWN_BUDGET if time is None else time
         if time is None or time < 1:
             return None
         level = _level(time)
@@ -248,8 +246,8 @@ class TuneBOHB(SpaceSearcher):
     def learn_point(self, point: EvaluatedPoint) -> None:
         """Learn from a configuration that was evaluated elsewhere.
 
-        `intermediate_values` are what it came to after 1, 2, 3... units of `time_attr`; then
-        `value` is not looked at, and without them it tells nothing of a point that was pruned.
+        `intermediate_values` are its losses after 1, 2, 3... units of `time_attr`. If they are
+        given, `value` is ignored; without them a pruned point is ignored.
 
         Raises
         ------
@@ -277,7 +275,7 @@ class TuneBOHB(SpaceSearcher):
                 self._evidence.observe(name, point, budget=time, loss=loss)
         elif not evaluated.pruned:
             loss = self._loss(evaluated.value)
-            self._evidence.observe(name, point, budget=_UNKNOWN, loss=loss)
+            self._evidence.observe(name, point, budget=_UNKNOWN_BUDGET, loss=loss)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the trials that have not ended, and all that was observed."""
@@ -292,7 +290,7 @@ class TuneBOHB(SpaceSearcher):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what :meth:`state_dict` gave."""
+        """Restore the state that :meth:`state_dict` returned."""
         self._count, self._entropy = state["count"], list(state["entropy"])
         self._open = dict(state["open"])
         self._paused = dict.fromkeys(state["paused"])

@@ -8,7 +8,12 @@ from typing import Any
 
 from dasktune.errors import check
 from dasktune.search.ask_tell import AskTellSearch
-from dasktune.search.hyperopt.spaces import DomainSpace, HyperoptSpace, NativeSpace, is_native
+from dasktune.search.hyperopt.hyperopt_spaces import (
+    HyperoptDomainSpace,
+    HyperoptNativeSpace,
+    HyperoptSpace,
+    is_native,
+)
 from dasktune.search.hyperopt.tpe import TPE, require_hyperopt
 from dasktune.space import Domain
 from dasktune.space.checks import as_float, as_int
@@ -51,9 +56,9 @@ class HyperOptSearch(AskTellSearch):
 
     Notes
     -----
-    A choice may hold domains of its own, of which Hyperopt learns where they are used. Trials that
-    run count as poor ones, as always with Hyperopt; those that failed, or came to no finite number,
-    are left out. In a space of Hyperopt's own it learns from nothing but its own suggestions.
+    A choice may contain further domains; Hyperopt learns about them from the trials that use them.
+    Running trials count as poor ones, as always with Hyperopt; trials that failed or have no
+    finite value are ignored. In a native Hyperopt space it learns from its own suggestions only.
 
     References
     ----------
@@ -67,7 +72,7 @@ class HyperOptSearch(AskTellSearch):
 
     takes_several_metrics = False
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - Ray Tune has these arguments
         self,
         space: Mapping[str, Any] | None = None,
         metric: Metric = None,
@@ -81,10 +86,10 @@ class HyperOptSearch(AskTellSearch):
         initial = as_int("n_initial_points", n_initial_points, least=1)
         share = as_float("gamma", gamma)
         check(isfinite(share) and 0 < share <= 1, "gamma", "above 0, at most 1", gamma)
-        native = NativeSpace(space, points_to_evaluate or []) if is_native(space) else None
+        native = HyperoptNativeSpace(space, points_to_evaluate or []) if is_native(space) else None
 
         def make(domains: dict[str, Domain], seed: int) -> TPE:
-            searched: HyperoptSpace = native or DomainSpace(domains)
+            searched: HyperoptSpace = native or HyperoptDomainSpace(domains)
             return TPE(searched, seed=seed, n_initial_points=initial, gamma=share)
 
         super().__init__(

@@ -8,7 +8,7 @@ from typing import Any
 from numpy.random import SeedSequence
 
 from dasktune.search.ask_tell import AskTell
-from dasktune.search.hyperopt.spaces import HyperoptSpace
+from dasktune.search.hyperopt.hyperopt_spaces import HyperoptSpace
 
 __all__ = ["TPE", "require_hyperopt"]
 
@@ -37,9 +37,7 @@ class TPE(AskTell):
         How many of n trials count as good: ``gamma * sqrt(n)``.
     """
 
-    def __init__(
-        self, space: HyperoptSpace, *, seed: int, n_initial_points: int, gamma: float
-    ) -> None:
+    def __init__(self, space: HyperoptSpace, *, seed: int, n_initial_points: int, gamma: float) -> None:
         from hyperopt.base import Domain
 
         self._space = space
@@ -55,7 +53,7 @@ class TPE(AskTell):
     def ask(self) -> dict[str, Any]:
         """Return the next of the points to begin with, or what Hyperopt proposes."""
         first = self._asked < len(self._space.points)
-        point = self._space.point(self._space.points[self._asked] if first else self._proposed())
+        point = self._space.point(self._space.points[self._asked] if first else self._propose())
         self._asked += 1
         values = self._space.values(point)
         assert values is not None, "what is suggested is a point of the space"
@@ -63,7 +61,7 @@ class TPE(AskTell):
         return point
 
     def tell(self, params: Mapping[str, Any], loss: float | list[float] | None) -> None:
-        """Learn what a point came to, be it an own one or one from elsewhere."""
+        """Add the loss of a point, whether it was proposed here or not."""
         values = self._space.values(params)
         if values is None:
             return
@@ -72,7 +70,7 @@ class TPE(AskTell):
         if isinstance(loss, float | int):
             self._trials.append((values, float(loss)))
 
-    def _proposed(self) -> dict[str, float]:
+    def _propose(self) -> dict[str, float]:
         from hyperopt import tpe
         from hyperopt.base import trials_from_docs
 
@@ -120,7 +118,7 @@ class TPE(AskTell):
         return {"asked": self._asked, "trials": [[dict(one), loss] for one, loss in self._trials]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what :meth:`state_dict` gave."""
+        """Restore the state that :meth:`state_dict` returned."""
         self._asked = state["asked"]
         self._trials = [(dict(values), loss) for values, loss in state["trials"]]
         for values, _ in self._trials:

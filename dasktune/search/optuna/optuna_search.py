@@ -11,9 +11,9 @@ from typing import Any, Literal
 from numpy.random import SeedSequence
 
 from dasktune.errors import ConfigError, check
-from dasktune.search.optuna.ask_tell import AskTell, new_tpe, require_optuna, require_picklable
-from dasktune.search.optuna.space import Space, space_of
-from dasktune.search.suggest import (
+from dasktune.search.optuna.optuna_space import OptunaSpace, make_space
+from dasktune.search.optuna.study import OptunaStudy, new_tpe, require_optuna, require_picklable
+from dasktune.search.searcher import (
     FINISHED,
     STOPPED_EARLY,
     EvaluatedPoint,
@@ -43,23 +43,23 @@ class OptunaSearch(Searcher):
     mode : {"min", "max"} or list of them, optional
         Which way it is better; a list, one for each, if `metric` is one. Likewise.
     points_to_evaluate : list of dict, optional
-        Configurations to begin with. What one of them leaves open is sampled.
+        Configurations to begin with. Parameters that one of them lacks are sampled.
     sampler : optuna.samplers.BaseSampler, optional
-        What proposes; a copy is used. By default ``TPESampler``, which regards trials that run as
-        poor ones lest it propose the same again, and which takes parameters that depend on others
-        in groups.
+        The sampler; a copy is used. By default ``TPESampler``, which counts running trials as poor
+        ones, so that it does not propose the same again, and which samples parameters that depend
+        on others in groups.
     study_name : str, optional
-        Name of the study, "optuna" if left out.
+        Name of the study, by default "optuna".
     storage : None
-        Not taken: the study lives in the driver's memory and in the experiment's snapshots.
+        Not supported: the study is kept in the driver's memory and in the experiment's snapshots.
     seed : int, optional
-        Seed of the default sampler, by default of the experiment's seed. A sampler of your own has
-        its own seed, without which a restored experiment cannot ask it the same again.
+        Seed of the default sampler, by default derived from the experiment's seed. A sampler that
+        you pass has its own seed; without one, a restored experiment gets other proposals.
     evaluated_rewards : list of float or of lists, optional
-        What `points_to_evaluate` came to, if that is known: they are learnt, and not run.
+        Known values of `points_to_evaluate`: Optuna learns from them, and they are not run.
     stopped_trials : {"pruned", "complete"}, optional
-        How Optuna is told of trials that a trial scheduler ends early: that they were pruned at
-        their last step, or that their last value is final. By default the former for TPE, which
+        How trials that a trial scheduler ends early are reported to Optuna: as pruned at their
+        last step, or as complete with their last value. By default the former for TPE, which
         ranks them behind all others, by how far they came; and the latter for samplers that ignore
         pruned trials, and for several metrics.
     constraints : callable, optional
@@ -123,8 +123,8 @@ class OptunaSearch(Searcher):
         check(fitting, "evaluated_rewards", "one for each of points_to_evaluate", rewards)
         if sampler is not None:
             _check_sampler(sampler, seed)
-        self._own_space = None if space is None else space_of(space)
-        self._space: Space | None = self._own_space
+        self._own_space = None if space is None else make_space(space)
+        self._space: OptunaSpace | None = self._own_space
         self._sampler = sampler
         self._study_name = study_name or "optuna"
         self._seed: int | None = seed
@@ -134,7 +134,7 @@ class OptunaSearch(Searcher):
         self._constraints = constraints
         #: Arguments of :meth:`add_evaluated_point` that came before there was a study.
         self._evaluated: list[EvaluatedPoint] = []
-        self._book: AskTell | None = None
+        self._book: OptunaStudy | None = None
         for point, reward in zip(points, rewards or [], strict=False):
             self.add_evaluated_point(point, reward)
 
@@ -150,9 +150,9 @@ class OptunaSearch(Searcher):
         """
         super().set_search_properties(metric, mode, config, **spec)
         if self._own_space is None:
-            self._space = space_of(config, "param_space")
+            self._space = make_space(config, "param_space")
         sequence = spec.get("seed")
-        self._begin(None if sequence is None else int(sequence.generate_state(1)[0]))
+        self._create_study(None if sequence is None else int(sequence.generate_state(1)[0]))
         return self._own_space is None
 
     def suggest(self, trial_id: str) -> dict[str, Any] | Literal[Finished.FINISHED] | None:
@@ -163,7 +163,7 @@ class OptunaSearch(Searcher):
         ConfigError
             If metric, mode or space is missing, or the function that is the space raises.
         """
-        book = self._begun()
+        book = self._require_study()
         if book.exhausted:
             return FINISHED
         return self._ask(book, trial_id, book.waiting.pop(0) if book.waiting else None)
@@ -207,7 +207,7 @@ class OptunaSearch(Searcher):
 
     def adopt(self, trial_id: str, config: Mapping[str, Any] | None) -> None:
         """Let Optuna forget what it proposed, and give the trial what it had."""
-        book = self._begun()
+        book = self._require_study()
         if trial_id in book.open:
             book.tell(trial_id, "FAIL")
         if config is not None:
@@ -219,20 +219,20 @@ class OptunaSearch(Searcher):
         return {} if self._book is None else self._book.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what :meth:`state_dict` gave. It is unpickled: code in it may run."""
+        """Restore the state that :meth:`state_dict` returned; unpickling may run code."""
         if state:
-            self._begun().load_state_dict(state)
+            self._require_study().load_state_dict(state)
 
     @property
     def study(self) -> Any:
         """The Optuna study, to be looked at; None before the search has begun."""
         return None if self._book is None else self._book.study
 
-    def _begun(self) -> AskTell:
-        return self._begin(None) if self._book is None else self._book
+    def _require_study(self) -> OptunaStudy:
+        return self._create_study(None) if self._book is None else self._book
 
-    def _begin(self, seed: int | None) -> AskTell:
-        """Make the study, anew if there is one."""
+    def _create_study(self, seed: int | None) -> OptunaStudy:
+        """Create the study, and replace an existing one."""
         hint = "Give it to TuneConfig or to OptunaSearch."
         for name in ("metric", "mode"):
             given = getattr(self, name)
@@ -248,16 +248,14 @@ class OptunaSearch(Searcher):
         sampler = deepcopy(self._sampler)
         if sampler is None:
             sampler = new_tpe(seed, grouped=self._space.conditional and count == 1)
-        book = AskTell(sampler, modes, self._study_name)
+        book = OptunaStudy(sampler, modes, self._study_name)
         for point in self._evaluated:
             self._learn(book, point)
         book.waiting = [self._space.params_of(point) for point in self._points]
         self._book = book
         return book
 
-    def _ask(
-        self, book: AskTell, trial_id: str, params: Mapping[str, Any] | None
-    ) -> dict[str, Any]:
+    def _ask(self, book: OptunaStudy, trial_id: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
         assert self._space is not None
         trial = book.ask(trial_id, params)
         try:
@@ -293,13 +291,13 @@ class OptunaSearch(Searcher):
             trial.set_constraint(str(key), value)
         return True
 
-    def _prunes(self, book: AskTell) -> bool:
-        """Whether a trial that was ended early is told as pruned."""
+    def _prunes(self, book: OptunaStudy) -> bool:
+        """Whether a trial that was ended early is reported as pruned."""
         if self._stopped_trials is None:
             return book.ranks_pruned
         return self._stopped_trials == "pruned"
 
-    def _learn(self, book: AskTell, point: EvaluatedPoint) -> None:
+    def _learn(self, book: OptunaStudy, point: EvaluatedPoint) -> None:
         assert self._space is not None
         value = point.value
         told = [number(one) for one in (value if isinstance(value, list) else [value])]

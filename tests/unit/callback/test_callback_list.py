@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from dasktune.callback import Callback, TrialPlaces, TrialView, TrialViews
+from dasktune.callback import Callback, TrialStorage, TrialView, TrialViews
 from dasktune.callback.stall import StallWatch
 from dasktune.errors import StorageError
-from dasktune.storage.checkpoint import Checkpoint
-from dasktune.storage.location import Storage
-from dasktune.trial.checkpoint import CheckpointRecord
+from dasktune.storage.checkpoints.checkpoint import Checkpoint
+from dasktune.storage.fs.storage import Storage
+from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.events import ErrorInfo
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.status import TrialStatus
@@ -37,11 +37,11 @@ def test_a_callback_that_holds_up_the_driver_is_told_of_while_it_does(caplog: An
 def test_a_stall_is_told_of_once(caplog: Any):
     watch = StallWatch(limit_s=3600.0)
     watch.what = "callback Slow in setup"
-    watch.look()
+    watch.check()
     with watch:
         for _ in range(4):
-            watch.look()
-    watch.look()
+            watch.check()
+    watch.check()
     watch.close()
     (record,) = caplog.records
     assert "callback Slow in setup has taken more than 3600 s" in record.message
@@ -51,14 +51,11 @@ def test_a_stall_is_told_of_once(caplog: Any):
 def trials(tmp_path: Any) -> dict[str, Trial]:
     resources = PlacementGroupFactory([{"CPU": 1}])
     names = ("a_00000", "a_00001")
-    return {
-        name: Trial(trial_id=name, config={"lr": 1}, resources=resources, tag="lr=1")
-        for name in names
-    }
+    return {name: Trial(trial_id=name, config={"lr": 1}, resources=resources, tag="lr=1") for name in names}
 
 
-def places(storage: Storage | None) -> TrialPlaces:
-    return TrialPlaces(
+def trial_storage(storage: Storage | None) -> TrialStorage:
+    return TrialStorage(
         trainable_name="train",
         storage=storage,
         checkpoint=lambda record: Checkpoint(f"memory://{record.path}"),
@@ -67,7 +64,7 @@ def places(storage: Storage | None) -> TrialPlaces:
 
 def test_a_trial_is_seen_by_the_names_of_ray_tune(trials: Any, tmp_path: Any):
     trial = trials["a_00001"]
-    views = TrialViews(trials, places(Storage(str(tmp_path))))
+    views = TrialViews(trials, trial_storage(Storage(str(tmp_path))))
     view = views[1]
     assert (view.trial_id, str(view), view.trainable_name) == ("a_00001", "train_a_00001", "train")
     assert (view.config, view.experiment_tag, view.status) == ({"lr": 1}, "lr=1", "PENDING")
@@ -92,7 +89,7 @@ def test_a_trial_is_seen_by_the_names_of_ray_tune(trials: Any, tmp_path: Any):
 
 def test_and_by_its_older_ones(trials: Any, tmp_path: Any):
     trial = trials["a_00001"]
-    view = TrialViews(trials, places(Storage(str(tmp_path))))[1]
+    view = TrialViews(trials, trial_storage(Storage(str(tmp_path))))[1]
     assert view.evaluated_params == {"lr": 1}
     assert view.resources == view.placement_group_factory
     assert view.logdir == view.path
@@ -113,12 +110,12 @@ def test_and_by_its_older_ones(trials: Any, tmp_path: Any):
     error = view.get_error()
     assert error is not None
     assert (error.trial_id, error.message) == ("a_00001", "ValueError: bad")
-    simulated = TrialViews(trials, places(None))[1]
+    simulated = TrialViews(trials, trial_storage(None))[1]
     assert (simulated.local_dir, simulated.experiment_dir_name) == (None, "")
 
 
 def test_what_a_callback_does_to_a_view_does_not_reach_the_trial(trials: Any):
-    view = TrialViews(trials, places(None))[0]
+    view = TrialViews(trials, trial_storage(None))[0]
     view.config["lr"] = 2
     with pytest.raises(AttributeError):
         view.status = "ERROR"  # type: ignore[misc,assignment]
@@ -126,7 +123,7 @@ def test_what_a_callback_does_to_a_view_does_not_reach_the_trial(trials: Any):
 
 
 def test_trials_are_a_sequence_and_keys(trials: Any):
-    views = TrialViews(trials, places(None))
+    views = TrialViews(trials, trial_storage(None))
     assert [view.trial_id for view in views] == ["a_00000", "a_00001"]
     assert [view.trial_id for view in views[1:]] == ["a_00001"]
     assert views[-1] == views.named("a_00001")
@@ -139,7 +136,7 @@ def test_trials_are_a_sequence_and_keys(trials: Any):
 
 def test_a_simulated_trial_has_no_directory(trials: Any):
     with pytest.raises(StorageError, match="simulated"):
-        _ = TrialView(trials["a_00000"], places(None)).path
+        _ = TrialView(trials["a_00000"], trial_storage(None)).path
 
 
 def test_a_callback_that_overrides_nothing_can_be_told_everything(trials: Any):

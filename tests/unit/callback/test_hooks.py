@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from dasktune.callback.hooks import hooks_of
+from dasktune.experiment import HandleResult
 from dasktune.trial.actions import FinishTrial
-from dasktune.trial.checkpoint import CheckpointKind, CheckpointRecord
+from dasktune.trial.checkpoint_record import CheckpointKind, CheckpointRecord
 from dasktune.trial.events import (
     CheckpointCommitted,
     CheckpointStored,
@@ -29,11 +30,10 @@ def trial() -> Trial:
     return Trial(trial_id=KEY, config={}, resources=PlacementGroupFactory([{"CPU": 1}]))
 
 
-def told(event: Any, trial: Trial, *actions: Any, heeded: bool = True, new: bool = False) -> Any:
-    experiment: Any = SimpleNamespace(
-        trials={trial.trial_id: trial}, heeded=heeded, brought_result=new
-    )
-    return [hook.name for hook in hooks_of(event, actions, experiment)]
+def told(event: Any, trial: Trial, *actions: Any, current: bool = True, new: bool = False) -> Any:
+    experiment: Any = SimpleNamespace(trials={trial.trial_id: trial})
+    handled = HandleResult(list(actions), is_current=current, is_new_result=new)
+    return [hook.name for hook in hooks_of(event, handled, experiment)]
 
 
 def of(kind: Any, **facts: Any) -> Any:
@@ -52,7 +52,7 @@ def test_a_checkpoint_in_memory_is_told_of_when_it_is_in_the_storage(trial: Tria
     in_memory = checkpoint(CheckpointKind.MEMORY)
     assert told(of(CheckpointCommitted, checkpoint=in_memory), trial) == []
     stored = CheckpointStored(trial_id=KEY, checkpoint=checkpoint(), time=0.0)
-    assert told(stored, trial, heeded=False) == SAVED
+    assert told(stored, trial, current=False) == SAVED
 
 
 def test_a_result_that_was_computed_again_is_not_told_but_its_checkpoint_is(trial: Trial):
@@ -63,14 +63,14 @@ def test_a_result_that_was_computed_again_is_not_told_but_its_checkpoint_is(tria
 
 def test_what_an_older_incarnation_has_to_say_is_not_told(trial: Trial):
     trial.status = TrialStatus.TERMINATED
-    assert told(of(TrialEnded), trial, heeded=False) == []
+    assert told(of(TrialEnded), trial, current=False) == []
 
 
 def test_a_trial_that_is_ended_right_after_its_pause_ends_once(trial: Trial):
     trial.status = TrialStatus.TERMINATED
     finish = FinishTrial(trial_id=KEY, incarnation=1, reason="standstill")
     assert told(of(TrialPaused), trial, finish) == ["on_trial_complete"]
-    assert told(TimePassed(time=0.0), trial, finish, heeded=False) == ["on_trial_complete"]
+    assert told(TimePassed(time=0.0), trial, finish, current=False) == ["on_trial_complete"]
 
 
 def test_a_worker_that_is_lost_during_a_pause_is_nothing_to_recover_from(trial: Trial):

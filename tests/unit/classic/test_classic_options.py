@@ -6,7 +6,13 @@ from dataclasses import fields
 
 import pytest
 
-from dasktune.classic.options import _INSTEAD, HOMES, OLDER, checked, configs_of
+from dasktune.classic.options import (
+    _REFUSED,
+    FIELD_CONFIGS,
+    OLD_NAMES,
+    build_configs,
+    normalize_options,
+)
 from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
 from dasktune.errors import ConfigError
 
@@ -15,9 +21,9 @@ def test_each_field_of_each_configuration_is_an_argument_and_no_two_are_alike():
     kinds = TuneConfig, RunConfig, CheckpointConfig, FailureConfig
     names = [one.name for kind in kinds for one in fields(kind)]
     assert len(names) == len(set(names))
-    assert set(names) - {"failure_config"} == set(HOMES)
-    assert set(OLDER.values()) <= set(HOMES)
-    assert not set(_INSTEAD) & (set(HOMES) | set(OLDER))
+    assert set(names) - {"failure_config"} == set(FIELD_CONFIGS)
+    assert set(OLD_NAMES.values()) <= set(FIELD_CONFIGS)
+    assert not set(_REFUSED) & (set(FIELD_CONFIGS) | set(OLD_NAMES))
 
 
 def test_arguments_come_to_the_configurations_that_they_are_fields_of():
@@ -37,7 +43,7 @@ def test_arguments_come_to_the_configurations_that_they_are_fields_of():
         "verbose": None,
         "config": {"x": 1},
     }
-    tune, run = configs_of(checked(options))
+    tune, run = build_configs(normalize_options(options))
     assert tune == TuneConfig(metric="loss", mode="min", num_samples=3)
     assert (run.name, run.storage_path) == ("first", "/data")
     assert run.failure_config.max_failures == 4
@@ -52,19 +58,19 @@ def test_arguments_come_to_the_configurations_that_they_are_fields_of():
 
 def test_checkpoints_may_be_told_of_as_a_whole():
     for whole in (CheckpointConfig(num_to_keep=1), {"num_to_keep": 1}):
-        _, run = configs_of(checked({"checkpoint_config": whole}))
+        _, run = build_configs(normalize_options({"checkpoint_config": whole}))
         assert run.checkpoint_config.num_to_keep == 1
     with pytest.raises(ConfigError, match="checkpoint_config must be left out with num_to_keep"):
-        configs_of(checked({"checkpoint_config": {}, "keep_checkpoints_num": 2}))
+        build_configs(normalize_options({"checkpoint_config": {}, "keep_checkpoints_num": 2}))
 
 
-@pytest.mark.parametrize("name", _INSTEAD)
+@pytest.mark.parametrize("name", _REFUSED)
 def test_what_makes_no_sense_on_dask_is_refused_with_what_to_use(name):
-    assert checked({name: None}) == {}
+    assert normalize_options({name: None}) == {}
     with pytest.raises(ConfigError) as caught:
-        checked({name: "something"})
+        normalize_options({name: "something"})
     assert str(caught.value).startswith(f"{name} must be left out, got 'something'. ")
-    assert _INSTEAD[name] in str(caught.value)
+    assert _REFUSED[name] in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -84,4 +90,4 @@ def test_what_makes_no_sense_on_dask_is_refused_with_what_to_use(name):
 )
 def test_what_cannot_be_meant_is_told_of(options, told):
     with pytest.raises(ConfigError, match=told):
-        checked(options)
+        normalize_options(options)

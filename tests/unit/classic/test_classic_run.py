@@ -6,10 +6,10 @@ import pytest
 
 from dasktune.classic import Experiment
 from dasktune.classic.run import _experiment, _experiments, _resume_config
+from dasktune.config.resume_config import ResumeConfig, ResumeType
 from dasktune.errors import ConfigError, TuneError
 from dasktune.registry import register_trainable
-from dasktune.resume_config import ResumeConfig, ResumeType
-from dasktune.trainable.interface import default_resources
+from dasktune.trainable.api.binding import default_resources
 
 
 def train(config):
@@ -22,12 +22,10 @@ class TestExperiment:
             Experiment("a", train, num_samples=0)
 
     def test_it_shows_what_it_is(self):
-        assert repr(Experiment("a", "known", num_samples=2)) == (
-            "Experiment('a', 'known', num_samples=2)"
-        )
+        assert repr(Experiment("a", "known", num_samples=2)) == ("Experiment('a', 'known', num_samples=2)")
 
     def test_a_dict_must_say_what_to_run(self):
-        with pytest.raises(ConfigError, match="run must be what is to be tuned, got None"):
+        with pytest.raises(ConfigError, match="run must be a trainable or its name, got None"):
             Experiment.from_json("a", {"config": {}})
 
     def test_arguments_besides_it_fill_what_it_leaves_open(self):
@@ -49,7 +47,7 @@ class TestExperiment:
             tuner.get_results()
 
     def test_what_has_no_name_cannot_be_resumed(self):
-        with pytest.raises(ConfigError, match="name must be that of the experiment with resume"):
+        with pytest.raises(ConfigError, match="name must be the name of the experiment to resume"):
             Experiment("", train).tuner(resume=ResumeConfig())
 
 
@@ -75,9 +73,7 @@ class TestWhatMayBeResumed:
 
     @pytest.mark.parametrize("resume", ["LOCAL", "PROMPT", "AUTO+", "AUTO+ALL", "ERRORED", 1.5])
     def test_other_words_are_refused(self, resume):
-        with pytest.raises(
-            ConfigError, match=r"resume must be True, False, 'AUTO', 'AUTO\+ERRORED'"
-        ):
+        with pytest.raises(ConfigError, match=r"resume must be True, False, 'AUTO', 'AUTO\+ERRORED'"):
             _resume_config(resume, None)
 
     def test_a_configuration_says_it_alone(self):

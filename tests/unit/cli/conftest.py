@@ -10,12 +10,12 @@ import pytest
 
 from dasktune.cli import main
 from dasktune.config import TuneConfig
-from dasktune.results import ResultGrid
 from dasktune.schedulers import ASHAScheduler
 from dasktune.space import choice, loguniform
-from dasktune.storage.experiment_store import ExperimentStore
-from dasktune.storage.location import Storage
+from dasktune.storage.experiment.experiment_store import ExperimentStore
+from dasktune.storage.fs.storage import Storage
 from dasktune.testing import simulate
+from dasktune.tuner.result_grid import ResultGrid
 
 #: What a driver writes of itself when it begins.
 SPEC = {

@@ -58,7 +58,7 @@ def test_a_function_of_a_module_is_found_below_the_working_directory(script, mon
         ("train", r"TRAINABLE must be script.py:name or package.module:name, got 'train'"),
         (":train", "script.py:name"),
         ("{script}:nothing", r"it has Models, make_space, train\), got 'nothing'"),
-        ("{folder}/no.py:train", "must name a script that is there, got '.*no.py'"),
+        ("{folder}/no.py:train", "must name an existing script, got '.*no.py'"),
         ("{folder}/broken.py:train", "importable, got ZeroDivisionError: division by zero"),
         ("no_such_package_at_all:train", "importable, got ModuleNotFoundError"),
         ("{folder}/json.py:train", "rename the script"),
@@ -114,10 +114,10 @@ def test_a_space_may_stand_in_yaml(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"lr": ["uniform", 2, 1]}', "--space: lr is no uniform: "),
-        ('{"net": {"lr": ["uniform", 1]}}', "--space: net/lr is no uniform: "),
+        ('{"lr": ["uniform", 2, 1]}', "--space: lr is not a valid uniform: "),
+        ('{"net": {"lr": ["uniform", 1]}}', "--space: net/lr is not a valid uniform: "),
         ('{"lr": ', "must be well-formed"),
-        ("/nowhere/space.json", "must be a file that can be read, got '/nowhere/space.json'"),
+        ("/nowhere/space.json", "must be a readable file, got '/nowhere/space.json'"),
         ("lr", "a JSON object, a .json or .yaml file, or script_or_module:name, got 'lr'"),
         ("math:pi", "must name a mapping"),
         ('{"f": {"$object": "<function>"}}', "made of plain values and domains"),
@@ -140,7 +140,7 @@ def test_a_list_is_no_space():
         (["a"], "--stop must be KEY=VALUE, got 'a'"),
         (["=1"], "--stop must be KEY=VALUE, got '=1'"),
         (["a=1", "a=2"], "--stop must be given once for each key, got 'a=2'"),
-        ([f"a={'[' * 100_000}"], "flat enough"),
+        ([f"a={'[' * 100_000}"], "nested less deeply"),
     ],
 )
 def test_pairs_that_are_none_are_refused(given, message):

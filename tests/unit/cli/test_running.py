@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from dasktune.config.resume_config import ResumeConfig, ResumeType
 from dasktune.errors import TrialError
-from dasktune.resume_config import ResumeConfig, ResumeType
 from dasktune.schedulers import AsyncHyperBandScheduler
 from dasktune.search import QuasiRandomSearch
-from dasktune.tuner import Tuner
+from dasktune.tuner.tuner import Tuner
 
 SCRIPT = """
 def train(config):
@@ -150,9 +150,7 @@ def test_resume_says_that_it_unpickles_and_hands_on_what_becomes_of_trials(
         return Tuner(trainable)
 
     monkeypatch.setattr(Tuner, "restore", restore)
-    code, _, err = dasktune(
-        "resume", path, script, "--errored", "restart", "--address", "tcp://a:1"
-    )
+    code, _, err = dasktune("resume", path, script, "--errored", "restart", "--address", "tcp://a:1")
     assert code == 0
     assert "unpickling" in err
     assert "directories that you trust" in err

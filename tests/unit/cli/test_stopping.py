@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from dasktune.control import whereabouts
-from dasktune.control.server import ControlServer, controlled
-from dasktune.runner.commands import Outcome
-from dasktune.storage.driver_lock import DriverLock, who_leads
-from dasktune.storage.location import Storage
+from dasktune.control import address_file
+from dasktune.control.server import ControlServer, run_control_server
+from dasktune.runner.commands import CommandOutcome
+from dasktune.storage.fs.storage import Storage
+from dasktune.storage.leader.leader_lock import LeaderLock, current_leader
 
 
 class Commands:
@@ -26,10 +26,10 @@ class Commands:
         self.told: list[str] = []
 
     def __getattr__(self, what: str) -> Any:
-        def do() -> Future[Outcome]:
+        def do() -> Future[CommandOutcome]:
             self.told.append(what)
-            future: Future[Outcome] = Future()
-            future.set_result(Outcome(message="done"))
+            future: Future[CommandOutcome] = Future()
+            future.set_result(CommandOutcome(message="done"))
             return future
 
         return do
@@ -58,7 +58,7 @@ def test_a_driver_is_told_through_its_server(commands, server, dasktune):
 def test_a_wrong_token_is_told_of_and_stops_nothing(commands, server, dasktune):
     code, _, err = dasktune("stop", "--url", server.url, "--token", "guess")
     assert code == 2
-    assert "the token is missing or wrong" in err
+    assert "token missing or wrong" in err
     assert commands.told == []
 
 
@@ -74,13 +74,13 @@ def test_nobody_there_is_told_of(dasktune, commands):
     code, _, err = dasktune("stop", "--url", server.url, "--token", "secret")
     assert code == 2
     assert "no answer from" in err
-    assert "Is its driver alive, and is this its machine?" in err
+    assert "Check that the driver is alive and runs on this machine." in err
 
 
 def test_a_directory_tells_where_its_driver_listens(commands, written, tmp_path, dasktune):
     path = written(tmp_path / "exp")
     storage = Storage(path)
-    with DriverLock(storage), controlled(True, commands, storage) as server:
+    with LeaderLock(storage), run_control_server(True, commands, storage) as server:
         assert server is not None
         assert server.token not in (tmp_path / "exp/driver/control.json").read_text()
         assert dasktune("stop", path, "--token", server.token)[0] == 0
@@ -90,7 +90,7 @@ def test_a_directory_tells_where_its_driver_listens(commands, written, tmp_path,
 
 def test_a_driver_that_takes_no_commands_is_told_of(written, tmp_path, dasktune):
     path = written(tmp_path / "exp")
-    with DriverLock(Storage(path)):
+    with LeaderLock(Storage(path)):
         code, _, err = dasktune("stop", path)
     assert code == 2
     assert f"`kill -INT {os.getpid()}`" in err
@@ -99,32 +99,32 @@ def test_a_driver_that_takes_no_commands_is_told_of(written, tmp_path, dasktune)
 
 def test_an_experiment_that_does_not_run_is_left_alone(written, tmp_path, dasktune, path):
     code, out, _ = dasktune("stop", path)
-    assert (code, out) == (0, "exp does not run: it is finished\n")
+    assert (code, out) == (0, "exp is not running: it is finished\n")
 
 
 def test_what_somebody_else_wrote_is_not_believed(written, tmp_path):
     path = written(tmp_path / "exp")
     storage, place = Storage(path), tmp_path / "exp/driver/control.json"
-    with DriverLock(storage):
-        lease = who_leads(storage)
+    with LeaderLock(storage):
+        lease = current_leader(storage)
         assert lease is not None
-        assert whereabouts.read(storage, lease) is None
-        whereabouts.note(storage, "http://127.0.0.1:1")
-        assert whereabouts.read(storage, lease) == "http://127.0.0.1:1"
+        assert address_file.read(storage, lease) is None
+        address_file.write(storage, "http://127.0.0.1:1")
+        assert address_file.read(storage, lease) == "http://127.0.0.1:1"
         good = json.loads(place.read_text())
         for change in ({"url": "http://evil.example:1"}, {"pid": 1}, {"kind": ""}, {"url": 3}):
             place.write_text(json.dumps({**good, **change}))
-            assert whereabouts.read(storage, lease) is None
+            assert address_file.read(storage, lease) is None
         for text in ("", "[]", "\xff"):
             place.write_text(text)
-            assert whereabouts.read(storage, lease) is None
+            assert address_file.read(storage, lease) is None
 
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
         ([], "EXPERIMENT must be given"),
-        (["exp", "--url", "http://x"], "Leave it out beside --url"),
+        (["exp", "--url", "http://x"], "Leave it out with --url"),
         (["--address", "tcp://x:1", "--url", "http://x"], "Leave out --address or --url"),
         (["--url", "x", "--token", "t"], "url must be an http:// address"),
         (["nowhere"], "experiment"),
@@ -138,6 +138,6 @@ def test_wrong_arguments_are_told_of(arguments, told, dasktune):
 
 def test_where_it_cannot_be_noted_the_run_goes_on(tmp_path: Path, caplog):
     (tmp_path / "driver").write_text("a file in the way")
-    whereabouts.note(Storage(tmp_path), "http://127.0.0.1:1")
-    whereabouts.forget(Storage(tmp_path))
-    assert "could not write where the control server is" in caplog.text
+    address_file.write(Storage(tmp_path), "http://127.0.0.1:1")
+    address_file.remove(Storage(tmp_path))
+    assert "could not write the URL of the control server" in caplog.text

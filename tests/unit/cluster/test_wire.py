@@ -1,4 +1,4 @@
-"""The driver's line and a worker's station, joined by a wire on which everything goes wrong."""
+"""The driver's link and a worker's endpoint, joined by a wire on which everything goes wrong."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from wire_kit import (
     trials,
 )
 
-from dasktune.cluster import slot as slot_module
-from dasktune.cluster import station as station_module
-from dasktune.trainable import run as run_module
-from dasktune.trainable import trial_thread as thread_module
-from dasktune.trainable.messages import PauseNow, StopNow
+from dasktune.cluster.worker import endpoint as station_module
+from dasktune.cluster.worker import trial_actor as slot_module
+from dasktune.trainable.reporting.trial_messages import PauseAnswer, StopAnswer
+from dasktune.trainable.running import run_base as thread_module
+from dasktune.trainable.running import thread_run as run_module
 from dasktune.trial.events import (
     ResultReported,
     TrialEnded,
@@ -67,9 +67,9 @@ def check(trial, *, died):
             assert trial.plan.fails
             assert trial.has_left or len(numbers) == len(trial.plan.pauses)
         case TrialStopped():
-            assert kind is StopNow
+            assert kind is StopAnswer
         case TrialPaused():
-            assert kind is PauseNow
+            assert kind is PauseAnswer
         case _:
             raise AssertionError(end)
 
@@ -82,11 +82,11 @@ fates = st.sampled_from(["arrives", "request lost", "reply lost", "repeated", "l
 trial_plans = st.builds(
     SimpleNamespace,
     at=st.sampled_from([0.0, 0.0, 0.02, 1.0]),
-    slot=st.integers(0, 1),
+    actor=st.integers(0, 1),
     pauses=st.lists(st.sampled_from([0.0, 0.0, 0.0, 0.01, 0.3]), min_size=1, max_size=6),
     milestones=st.lists(milestones, min_size=1, max_size=3),
     think=seconds,
-    order=st.sampled_from([None, None, StopNow(), PauseNow()]),
+    order=st.sampled_from([None, None, StopAnswer(), PauseAnswer()]),
     order_after=st.sampled_from([100.0, 0.0, 0.1, 1.0]),
     order_at=st.integers(1, 3),
     other_dies=st.sampled_from([*[None] * 5, 0.1, 1.0]),
@@ -112,13 +112,11 @@ def perform_and_check(plan):
     loop = JumpingLoop()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(slot_module, "get_worker", None)
-        patch.setattr(slot_module, "TrialRun", SteppedRun)
-        patch.setattr(run_module, "Gate", WatchedGate)
-        patch.setattr(
-            thread_module, "Outbox", lambda ring: WatchedOutbox(ring, max_messages=plan.room)
-        )
+        patch.setattr(slot_module, "ThreadRun", SteppedRun)
+        patch.setattr(run_module, "MilestoneGate", WatchedGate)
+        patch.setattr(thread_module, "Outbox", lambda ring: WatchedOutbox(ring, max_messages=plan.room))
         patch.setattr(station_module, "_LARGEST_REPLY", plan.largest_reply)
-        patch.setattr(station_module.Station, "watch", lambda station: None)
+        patch.setattr(station_module.WorkerEndpoint, "start_watch", lambda endpoint: None)
         try:
             trials.update({f"t{i}": Trial(f"t{i}", p, loop) for i, p in enumerate(plan.trials)})
             loop.run_until_complete(play(plan, loop))
@@ -138,7 +136,7 @@ def test_whatever_the_wire_does_every_trial_is_told_of_once_in_order_and_to_its_
 
 def test_a_trial_that_loses_another_worker_while_nobody_answers_does_not_take_the_line_along():
     quick = SimpleNamespace(
-        at=0.0, slot=0, pauses=[0.01], milestones=[()], think=0.0, order=None, order_after=0.0,
+        at=0.0, actor=0, pauses=[0.01], milestones=[()], think=0.0, order=None, order_after=0.0,
         order_at=0, other_dies=0.1, is_stubborn=False, fails=False,
     )  # fmt: skip
     later = SimpleNamespace(**{**vars(quick), "at": 1.0, "other_dies": None})

@@ -1,4 +1,4 @@
-"""A driver's line and a worker's station on a wire that loses, repeats and delays.
+"""A driver's link and a worker's endpoint on a wire that loses, repeats and delays.
 
 Both ends are real, and so are the trials, in threads of their own. But only one thread moves at a
 time, and the clock jumps: every example is the same each time, and takes milliseconds.
@@ -14,21 +14,20 @@ from types import SimpleNamespace
 
 import cloudpickle
 
-from dasktune.cluster import slot as slot_module
-from dasktune.cluster.envelope import open_reply, seal
-from dasktune.cluster.line import Line
-from dasktune.cluster.listener import Listener
-from dasktune.cluster.run import Run, Seat
-from dasktune.cluster.slot import TrialSlot
-from dasktune.cluster.slot_handle import SlotFailed
+from dasktune.cluster.driver.actor_handle import ActorCallFailed
+from dasktune.cluster.driver.trial_run import Reservation, TrialRun
+from dasktune.cluster.driver.worker_link import LinkCallbacks, WorkerLink
+from dasktune.cluster.protocol.wire_messages import dumps, open_reply
+from dasktune.cluster.worker import trial_actor as slot_module
+from dasktune.cluster.worker.trial_actor import TrialActor
 from dasktune.placement import PlacedBundle, Placement
-from dasktune.storage.location import Storage
-from dasktune.trainable.gate import Gate
-from dasktune.trainable.interrupt import TrialInterrupted
-from dasktune.trainable.messages import GoOn, PauseNow, StopNow
-from dasktune.trainable.outbox import Outbox
-from dasktune.trainable.run import TrialRun
-from dasktune.trainable.session import report
+from dasktune.storage.fs.storage import Storage
+from dasktune.trainable.api.session import report
+from dasktune.trainable.async_exception import TrialInterrupted
+from dasktune.trainable.reporting.milestone_gate import MilestoneGate
+from dasktune.trainable.reporting.outbox import Outbox
+from dasktune.trainable.reporting.trial_messages import ContinueAnswer, PauseAnswer, StopAnswer
+from dasktune.trainable.running.thread_run import ThreadRun
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trial.events import (
     ResultReported,
@@ -58,7 +57,7 @@ class Turnstile:
         self._rests.clear()
 
 
-class WatchedGate(Gate):
+class WatchedGate(MilestoneGate):
     """Where a trial rests until an answer comes."""
 
     turnstile: Turnstile
@@ -90,14 +89,14 @@ class WatchedOutbox(Outbox):
         self.is_full = not super()._has_room()
         return not self.is_full
 
-    def _ring_for(self, urgency):
-        super()._ring_for(urgency)
+    def _notify_if_more_urgent(self, urgency):
+        super()._notify_if_more_urgent(urgency)
         if self.is_full:
             self.is_full, self.is_awaited = False, True
             self.turnstile.rest()
 
-    def collect(self, ack, have):
-        messages = super().collect(ack, have)
+    def collect(self, ack, received):
+        messages = super().collect(ack, received)
         self._settle()
         return messages
 
@@ -111,15 +110,15 @@ class WatchedOutbox(Outbox):
             self.turnstile.settle()
 
 
-class SteppedRun(TrialRun):
+class SteppedRun(ThreadRun):
     """A real run that moves only as long as the loop waits for it."""
 
-    def __init__(self, spec, opener, ring, fence, *, keeper, on_end):
+    def __init__(self, spec, opener, ring, fence, *, reusable, on_end):
         def end():
             on_end()
             self.turnstile.rest()
 
-        super().__init__(spec, opener, ring, fence, keeper=keeper, on_end=end)
+        super().__init__(spec, opener, ring, fence, reusable=reusable, on_end=end)
         self.turnstile = self._gate.turnstile = self._outbox.turnstile = Turnstile()
         self.trial = trials[spec.trial_id]
         self.trial.run = self
@@ -129,7 +128,7 @@ class SteppedRun(TrialRun):
         self.turnstile.settle()
 
     def answer(self, answer):
-        if isinstance(answer, StopNow | PauseNow) and self.trial.reports_when_ordered is None:
+        if isinstance(answer, StopAnswer | PauseAnswer) and self.trial.reports_when_ordered is None:
             self.trial.reports_when_ordered = self.trial.reports
         super().answer(answer)
 
@@ -183,7 +182,7 @@ class Trial:
         if self.run is not None:
             self.run.turnstile.settle = lambda: None
             self._awake.set()
-            self.run.answer(StopNow())
+            self.run.answer(StopAnswer())
             assert self.run.join(PATIENCE)
 
 
@@ -224,14 +223,14 @@ class JumpingLoop(asyncio.SelectorEventLoop):
 
 
 class Worker:
-    """As much of a Dask worker as two slots need."""
+    """As much of a Dask worker as two actors need."""
 
     def __init__(self, loop, ring):
         payload = cloudpickle.dumps({"trainable": perform})
-        self.plugin = SimpleNamespace(slots={}, stations={}, payload=payload, shared={})
+        self.plugin = SimpleNamespace(actors={}, endpoints={}, payload=payload, shared={})
         self.plugins = {"plugin": self.plugin}
         self.address = "tcp://worker"
-        self.state = SimpleNamespace(actors={"slot-0": None, "slot-1": None})
+        self.state = SimpleNamespace(actors={"actor-0": None, "actor-1": None})
         self.loop = SimpleNamespace(
             add_callback=loop.call_soon,
             call_later=loop.call_later,
@@ -245,18 +244,18 @@ _PROMPT = (0.001, 0.001)
 
 
 class Wire:
-    """Takes calls to a slot and loses, repeats and delays some of them, as planned."""
+    """Takes calls to a actor and loses, repeats and delays some of them, as planned."""
 
-    def __init__(self, key, slot, fates):
+    def __init__(self, key, actor, fates):
         self.key = key
         self.lease = None
         self.is_cancelled = False
-        self._slot = slot
+        self._actor = actor
         self._fates = fates
         self._tasks = set()
 
-    async def exchange(self, request):
-        blob = seal(request)
+    async def poll(self, request):
+        blob = dumps(request)
         fate, before, after = next(self._fates, ("arrives", *_PROMPT))
         if fate == "late":
             # As all of these, it may come when the driver has got much further.
@@ -264,21 +263,21 @@ class Wire:
             self._tasks.add(late)
         await asyncio.sleep(before)
         if fate not in ("late", "request lost"):
-            answer = await self._slot.exchange(blob)
+            answer = await self._actor.poll(blob)
             await asyncio.sleep(after)
             if fate == "repeated":
-                answer = await self._slot.exchange(blob)
+                answer = await self._actor.poll(blob)
             if fate != "reply lost":
                 return open_reply(answer)
-        raise SlotFailed(fate)
+        raise ActorCallFailed(fate)
 
     async def _deliver_late(self, blob, seconds):
         await asyncio.sleep(seconds)
-        await self._slot.exchange(blob)
+        await self._actor.poll(blob)
 
 
 class Driver:
-    """Hands trials to the line, decides at their milestones, and notes what it hears."""
+    """Hands trials to the link, decides at their milestones, and notes what it hears."""
 
     def __init__(self, plan, loop):
         self.plan = plan
@@ -287,15 +286,15 @@ class Driver:
         self._bells = iter(plan.bells)
         worker = Worker(loop, self._ring)
         slot_module.get_worker = lambda: worker
-        self.line = Line(
+        self.link = WorkerLink(
             worker.address,
             heartbeat_timeout=float("inf"),
             stop_grace=float("inf"),
             now=loop.time,
             interval=lambda: (1.0, plan.window),
-            listener=Listener(
+            callbacks=LinkCallbacks(
                 emit=self._hear,
-                on_haul=print,
+                on_transfer=print,
                 on_end=self._on_end,
                 on_memory=print,
             ),
@@ -304,19 +303,19 @@ class Driver:
         self._wires = [Wire(key, self._make_slot(key), fates) for key in worker.state.actors]
         bundle = PlacedBundle(address=worker.address, resources={"CPU": 1}, declared={})
         placement = Placement(number=1, bundles=(bundle,))
-        self._seats = [
-            Seat(placement=placement, resources=RESOURCES, slot=wire, ready=True)
+        self._reservations = [
+            Reservation(placement=placement, resources=RESOURCES, actor=wire, ready=True)
             for wire in self._wires
         ]
         self._runs = {}
 
     def _make_slot(self, key):
         for_ever = dict.fromkeys(("driver_ttl", "fence_after", "stop_grace"), float("inf"))
-        return TrialSlot(key, plugin="plugin", topic="topic", **for_ever)
+        return TrialActor(key, plugin="plugin", topic="topic", **for_ever)
 
     def serve(self, trial):
         plan = trial.plan
-        if self.line.is_lost:
+        if self.link.is_lost:
             self._note_end(trial, None)
             return
         spec = TrialSpec(
@@ -330,13 +329,11 @@ class Driver:
             milestones=plan.milestones[0],
         )
         config = pickle.dumps({"config": {"name": trial.name}})
-        run = Run(
-            trial_id=trial.name, incarnation=1, key=f"{trial.name}-1", spec=spec, config=config
-        )
-        run.seat = self._seats[plan.slot]
-        run.seat.runs.append(run)
-        self._runs[trial.name] = self.line.runs[run.key] = run
-        self.line.assign(run)
+        run = TrialRun(trial_id=trial.name, incarnation=1, key=f"{trial.name}-1", spec=spec, config=config)
+        run.reservation = self._reservations[plan.actor]
+        run.reservation.runs.append(run)
+        self._runs[trial.name] = self.link.runs[run.key] = run
+        self.link.assign(run)
         if plan.order is not None:
             self.loop.call_later(plan.order_after, self._answer, trial, plan.order)
         if plan.other_dies is not None:
@@ -357,12 +354,12 @@ class Driver:
             self.loop.call_later(trial.plan.think, self._decide, trial, event.seq, count)
 
     def _abandon(self, run):
-        if run.key in self.line.runs:
-            self.line.abandon(run, "another worker died", charged=True, shared=False)
+        if run.key in self.link.runs:
+            self.link.abandon(run, "another worker died", charged=True, shared=False)
 
     def _acknowledge(self, event):
         run = self._runs[event.trial_id]
-        run.ack = max(run.ack, event.seq)
+        run.durable_seq = max(run.durable_seq, event.seq)
 
     def _decide(self, trial, seq, count):
         choices = trial.plan.milestones
@@ -371,17 +368,17 @@ class Driver:
             self._answer(trial, order)
         else:
             milestones = choices[min(count, len(choices) - 1)]
-            self._answer(trial, GoOn(seq=seq, milestones=milestones))
+            self._answer(trial, ContinueAnswer(seq=seq, milestones=milestones))
 
     def _answer(self, trial, answer):
         run = self._runs[trial.name]
         trial.unanswered = None
         # As the experiment does: an order stands, and is given once.
-        if run.key in self.line.runs and run.order is None:
-            self.line.answer(run, answer)
+        if run.key in self.link.runs and run.order is None:
+            self.link.answer(run, answer)
 
-    def _on_end(self, line, run, end):
-        run.seat.runs.remove(run)
+    def _on_end(self, link, run, end):
+        run.reservation.runs.remove(run)
         self._note_end(trials[run.trial_id], end)
 
     def _note_end(self, trial, end):
@@ -392,21 +389,21 @@ class Driver:
     def _ring(self):
         seconds = next(self._bells, 0.0)
         if seconds is not None:
-            self.loop.call_later(seconds, self.line.wake)
+            self.loop.call_later(seconds, self.link.wake)
 
     async def run(self):
-        talk = asyncio.ensure_future(self.line.talk())
+        talk = asyncio.ensure_future(self.link.poll_loop())
         for trial in trials.values():
             self.loop.call_later(trial.plan.at, self.serve, trial)
         if self.plan.dies is not None:
-            self.loop.call_later(self.plan.dies, self.line.lose, "died")
+            self.loop.call_later(self.plan.dies, self.link.mark_lost, "died")
         over = asyncio.ensure_future(self.is_over.wait())
         await asyncio.wait([over, talk], timeout=1000, return_when=asyncio.FIRST_COMPLETED)
         if talk.done():
             # Not by an exception of its own.
             await talk
         await asyncio.wait_for(over, 10)
-        self.line.lose("the end")
+        self.link.mark_lost("the end")
         await talk
 
 

@@ -13,7 +13,7 @@ from dasktune.control.server import ControlServer
 from dasktune.runner import TrialRunner
 from dasktune.runner.build import build_experiment
 from dasktune.space import uniform
-from dasktune.space.fits import check_fits
+from dasktune.space.inspection import check_config
 from dasktune.testing import ManualClock, MemoryStore, SimulatedTrialExecutor
 from dasktune.trial.resources import PlacementGroupFactory
 
@@ -60,7 +60,7 @@ class Controlled:
             clock=clock,
             resources_for=lambda config: one_cpu,
         )
-        self.runner.commands.config_rule = lambda config: check_fits(SPACE, config)
+        self.runner.commands.config_rule = lambda config: check_config(SPACE, config)
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run)
         self._thread.start()

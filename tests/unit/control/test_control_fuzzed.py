@@ -9,7 +9,7 @@ import pytest
 from control_kit import TOKEN, Controlled
 from hypothesis import HealthCheck, given, settings
 
-from dasktune.control.description import PREFIX, describe
+from dasktune.control.openapi import PREFIX, openapi_document
 
 schemathesis = pytest.importorskip("schemathesis")
 
@@ -39,7 +39,7 @@ def shared() -> Iterator[Controlled]:
 
 
 def operations() -> list[Any]:
-    schema = schemathesis.openapi.from_dict(describe())
+    schema = schemathesis.openapi.from_dict(openapi_document())
     return [operation.ok() for operation in schema.get_all_operations()]
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from numpy.random import SeedSequence
 
-from dasktune.experiment import Experiment, ExperimentSettings
+from dasktune.experiment import ExperimentMachine, ExperimentSettings
 from dasktune.schedulers import FIFOScheduler
 from dasktune.schedulers.decision import Command, Continue, Decision, Pause, Resize, Stop
-from dasktune.search.searcher import SearchAlgorithm, SearchSpec, Suggestion
+from dasktune.search.search_algorithm import SearchAlgorithm, SearchSpec, Suggestion
 from dasktune.stopper import CombinedStopper, Stopper
 from dasktune.trial.actions import Action, ContinueTraining, RestoreTrial, StartTrial
-from dasktune.trial.checkpoint import CheckpointRecord
+from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.events import (
     CheckpointCommitted,
     ErrorInfo,
@@ -58,9 +58,7 @@ class RecordingScheduler(FIFOScheduler):
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []
-        self.decide: Callable[[Trial, Mapping[str, Any]], Decision] = lambda trial, result: (
-            Continue()
-        )
+        self.decide: Callable[[Trial, Mapping[str, Any]], Decision] = lambda trial, result: Continue()
         self.commands: dict[str, tuple[Command, ...]] = {}
         self.strands = False
         #: What it wants when no trial will be added; how often it was asked.
@@ -122,6 +120,13 @@ class RecordingScheduler(FIFOScheduler):
     def _ended(self, what: str, trial: Trial) -> tuple[Command, ...]:
         self.calls.append((what, trial.trial_id))
         return self.commands.pop(trial.trial_id, ())
+
+
+class Replayed(NamedTuple):
+    """What the replay of an event has led to."""
+
+    actions: list[Action]
+    diverged_policy: str
 
 
 ENDS = ("complete", "error", "remove")
@@ -202,7 +207,7 @@ class Lab:
         self.stopper = RecordingStopper()
         self.now = 0.0
         self.seqs: dict[tuple[str, int], int] = {}
-        self.experiment = Experiment(
+        self.experiment = ExperimentMachine(
             ExperimentSettings(**settings),
             search=self.search,
             scheduler=self.scheduler,
@@ -214,9 +219,9 @@ class Lab:
     # The experiment
 
     def handle(self, event: ExperimentEvent) -> list[Action]:
-        actions = self.experiment.handle(event)
-        self.experiment.roster.validate()
-        return actions
+        handled = self.experiment.handle(event)
+        self.experiment.trial_index.validate()
+        return handled.actions
 
     def add(self, **config: Any) -> Trial:
         trial_id = self.experiment.next_trial_id
@@ -232,9 +237,7 @@ class Lab:
 
     def no_more(self) -> None:
         self.handle(
-            Suggested(
-                trial_id=self.experiment.next_trial_id, config=None, finished=True, time=self.tick()
-            )
+            Suggested(trial_id=self.experiment.next_trial_id, config=None, finished=True, time=self.tick())
         )
 
     def grant(self, trial: Trial) -> StartTrial | RestoreTrial:
@@ -255,9 +258,7 @@ class Lab:
 
     def add_for_the_user(self, **config: Any) -> Trial:
         trial_id = self.experiment.free_trial_id
-        event = TrialAddRequested(
-            trial_id=trial_id, config=config, resources=ONE_CPU, time=self.tick()
-        )
+        event = TrialAddRequested(trial_id=trial_id, config=config, resources=ONE_CPU, time=self.tick())
         self.handle(event)
         return self.experiment.trials[trial_id]
 
@@ -276,9 +277,7 @@ class Lab:
         if kind in NUMBERED:
             self.seqs[key] = self.seqs.get(key, 0) + 1
             facts.setdefault("seq", self.seqs[key])
-        return kind(
-            trial_id=trial.trial_id, incarnation=trial.incarnation, time=self.tick(), **facts
-        )
+        return kind(trial_id=trial.trial_id, incarnation=trial.incarnation, time=self.tick(), **facts)
 
     def tell(self, trial: Trial, kind: Callable[..., TrialEvent], **facts: Any) -> list[Action]:
         return self.handle(self.event(trial, kind, **facts))

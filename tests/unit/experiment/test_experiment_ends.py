@@ -10,7 +10,7 @@ from experiment_kit import ENDS, ONE_CPU, Lab, bring, kinds
 from numpy.random import SeedSequence
 
 from dasktune.errors import InvalidTransition
-from dasktune.experiment import Experiment, ExperimentSettings
+from dasktune.experiment import ExperimentMachine, ExperimentSettings
 from dasktune.schedulers import FIFOScheduler
 from dasktune.schedulers.decision import Continue, StopOther, Unpause
 from dasktune.stopper import CombinedStopper
@@ -92,7 +92,7 @@ def test_an_experiment_of_one_trial_ends_with_it():
     lab.tell(trial, TrialEnded)
     assert lab.experiment.finished
     assert trial.ended_at == lab.now
-    assert not trial.story
+    assert not trial.status_log
     assert lab.search.ends == [(trial.trial_id, None, False)]
 
 
@@ -147,7 +147,7 @@ def test_a_stop_ends_trials_in_all_statuses():
     lab = Lab()
     trials = {status: bring(lab, status) for status in TrialStatus}
     lab.stop("enough")
-    assert lab.experiment.stop_reason == "enough"
+    assert lab.experiment.state.stop_reason == "enough"
     assert not lab.experiment.wants_suggestion
     for status, trial in trials.items():
         if status.is_active:
@@ -165,7 +165,7 @@ def test_the_first_reason_to_stop_stands():
     trial = lab.running()
     lab.stop("first")
     assert lab.stop("second") == []
-    assert lab.experiment.stop_reason == trial.reason == "first"
+    assert lab.experiment.state.stop_reason == trial.reason == "first"
 
 
 def test_time_may_be_up_while_nothing_happens():
@@ -179,9 +179,7 @@ def test_time_may_be_up_while_nothing_happens():
 def test_a_start_that_was_stopped_on_its_way_takes_the_stop_with_it():
     lab = Lab()
     trial = bring(lab, TrialStatus.STARTING)
-    assert lab.stop("enough") == [
-        StopTrial(trial_id=trial.trial_id, incarnation=1, reason="enough")
-    ]
+    assert lab.stop("enough") == [StopTrial(trial_id=trial.trial_id, incarnation=1, reason="enough")]
 
 
 # Commands of the scheduler
@@ -236,7 +234,7 @@ def test_a_trial_that_is_woken_while_everything_ends_ends_too():
 
 def test_a_chain_of_commands_may_be_longer_than_the_stack():
     lab = Lab()
-    lab.experiment.roster.validate = lambda *trials: None  # type: ignore[method-assign]
+    lab.experiment.trial_index.validate = lambda *trials: None  # type: ignore[method-assign]
     trials = [lab.add() for _ in range(sys.getrecursionlimit())]
     for trial, following in pairwise(trials):
         command = StopOther(trial_id=following.trial_id, reason="all of us")
@@ -421,8 +419,8 @@ def test_a_result_before_the_news_of_the_start_is_a_bug():
 
 @pytest.mark.parametrize("checked", [True, False])
 def test_contradictions_are_looked_for_after_each_event_only_if_wanted(checked, monkeypatch):
-    monkeypatch.setattr(Experiment, "validate_each_event", checked)
-    experiment = Experiment(
+    monkeypatch.setattr(ExperimentMachine, "validate_each_event", checked)
+    experiment = ExperimentMachine(
         ExperimentSettings(),
         search=Lab().search,
         scheduler=FIFOScheduler(),
@@ -430,10 +428,10 @@ def test_contradictions_are_looked_for_after_each_event_only_if_wanted(checked, 
         stopper=CombinedStopper(),
         seed=SeedSequence(1),
     )
-    experiment.roster._counts[TrialStatus.ERROR] = 1
+    experiment.trial_index._counts[TrialStatus.ERROR] = 1
     suggestion = Suggested(trial_id="a_00000", config={}, resources=ONE_CPU, time=0.0)
     if checked:
         with pytest.raises(InvalidTransition, match="are counted"):
             experiment.handle(suggestion)
     else:
-        assert experiment.handle(suggestion) == []
+        assert experiment.handle(suggestion).actions == []

@@ -315,15 +315,14 @@ def test_the_first_failure_may_end_everything(fail_fast):
     lab = Lab(fail_fast=fail_fast)
     bad, good, waiting = lab.running(), lab.running(), lab.add()
     assert kinds(lab.fail(bad)) == ["GiveUp", "StopTrial", "FinishTrial"]
-    assert lab.experiment.first_error is bad
-    assert lab.experiment.stop_reason == f"trial {bad.trial_id} failed"
+    assert lab.experiment.state.first_failed is bad
+    assert lab.experiment.state.stop_reason == f"trial {bad.trial_id} failed"
     assert waiting.status is TrialStatus.TERMINATED
     assert not lab.experiment.finished
     lab.tell(good, TrialStopped)
     assert lab.experiment.finished
     assert all(
-        lab.told_once(trial, how)
-        for trial, how in ((bad, "error"), (good, "complete"), (waiting, "remove"))
+        lab.told_once(trial, how) for trial, how in ((bad, "error"), (good, "complete"), (waiting, "remove"))
     )
 
 
@@ -333,7 +332,7 @@ def test_the_first_failure_is_the_one_that_ended_everything():
     lab.fail(first)
     lab.fail(second)
     assert second.status is TrialStatus.ERROR
-    assert lab.experiment.first_error is first
+    assert lab.experiment.state.first_failed is first
 
 
 def test_a_failure_after_the_users_stop_did_not_end_everything():
@@ -341,8 +340,8 @@ def test_a_failure_after_the_users_stop_did_not_end_everything():
     trial = lab.running()
     lab.stop("enough")
     lab.fail(trial)
-    assert lab.experiment.first_error is None
-    assert lab.experiment.stop_reason == "enough"
+    assert lab.experiment.state.first_failed is None
+    assert lab.experiment.state.stop_reason == "enough"
 
 
 def test_without_fail_fast_the_others_go_on():
@@ -350,7 +349,7 @@ def test_without_fail_fast_the_others_go_on():
     bad, good = lab.running(), lab.running()
     lab.fail(bad)
     assert good.status is TrialStatus.RUNNING
-    assert lab.experiment.first_error is None
+    assert lab.experiment.state.first_failed is None
 
 
 # Stoppers that raise

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from experiment_kit import TWO_CPUS, Lab, committed
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -35,13 +36,14 @@ from dasktune.trial.actions import (
     StartTrial,
     StopTrial,
 )
-from dasktune.trial.checkpoint import CheckpointKind
+from dasktune.trial.checkpoint_record import CheckpointKind
 from dasktune.trial.events import (
     CheckpointCommitted,
     CheckpointLost,
     CheckpointStored,
     ErrorInfo,
     HoldRequested,
+    OtherEvent,
     ReleaseRequested,
     ResultReported,
     StartFailed,
@@ -175,7 +177,7 @@ class ExperimentMachine(RuleBasedStateMachine):
         assert not self.lab.handle(SuggestionAsked(trial_id=trial_id, time=self.lab.tick()))
 
     @precondition(
-        lambda self: self.lab.experiment.wants_suggestion or self.lab.experiment.inquiry.is_open
+        lambda self: self.lab.experiment.wants_suggestion or self.lab.experiment.pending_suggestion.is_open
     )
     @rule(answer=st.sampled_from(["config", "config", "config", "wait", "finished"]))
     def ask(self, answer: str) -> None:
@@ -225,7 +227,7 @@ class ExperimentMachine(RuleBasedStateMachine):
         trials = self.lab.experiment.trials
         trial = trials[data.draw(st.sampled_from(list(trials)))]
         heeded = trial.status not in LATE
-        actions = self.lab.unpause(trial) if trial.status.is_resting else self.lab.pause(trial)
+        actions = self.lab.unpause(trial) if trial.status.is_paused_by_user else self.lab.pause(trial)
         assert len(actions) == heeded, "a wish is heeded, or comes too late"
         self.cluster.obey(self.lab, actions)
 
@@ -235,9 +237,9 @@ class ExperimentMachine(RuleBasedStateMachine):
             self._toggle()
 
     def _toggle(self) -> None:
-        kind = ReleaseRequested if self.lab.experiment.on_hold else HoldRequested
+        kind = ReleaseRequested if self.lab.experiment.state.on_hold else HoldRequested
         assert self.lab.handle(kind(time=self.lab.tick())) == []
-        held = self.lab.experiment.on_hold
+        held = self.lab.experiment.state.on_hold
         assert not held or self.lab.experiment.next_trial() is None
         assert not (held and self.lab.experiment.wants_suggestion)
 
@@ -276,13 +278,9 @@ class ExperimentMachine(RuleBasedStateMachine):
         awaits=st.sampled_from([True, True, False]),
         saves=st.booleans(),
         arrives=st.sampled_from([True, True, True, False]),
-        decision=st.sampled_from(
-            ["continue", "continue", "save", "pause", "resize", "exploit", "stop"]
-        ),
+        decision=st.sampled_from(["continue", "continue", "save", "pause", "resize", "exploit", "stop"]),
     )
-    def report(
-        self, data: st.DataObject, awaits: bool, saves: bool, arrives: bool, decision: str
-    ) -> None:
+    def report(self, data: st.DataObject, awaits: bool, saves: bool, arrives: bool, decision: str) -> None:
         run = self._draw(data, lambda run: run.speaks)
         run.iteration += 1
         record = self._save(run) if saves else None
@@ -365,7 +363,7 @@ class ExperimentMachine(RuleBasedStateMachine):
         if not hasattr(self, "lab"):
             return
         experiment = self.lab.experiment
-        experiment.roster.validate()
+        experiment.trial_index.validate()
         active = {key for key, trial in experiment.trials.items() if trial.status.is_active}
         assert active == set(self.cluster.runs)
         for trial in experiment.trials.values():
@@ -375,7 +373,7 @@ class ExperimentMachine(RuleBasedStateMachine):
             ends = [error for key, _, error in self.lab.search.ends if key == trial.trial_id]
             assert len(self.lab.scheduler.ends(trial)) == trial.status.is_final
             # A search that is asked hears of it later.
-            hears = not experiment.inquiry.is_open
+            hears = not experiment.pending_suggestion.is_open
             due = trial.status.is_final and not trial.added
             assert len(ends) == due or not (ends or hears)
             if ends:
@@ -392,7 +390,7 @@ class ExperimentMachine(RuleBasedStateMachine):
         self.lab.scheduler.commands.clear()
         self.lab.scheduler.decide = lambda *_: Continue()
         self.lab.no_more()
-        if self.lab.experiment.on_hold:
+        if self.lab.experiment.state.on_hold:
             self._toggle()
         for _ in range(3 * len(self.lab.experiment.trials) + 1):
             if self.lab.experiment.next_trial() is not None:
@@ -406,7 +404,7 @@ class ExperimentMachine(RuleBasedStateMachine):
                     self._say(run, TrialStarted, worker="w")
                 self._say(run, run.order or TrialEnded)
             self.time_passes()
-            for trial in list(self.lab.experiment.roster.resting.values()):
+            for trial in list(self.lab.experiment.trial_index.paused_by_user.values()):
                 assert not self.lab.experiment.finished, "who rests is not forgotten"
                 self.lab.unpause(trial)
         assert self.lab.experiment.finished
@@ -430,9 +428,7 @@ class ExperimentMachine(RuleBasedStateMachine):
             "": (),
             "unpause": (Unpause(trial_id=trial_id),),
             "resize": (ResizeWaiting(trial_id=trial_id, resources=TWO_CPUS),),
-            "exploit": (
-                ExploitOther(trial_id=trial_id, donor=self._any(data), config={}, reason="bad"),
-            ),
+            "exploit": (ExploitOther(trial_id=trial_id, donor=self._any(data), config={}, reason="bad"),),
             "stop": (StopOther(trial_id=trial_id, reason="beaten"),),
         }
         return commands[kind]
@@ -457,3 +453,11 @@ class ExperimentMachine(RuleBasedStateMachine):
 
 ExperimentMachine.TestCase.settings = settings(max_examples=30, stateful_step_count=50)
 TestExperimentMachine = ExperimentMachine.TestCase
+
+
+def test_an_event_that_nothing_handles_is_an_error():
+    class Unknown(OtherEvent):
+        time = 0.0
+
+    with pytest.raises(TypeError, match="cannot handle Unknown"):
+        Lab().handle(Unknown())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from experiment_kit import Lab, bring, committed, goes_on, kinds
 
-from dasktune.experiment.trial_state import state_of, trial_of
+from dasktune.experiment.trial_state import trial_from_state, trial_state
 from dasktune.schedulers.decision import Continue, Pause, Stop
 from dasktune.search import STOPPED_EARLY
 from dasktune.stopper import CriteriaStopper
@@ -141,8 +141,8 @@ def test_that_a_trial_was_stopped_early_is_part_of_the_state():
     trial = lab.running()
     lab.scheduler.decide = lambda *_: Stop("too bad")
     lab.result(trial, 1)
-    assert not trial_of(state_of(lab.running())).stopped_early
-    assert trial_of(state_of(trial)).stopped_early
+    assert not trial_from_state(trial_state(lab.running())).stopped_early
+    assert trial_from_state(trial_state(trial)).stopped_early
 
 
 def test_a_scheduler_may_pause_a_trial_and_it_goes_on_from_its_checkpoint():
@@ -264,7 +264,7 @@ def test_a_stopper_may_end_everything_at_a_result():
     actions = lab.result(trial, 1)
     assert kinds(actions) == ["EndExperiment", "StopTrial", "StopTrial"]
     assert [action.trial_id for action in actions[1:]] == [trial.trial_id, other.trial_id]
-    assert lab.experiment.stop_reason == "RecordingStopper said so"
+    assert lab.experiment.state.stop_reason == "RecordingStopper said so"
     assert not lab.experiment.wants_suggestion
 
 
@@ -363,9 +363,7 @@ def test_retention_deletes_what_is_neither_among_the_best_nor_the_newest():
     deleted = []
     for iteration, acc in enumerate([0.5, 0.9, 0.7, 0.8], start=1):
         actions = lab.result(trial, iteration, checkpoint=iteration - 1, acc=acc)
-        deleted += [
-            action.checkpoint.index for action in actions if isinstance(action, DeleteCheckpoint)
-        ]
+        deleted += [action.checkpoint.index for action in actions if isinstance(action, DeleteCheckpoint)]
     assert deleted == [0, 2]
     assert [record.index for record in trial.checkpoints] == [1, 3]
     assert trial.next_checkpoint == 4
@@ -384,10 +382,10 @@ def test_a_trial_goes_on_from_the_newest_checkpoint_with_the_next_number():
     assert trial.status is TrialStatus.RESTORING
 
 
-def test_a_trial_of_a_snapshot_from_before_there_were_names_has_none():
+def test_a_trial_from_state_a_snapshot_from_before_there_were_names_has_none():
     lab = Lab()
-    state = state_of(lab.running())
+    state = trial_state(lab.running())
     del state["name"], state["dirname"]
-    trial = trial_of(state)
+    trial = trial_from_state(state)
     assert (trial.name, trial.dirname) == ("", "")
     assert trial.folder == trial.trial_id

@@ -31,8 +31,8 @@ def test_a_trial_in_any_status_is_the_same_in_a_restored_experiment(status: Tria
     lab.add(x=1)
     other = restored(lab)
     assert other.experiment.state_dict() == lab.experiment.state_dict()
-    assert list(other.experiment.roster.pending) == list(lab.experiment.roster.pending)
-    assert other.experiment.roster.public_counts() == lab.experiment.roster.public_counts()
+    assert list(other.experiment.trial_index.pending) == list(lab.experiment.trial_index.pending)
+    assert other.experiment.trial_index.public_counts() == lab.experiment.trial_index.public_counts()
 
 
 def test_a_state_does_not_change_with_the_experiment():
@@ -48,7 +48,7 @@ def test_the_failure_that_ended_everything_is_known_to_a_restored_experiment():
     lab = Lab(fail_fast=True)
     trial = lab.running()
     lab.fail(trial)
-    found = restored(lab).experiment.first_error
+    found = restored(lab).experiment.state.first_failed
     assert found is not None
     assert (found.trial_id, found.error) == (trial.trial_id, trial.error)
 
@@ -61,7 +61,7 @@ def test_a_new_session_may_go_on_with_what_had_come_to_an_end():
     lab.handle(SessionBegan(time=lab.tick()))
     assert not lab.experiment.finished
     assert lab.experiment.wants_suggestion
-    assert lab.experiment.stop_reason == ""
+    assert lab.experiment.state.stop_reason == ""
     trial = lab.running()
     assert trial.status is TrialStatus.RUNNING
 
@@ -123,7 +123,7 @@ def test_reopened_trials_wait_behind_those_that_had_not_ended():
     ended = bring(lab, TrialStatus.TERMINATED)
     waiting = lab.add()
     reopen(lab, ended)
-    assert list(lab.experiment.roster.pending) == [waiting.trial_id, ended.trial_id]
+    assert list(lab.experiment.trial_index.pending) == [waiting.trial_id, ended.trial_id]
 
 
 def test_a_trial_whose_name_would_lead_elsewhere_is_refused():

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from experiment_kit import ONE_CPU, TWO_CPUS, Lab, bring, kinds
 
-from dasktune.experiment import Precedent
+from dasktune.experiment import RecordedDecisions
 from dasktune.schedulers.decision import Continue, Resize, ResizeWaiting, StopOther
 from dasktune.trial.actions import ChangeRequest, ContinueTraining, ResizeTrial
-from dasktune.trial.checkpoint import CheckpointKind
+from dasktune.trial.checkpoint_record import CheckpointKind
 from dasktune.trial.events import (
     ClusterChanged,
     ResultReported,
@@ -50,7 +50,7 @@ def test_a_resized_trial_goes_on_at_once_with_what_it_is_given():
     lab.save(trial, 0, 1)
     assert lab.tell(trial, TrialPaused) == []
     assert trial.status is TrialStatus.PENDING
-    assert list(lab.experiment.roster.pending.values()) == [trial, waiting]
+    assert list(lab.experiment.trial_index.pending.values()) == [trial, waiting]
     assert lab.experiment.next_trial() is trial
     start = lab.grant(trial)
     assert start.resources == TWO_CPUS
@@ -117,7 +117,7 @@ def test_only_a_trial_on_no_worker_asks_anew(status: TrialStatus):
     command = ResizeWaiting(trial_id=trial.trial_id, resources=FOUR_CPUS)
     deciding(lab, Continue(commands=(command,)))
     asked = lab.result(lab.running(), 1)[1:]
-    if status in (TrialStatus.PENDING, TrialStatus.PAUSED) or status.is_resting:
+    if status in (TrialStatus.PENDING, TrialStatus.PAUSED) or status.is_paused_by_user:
         key, number = trial.trial_id, trial.incarnation
         assert asked == [ChangeRequest(trial_id=key, incarnation=number, resources=FOUR_CPUS)]
         assert trial.status is status
@@ -161,15 +161,15 @@ def test_what_was_decided_then_stands_whatever_is_decided_now():
         reason="then",
         kind=CheckpointKind.PERSISTENT,
     )
-    precedent = Precedent([told])
+    recorded = RecordedDecisions([told])
     event = lab.event(trial, ResultReported, metrics={"training_iteration": 1})
-    assert lab.experiment.handle(event, precedent) == [told]
+    assert lab.experiment.handle(event, recorded).actions == [told]
     assert trial.resources == FOUR_CPUS
-    assert precedent.overruled
+    assert recorded.diverged_policy
     other = bring(lab, TrialStatus.PENDING)
     change = ChangeRequest(trial_id=other.trial_id, incarnation=0, resources=FOUR_CPUS)
     event = ClusterChanged(workers={"a": {"CPU": 4}}, time=lab.tick())
-    assert lab.experiment.handle(event, Precedent([change])) == [change]
+    assert lab.experiment.handle(event, RecordedDecisions([change])).actions == [change]
     assert other.resources == FOUR_CPUS
 
 
@@ -177,9 +177,9 @@ def test_nobody_is_resized_any_more_then_whoever_wants_it_now():
     lab = Lab()
     trial = lab.running()
     deciding(lab, Resize(TWO_CPUS, "now"))
-    precedent = Precedent([None])
+    recorded = RecordedDecisions([None])
     event = lab.event(trial, ResultReported, metrics={"training_iteration": 1})
-    [action] = lab.experiment.handle(event, precedent)
+    [action] = lab.experiment.handle(event, recorded).actions
     assert isinstance(action, ContinueTraining)
     assert trial.resources == ONE_CPU
 

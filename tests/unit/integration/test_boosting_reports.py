@@ -11,11 +11,18 @@ import pytest
 from sklearn.datasets import load_breast_cancer
 from trial_run_kit import Driver
 
-from dasktune.storage.checkpoint import Checkpoint
-from dasktune.storage.location import Storage
+from dasktune.storage.checkpoints.checkpoint import Checkpoint
+from dasktune.storage.fs.storage import Storage
 from dasktune.trainable import get_checkpoint
-from dasktune.trainable.messages import Ended, Failed, Paused, PauseNow, StopNow, Stopped
-from dasktune.trial.checkpoint import CheckpointRecord
+from dasktune.trainable.reporting.trial_messages import (
+    Ended,
+    Failed,
+    PauseAnswer,
+    Paused,
+    StopAnswer,
+    Stopped,
+)
+from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.milestone import Milestone
 
 ROUNDS = 5
@@ -58,9 +65,9 @@ class XGBoost:
         )
 
     def cv(self, callbacks: list[Any]) -> Any:
-        return self.package.cv(
-            self.params, self.data()[0], ROUNDS, nfold=3, seed=0, callbacks=callbacks
-        )["test-logloss-mean"]
+        return self.package.cv(self.params, self.data()[0], ROUNDS, nfold=3, seed=0, callbacks=callbacks)[
+            "test-logloss-mean"
+        ]
 
     def fit(self, callbacks: list[Any]) -> None:
         x, y = tumours()
@@ -112,9 +119,7 @@ class LightGBM:
         )
 
     def cv(self, callbacks: list[Any]) -> Any:
-        table = self.package.cv(
-            self.params, self.data()[0], ROUNDS, nfold=3, seed=0, callbacks=callbacks
-        )
+        table = self.package.cv(self.params, self.data()[0], ROUNDS, nfold=3, seed=0, callbacks=callbacks)
         return table["valid binary_logloss-mean"]
 
     def fit(self, callbacks: list[Any]) -> None:
@@ -174,9 +179,7 @@ def test_each_round_is_one_result_and_the_last_one_brings_the_model(trees):
         (1, False, [1, 2, 3, 4, 5]),
     ],
 )
-def test_models_are_saved_as_often_as_was_asked_for_and_none_twice(
-    trees, frequency, at_end, rounds
-):
+def test_models_are_saved_as_often_as_was_asked_for_and_none_twice(trees, frequency, at_end, rounds):
     callback = trees.Callback(frequency=frequency, checkpoint_at_end=at_end)
     driver = run(lambda: trees.train([callback]))
     assert len(driver.results) == ROUNDS
@@ -217,7 +220,7 @@ def test_a_stopped_trial_ends_within_the_training(trees):
 
     driver = Driver(train, milestones=(Milestone("training_iteration", 3.0),))
     driver.awaiting()
-    driver.run.answer(StopNow(reason="not good enough"))
+    driver.run.answer(StopAnswer(reason="not good enough"))
     assert isinstance(driver.end(), Stopped)
     assert len(driver.results) == 3
     assert after == []
@@ -233,7 +236,7 @@ def test_a_paused_trial_goes_on_as_if_nothing_had_been(trees, tmp_path):
     storage = Storage(str(tmp_path))
     driver = Driver(train, storage=storage, milestones=(Milestone("training_iteration", 3.0),))
     driver.awaiting()
-    driver.run.answer(PauseNow())
+    driver.run.answer(PauseAnswer())
     assert isinstance(driver.end(), Paused)
     record = driver.results[-1].checkpoint
     assert record is not None

@@ -10,8 +10,8 @@ from types import ModuleType
 import pytest
 from trial_run_kit import Driver
 
-from dasktune.storage.location import Storage
-from dasktune.trainable.messages import Ended, Paused, PauseNow
+from dasktune.storage.fs.storage import Storage
+from dasktune.trainable.reporting.trial_messages import Ended, PauseAnswer, Paused
 from dasktune.trial.milestone import Milestone
 
 PAGE = Path(__file__).parents[3] / "docs" / "integrations.md"
@@ -57,7 +57,7 @@ def test_what_is_shown_trains_pauses_and_goes_on(
     milestones = (Milestone("training_iteration", float(half)),)
     begun = Driver(page.train, config=config, storage=storage, milestones=milestones)
     begun.awaiting()
-    begun.run.answer(PauseNow())
+    begun.run.answer(PauseAnswer())
     assert isinstance(begun.end(), Paused)
     record = begun.results[-1].checkpoint
     assert record is not None

@@ -13,10 +13,17 @@ from trial_run_kit import Driver
 
 from dasktune.errors import ConfigError
 from dasktune.integration.keras import TuneReportCheckpointCallback
-from dasktune.storage.checkpoint import Checkpoint
-from dasktune.storage.location import Storage
+from dasktune.storage.checkpoints.checkpoint import Checkpoint
+from dasktune.storage.fs.storage import Storage
 from dasktune.trainable import get_checkpoint
-from dasktune.trainable.messages import Ended, Failed, Paused, PauseNow, StopNow, Stopped
+from dasktune.trainable.reporting.trial_messages import (
+    Ended,
+    Failed,
+    PauseAnswer,
+    Paused,
+    StopAnswer,
+    Stopped,
+)
 from dasktune.trial.milestone import Milestone
 
 try:
@@ -91,7 +98,7 @@ def test_a_paused_training_goes_on_as_if_nothing_had_been(tmp_path: Path):
     storage = Storage(str(tmp_path))
     begun = Driver(train, storage=storage, milestones=(Milestone("training_iteration", 2.0),))
     begun.awaiting()
-    begun.run.answer(PauseNow())
+    begun.run.answer(PauseAnswer())
     assert isinstance(begun.end(), Paused)
     record = begun.results[-1].checkpoint
     rest = Driver(train, storage=storage, incarnation=2, checkpoint=record, next_checkpoint=2)
@@ -109,7 +116,7 @@ def test_a_stopped_trial_ends_within_the_training():
 
     driver = Driver(for_long, milestones=(Milestone("training_iteration", 2.0),))
     driver.awaiting()
-    driver.run.answer(StopNow(reason="not good enough"))
+    driver.run.answer(StopAnswer(reason="not good enough"))
     assert isinstance(driver.end(), Stopped)
     assert len(driver.results) == 2
     assert after == []

@@ -16,9 +16,15 @@ from dasktune.integration.pytorch_lightning import (
     TuneReportCallback,
     TuneReportCheckpointCallback,
 )
-from dasktune.storage.location import Storage
+from dasktune.storage.fs.storage import Storage
 from dasktune.trainable import get_checkpoint
-from dasktune.trainable.messages import Ended, Paused, PauseNow, StopNow, Stopped
+from dasktune.trainable.reporting.trial_messages import (
+    Ended,
+    PauseAnswer,
+    Paused,
+    StopAnswer,
+    Stopped,
+)
 from dasktune.trial.milestone import Milestone
 
 torch = pytest.importorskip("torch")
@@ -47,9 +53,7 @@ class Net(pl.LightningModule):
 
     def __init__(self) -> None:
         super().__init__()
-        self.layers = torch.nn.Sequential(
-            torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10)
-        )
+        self.layers = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10))
 
     def training_step(self, batch: Any, index: int) -> Any:
         loss = torch.nn.functional.cross_entropy(self.layers(batch[0]), batch[1])
@@ -109,7 +113,7 @@ def test_a_paused_training_goes_on_as_if_nothing_had_been(tmp_path: Path):
     storage = Storage(str(tmp_path))
     begun = Driver(train, storage=storage, milestones=(Milestone("training_iteration", 2.0),))
     begun.awaiting()
-    begun.run.answer(PauseNow())
+    begun.run.answer(PauseAnswer())
     assert isinstance(begun.end(), Paused)
     record = begun.results[-1].checkpoint
     rest = Driver(train, storage=storage, incarnation=2, checkpoint=record, next_checkpoint=2)
@@ -133,7 +137,7 @@ def test_a_stopped_trial_ends_within_the_training_and_lightning_hears_of_it():
 
     driver = Driver(for_ever, milestones=(Milestone("training_iteration", 2.0),))
     driver.awaiting()
-    driver.run.answer(StopNow(reason="not good enough"))
+    driver.run.answer(StopAnswer(reason="not good enough"))
     assert isinstance(driver.end(), Stopped)
     assert len(driver.results) == 2
     assert heard == [("TrialInterrupted", "interrupted")]

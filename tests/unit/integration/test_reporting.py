@@ -7,8 +7,8 @@ import pytest
 from trial_run_kit import Driver
 
 from dasktune.errors import ConfigError
-from dasktune.integration.reporting import BoostingReporter, MetricNames, send
-from dasktune.trainable.messages import Ended
+from dasktune.integration.reporting import BoostingReporter, MetricNames, report_result
+from dasktune.trainable.reporting.trial_messages import Ended
 
 TOLD = {"eval-loss": 0.5, "eval-error": 0.1}
 
@@ -51,7 +51,7 @@ CALLS = [
     ],
 )
 def test_metrics_are_chosen_and_named_as_the_user_says(metrics, reported):
-    assert MetricNames(metrics, "XGBoost").choose(TOLD) == reported
+    assert MetricNames(metrics, "XGBoost").select(TOLD) == reported
 
 
 @pytest.mark.parametrize("metrics", [3, [3], {"loss": 3}, {3: "loss"}, "", {"loss"}])
@@ -63,8 +63,8 @@ def test_what_names_no_metrics_is_refused(metrics):
 def test_a_metric_that_the_package_does_not_know_is_refused_with_those_that_it_knows():
     names = MetricNames({"loss": "eval-los"}, "XGBoost")
     with pytest.raises(ConfigError, match=r"got \['eval-los'\].*\['eval-error', 'eval-loss'\]"):
-        names.choose(TOLD)
-    assert names.choose_known(TOLD) == {}
+        names.select(TOLD)
+    assert names.select_available(TOLD) == {}
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,8 @@ def test_a_checkpoint_comes_with_its_result_and_has_its_metadata():
             stream.write("trained")
 
     def train(config):
-        send({"loss": 1.0})
-        send({"loss": 0.5}, save, metadata={"epoch": 2})
+        report_result({"loss": 1.0})
+        report_result({"loss": 0.5}, save, metadata={"epoch": 2})
 
     driver = Driver(train)
     assert isinstance(driver.end(), Ended)

@@ -12,10 +12,10 @@ from trial_run_kit import Driver
 
 from dasktune.errors import ConfigError
 from dasktune.integration.torch import load_state, report_state
-from dasktune.storage.checkpoint import Checkpoint
-from dasktune.storage.location import Storage
+from dasktune.storage.checkpoints.checkpoint import Checkpoint
+from dasktune.storage.fs.storage import Storage
 from dasktune.trainable import get_checkpoint
-from dasktune.trainable.messages import Ended, Failed, Paused, PauseNow
+from dasktune.trainable.reporting.trial_messages import Ended, Failed, PauseAnswer, Paused
 from dasktune.trial.milestone import Milestone
 
 torch = pytest.importorskip("torch")
@@ -64,7 +64,7 @@ def test_a_training_that_was_paused_computes_what_it_would_have(tmp_path: Path):
     storage = Storage(str(tmp_path))
     begun = Driver(train, storage=storage, milestones=(Milestone("training_iteration", 2.0),))
     begun.awaiting()
-    begun.run.answer(PauseNow())
+    begun.run.answer(PauseAnswer())
     assert isinstance(begun.end(), Paused)
     record = begun.results[-1].checkpoint
     rest = Driver(train, storage=storage, incarnation=2, checkpoint=record, next_checkpoint=2)

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import dasktune as tune
-from dasktune.first_setup import setup_of
 from dasktune.integration.mlflow import MLflowLoggerCallback
 from dasktune.integration.wandb import WandbLoggerCallback
-from dasktune.storage.location import Storage
-from dasktune.storage.setup_file import SETUP_FILE, SetupFile
+from dasktune.storage.experiment.tuner_json import SETUP_FILE, TunerFile
+from dasktune.storage.fs.storage import Storage
+from dasktune.tuner.saved_setup import setup_of
 
 pytest.importorskip("mlflow")
 pytest.importorskip("wandb")
@@ -32,7 +32,7 @@ def stored(callback: tune.Callback, directory: Path) -> Any:
     assert SECRET not in content
     for entry in json.loads(content)["entries"].values():
         assert SECRET.encode() not in base64.b64decode(entry.get("pickle", ""))
-    return SetupFile.read(storage).load("run_config.callbacks.0")
+    return TunerFile.read(storage).load("run_config.callbacks.0")
 
 
 def test_a_key_of_wandb_is_not_stored(
@@ -85,9 +85,7 @@ def test_credentials_of_mlflow_are_not_stored(
     assert "MLFLOW_TRACKING_TOKEN" in caplog.text
 
 
-def test_what_has_no_credentials_comes_back_as_it_was(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
+def test_what_has_no_credentials_comes_back_as_it_was(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     again = stored(MLflowLoggerCallback("sqlite:///runs.db", tags={"a": "b"}), tmp_path)
     assert (again.tracking_uri, again.tags) == ("sqlite:///runs.db", {"a": "b"})
     again.setup()

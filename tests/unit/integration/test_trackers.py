@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from dasktune.callback import TrialPlaces, TrialViews
+from dasktune.callback import TrialStorage, TrialViews
 from dasktune.errors import ConfigError
 from dasktune.integration.mlflow import MLflowLoggerCallback
 from dasktune.integration.wandb import WandbLoggerCallback
 from dasktune.logger.trial_logger import TrialLoggerCallback
-from dasktune.storage.checkpoint import Checkpoint
-from dasktune.storage.location import Storage
+from dasktune.storage.checkpoints.checkpoint import Checkpoint
+from dasktune.storage.fs.storage import Storage
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial
@@ -29,12 +29,12 @@ class Drive:
     def __init__(self, directory: Path, config: dict[str, Any]) -> None:
         resources = PlacementGroupFactory([{"CPU": 1}])
         self.trial = Trial(trial_id="a_00000", config=config, resources=resources)
-        places = TrialPlaces(
+        trial_storage = TrialStorage(
             trainable_name="train",
             storage=Storage(str(directory / "experiment")),
             checkpoint=lambda record: Checkpoint(str(directory / "checkpoint")),
         )
-        self.trials = TrialViews({"a_00000": self.trial}, places)
+        self.trials = TrialViews({"a_00000": self.trial}, trial_storage)
 
     def begin(self, logger: TrialLoggerCallback) -> None:
         self.logger = logger
@@ -55,7 +55,7 @@ class Drive:
         """Have sent what is marked, as the thread does."""
         writer = self.logger._writer
         assert writer is not None
-        writer._round(patient=False)
+        writer._round(retry=False)
 
     def end(self, status: TrialStatus = TrialStatus.TERMINATED) -> None:
         self.trial.status = status
@@ -239,9 +239,7 @@ def test_two_drivers_of_a_trial_write_to_the_same_run_of_wandb(drive: Drive, wan
     drive.report(loss=1.0)
     drive.end(TrialStatus.ERROR)
     first, second = records(wandb_home)
-    names = {
-        record.run.run_id for record in first + second if record.WhichOneof("record_type") == "run"
-    }
+    names = {record.run.run_id for record in first + second if record.WhichOneof("record_type") == "run"}
     assert len(names) == 1
     (end,) = (record.exit for record in second if record.WhichOneof("record_type") == "exit")
     assert end.exit_code == 1
@@ -249,7 +247,7 @@ def test_two_drivers_of_a_trial_write_to_the_same_run_of_wandb(drive: Drive, wan
 
 def test_arguments_of_the_wandb_logger_are_checked(tmp_path: Path):
     pytest.importorskip("wandb")
-    with pytest.raises(ConfigError, match=r"kwargs must be without what the trial .*\['name'\]"):
+    with pytest.raises(ConfigError, match=r"kwargs must be without arguments that the trial .*\['name'\]"):
         WandbLoggerCallback(name="mine")
     with pytest.raises(ConfigError, match="api_key must be left out") as caught:
         WandbLoggerCallback(api_key="s3cret", api_key_file="key.txt")

@@ -10,13 +10,21 @@ from typing import Any
 
 import cloudpickle
 
-from dasktune.isolation.nursery import Nursery
+from dasktune.isolation.process_pool import WarmProcess
 from dasktune.isolation.process_run import ProcessRun
-from dasktune.storage.location import Storage
-from dasktune.trainable.checkpoint_port import CheckpointPort
-from dasktune.trainable.contents import message_of
-from dasktune.trainable.messages import Ended, Failed, GoOn, Message, Paused, Reported, Stopped
-from dasktune.trainable.parcel import Parcel
+from dasktune.storage.fs.storage import Storage
+from dasktune.trainable.data.child_payload import ChildPayload
+from dasktune.trainable.reporting.encoding import decode
+from dasktune.trainable.reporting.recorder import CheckpointHooks
+from dasktune.trainable.reporting.trial_messages import (
+    ContinueAnswer,
+    Ended,
+    Failed,
+    Message,
+    Paused,
+    Reported,
+    Stopped,
+)
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trial.resources import PlacementGroupFactory
 
@@ -52,7 +60,7 @@ class Slot:
 
     def __init__(self, place: Path, trainable: Any = None) -> None:
         self.place = place
-        self.nursery = Nursery()
+        self.nursery = WarmProcess()
         self._payload = cloudpickle.dumps({"trainable": trainable or (lambda c: c["do"](c))})
 
     def start(
@@ -64,7 +72,7 @@ class Slot:
         keep: Callable[[str, bytes], None] = lambda path, packed: None,
         packed: bytes = b"",
         chance: float = 1.0,
-        parcel: dict[str, Any] | None = None,
+        payload: dict[str, Any] | None = None,
         reuse: bool = False,
         **spec: Any,
     ) -> Trial:
@@ -72,11 +80,11 @@ class Slot:
         bell = threading.Semaphore(0)
         run = ProcessRun(
             make_spec(self.place, **spec),
-            lambda: Parcel(**{"payload": self._payload, "config": blob, **(parcel or {})}),
+            lambda: ChildPayload(**{"code": self._payload, "config": blob, **(payload or {})}),
             self.nursery,
             lambda urgency: bell.release(),
-            CheckpointPort(fence=fence, keep=keep, packed=packed),
-            chance=chance,
+            CheckpointHooks(fence=fence, keep_in_memory=keep, packed=packed),
+            kill_delay=chance,
             reuse=reuse,
         )
         run.start()
@@ -98,7 +106,7 @@ class Trial:
 
     def collect(self) -> None:
         have = self.messages[-1].seq if self.messages else 0
-        self.messages += [message_of(*entry) for entry in self.run.collect(have, have)]
+        self.messages += [decode(*entry) for entry in self.run.collect(have, have)]
 
     def until(self, happened: Callable[[Message], bool]) -> Message:
         looked = 0
@@ -123,7 +131,7 @@ class Trial:
 
     def go_on(self, number: int) -> None:
         """Answer the result with this number."""
-        self.run.answer(GoOn(seq=self.results[number - 1].seq))
+        self.run.answer(ContinueAnswer(seq=self.results[number - 1].seq))
 
     def end(self) -> Message:
         last = self.until(lambda message: isinstance(message, TERMINAL))

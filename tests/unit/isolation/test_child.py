@@ -14,24 +14,31 @@ import pytest
 from process_run_kit import PATIENCE, make_spec
 
 import dasktune as tune
-from dasktune.isolation.child import Host
-from dasktune.isolation.wire import (
+from dasktune.isolation.child import ChildServer
+from dasktune.isolation.process_messages import (
     Acknowledge,
-    Begin,
+    AnswerTrial,
+    AskCommit,
+    ChildFinished,
+    ChildMessages,
+    CommitAllowed,
     FromChild,
-    Hello,
+    InitChild,
     Interrupt,
-    Leave,
-    MayCommit,
-    Over,
-    Said,
-    Tell,
+    RunTrial,
+    StopChild,
     ToChild,
-    Verdict,
 )
-from dasktune.trainable.contents import message_of
-from dasktune.trainable.messages import Ended, Failed, Reported, Started, StopNow, Stopped
-from dasktune.trainable.parcel import Parcel
+from dasktune.trainable.data.child_payload import ChildPayload
+from dasktune.trainable.reporting.encoding import decode
+from dasktune.trainable.reporting.trial_messages import (
+    Ended,
+    Failed,
+    Reported,
+    Started,
+    StopAnswer,
+    Stopped,
+)
 
 
 class Worker:
@@ -42,14 +49,17 @@ class Worker:
         self.gone = threading.Event()
         self.link: Connection
         self.link, self.theirs = Pipe()
-        self.thread = threading.Thread(target=Host(self.theirs, self.gone.set).serve, daemon=True)
+        self.thread = threading.Thread(target=ChildServer(self.theirs, self.gone.set).serve, daemon=True)
         self.thread.start()
 
     def begin(self, trainable: Any, *, again: bool = False, **spec: Any) -> None:
         payload = None if again else cloudpickle.dumps({"trainable": trainable})
         config = cloudpickle.dumps({"config": {"x": 1}})
         self.post(
-            Begin(spec=make_spec(self.place, **spec), parcel=Parcel(payload=payload, config=config))
+            RunTrial(
+                spec=make_spec(self.place, **spec),
+                payload=ChildPayload(code=payload, config=config),
+            )
         )
 
     def post(self, message: ToChild) -> None:
@@ -60,12 +70,12 @@ class Worker:
         message: FromChild = pickle.loads(self.link.recv_bytes())
         return message
 
-    def listen(self) -> tuple[list[Any], Over]:
+    def listen(self) -> tuple[list[Any], ChildFinished]:
         """Return what the trial reports, and its end."""
         said: list[Any] = []
-        while not isinstance(message := self.receive(), Over):
-            if isinstance(message, Said):
-                said += [message_of(*entry) for entry in message.messages]
+        while not isinstance(message := self.receive(), ChildFinished):
+            if isinstance(message, ChildMessages):
+                said += [decode(*entry) for entry in message.messages]
         return said, message
 
 
@@ -74,7 +84,7 @@ def worker(tmp_path: Path) -> Iterator[Worker]:
     worker = Worker(tmp_path)
     yield worker
     if worker.thread.is_alive():
-        worker.post(Leave())
+        worker.post(StopChild())
         worker.thread.join(PATIENCE)
     worker.link.close()
     worker.theirs.close()
@@ -90,7 +100,7 @@ def test_a_trial_is_told_message_by_message_and_its_last_word_comes_alone(worker
     assert [type(message) for message in said] == [Started, Reported]
     assert said[1].metrics["x"] == 1
     assert pickle.loads(over.terminal) == Ended(seq=3)
-    assert over.traces == ""
+    assert over.changes == ""
 
 
 class Opened:
@@ -120,7 +130,7 @@ def test_what_is_acknowledged_is_not_said_again(worker: Worker) -> None:
     go_on = threading.Event()
     known[0] = go_on
     worker.begin(report_after_event)
-    assert isinstance(worker.receive(), Said)
+    assert isinstance(worker.receive(), ChildMessages)
     worker.post(Acknowledge(ack=1))
     go_on.set()
     said, _ = worker.listen()
@@ -148,7 +158,7 @@ def loop(config: dict[str, Any]) -> None:
 
 def test_an_answer_reaches_the_trial_that_it_follows(worker: Worker) -> None:
     worker.begin(report_for_ever)
-    worker.post(Tell(answer=StopNow()))
+    worker.post(AnswerTrial(answer=StopAnswer()))
     _, over = worker.listen()
     assert isinstance(pickle.loads(over.terminal), Stopped)
 
@@ -167,9 +177,9 @@ def save(config: dict[str, Any]) -> None:
 @pytest.mark.parametrize("refusal", [None, "no driver"])
 def test_a_checkpoint_waits_for_the_verdict(worker: Worker, refusal: str | None) -> None:
     worker.begin(save)
-    while not isinstance(worker.receive(), MayCommit):
+    while not isinstance(worker.receive(), AskCommit):
         assert not list(worker.place.rglob("*manifest*"))
-    worker.post(Verdict(refusal=refusal))
+    worker.post(CommitAllowed(refusal=refusal))
     said, over = worker.listen()
     last = pickle.loads(over.terminal)
     if refusal is None:
@@ -189,7 +199,7 @@ def test_what_a_trial_leaves_behind_is_named(worker: Worker) -> None:
     worker.begin(leave_thread)
     _, over = worker.listen()
     known[0].set()
-    assert over.traces == "thread left"
+    assert over.changes == "thread left"
 
 
 def test_the_end_of_the_worker_is_noticed(worker: Worker) -> None:
@@ -200,9 +210,9 @@ def test_the_end_of_the_worker_is_noticed(worker: Worker) -> None:
 
 
 def test_what_is_not_meant_for_a_trial_is_a_bug(worker: Worker) -> None:
-    host = Host(worker.theirs, worker.gone.set)
-    host._take(Acknowledge(ack=1))
+    host = ChildServer(worker.theirs, worker.gone.set)
+    host._handle(Acknowledge(ack=1))
     config = cloudpickle.dumps({"config": {}})
-    host._take(Begin(spec=make_spec(worker.place), parcel=Parcel(payload=b"", config=config)))
+    host._handle(RunTrial(spec=make_spec(worker.place), payload=ChildPayload(code=b"", config=config)))
     with pytest.raises(TypeError, match="a bug in dasktune"):
-        host._take(Hello(parent=1, crash_file=2))
+        host._handle(InitChild(parent=1, crash_file=2))

@@ -32,12 +32,8 @@ def test_a_trial_with_more_than_a_cpu_has_a_process_unless_the_user_says_otherwi
     assert needs_process(spec) is process
 
 
-@pytest.mark.parametrize(
-    ("cpus", "threads"), [(0, "1"), (0.5, "1"), (1, "1"), (4, "4"), (3.9, "3")]
-)
-def test_numerical_libraries_get_as_many_threads_as_the_trial_has_cpus(
-    cpus: float, threads: str
-) -> None:
+@pytest.mark.parametrize(("cpus", "threads"), [(0, "1"), (0.5, "1"), (1, "1"), (4, "4"), (3.9, "3")])
+def test_numerical_libraries_get_as_many_threads_as_the_trial_has_cpus(cpus: float, threads: str) -> None:
     spec = make_spec(Path("/tmp"), resources=PlacementGroupFactory([{"CPU": cpus}]))
     assert set(environment_of(spec).values()) == {threads}
     assert "OMP_NUM_THREADS" in environment_of(spec)

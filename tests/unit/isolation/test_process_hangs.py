@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from process_run_kit import Slot
 
-from dasktune.trainable.messages import Ended, Failed
+from dasktune.trainable.reporting.trial_messages import Ended, Failed
 
 MESSAGE = "no result for 0.5 s (report_timeout_s)"
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from process_run_kit import Slot
 
-from dasktune.trainable.messages import Ended, Failed
+from dasktune.trainable.reporting.trial_messages import Ended, Failed
 
 BOTH = ("stdout", "stderr")
 

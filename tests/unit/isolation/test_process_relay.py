@@ -10,8 +10,16 @@ from process_run_kit import PATIENCE, Slot, Trial
 
 import dasktune as tune
 from dasktune.errors import StorageError
-from dasktune.trainable.messages import Ended, Failed, StopNow, Stopped
-from dasktune.trainable.relay import Download, EndHaul, Haul, Look, Put, Take, Upload
+from dasktune.trainable.checkpoints.relay import (
+    DownloadTransfer,
+    EndTransfer,
+    GetTransfer,
+    ReadPiece,
+    Transfer,
+    UploadTransfer,
+    WritePiece,
+)
+from dasktune.trainable.reporting.trial_messages import Ended, Failed, StopAnswer, Stopped
 
 
 @pytest.fixture(scope="module")
@@ -23,10 +31,10 @@ def slot(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slot]:
 
 def next_haul(trial: Trial) -> tuple[int, Any]:
     """Wait for something to be carried, and return its number and what it is."""
-    while not (waiting := trial.run.dock.waiting):
+    while not (waiting := trial.run.transfers.pending):
         assert trial.bell.acquire(timeout=PATIENCE)
-    haul = trial.run.dock.do(waiting[0], Look())
-    assert isinstance(haul, Haul)
+    haul = trial.run.transfers.perform(waiting[0], GetTransfer())
+    assert isinstance(haul, Transfer)
     return waiting[0], haul
 
 
@@ -40,17 +48,17 @@ def save_and_load(config: dict[str, Any]) -> None:
 def test_the_worker_reads_and_writes_files_for_its_child(slot: Slot) -> None:
     trial = slot.start(save_and_load, relayed=True)
     number, upload = next_haul(trial)
-    assert isinstance(upload, Upload)
+    assert isinstance(upload, UploadTransfer)
     [file] = upload.files
-    content = trial.run.dock.do(number, Take(file=0, offset=0, size=file.size))
+    content = trial.run.transfers.perform(number, ReadPiece(file=0, offset=0, size=file.size))
     assert isinstance(content, bytes)
     trial.collect()
     assert trial.values("step") == []
-    trial.run.dock.do(number, EndHaul())
+    trial.run.transfers.perform(number, EndTransfer())
     number, download = next_haul(trial)
-    assert isinstance(download, Download)
-    trial.run.dock.do(number, Put(name=file.name, offset=0, data=content))
-    trial.run.dock.do(number, EndHaul())
+    assert isinstance(download, DownloadTransfer)
+    trial.run.transfers.perform(number, WritePiece(name=file.name, offset=0, data=content))
+    trial.run.transfers.perform(number, EndTransfer())
     assert isinstance(trial.end(), Ended)
     assert trial.values("step") == [1, 2]
     assert trial.results[0].checkpoint == upload.record == download.record
@@ -59,7 +67,7 @@ def test_the_worker_reads_and_writes_files_for_its_child(slot: Slot) -> None:
 def test_what_went_wrong_reaches_the_child(slot: Slot) -> None:
     trial = slot.start(save_and_load, relayed=True)
     number, _ = next_haul(trial)
-    trial.run.dock.do(number, EndHaul(error=StorageError("the disk is full")))
+    trial.run.transfers.perform(number, EndTransfer(error=StorageError("the disk is full")))
     end = trial.end()
     assert isinstance(end, Failed)
     assert "the disk is full" in end.error.message
@@ -68,7 +76,7 @@ def test_what_went_wrong_reaches_the_child(slot: Slot) -> None:
 def test_a_child_whose_driver_is_gone_ends(slot: Slot) -> None:
     trial = slot.start(save_and_load, relayed=True)
     next_haul(trial)
-    trial.run.answer(StopNow(reason="its driver is gone"))
-    trial.run.dock.close(StorageError("the driver is gone"))
+    trial.run.answer(StopAnswer(reason="its driver is gone"))
+    trial.run.transfers.close(StorageError("the driver is gone"))
     assert isinstance(trial.end(), Stopped)
     assert trial.results == []

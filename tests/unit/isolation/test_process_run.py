@@ -22,19 +22,19 @@ import pytest
 from process_run_kit import PATIENCE, Slot
 
 import dasktune as tune
-from dasktune.trainable.interrupt import TrialInterrupted
-from dasktune.trainable.messages import (
+from dasktune.trainable.async_exception import TrialInterrupted
+from dasktune.trainable.data.child_payload import ChildPayload
+from dasktune.trainable.data.shared_objects import dump, dumps_without
+from dasktune.trainable.reporting.trial_messages import (
     Committed,
     Ended,
     Failed,
+    PauseAnswer,
     Paused,
-    PauseNow,
     Started,
-    StopNow,
+    StopAnswer,
     Stopped,
 )
-from dasktune.trainable.parcel import Parcel
-from dasktune.trainable.shared_objects import dump, dumps_without
 from dasktune.trial.milestone import EVERY_RESULT
 from dasktune.trial.resources import PlacementGroupFactory
 
@@ -85,9 +85,7 @@ def train(config: dict[str, Any]) -> None:
     checkpoint = tune.get_checkpoint()
     start = checkpoint.to_dict()["step"] if checkpoint else 0
     for step in range(start + 1, start + 4):
-        tune.report(
-            {"step": step, "pid": os.getpid()}, checkpoint=tune.Checkpoint.from_dict({"step": step})
-        )
+        tune.report({"step": step, "pid": os.getpid()}, checkpoint=tune.Checkpoint.from_dict({"step": step}))
 
 
 def test_a_trial_reports_and_saves_from_a_process_of_its_own(slot: Slot) -> None:
@@ -120,7 +118,7 @@ def test_the_class_api_saves_and_restores_across_processes(tmp_path: Path) -> No
     slot = Slot(tmp_path, Counter)
     first = slot.run(checkpoint_frequency=3)
     slot.nursery.close()
-    slot.nursery = process_run_kit.Nursery()
+    slot.nursery = process_run_kit.WarmProcess()
     second = slot.run(checkpoint=first.results[-1].checkpoint, next_checkpoint=1)
     slot.nursery.close()
     assert first.values("count") == [1, 2, 3]
@@ -131,12 +129,10 @@ def test_a_process_leaves_its_checkpoint_in_the_memory_of_its_worker(tmp_path: P
     slot, kept = Slot(tmp_path, Counter), dict[str, bytes]()
     first = slot.start(keep=kept.__setitem__, milestones=EVERY_RESULT)
     first.result("count")
-    first.run.answer(PauseNow(in_memory=10_000))
+    first.run.answer(PauseAnswer(in_memory=10_000))
     assert isinstance(first.end(), Paused)
     [told] = [message for message in first.messages if isinstance(message, Committed)]
-    second = slot.run(
-        checkpoint=told.checkpoint, packed=kept[told.checkpoint.path], next_checkpoint=1
-    )
+    second = slot.run(checkpoint=told.checkpoint, packed=kept[told.checkpoint.path], next_checkpoint=1)
     slot.nursery.close()
     assert second.values("count") == [2, 3]
 
@@ -166,11 +162,11 @@ def test_a_trainable_that_can_be_reset_is_kept_in_its_process(tmp_path: Path) ->
     assert [trials(), trials(), trials()] == [[0], [1], [2]]
     assert not (tmp_path / "cleaned").exists()
     # Its resources are wanted elsewhere.
-    slot.nursery.vacate()
-    for child in slot.nursery.leaving:
+    slot.nursery.release_idle()
+    for child in slot.nursery.exiting:
         assert child.join(PATIENCE)
     assert (tmp_path / "cleaned").exists()
-    assert not slot.nursery.leaving
+    assert not slot.nursery.exiting
     assert trials() == [0]
     slot.nursery.close()
 
@@ -181,7 +177,7 @@ def test_a_milestone_waits_for_the_answer(slot: Slot) -> None:
         assert trial.result_number(step).awaits
         trial.go_on(step)
     assert trial.result_number(3).awaits
-    trial.run.answer(PauseNow())
+    trial.run.answer(PauseAnswer())
     assert isinstance(trial.end(), Paused)
 
 
@@ -293,9 +289,7 @@ DEATHS = {
 
 
 @pytest.mark.parametrize("deed", DEATHS, ids=lambda deed: deed.__name__)
-def test_the_death_of_its_process_costs_a_trial_and_nothing_that_it_reported(
-    slot: Slot, deed: Any
-) -> None:
+def test_the_death_of_its_process_costs_a_trial_and_nothing_that_it_reported(slot: Slot, deed: Any) -> None:
     trial = slot.run(deed)
     failed = trial.messages[-1]
     assert isinstance(failed, Failed)
@@ -331,10 +325,8 @@ def test_a_process_that_cannot_be_started_fails_the_trial(
 # Ends by order.
 
 
-@pytest.mark.parametrize(("order", "end"), [(StopNow(), Stopped), (PauseNow(), Paused)])
-def test_code_that_never_listens_is_killed_and_ends_as_it_was_told(
-    slot: Slot, order: Any, end: type
-) -> None:
+@pytest.mark.parametrize(("order", "end"), [(StopAnswer(), Stopped), (PauseAnswer(), Paused)])
+def test_code_that_never_listens_is_killed_and_ends_as_it_was_told(slot: Slot, order: Any, end: type) -> None:
     trial = slot.start(hold_interpreter, chance=0.05)
     pid = trial.result("pid")
     trial.run.answer(order)
@@ -384,16 +376,16 @@ def test_what_a_killed_trial_has_started_dies_with_it(slot: Slot) -> None:
 def test_a_trial_that_is_killed_before_its_code_began_never_begins(tmp_path: Path) -> None:
     slot, opened, bell = Slot(tmp_path), threading.Event(), threading.Semaphore(0)
 
-    def opener() -> Parcel:
+    def opener() -> ChildPayload:
         assert opened.wait(PATIENCE)
-        return Parcel(payload=b"", config=b"")
+        return ChildPayload(code=b"", config=b"")
 
     run = process_run_kit.ProcessRun(
         process_run_kit.make_spec(tmp_path),
         opener,
         slot.nursery,
         lambda urgency: bell.release(),
-        chance=0.0,
+        kill_delay=0.0,
     )
     run.start()
     run.interrupt()
@@ -416,7 +408,7 @@ def test_a_checkpoint_needs_the_consent_of_the_worker(slot: Slot) -> None:
 
 def test_a_checkpoint_that_is_refused_does_not_exist(slot: Slot) -> None:
     def fence() -> None:
-        trial.run.answer(StopNow())
+        trial.run.answer(StopAnswer())
         raise TrialInterrupted("the driver is silent")
 
     trial = slot.start(train, fence=fence)
@@ -444,9 +436,7 @@ def leave_a_process(config: dict[str, Any]) -> None:
     multiprocessing.get_context("fork").Process(target=time.sleep, args=(1000,)).start()
 
 
-@pytest.mark.parametrize(
-    "deed", [change_directory, change_environment, leave_a_thread, leave_a_process]
-)
+@pytest.mark.parametrize("deed", [change_directory, change_environment, leave_a_thread, leave_a_process])
 def test_a_process_that_a_trial_has_changed_is_replaced(slot: Slot, deed: Any) -> None:
     pid = pid_after(slot)
     assert isinstance(slot.run(deed).messages[-1], Ended)
@@ -499,8 +489,8 @@ def test_large_objects_are_mapped_from_the_worker_s_files(tmp_path: Path) -> Non
     trainable = tune.with_parameters(look, data=data)
     fresh = Slot(tmp_path)
     trial = fresh.run(
-        parcel={
-            "payload": dumps_without({"trainable": trainable}, {"data": data}),
+        payload={
+            "code": dumps_without({"trainable": trainable}, {"data": data}),
             "shared": {"data": str(tmp_path / "data")},
         }
     )
@@ -517,7 +507,7 @@ def test_user_code_gets_the_client_that_its_worker_sent(slot: Slot) -> None:
         def get(self) -> str:
             return "the client"
 
-    trial = slot.run(look, parcel={"client": cloudpickle.dumps(Source())})
+    trial = slot.run(look, payload={"client": cloudpickle.dumps(Source())})
     assert trial.values("client") == ["the client"]
     assert isinstance(slot.run(look).end(), Failed)
 

@@ -15,8 +15,8 @@ import pytest
 from process_run_kit import PATIENCE, Slot
 
 import dasktune as tune
-from dasktune.storage.location import Storage
-from dasktune.trainable.messages import Ended, Failed, StopNow, Stopped
+from dasktune.storage.fs.storage import Storage
+from dasktune.trainable.reporting.trial_messages import Ended, Failed, StopAnswer, Stopped
 
 MANIFEST = ".manifest.json"
 
@@ -140,9 +140,7 @@ def test_the_next_start_sweeps_what_a_killed_process_left_half_written(
     gate.open()
     dead.end()
     left = below(slot, dead)
-    assert left == [
-        f"checkpoint_000000_i01/{name}" for name in (".dasktune-writer", "_dict_checkpoint.pkl")
-    ]
+    assert left == [f"checkpoint_000000_i01/{name}" for name in (".dasktune-writer", "_dict_checkpoint.pkl")]
     name = dead.run.spec.trial_id
     again = slot.run(opened(steps), storage=remote, incarnation=2, trial_id=name)
     assert isinstance(again.messages[-1], Ended)
@@ -155,7 +153,7 @@ def test_an_upload_that_is_refused_ends_the_trial_as_it_was_told(
 ) -> None:
     def refuse() -> None:
         assert started.wait(PATIENCE)
-        trial.run.answer(StopNow())
+        trial.run.answer(StopAnswer())
         raise RuntimeError("the driver is silent")
 
     config, started = {"trained": tmp_path / "trained"}, threading.Event()
@@ -166,9 +164,7 @@ def test_an_upload_that_is_refused_ends_the_trial_as_it_was_told(
     assert below(slot, trial) == []
 
 
-def test_an_upload_that_fails_fails_a_trial_in_a_process(
-    slot: Slot, remote: Storage, tmp_path: Path
-) -> None:
+def test_an_upload_that_fails_fails_a_trial_in_a_process(slot: Slot, remote: Storage, tmp_path: Path) -> None:
     def train(config: dict[str, Any]) -> None:
         tune.report({"step": 1})
         Path(config["in_the_way"]).write_text("a file where a directory should be")

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from dasktune.callback import TrialPlaces, TrialViews
+from dasktune.callback import TrialStorage, TrialViews
 from dasktune.logger import CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback
 from dasktune.logger.file_logger import FileLoggerCallback
 from dasktune.logger.file_writer import FileWriter
-from dasktune.storage.checkpoint import Checkpoint
-from dasktune.storage.location import Storage
+from dasktune.storage.checkpoints.checkpoint import Checkpoint
+from dasktune.storage.fs.storage import Storage
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial
@@ -26,10 +26,10 @@ class Book:
     def __init__(self, logger: FileLoggerCallback, storage: Storage) -> None:
         resources = PlacementGroupFactory([{"CPU": 1}])
         self.trial = Trial(trial_id="a_00000", config={"lr": 0.5, "net": (3,)}, resources=resources)
-        places = TrialPlaces(
+        trial_storage = TrialStorage(
             trainable_name="train", storage=storage, checkpoint=lambda record: Checkpoint("x")
         )
-        self.trials = TrialViews({"a_00000": self.trial}, places)
+        self.trials = TrialViews({"a_00000": self.trial}, trial_storage)
         self.logger = logger
         logger.setup()
         logger.on_trial_start(1, self.trials, self.trials[0])
@@ -43,7 +43,7 @@ class Book:
         """Have written what is marked, as the thread does."""
         writer = self.logger._writer
         assert writer is not None
-        writer._round(patient=False)
+        writer._round(retry=False)
 
     def end(self) -> None:
         self.trial.status = TrialStatus.TERMINATED
@@ -87,9 +87,7 @@ def test_lines_are_strict_json(storage: Storage):
     book.report(loss=nan, low=-inf, high=inf, shape=(2, 3), what=object)
     book.report(**{"$ref": "a"})
     book.end()
-    first, second = (
-        json.loads(line, parse_constant=pytest.fail) for line in book.read().splitlines()
-    )
+    first, second = (json.loads(line, parse_constant=pytest.fail) for line in book.read().splitlines())
     assert (first["loss"], first["low"], first["high"]) == (None, "-Infinity", "Infinity")
     assert first["shape"] == [2, 3]
     assert first["what"] == "<class 'object'>"
@@ -131,7 +129,7 @@ def test_a_file_on_a_disk_grows_and_is_not_written_anew(tmp_path: Any):
 
 def test_the_state_names_what_is_not_written_and_another_session_writes_it(storage: Storage):
     book = Book(JsonLoggerCallback(), storage)
-    book.logger._writer = FileWriter(patience_s=0.0, interval_s=3600.0)
+    book.logger._writer = FileWriter(retry_seconds=0.0, interval_s=3600.0)
     book.report(loss=1)
     state = book.logger.get_state()
     assert state == {"unwritten": ["a_00000"]}
@@ -172,12 +170,12 @@ def test_events_for_tensorboard_can_be_read_by_it(tmp_path: Any):
 
 
 def test_a_storage_that_fails_for_a_while_costs_nothing(caplog: Any):
-    writer = FileWriter(patience_s=3600.0, interval_s=0.001)
+    writer = FileWriter(retry_seconds=3600.0, interval_s=0.001)
     tries: list[bool] = []
     written = threading.Event()
 
-    def write(patient: bool) -> None:
-        tries.append(patient)
+    def write(retry: bool) -> None:
+        tries.append(retry)
         if len(tries) < 3:
             raise OSError("down")
         written.set()
@@ -186,13 +184,13 @@ def test_a_storage_that_fails_for_a_while_costs_nothing(caplog: Any):
     assert written.wait(60)
     writer.close()
     assert tries == [False, False, False]
-    assert caplog.text.count("cannot be written now") == 1
+    assert caplog.text.count("cannot write the files of a logger") == 1
 
 
 def test_a_storage_that_goes_on_failing_is_given_up(caplog: Any):
-    writer = FileWriter(patience_s=0.0, interval_s=0.001)
+    writer = FileWriter(retry_seconds=0.0, interval_s=0.001)
 
-    def write(patient: bool) -> None:
+    def write(retry: bool) -> None:
         raise OSError("gone")
 
     writer.mark("a", write)
@@ -206,7 +204,7 @@ def test_a_storage_that_goes_on_failing_is_given_up(caplog: Any):
 
 
 def test_the_last_round_is_patient():
-    writer = FileWriter(patience_s=1.0, interval_s=3600.0)
+    writer = FileWriter(retry_seconds=1.0, interval_s=3600.0)
     seen: list[bool] = []
     writer.mark("a", seen.append)
     writer.close()

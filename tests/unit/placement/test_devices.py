@@ -9,32 +9,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dasktune.placement.devices import (
-    dealt,
-    handed_out,
-    is_rotated,
-    loaded,
-    picked,
-    shared_out,
-    visible_in,
+    add_load,
+    allocate_shares,
+    assign_devices,
+    gpu_names,
+    is_rotation,
+    parse_visible_devices,
+    pick_gpus,
 )
 
 IDS = ["GPU-a", "GPU-b", "GPU-c"]
 
 
 def test_what_cuda_would_not_see_does_not_count() -> None:
-    assert visible_in("0,1,-1,2") == ("0", "1")
-    assert visible_in("0,,1") == ("0",)
-    assert visible_in("GPU-a, GPU-b,GPU-a") == ("GPU-a", "GPU-b")
+    assert parse_visible_devices("0,1,-1,2") == ("0", "1")
+    assert parse_visible_devices("0,,1") == ("0",)
+    assert parse_visible_devices("GPU-a, GPU-b,GPU-a") == ("GPU-a", "GPU-b")
 
 
 def test_rotations_are_recognised_by_number_or_by_company() -> None:
-    assert is_rotated(["2", "0", "1"])
-    assert is_rotated(["10", "2", "9"])
-    assert not is_rotated(["0", "2", "1"])
-    assert not is_rotated(["1"], [["1"]])
-    assert not is_rotated(IDS)
-    assert not is_rotated(IDS, [IDS])
-    assert is_rotated(IDS, [["GPU-c", "GPU-a", "GPU-b"]])
+    assert is_rotation(["2", "0", "1"])
+    assert is_rotation(["10", "2", "9"])
+    assert not is_rotation(["0", "2", "1"])
+    assert not is_rotation(["1"], [["1"]])
+    assert not is_rotation(IDS)
+    assert not is_rotation(IDS, [IDS])
+    assert is_rotation(IDS, [["GPU-c", "GPU-a", "GPU-b"]])
 
 
 def test_workers_with_rotated_lists_own_the_first_of_theirs() -> None:
@@ -42,41 +42,41 @@ def test_workers_with_rotated_lists_own_the_first_of_theirs() -> None:
     owned: list[tuple[str, ...]] = []
     for number, visible in enumerate(lists):
         taken = {name for one in owned for name in one}
-        owned.append(dealt(visible, taken=taken, others=lists[:number], waiting=3 - number))
+        owned.append(assign_devices(visible, taken=taken, others=lists[:number], waiting=3 - number))
     assert owned == [("GPU-a",), ("GPU-b",), ("GPU-c",)]
     # Whatever it declares: the others' devices are not its own.
-    assert dealt(["1", "0"], taken=(), wanted=2) == ("1",)
+    assert assign_devices(["1", "0"], taken=(), wanted=2) == ("1",)
 
 
 def test_workers_that_see_the_same_are_dealt_in_turn() -> None:
-    assert dealt("0123", taken=(), waiting=3) == ("0", "3")
-    assert dealt("0123", taken="03", waiting=2) == ("1",)
-    assert dealt("0123", taken="013", waiting=1) == ("2",)
-    assert dealt("0", taken="0", waiting=0) == ()
+    assert assign_devices("0123", taken=(), waiting=3) == ("0", "3")
+    assert assign_devices("0123", taken="03", waiting=2) == ("1",)
+    assert assign_devices("0123", taken="013", waiting=1) == ("2",)
+    assert assign_devices("0", taken="0", waiting=0) == ()
 
 
 def test_a_worker_that_declares_gpus_is_dealt_as_many() -> None:
-    assert dealt("0123", taken="0", waiting=4, wanted=2) == ("1", "2")
-    assert dealt("0123", taken=(), wanted=0) == ()
+    assert assign_devices("0123", taken="0", waiting=4, wanted=2) == ("1", "2")
+    assert assign_devices("0123", taken=(), wanted=0) == ()
 
 
 def test_devices_are_named_again_where_more_is_declared_than_owned() -> None:
-    assert handed_out("45", 5) == ("4", "5", "4", "5", "4")
-    assert handed_out((), 0) == ()
-    assert handed_out("45", 1) == ("4",)
+    assert gpu_names("45", 5) == ("4", "5", "4", "5", "4")
+    assert gpu_names((), 0) == ()
+    assert gpu_names("45", 1) == ("4",)
 
 
 def test_shares_go_where_they_were_thought_of_unless_that_is_taken() -> None:
-    assert shared_out("456", [], [(1, "5"), (0.5, "6")]) == [(1,), (2,)]
-    assert shared_out("456", [(0.5, [1])], [(1, "5"), (0.5, "5")]) == [(0,), (1,)]
-    assert shared_out("456", [(0.5, [0]), (2, [1, 2])], [(1, "4")]) is None
-    assert shared_out("", [], []) == []
+    assert allocate_shares("456", [], [(1, "5"), (0.5, "6")]) == [(1,), (2,)]
+    assert allocate_shares("456", [(0.5, [1])], [(1, "5"), (0.5, "5")]) == [(0,), (1,)]
+    assert allocate_shares("456", [(0.5, [0]), (2, [1, 2])], [(1, "4")]) is None
+    assert allocate_shares("", [], []) == []
 
 
 def test_this_travels_to_machines_without_dasktune() -> None:
     code = (
         "import runpy, sys; names = runpy.run_path(sys.argv[1]);"
-        "print(names['dealt']('01', taken=()), 'dasktune' in sys.modules)"
+        "print(names['assign_devices']('01', taken=()), 'dasktune' in sys.modules)"
     )
     path = sys.modules["dasktune.placement.devices"].__file__
     done = subprocess.run(
@@ -89,12 +89,12 @@ def test_this_travels_to_machines_without_dasktune() -> None:
 def test_no_gpu_is_given_away_more_than_once(amounts: list[float]) -> None:
     loads: tuple[float, ...] = (0.0,) * 3
     for amount in amounts:
-        numbers = picked(loads, amount)
+        numbers = pick_gpus(loads, amount)
         if numbers is None:
             assert amount > 1 or all(load + amount > 1 for load in loads)
             continue
         assert len(numbers) == max(1, amount)
-        before, loads = loads, loaded(loads, numbers, amount)
+        before, loads = loads, add_load(loads, numbers, amount)
         assert max(loads) <= 1 + 1e-6
         assert sum(loads) - sum(before) - amount < 1e-9
 
@@ -108,7 +108,7 @@ def test_every_device_has_one_owner_and_goes_to_another_when_that_dies(
 
     def deal(name: int, waiting: int) -> None:
         taken = {device for one in owned.values() for device in one}
-        owned[name] = dealt(visible, taken=taken, others=[visible] * len(owned), waiting=waiting)
+        owned[name] = assign_devices(visible, taken=taken, others=[visible] * len(owned), waiting=waiting)
 
     for number in range(workers):
         deal(number, workers - number)

@@ -49,7 +49,7 @@ def test_what_a_worker_declares_counts_and_threads_stand_in_for_cpus() -> None:
     declared = worker("a", nthreads=4, memory_limit=100, resources={"CPU": 2, "memory": 50})
     assert (declared.total("CPU"), declared.total("memory")) == (2, 50)
     assert worker("a", memory_limit=0).total("memory") == inf
-    assert worker("a", resources={"TPU": 1, "none": 0}, devices=("0",)).kinds == (
+    assert worker("a", resources={"TPU": 1, "none": 0}, devices=("0",)).resource_names == (
         "CPU",
         "memory",
         "TPU",
@@ -195,20 +195,20 @@ def test_a_request_that_is_too_large_for_now_is_told_from_one_that_never_fits() 
     ledger = ledger_of(worker("a", nthreads=2), worker("gone", nthreads=8, status="closing"))
     place(ledger, needs(CPU=2))
     assert not ledger.fits(needs(CPU=2), now=0.0)
-    assert ledger.ever_fits(needs(CPU=2))
-    assert not ledger.ever_fits(needs(CPU=3))
-    assert not ledger.ever_fits(needs(CPU=1, TPU=1))
+    assert ledger.fits_when_idle(needs(CPU=2))
+    assert not ledger.fits_when_idle(needs(CPU=3))
+    assert not ledger.fits_when_idle(needs(CPU=1, TPU=1))
 
 
 def test_a_paused_or_silent_worker_may_fit_later() -> None:
-    assert ledger_of(worker("a", status="paused")).ever_fits(needs(CPU=2))
-    assert ledger_of(worker("a", age=99.0)).ever_fits(needs(CPU=2))
+    assert ledger_of(worker("a", status="paused")).fits_when_idle(needs(CPU=2))
+    assert ledger_of(worker("a", age=99.0)).fits_when_idle(needs(CPU=2))
 
 
 def test_whether_several_bundles_ever_fit_depends_on_the_strategy() -> None:
     ledger = ledger_of(worker("a"), worker("b"))
     fit = {
-        strategy: ledger.ever_fits(PlacementGroupFactory([ONE, ONE, ONE], strategy))
+        strategy: ledger.fits_when_idle(PlacementGroupFactory([ONE, ONE, ONE], strategy))
         for strategy in STRATEGIES
     }
     assert fit == {"PACK": True, "SPREAD": True, "STRICT_PACK": False, "STRICT_SPREAD": False}
@@ -315,13 +315,11 @@ def test_a_placement_claims_on_each_worker_what_its_bundles_need_there() -> None
     placement = ledger.place(PlacementGroupFactory(bundles), now=0.0)
     assert placement is not None
     head = placement.claim_on("a")
-    assert head == Claim(
-        resources={"CPU": 2}, shares=((0.5, ("4",)), (0.5, ("4",))), gpus=("4", "5")
-    )
+    assert head == Claim(resources={"CPU": 2}, shares=((0.5, ("4",)), (0.5, ("4",))), gpus=("4", "5"))
     assert placement.claim_on("b") == Claim(resources={"CPU": 2})
     elsewhere = Claim(resources={"CPU": 2}, shares=((0.5, ("5",)),) * 2, gpus=("5",))
-    assert head.is_like(elsewhere)
-    assert not head.is_like(placement.claim_on("b"))
+    assert head.same_amounts(elsewhere)
+    assert not head.same_amounts(placement.claim_on("b"))
 
 
 def test_only_a_change_that_matters_is_looked_at() -> None:
@@ -443,7 +441,7 @@ def test_no_worker_is_ever_overbooked_and_all_comes_back(
             placement = ledger.place(request, now=0.0)
             assert room == (placement is not None)
             if placement is not None:
-                assert ledger.ever_fits(request)
+                assert ledger.fits_when_idle(request)
                 check_strategy(request, placement)
                 held.append(placement)
         elif held:
@@ -455,9 +453,7 @@ def test_no_worker_is_ever_overbooked_and_all_comes_back(
 
 
 @given(request=REQUESTS, room=st.integers(1, 4))
-def test_a_request_fits_once_more_after_a_release(
-    request: PlacementGroupFactory, room: int
-) -> None:
+def test_a_request_fits_once_more_after_a_release(request: PlacementGroupFactory, room: int) -> None:
     ledger = ledger_of(
         *(worker(f"w{i}", nthreads=2, devices=(f"{i}",)) for i in range(room)),
         worker("large", nthreads=4, devices=("8", "9")),
@@ -492,8 +488,8 @@ def test_nobody_joins_an_exclusive_placement_until_it_ends_or_lets_them() -> Non
     assert first is not None
     assert second is not None
     assert place(ledger, needs(CPU=1)) is None
-    ledger.admit_others(first)
-    ledger.admit_others(first)
+    ledger.end_exclusive(first)
+    ledger.end_exclusive(first)
     assert place(ledger, needs(CPU=1)) == first.address
     ledger.release(first)
     ledger.release(second)
@@ -504,7 +500,7 @@ def test_an_exclusive_request_with_several_bundles_has_all_its_workers_to_itself
     ledger = ledger_of(worker("a"), worker("b"), worker("c"))
     assert place(ledger, needs(CPU=1)) == "a"
     request = PlacementGroupFactory([{"CPU": 1}, {"CPU": 1}], "STRICT_SPREAD").exclusively()
-    assert ledger.ever_fits(request)
+    assert ledger.fits_when_idle(request)
     placement = ledger.place(request, now=0.0)
     assert placement is not None
     assert sorted(placement.addresses) == ["b", "c"]
@@ -525,8 +521,8 @@ def test_what_is_disregarded_is_no_company() -> None:
     left_behind = ledger.place(needs(CPU=1), now=0.0)
     assert left_behind is not None
     assert not ledger.fits(needs(CPU=1).exclusively(), now=0.0)
-    ledger.disregard(left_behind)
-    ledger.disregard(left_behind)
+    ledger.ignore_for_exclusive(left_behind)
+    ledger.ignore_for_exclusive(left_behind)
     assert not ledger.fits(needs(CPU=2).exclusively(), now=0.0)
     assert place(ledger, needs(CPU=1).exclusively()) == "a"
     ledger.release(left_behind)

@@ -6,13 +6,13 @@ import io
 
 from numpy.random import SeedSequence
 
-from dasktune.callback import TrialPlaces
-from dasktune.experiment import Experiment, ExperimentSettings
-from dasktune.progress import Board, PlainLines, ProgressObserver
+from dasktune.callback import TrialStorage
+from dasktune.experiment import ExperimentMachine, ExperimentSettings
+from dasktune.progress import PlainLines, ProgressObserver, TrialCounts
 from dasktune.schedulers.fifo import FIFOScheduler
-from dasktune.search.searcher import SearchAlgorithm, Suggestion
+from dasktune.search.search_algorithm import SearchAlgorithm, Suggestion
 from dasktune.stopper import NoopStopper
-from dasktune.storage.location import Storage
+from dasktune.storage.fs.storage import Storage
 from dasktune.trial.events import (
     ErrorInfo,
     ResourcesGranted,
@@ -38,21 +38,19 @@ class NoSearch(SearchAlgorithm):
         return Suggestion(config=None)
 
 
-def places():
-    return TrialPlaces(
+def trial_storage():
+    return TrialStorage(
         trainable_name="train", storage=Storage("memory://progress"), checkpoint=lambda record: None
     )
 
 
 class Run:
-    """An experiment, its board, and where lines go."""
+    """An experiment, its trial_counts, and where lines go."""
 
-    def __init__(
-        self, metric="loss", mode="min", display=PlainLines, verbose=1, order="best", place=""
-    ):
+    def __init__(self, metric="loss", mode="min", display=PlainLines, verbose=1, order="best", place=""):
         #: What each worker has.
         self.offers = {}
-        self.experiment = Experiment(
+        self.experiment = ExperimentMachine(
             ExperimentSettings(metric=metric, mode=mode, max_worker_losses=0),
             search=NoSearch(),
             scheduler=FIFOScheduler(),
@@ -66,24 +64,24 @@ class Run:
 
     def watch(self, display):
         settings = self.experiment.settings
-        self.board = Board(
+        self.trial_counts = TrialCounts(
             self.experiment.trials,
-            places(),
+            trial_storage(),
             metric=settings.metric,
             mode=settings.mode,
             order=self.order,
         )
         self.observer = ProgressObserver(
             display(self.stream),
-            self.board,
+            self.trial_counts,
             verbose=self.verbose,
             place=self.place,
             offers=lambda: self.offers,
         )
 
     def tell(self, event):
-        actions = self.experiment.handle(event)
-        self.observer.on_event(event, actions, self.experiment)
+        handled = self.experiment.handle(event)
+        self.observer.on_event(event, handled, self.experiment)
 
     def add(self, config=None, time=0.0):
         trial_id = self.experiment.next_trial_id
@@ -99,9 +97,7 @@ class Run:
 
     def report(self, trial_id, seq, loss, /, time=1.0, **more):
         metrics = {"loss": loss, "training_iteration": seq, "time_total_s": 60.0 * seq, **more}
-        self.tell(
-            ResultReported(trial_id=trial_id, incarnation=1, seq=seq, metrics=metrics, time=time)
-        )
+        self.tell(ResultReported(trial_id=trial_id, incarnation=1, seq=seq, metrics=metrics, time=time))
 
     def end(self, trial_id, time=1.0):
         self.tell(TrialEnded(trial_id=trial_id, incarnation=1, time=time))

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from dasktune.progress import Progress, render
 from dasktune.progress.progress import split_usage
-from dasktune.progress.usage import told_usage
+from dasktune.progress.usage import usage_text
 from dasktune.trial.status import PublicStatus
 
 _S = PublicStatus
@@ -23,8 +23,7 @@ FULL = Progress(
 
 def test_the_line_says_how_far_it_is():
     assert render(FULL) == (
-        "8/40 trials done · 4 running · 0 errors · best accuracy 0.9713 (a1b2c_00007)"
-        " · 00:32 · 02:09 left"
+        "8/40 trials done · 4 running · 0 errors · best accuracy 0.9713 (a1b2c_00007) · 00:32 · 02:09 left"
     )
 
 
@@ -51,7 +50,7 @@ def test_resources_are_told_of_in_the_line_or_beside_it():
     ],
 )
 def test_what_is_told_of_resources(held, offers, told):
-    assert told_usage(held, offers) == told
+    assert usage_text(held, offers) == told
 
 
 def test_what_waits_is_shown_only_if_something_does():
@@ -107,9 +106,7 @@ def test_escape_sequences_do_not_reach_the_terminal():
 @given(st.text(), st.integers(1, 200), st.floats(), st.integers(0, 10**6))
 def test_the_line_is_printable_and_fits(metric, width, value, trials):
     line = render(
-        Progress(
-            counts={_S.RUNNING: trials}, metric=metric, best_value=value, best_trial_id=metric
-        ),
+        Progress(counts={_S.RUNNING: trials}, metric=metric, best_value=value, best_trial_id=metric),
         width,
     )
     assert line.isprintable()

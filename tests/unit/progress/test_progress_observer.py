@@ -123,7 +123,7 @@ def test_who_wants_to_know_more_hears_of_trials_that_were_given_up():
     run = Run(verbose=2)
     trial_id = run.start()
     run.lose(trial_id, "its worker is gone")
-    assert any(f"{trial_id} was given up: " in line for line in run.lines)
+    assert any(f"{trial_id} failed permanently: " in line for line in run.lines)
     run.observer.on_end(run.experiment)
     assert "1 trial failed:" in run.lines
 
@@ -141,7 +141,7 @@ def test_time_that_passes_is_shown():
     assert run.last_line.endswith("00:07")
 
 
-@pytest.mark.parametrize("broken", ["show", "say", "end", "close"])
+@pytest.mark.parametrize("broken", ["show", "print_line", "end", "close"])
 def test_a_display_that_raises_is_left_alone_and_the_experiment_goes_on(broken, caplog):
     calls = []
 
@@ -161,7 +161,7 @@ def test_a_display_that_raises_is_left_alone_and_the_experiment_goes_on(broken, 
     observer.on_end(run.experiment)
     # What is left of it is closed, whatever that does.
     assert calls == ([broken] if broken != "close" else ["close", "close"])
-    assert "the progress is not shown any more" in caplog.text
+    assert "progress is no longer shown" in caplog.text
 
 
 def test_a_metric_that_nobody_has_reported_is_told_of_at_the_end():

@@ -40,9 +40,9 @@ def test_a_report_tells_of_all_there_is(printed):
     run = some()
     reporter = ready(tune.CLIReporter())
     run.fail(run.start({"lr": 1.0}), "ValueError: no")
-    reporter.report(run.board, False, "what the scheduler thinks\nin two lines")
+    reporter.report(run.trial_counts, False, "what the scheduler thinks\nin two lines")
     lines = printed.getvalue().splitlines()
-    last = run.board[2].trial_id
+    last = run.trial_counts[2].trial_id
     assert lines[1:6] == [
         "Running for 00:00",
         "what the scheduler thinks",
@@ -52,26 +52,25 @@ def test_a_report_tells_of_all_there_is(printed):
     ]
     head = "trial status worker lr net/depth iter total time (s) loss"
     assert lines[6].split() == head.split()
-    assert lines[7].split() == [run.board[0].trial_id, *["RUNNING", "w", "0", "0", "1", "60", "10"]]
+    assert lines[7].split() == [
+        run.trial_counts[0].trial_id,
+        *["RUNNING", "w", "0", "0", "1", "60", "10"],
+    ]
     assert lines[11] == "1 trial failed:"
     assert lines[13].split()[1:4] == ["1", "ValueError:", "no"]
 
 
 def test_columns_are_chosen_and_renamed(printed):
     run = some(acc=0.5, secret=1)
-    reporter = tune.CLIReporter(
-        metric_columns={"acc": "accuracy"}, parameter_columns={"net/depth": "depth"}
-    )
-    ready(reporter).report(run.board, False)
+    reporter = tune.CLIReporter(metric_columns={"acc": "accuracy"}, parameter_columns={"net/depth": "depth"})
+    ready(reporter).report(run.trial_counts, False)
     assert head_of(printed).split() == ["trial", "status", "worker", "depth", "accuracy"]
     printed.forget()
     reporter = tune.CLIReporter(metric_columns=["secret"], parameter_columns=["lr"])
     reporter.add_metric_column("acc")
     reporter.add_parameter_column("net/depth", "depth")
-    ready(reporter).report(run.board, False)
-    assert head_of(printed).split() == [
-        *("trial", "status", "worker", "lr", "depth", "secret", "acc")
-    ]
+    ready(reporter).report(run.trial_counts, False)
+    assert head_of(printed).split() == [*("trial", "status", "worker", "lr", "depth", "secret", "acc")]
     with pytest.raises(ConfigError, match="metric must be one that is not shown yet, got 'acc'"):
         reporter.add_metric_column("acc")
     with pytest.raises(ConfigError, match="parameter must be one that is not shown yet, got 'lr'"):
@@ -81,15 +80,15 @@ def test_columns_are_chosen_and_renamed(printed):
 @pytest.mark.parametrize("limit", [0, 1, 3])
 def test_metrics_that_are_there_are_shown_up_to_a_limit(printed, limit):
     run = some(a=1, b=2, words="no number", c=3, d=4)
-    ready(tune.CLIReporter(infer_limit=limit)).report(run.board, False)
+    ready(tune.CLIReporter(infer_limit=limit)).report(run.trial_counts, False)
     assert head_of(printed).split()[10:] == ["a", "b", "c"][:limit]
 
 
 def test_the_statuses_share_the_rows(printed):
     run = some(8)
-    for trial in list(run.board)[:3]:
+    for trial in list(run.trial_counts)[:3]:
         run.end(trial.trial_id)
-    ready(tune.CLIReporter(max_progress_rows=4)).report(run.board, False)
+    ready(tune.CLIReporter(max_progress_rows=4)).report(run.trial_counts, False)
     rows = [line.split() for line in printed.getvalue().splitlines()]
     shown = [row[1] for row in rows if len(row) > 1 and row[1] in set(PublicStatus)]
     assert shown == ["RUNNING", "RUNNING", "TERMINATED", "TERMINATED"]
@@ -99,7 +98,7 @@ def test_the_statuses_share_the_rows(printed):
 @pytest.mark.parametrize("rows", [0, None])
 def test_there_may_be_no_rows_or_no_limit(printed, rows):
     run = some(30)
-    ready(tune.CLIReporter(max_progress_rows=rows)).report(run.board, False)
+    ready(tune.CLIReporter(max_progress_rows=rows)).report(run.trial_counts, False)
     assert ("more trials" in printed.getvalue()) == (rows == 0)
     assert printed.getvalue().count(" RUNNING ") == (0 if rows == 0 else 30)
 
@@ -109,9 +108,9 @@ def test_the_best_of_each_status_are_shown_if_that_is_asked_for(printed, whole):
     run = some(5, order="last")
     reporter = ready(tune.CLIReporter(sort_by_metric=True, max_progress_rows=2))
     assert reporter.ranking == ("loss", "min", "last")
-    reporter.report(run.board if whole else list(run.board), False)
+    reporter.report(run.trial_counts if whole else list(run.trial_counts), False)
     text = printed.getvalue()
-    at = [text.find(f"\n{trial.trial_id}") for trial in run.board]
+    at = [text.find(f"\n{trial.trial_id}") for trial in run.trial_counts]
     assert at[:3] == [-1, -1, -1]
     assert 0 < at[4] < at[3]
 
@@ -120,7 +119,7 @@ def test_a_reporter_may_compare_by_a_metric_of_its_own(printed):
     run = some(2, acc=0.5)
     reporter = ready(tune.CLIReporter(metric="acc", mode="max"))
     assert reporter.ranking == ("acc", "max", "made")
-    reporter.report(run.board, False)
+    reporter.report(run.trial_counts, False)
     assert "Best: acc 0.5 in" in printed.getvalue()
 
 
@@ -128,7 +127,7 @@ def test_failures_have_a_limit(printed):
     run = Run()
     for _ in range(5):
         run.fail(run.start(), "ValueError: no")
-    ready(tune.CLIReporter(max_error_rows=2)).report(run.board, False)
+    ready(tune.CLIReporter(max_error_rows=2)).report(run.trial_counts, False)
     assert "5 trials failed, 3 of them not shown:" in printed.getvalue()
     assert printed.getvalue().count("error.txt") == 2
 
@@ -136,7 +135,7 @@ def test_failures_have_a_limit(printed):
 def test_long_cells_are_cropped(printed):
     run = Run()
     run.start({"parameter_with_a_long_name": "x" * 50})
-    ready(tune.CLIReporter(max_column_length=8)).report(run.board, False)
+    ready(tune.CLIReporter(max_column_length=8)).report(run.trial_counts, False)
     assert "paramet…" in printed.getvalue()
     assert f"{'x' * 7}…" in printed.getvalue()
     assert "x" * 8 not in printed.getvalue().partition("trial ")[2]
@@ -145,9 +144,9 @@ def test_long_cells_are_cropped(printed):
 def test_only_the_last_report_has_tables_if_the_others_are_to_have_none(printed):
     run = some()
     reporter = ready(tune.CLIReporter(print_intermediate_tables=False))
-    reporter.report(run.board, False)
+    reporter.report(run.trial_counts, False)
     assert "\ntrial " not in printed.getvalue()
-    reporter.report(run.board, True)
+    reporter.report(run.trial_counts, True)
     assert "\ntrial " in printed.getvalue()
 
 
@@ -201,20 +200,20 @@ def test_the_base_class_leaves_the_report_to_others():
 
 def test_outside_of_notebooks_the_reporter_for_them_prints(printed):
     run = some()
-    ready(tune.JupyterNotebookReporter()).report(run.board, False)
+    ready(tune.JupyterNotebookReporter()).report(run.trial_counts, False)
     assert "Trials: 3 of 40" in printed.getvalue()
 
 
 @pytest.mark.parametrize("overwrite", [True, False])
 def test_in_notebooks_reports_are_html(monkeypatch, overwrite):
     drawn = []
-    monkeypatch.setattr("dasktune.progress.modes.in_notebook", lambda: True)
+    monkeypatch.setattr("dasktune.progress.choose.in_notebook", lambda: True)
     monkeypatch.setattr(NotebookCell, "draw", lambda self, html: drawn.append((self, html)))
     run = Run()
     run.fail(run.start({"opt": "<script>"}), "ValueError: <b>")
     reporter = ready(tune.JupyterNotebookReporter(overwrite))
     for done in (False, True):
-        reporter.report(run.board, done, "<i>")
+        reporter.report(run.trial_counts, done, "<i>")
     assert (drawn[0][0] is drawn[1][0]) == overwrite
     for _, html in drawn:
         assert "&lt;script&gt;" in html
@@ -233,7 +232,7 @@ def test_on_a_narrow_terminal_a_report_has_the_columns_that_matter_most(monkeypa
     reporter = ready(tune.CLIReporter())
     for width in (120, 60, 30):
         monkeypatch.setattr(reporters, "terminal_width", lambda _, width=width: width)
-        reporter.report(run.board, False)
+        reporter.report(run.trial_counts, False)
     heads = [line for line in stream.getvalue().splitlines() if line.startswith("trial ")]
     assert "worker" in heads[0]
     assert "net/depth" in heads[0]

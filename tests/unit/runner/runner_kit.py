@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from dasktune.config import RunConfig, TuneConfig
-from dasktune.runner import ThinkingAtOnce, TrialRunner
+from dasktune.runner import RunInline, TrialRunner
 from dasktune.runner.build import build_experiment
-from dasktune.storage.json_lines import decode
+from dasktune.storage.journal.json_lines import decode
 from dasktune.testing import ManualClock, MemoryStore
 from dasktune.trial.actions import (
     ContinueTraining,
@@ -19,12 +19,12 @@ from dasktune.trial.actions import (
     StartTrial,
     StopTrial,
 )
-from dasktune.trial.checkpoint import CheckpointRecord
+from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.events import (
-    AnyTrialEvent,
     ErrorInfo,
     ResultReported,
     TrialEnded,
+    TrialEvent,
     TrialFailed,
     TrialLost,
     TrialPaused,
@@ -54,7 +54,7 @@ class ScriptedExecutor:
         self.places = places
         self.ahead = ahead
         self.calls: list[tuple[Any, ...]] = []
-        self.events: deque[AnyTrialEvent] = deque()
+        self.events: deque[TrialEvent] = deque()
         self.runs: dict[str, list[int]] = {}
         self.closed = False
         self.timeouts: list[float] = []
@@ -63,13 +63,13 @@ class ScriptedExecutor:
     def has_resources(self, request: PlacementGroupFactory) -> bool:
         return len(self.runs) < self.places
 
-    def offers(self) -> dict[str, dict[str, float]]:
+    def worker_resources(self) -> dict[str, dict[str, float]]:
         return {}
 
     def note_waiting(self, request: PlacementGroupFactory | None, count: int) -> None:
         self.waiting = count
 
-    def takes_ahead(self, request: PlacementGroupFactory) -> bool:
+    def can_prefetch(self, request: PlacementGroupFactory) -> bool:
         return len(self.runs) < self.places + self.ahead
 
     def start_trial(self, action: StartTrial) -> None:
@@ -99,7 +99,7 @@ class ScriptedExecutor:
         for trial_id in tuple(self.runs):
             self._tell(trial_id, TrialLost, reason="interrupted", charged=False)
 
-    def next_events(self, timeout: float) -> Sequence[AnyTrialEvent]:
+    def next_events(self, timeout: float) -> Sequence[TrialEvent]:
         self.timeouts.append(timeout)
         if not self.events:
             self.clock.advance_to(self.clock.now() + timeout)
@@ -197,7 +197,7 @@ class Bench:
         lag: int = 0,
         observers: Sequence[Any] = (),
         run_config: RunConfig | None = None,
-        thinker: Any = ThinkingAtOnce,
+        background: Any = RunInline,
         **tune: Any,
     ) -> None:
         self.clock = ManualClock()
@@ -214,7 +214,7 @@ class Bench:
             clock=self.clock,
             resources_for=lambda config: ONE_CPU,
             observers=observers,
-            thinker=thinker,
+            background=background,
         )
 
     def run(self) -> Bench:

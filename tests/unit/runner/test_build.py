@@ -10,7 +10,7 @@ from numpy.random import SeedSequence
 
 import dasktune as tune
 from dasktune.errors import ConfigError
-from dasktune.experiment import Experiment
+from dasktune.experiment import ExperimentMachine
 from dasktune.runner.build import build_experiment, first_config
 from dasktune.schedulers import ASHAScheduler, FIFOScheduler
 from dasktune.search import BasicVariantGenerator, Searcher
@@ -19,7 +19,7 @@ from dasktune.stopper import CriteriaStopper, MaximumIterationStopper, NoopStopp
 SPACE = {"x": tune.uniform(0, 1), "y": tune.choice([1, 2, 3])}
 
 
-def build(space: dict[str, Any] | None = None, stop: Any = None, **options: Any) -> Experiment:
+def build(space: dict[str, Any] | None = None, stop: Any = None, **options: Any) -> ExperimentMachine:
     config = tune.TuneConfig(**{"metric": "loss", "mode": "min", **options})
     return build_experiment(config, tune.RunConfig(stop=stop), SPACE if space is None else space)
 
@@ -68,7 +68,7 @@ def test_a_scheduler_that_cannot_be_copied_is_good_for_one_experiment(
     assert build(scheduler=scheduler).scheduler is scheduler
     [record] = caplog.records
     assert record.getMessage().startswith("Locked cannot be copied (TypeError: ")
-    assert record.getMessage().endswith("make a new one for each experiment")
+    assert record.getMessage().endswith("create a new one for each experiment")
 
 
 @pytest.mark.parametrize("name", ["search_alg", "scheduler"])
@@ -115,11 +115,9 @@ def test_a_searcher_is_not_asked_before_its_time():
 
 
 def test_criteria_are_parted_from_stoppers_that_have_a_state():
-    experiment = build(
-        stop=[MaximumIterationStopper(4), CriteriaStopper({"loss": 1})], time_budget_s=60
-    )
-    assert type(experiment._judge.criteria) is CriteriaStopper
-    assert [type(s) for s in experiment._judge.stopper.stoppers] == [
+    experiment = build(stop=[MaximumIterationStopper(4), CriteriaStopper({"loss": 1})], time_budget_s=60)
+    assert type(experiment._policies.criteria) is CriteriaStopper
+    assert [type(s) for s in experiment._policies.stopper.stoppers] == [
         MaximumIterationStopper,
         TimeoutStopper,
     ]
@@ -127,4 +125,4 @@ def test_criteria_are_parted_from_stoppers_that_have_a_state():
 
 def test_without_stoppers_nobody_is_asked():
     experiment = build()
-    assert type(experiment._judge.criteria) is type(experiment._judge.stopper) is NoopStopper
+    assert type(experiment._policies.criteria) is type(experiment._policies.stopper) is NoopStopper

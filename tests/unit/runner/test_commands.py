@@ -109,7 +109,7 @@ def test_a_trial_that_nobody_knows_is_named():
 
 def test_a_trial_that_is_over_says_so():
     with Running() as bench:
-        while bench.experiment.roster.active or not bench.experiment.trials:
+        while bench.experiment.trial_index.active or not bench.experiment.trials:
             bench.steps(1)
             if bench.first.status.is_final:
                 break
@@ -123,7 +123,7 @@ def test_who_does_not_rest_cannot_be_let_go_on():
     with Running() as bench:
         bench.steps(3)
         error = bench.refused(bench.commands.unpause_trial(bench.first.trial_id))
-        assert (error.kind, "does not rest" in str(error)) == ("conflict", True)
+        assert (error.kind, "is not paused" in str(error)) == ("conflict", True)
 
 
 def test_who_is_being_stopped_cannot_rest():
@@ -133,7 +133,7 @@ def test_who_is_being_stopped_cannot_rest():
         stop, pause = bench.commands.stop_trial(key), bench.commands.pause_trial(key)
         again = bench.commands.stop_trial(key)
         assert bench.refused(pause).kind == "conflict"
-        assert stop.result(timeout=0).message == f"trial {key} is to stop"
+        assert stop.result(timeout=0).message == f"trial {key} will stop"
         assert again.result(timeout=0).message == f"trial {key} is being stopped already"
 
 
@@ -148,9 +148,7 @@ def test_an_added_trial_is_copied_written_down_and_run_first():
         assert trial.config == {"x": 1, "more": [1]} == bench.store.params[outcome.trial_id]
         assert not trial.pickled
         bench.to_the_end()
-        starts = [
-            record["trial_id"] for record in bench.journal if record["event"] == "ResourcesGranted"
-        ]
+        starts = [record["trial_id"] for record in bench.journal if record["event"] == "ResourcesGranted"]
         assert starts[1] == outcome.trial_id
         assert len(starts) == 4
 
@@ -181,7 +179,7 @@ def test_a_configuration_that_breaks_the_rule_is_refused():
 
 def test_nothing_starts_while_it_is_held():
     with Running() as bench:
-        assert bench.after(bench.commands.hold()).message == "nothing starts until release"
+        assert bench.after(bench.commands.hold()).message == "no trial starts until release"
         bench.after(bench.commands.hold(), steps=5)
         assert not bench.experiment.trials
         bench.after(bench.commands.release())
@@ -222,7 +220,7 @@ def test_one_can_look_at_an_experiment_between_two_events():
 def test_a_question_that_raises_hurts_nobody():
     with Running() as bench:
         error = bench.refused(bench.commands.ask(lambda experiment, now: 1 / 0))
-        assert str(error) == "it could not be carried out: ZeroDivisionError"
+        assert str(error) == "the command could not be carried out: ZeroDivisionError"
         bench.to_the_end()
 
 
@@ -231,7 +229,7 @@ def test_a_bug_that_a_command_comes_to_is_not_hidden(monkeypatch: pytest.MonkeyP
         raise InvalidTransition("nobody expected this")
 
     with Running() as bench:
-        monkeypatch.setattr(bench.runner, "take", broken)
+        monkeypatch.setattr(bench.runner, "apply_request", broken)
         future = bench.commands.hold()
         with pytest.raises(InvalidTransition):
             bench.steps(1)
@@ -243,7 +241,7 @@ def test_a_command_that_is_cancelled_in_time_does_nothing():
         future = bench.commands.hold()
         assert future.cancel()
         bench.steps(1)
-        assert not bench.experiment.on_hold
+        assert not bench.experiment.state.on_hold
 
 
 def test_whoever_waits_is_bounded_and_done_in_turns():

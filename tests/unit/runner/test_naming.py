@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from dasktune.callback import TrialPlaces
+from dasktune.callback import TrialStorage
 from dasktune.config import TuneConfig
 from dasktune.errors import ConfigError
 from dasktune.runner.naming import Naming
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.trial import Trial
 
-PLACES = TrialPlaces(trainable_name="train", storage=None, checkpoint=lambda record: None)
+PLACES = TrialStorage(trainable_name="train", storage=None, checkpoint=lambda record: None)
 
 
 class Trials:

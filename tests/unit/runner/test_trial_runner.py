@@ -9,11 +9,13 @@ from runner_kit import FAIL, REPORT, SAVE, Bench
 
 from dasktune.config import CheckpointConfig, FailureConfig, RunConfig
 from dasktune.runner import SystemClock
+from dasktune.runner.ports import dispatch
 from dasktune.runner.replay import event_of, replay
 from dasktune.schedulers import FIFOScheduler
 from dasktune.schedulers.decision import Continue, Pause
 from dasktune.search import BasicVariantGenerator, Searcher
 from dasktune.testing import ManualClock
+from dasktune.trial.actions import TrialAction
 from dasktune.trial.events import ClusterChanged, TrialLost, TrialStarted
 from dasktune.trial.status import TrialStatus
 
@@ -27,7 +29,7 @@ class Watcher:
         self.seen: list[str] = []
         self.ends = 0
 
-    def on_event(self, event: Any, actions: Any, experiment: Any) -> None:
+    def on_event(self, event: Any, handled: Any, experiment: Any) -> None:
         self.seen.append(type(event).__name__)
         if type(event).__name__ == self.at:
             self.do()
@@ -391,7 +393,7 @@ def test_a_time_budget_ends_everything_although_nothing_happens():
 
     bench.executor.start_trial = silent  # type: ignore[method-assign]
     bench.run()
-    assert bench.experiment.stop_reason == "the time budget of 10 s is used up"
+    assert bench.experiment.state.stop_reason == "the time budget of 10 s is used up"
     assert 10 <= bench.clock.now() < 12
     assert bench.events[-2:] == ["TimePassed", "TrialStopped"]
 
@@ -409,3 +411,9 @@ def test_the_system_clock_tells_epoch_seconds_and_never_goes_back():
     first, second = clock.now(), clock.now()
     assert first <= second
     assert abs(first - time.time()) < 60
+
+
+def test_an_action_that_no_port_carries_out_is_an_error():
+    action = TrialAction(trial_id="a", incarnation=1)
+    with pytest.raises(TypeError, match="no port carries out TrialAction"):
+        dispatch(action, None, None)  # type: ignore[arg-type]

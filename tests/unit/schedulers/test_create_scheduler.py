@@ -105,7 +105,7 @@ def test_a_scheduler_that_cannot_be_imported_is_told_by_name(foreign):
 
 
 def test_what_is_no_scheduler_is_refused(foreign):
-    with pytest.raises(ConfigError, match="'other' makes must be a TrialScheduler, got 'dict'"):
+    with pytest.raises(ConfigError, match="entry point 'other' must be a TrialScheduler, got 'dict'"):
         create_scheduler("other")
 
 

@@ -23,9 +23,7 @@ ITERATION = "training_iteration"
 def made(n, iterations=1):
     trials = {}
     for number in reversed(range(n)):
-        trial = Trial(
-            trial_id=f"a_{number:05d}", config={}, resources=PlacementGroupFactory([{"CPU": 1}])
-        )
+        trial = Trial(trial_id=f"a_{number:05d}", config={}, resources=PlacementGroupFactory([{"CPU": 1}]))
         trial.history.extend({ITERATION: i + 1, "loss": float(number)} for i in range(iterations))
         trials[trial.trial_id] = trial
     return trials
@@ -43,7 +41,7 @@ def test_every_trial_begins_with_one_iteration_and_waits_for_the_others():
     (trial,) = made(1).values()
     assert scheduler.next_milestones(trial) == (Milestone(ITERATION, 1),)
     assert scheduler.on_trial_result(trial, {ITERATION: 1}) == Pause(
-        "waits for the others: it has come to iteration 1 in this round"
+        "waits for the other trials: it reached iteration 1 of this round"
     )
 
 
@@ -62,10 +60,7 @@ def test_the_function_sees_the_results_of_each_trial_in_order():
 
     FunctionScheduler(policy).on_standstill(Waiting({}, made(2, iterations=2)))
     assert shown == [
-        {
-            f"a_{number:05d}": [{ITERATION: i, "loss": float(number)} for i in (1, 2)]
-            for number in (0, 1)
-        }
+        {f"a_{number:05d}": [{ITERATION: i, "loss": float(number)} for i in (1, 2)] for number in (0, 1)}
     ]
     assert list(shown[0]) == ["a_00000", "a_00001"]
 
@@ -75,7 +70,7 @@ def test_who_is_asked_for_more_goes_on_who_gets_nothing_waits_who_is_left_out_en
     trials = made(3, iterations=2)
     assert scheduler.on_standstill(Waiting({}, trials)) == (
         Unpause(trial_id="a_00000"),
-        StopOther(trial_id="a_00002", reason="policy leaves it out after iteration 2"),
+        StopOther(trial_id="a_00002", reason="policy returned no entry for it after iteration 2"),
     )
     first = trials["a_00000"]
     assert scheduler.next_milestones(first) == (Milestone(ITERATION, 5),)
@@ -92,7 +87,7 @@ def test_who_is_asked_for_more_goes_on_who_gets_nothing_waits_who_is_left_out_en
 def test_all_end_when_nothing_more_is_asked_for(wishes):
     commands = answer(wishes).on_standstill(Waiting({}, made(2)))
     assert [command.trial_id for command in commands] == ["a_00000", "a_00001"]
-    assert {command.reason for command in commands} == {"policy asks for nothing more"}
+    assert {command.reason for command in commands} == {"policy requests no more iterations"}
 
 
 @pytest.mark.parametrize("way", ["complete", "error", "remove"])
@@ -108,9 +103,9 @@ def test_who_has_ended_is_forgotten(way):
 @pytest.mark.parametrize(
     ("wishes", "message"),
     [
-        (None, "what policy returns must be a mapping from ids .* got None"),
-        ([1], r"what policy returns must be a mapping from ids .* got \[1\]"),
-        ({"b": 1}, "what policy returns must be a mapping from ids that it was shown"),
+        (None, "the return value of policy must be a mapping from ids .* got None"),
+        ([1], r"the return value of policy must be a mapping from ids .* got \[1\]"),
+        ({"b": 1}, "the return value of policy must be a mapping from ids in the history"),
         ({"a_00000": -1}, "the further iterations of a_00000 must be an integer >= 0, got -1"),
         ({"a_00000": 0.5}, "the further iterations of a_00000 must be an integer >= 0, got 0.5"),
     ],

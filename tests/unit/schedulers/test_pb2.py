@@ -23,8 +23,8 @@ from dasktune.schedulers import (
     create_scheduler,
 )
 from dasktune.schedulers import pb2 as module
-from dasktune.schedulers.bandit import Change, Situation
-from dasktune.trial.checkpoint import CheckpointRecord
+from dasktune.schedulers.population_based.gp_bandit import BanditState, Change
+from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial
@@ -88,7 +88,7 @@ class Crowd:
         trial.origin = CheckpointRecord(path=path, index=0, iteration=5, metrics=metrics)
         self.scheduler.on_trial_exploit(trial, self.trials[order.donor])
 
-    def asked(self) -> tuple[int, Situation]:
+    def asked(self) -> tuple[int, BanditState]:
         [(number, question)] = self.scheduler.questions.items()
         return number, question.args[0]  # type: ignore[attr-defined]
 
@@ -147,7 +147,7 @@ def test_its_answer_makes_a_clone_of_the_donor_as_it_was_ranked_last():
     assert isinstance(order, ExploitOther)
     assert (order.trial_id, order.donor, order.iteration) == ("t3", "t2", 15)
     assert order.config == {"lr": 0.5}
-    assert "goes on as a clone of t2, which has 1.5" in order.reason
+    assert "becomes a clone of t2, which has 1.5" in order.reason
     assert not crowd.scheduler.questions
     assert crowd.scheduler.choose_trial_to_run(crowd.waiting()) is crowd.trials["t3"]
 

@@ -72,16 +72,12 @@ def test_a_fraction_ends_exactly_at_the_limit():
 def test_a_power_has_its_top_rung(grace_period, factor, k):
     top = grace_period * factor**k
     assume(top < 10**11)
-    assert rung_budgets(grace_period, top, factor) == [
-        grace_period * factor**i for i in range(k + 1)
-    ]
+    assert rung_budgets(grace_period, top, factor) == [grace_period * factor**i for i in range(k + 1)]
     assert len(rung_budgets(grace_period, top * factor - 1, factor)) == k + 1
 
 
 def test_a_factor_near_one_is_refused_before_it_takes_for_ever():
-    with pytest.raises(
-        ConfigError, match=r"reduction_factor must be large enough .* got 1.0000001"
-    ):
+    with pytest.raises(ConfigError, match=r"reduction_factor must be large enough .* got 1.0000001"):
         rung_budgets(1, 100, 1.0000001)
 
 

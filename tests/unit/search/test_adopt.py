@@ -13,7 +13,7 @@ from dasktune.search import (
     Searcher,
     SearchGenerator,
 )
-from dasktune.search.searcher import SearchAlgorithm, SearchSpec
+from dasktune.search.search_algorithm import SearchAlgorithm, SearchSpec
 from dasktune.space import uniform
 
 

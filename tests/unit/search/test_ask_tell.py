@@ -11,7 +11,7 @@ from numpy.random import SeedSequence
 
 from dasktune.errors import ConfigError
 from dasktune.search import FINISHED, AskTell, AskTellSearch, SearchGenerator
-from dasktune.search.searcher import SearchSpec
+from dasktune.search.search_algorithm import SearchSpec
 from dasktune.space import choice, grid_search, randint, sample_from, uniform
 
 SPACE = {"x": uniform(0, 9), "m": {"k": randint(0, 9)}, "constant": 5}

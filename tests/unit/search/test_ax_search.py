@@ -96,9 +96,7 @@ def test_what_is_inside_an_option_is_there_with_it_only():
 def test_several_goals_are_told_as_they_were_reported():
     searcher = made(metric=["loss", "eval/acc"], mode=["min", "max"])
     lived(searcher, 3, lambda c: {"loss": c["x"], "eval": {"acc": c["y"]}})
-    assert str(searcher.client._experiment.optimization_config.objective.expression) == (
-        "-loss, eval/acc"
-    )
+    assert str(searcher.client._experiment.optimization_config.objective.expression) == ("-loss, eval/acc")
     known = [trial.arm.parameters for trial in searcher.client._experiment.trials.values()]
     assert means(searcher, "loss") == pytest.approx([one["x"] for one in known])
     assert means(searcher, "eval/acc") == pytest.approx([one["y"] for one in known])
@@ -206,9 +204,7 @@ def test_a_client_of_the_users_is_copied_and_says_what_is_optimised():
 def test_what_a_client_does_not_say_the_searcher_says():
     from ax.api.client import Client
 
-    aimless = made(
-        ax_client=client(aimed=False), metric="loss", mode="max", outcome_constraints=["m >= 1"]
-    )
+    aimless = made(ax_client=client(aimed=False), metric="loss", mode="max", outcome_constraints=["m >= 1"])
     lived(aimless, 2, lambda c: {"loss": 0.5, "m": 2.0})
     assert (means(aimless, "loss"), means(aimless, "m")) == ([0.5, 0.5], [2.0, 2.0])
     blank = AxSearch(SPACE, "loss", "min", ax_client=Client(), initialization_budget=2)
@@ -286,9 +282,7 @@ def test_one_that_is_restored_with_pending_trials_goes_on_as_the_other(kind):
         ({}, {"space": NATIVE, "points_to_evaluate": [{"layers": 9}]}, "points of the space"),
     ],
 )
-def test_what_ax_does_not_understand_is_refused_before_a_trial_starts(
-    param_space, arguments, sentence
-):
+def test_what_ax_does_not_understand_is_refused_before_a_trial_starts(param_space, arguments, sentence):
     with pytest.raises(ConfigError, match=sentence):
         made(param_space, **arguments)
 

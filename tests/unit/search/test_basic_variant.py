@@ -15,7 +15,7 @@ from numpy.random import RandomState, SeedSequence, default_rng
 
 from dasktune.errors import ConfigError
 from dasktune.search.basic_variant import BasicVariantGenerator
-from dasktune.search.searcher import SearchSpec
+from dasktune.search.search_algorithm import SearchSpec
 from dasktune.space import choice, grid_search, randint, sample_from, uniform
 
 SPACE = {"a": grid_search([1, 2]), "b": randint(0, 1000), "c": {"d": grid_search("xyz")}}
@@ -190,9 +190,7 @@ def test_more_samples_begin_like_fewer():
     presets=st.lists(st.sampled_from([{"a": 1}, {"b": 3}, {"c": {"d": "y"}}]), max_size=2),
     seed=st.integers(0, 2**64),
 )
-def test_a_restored_search_goes_on_with_exactly_the_same_configurations(
-    done, constant, presets, seed
-):
+def test_a_restored_search_goes_on_with_exactly_the_same_configurations(done, constant, presets, seed):
     options: dict[str, Any] = {"constant_grid_search": constant, "points_to_evaluate": presets}
     whole = started(SPACE, 3, seed=seed, **options)
     take(whole, done)
@@ -243,7 +241,7 @@ def test_a_huge_grid_costs_what_a_small_one_does():
 HASH_PROBE = """
 from numpy.random import SeedSequence
 from dasktune.search.basic_variant import BasicVariantGenerator
-from dasktune.search.searcher import SearchSpec
+from dasktune.search.search_algorithm import SearchSpec
 from dasktune.space import choice, grid_search, uniform
 space = {name: uniform(0, 1) for name in "zyx"} | {"m": choice([{"p": uniform(0, 1)}, "q"])}
 space |= {"g": grid_search(["r", "s"]), "h": grid_search([1, 2])}

@@ -32,7 +32,7 @@ def test_searchers_are_made_by_name(name, cls):
 
 def test_arguments_reach_the_searcher_and_wrong_ones_are_refused():
     assert create_searcher("quasi_random", method="halton").method == "halton"
-    with pytest.raises(ConfigError, match="the arguments of searcher 'random' must be those that"):
+    with pytest.raises(ConfigError, match="the arguments of searcher 'random' must be among"):
         create_searcher("random", number="halton")
 
 

@@ -24,9 +24,7 @@ class Learning(Searcher):
 
 
 def trial(*rows, error=None, stopped_early=False):
-    return SimpleNamespace(
-        config={"x": 1}, history=list(rows), error=error, stopped_early=stopped_early
-    )
+    return SimpleNamespace(config={"x": 1}, history=list(rows), error=error, stopped_early=stopped_early)
 
 
 def learnt(*trials, then=None, **goals):

@@ -10,7 +10,7 @@ from numpy.random import SeedSequence
 from dasktune.errors import ConfigError
 from dasktune.search import SearchGenerator
 from dasktune.search.hyperopt import HyperOptSearch
-from dasktune.search.searcher import SearchSpec
+from dasktune.search.search_algorithm import SearchSpec
 from dasktune.space import choice, grid_search, lograndint, loguniform, randint, randn, uniform
 
 pytest.importorskip("hyperopt")

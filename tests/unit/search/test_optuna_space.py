@@ -10,8 +10,8 @@ from numpy.random import SeedSequence
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from dasktune.errors import ConfigError
-from dasktune.search.optuna.space import space_of
-from dasktune.search.parameter_tree import nested
+from dasktune.search.optuna.optuna_space import make_space
+from dasktune.search.spaces.parameter_tree import nest
 from dasktune.space import (
     Float,
     choice,
@@ -36,7 +36,7 @@ def study_of() -> Any:
 
 
 def drawn(space: Any, count: int = 1) -> list[Any]:
-    study, asked = study_of(), space_of(space)
+    study, asked = study_of(), make_space(space)
     return [asked.draw(study.ask(), SEED) for _ in range(count)]
 
 
@@ -66,7 +66,7 @@ def drawn(space: Any, count: int = 1) -> list[Any]:
     ],
 )
 def test_every_value_is_one_of_the_domain_and_leads_back_to_its_parameter(domain: Any):
-    asked, study = space_of({"v": domain}), study_of()
+    asked, study = make_space({"v": domain}), study_of()
     seen = []
     for _ in range(60):
         trial = study.ask()
@@ -102,13 +102,13 @@ def test_all_of_a_small_domain_is_reached(domain: Any, values: set[Any]):
 def test_bounds_that_are_not_included_are_not_reached():
     study = study_of()
     trial = study.ask()
-    space_of({"v": uniform(0, 1)}).draw(trial, SEED)
+    make_space({"v": uniform(0, 1)}).draw(trial, SEED)
     assert trial.distributions["v"].high == nextafter(1, 0)
 
 
 def test_options_that_are_plain_are_shown_as_such_and_others_by_number():
     trial = study_of().ask()
-    space_of({"a": choice(["x", "y"]), "b": choice([(1,), (2,)])}).draw(trial, SEED)
+    make_space({"a": choice(["x", "y"]), "b": choice([(1,), (2,)])}).draw(trial, SEED)
     assert trial.distributions["a"].choices == ("x", "y")
     assert trial.distributions["b"].choices == (0, 1)
 
@@ -116,7 +116,7 @@ def test_options_that_are_plain_are_shown_as_such_and_others_by_number():
 def test_spaces_have_levels_lists_tuples_and_plain_values():
     space = {"net": {"layers": [randint(1, 2), 5], "pair": (randint(3, 4), "z")}, "epochs": 3}
     assert drawn(space) == [{"net": {"layers": [1, 5], "pair": (3, "z")}, "epochs": 3}]
-    params = space_of(space).params_of({"net": {"layers": [1, 5], "pair": (3, "z")}})
+    params = make_space(space).params_of({"net": {"layers": [1, 5], "pair": (3, "z")}})
     assert params == {"net/layers/0": 1, "net/pair/0": 3}
 
 
@@ -132,7 +132,7 @@ BRANCHES = {
 
 
 def test_what_is_asked_for_depends_on_what_was_answered():
-    asked, study = space_of(BRANCHES), study_of()
+    asked, study = make_space(BRANCHES), study_of()
     assert asked.conditional
     seen = set()
     for _ in range(30):
@@ -148,7 +148,7 @@ def test_what_is_asked_for_depends_on_what_was_answered():
 
 
 def test_a_part_of_a_branch_is_enough_to_know_it():
-    params = space_of(BRANCHES).params_of({"optimizer": {"kind": "adam"}})
+    params = make_space(BRANCHES).params_of({"optimizer": {"kind": "adam"}})
     assert params == {"optimizer": 1}
 
 
@@ -159,7 +159,7 @@ def test_functions_are_computed_of_what_was_asked_for():
         "sum": sample_from(lambda config: config["a"] + config["constant"]),
         "random": sample_from(lambda: uniform(0, 1)),
     }
-    asked, study = space_of(space), study_of()
+    asked, study = make_space(space), study_of()
     trial = study.ask()
     config = asked.draw(trial, SEED)
     assert config["sum"] == 12
@@ -187,7 +187,7 @@ def test_distributions_of_optuna_may_stand_for_domains():
         assert config["deep"]["n"] in range(1, 10)
         assert config["c"] in "ab"
     point = {"x": 0.5, "deep/n": 3, "c": "a"}
-    assert space_of(space).params_of(point) == point
+    assert make_space(space).params_of(point) == point
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_distributions_of_optuna_may_stand_for_domains():
 )
 def test_what_cannot_be_searched_is_named(space: Any, message: str):
     with pytest.raises(ConfigError, match=message):
-        space_of(space)
+        make_space(space)
 
 
 @pytest.mark.parametrize(
@@ -226,9 +226,9 @@ def test_what_cannot_be_searched_is_named(space: Any, message: str):
 def test_points_that_are_none_of_the_space_are_named(point: Any, message: str):
     space = {"x": uniform(0, 1), "n": {"l": [uniform(0, 1)]}, "c": choice(["a", "b"]), "k": 7}
     with pytest.raises(ConfigError, match=message):
-        space_of(space).params_of(point)
+        make_space(space).params_of(point)
 
 
 def test_paths_become_levels():
     told = {"a/b": 1, "a": {"c/d": 2}, "e": 3, 4: 5}
-    assert nested(told) == {"a": {"b": 1, "c": {"d": 2}}, "e": 3, 4: 5}
+    assert nest(told) == {"a": {"b": 1, "c": {"d": 2}}, "e": 3, 4: 5}

@@ -10,7 +10,7 @@ from numpy.random import SeedSequence
 
 from dasktune.errors import ConfigError
 from dasktune.search import QuasiRandomSearch, SearchGenerator
-from dasktune.search.searcher import SearchSpec
+from dasktune.search.search_algorithm import SearchSpec
 from dasktune.space import (
     choice,
     grid_search,
@@ -28,9 +28,7 @@ from dasktune.space import (
 def searching(searcher, space, seed=0, num_samples=-1):
     search = SearchGenerator(searcher)
     search.setup(
-        SearchSpec(
-            space=space, num_samples=num_samples, metric=None, mode=None, seed=SeedSequence(seed)
-        )
+        SearchSpec(space=space, num_samples=num_samples, metric=None, mode=None, seed=SeedSequence(seed))
     )
     return search
 

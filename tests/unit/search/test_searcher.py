@@ -12,9 +12,9 @@ from numpy.random import SeedSequence
 
 from dasktune.errors import ConfigError
 from dasktune.search.concurrency_limiter import ConcurrencyLimiter
-from dasktune.search.search_generator import SearchGenerator
-from dasktune.search.searcher import SearchAlgorithm, SearchSpec, Suggestion
-from dasktune.search.suggest import FINISHED, Searcher
+from dasktune.search.search_algorithm import SearchAlgorithm, SearchSpec, Suggestion
+from dasktune.search.searcher import FINISHED, Searcher
+from dasktune.search.searcher_adapter import SearchGenerator
 from dasktune.space.primitives import grid_search, uniform
 
 

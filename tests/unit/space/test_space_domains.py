@@ -79,9 +79,7 @@ def test_a_base_is_taken_and_makes_no_difference(function, bounds):
     with pytest.warns(DeprecationWarning, match="has no effect") as caught:
         with_base = function(*bounds, base=2)
     assert caught[0].filename == __file__
-    assert with_base.sample(size=9, random_state=1) == function(*bounds).sample(
-        size=9, random_state=1
-    )
+    assert with_base.sample(size=9, random_state=1) == function(*bounds).sample(size=9, random_state=1)
 
 
 def test_loguniform_gives_every_decade_the_same_weight():
@@ -252,7 +250,7 @@ def test_samplers_are_chained_and_leave_the_domain_as_it_was():
 
 BAD: list[tuple[Callable[[], Any], str]] = [
     (lambda: uniform(1, 0), "lower must be less than upper=0.0, got 1.0"),
-    (lambda: uniform(1, 1), "A constant is written as the value itself"),
+    (lambda: uniform(1, 1), "Write a constant as the value itself"),
     (lambda: uniform(nan, 1), "lower must be a number, got nan"),
     (lambda: uniform(0, inf), "lower and upper must be finite"),
     (lambda: uniform(-1.7e308, 1.7e308), "lower and upper must be finite"),
@@ -260,7 +258,7 @@ BAD: list[tuple[Callable[[], Any], str]] = [
     (lambda: uniform(False, 1), "lower must be a number, got False"),
     (lambda: uniform(None, 1), "lower and upper must be finite"),
     (lambda: Float(None, None).sample(), "lower and upper must be finite"),
-    (lambda: loguniform(0, 1), "lower must be > 0 on a log scale, got 0.0. Give the bounds as"),
+    (lambda: loguniform(0, 1), "lower must be > 0 on a log scale, got 0.0. Give the bounds"),
     (lambda: loguniform(1, inf), "lower and upper must be finite"),
     (lambda: quniform(0, 1, 0), "q must be finite and > 0, got 0"),
     (lambda: quniform(0, 1, inf), "q must be finite and > 0, got inf"),

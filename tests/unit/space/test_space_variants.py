@@ -24,7 +24,7 @@ from dasktune.space import (
     sample_from,
     uniform,
 )
-from dasktune.space.view import View
+from dasktune.space.partial_config import PartialConfig
 
 
 def configs(space: dict[str, Any], seed: int = 0) -> list[dict[str, Any]]:
@@ -210,8 +210,7 @@ def test_values_that_wait_for_each_other_are_named():
 
 def chain(length: int) -> dict[str, Any]:
     space: dict[str, Any] = {
-        f"p{i:02}": sample_from(lambda config, name=f"p{i + 1:02}": config[name])
-        for i in range(length - 1)
+        f"p{i:02}": sample_from(lambda config, name=f"p{i + 1:02}": config[name]) for i in range(length - 1)
     }
     return {**space, f"p{length - 1:02}": randint(1, 2)}
 
@@ -229,9 +228,7 @@ def test_a_function_that_returns_itself_comes_to_an_end():
 
 
 def test_a_function_that_raises_is_named():
-    with pytest.raises(
-        ConfigError, match=r"sample_from at 'a/b' must not raise, got KeyError: 'x'"
-    ):
+    with pytest.raises(ConfigError, match=r"sample_from at 'a/b' must not raise, got KeyError: 'x'"):
         resolve({"a": {"b": sample_from(lambda config: config["x"])}})
     with pytest.raises(ConfigError, match="the configuration has no 'x'"):
         resolve({"a": sample_from(lambda spec: spec.config.x)})
@@ -306,7 +303,7 @@ def test_a_preset_with_an_unknown_key_is_refused():
 
 
 def test_a_view_is_a_mapping_with_attributes():
-    view = View({"a": 1, "_b": 2, "get": 3})
+    view = PartialConfig({"a": 1, "_b": 2, "get": 3})
     assert dict(view) == {"a": 1, "_b": 2, "get": 3}
     assert len(view) == 3
     assert repr(view) == "View({'a': 1, '_b': 2, 'get': 3})"

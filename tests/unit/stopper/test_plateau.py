@@ -46,9 +46,7 @@ class TestTrialPlateau:
         ("mode", "early", "late"), [("min", 0.5, 0.0), ("max", -0.5, 0.0), ("min", 0.1, -0.1)]
     )
     def test_a_threshold_of_zero_holds_a_trial_like_any_other(self, mode, early, late):
-        stopper = TrialPlateauStopper(
-            "loss", num_results=2, grace_period=0, metric_threshold=0, mode=mode
-        )
+        stopper = TrialPlateauStopper("loss", num_results=2, grace_period=0, metric_threshold=0, mode=mode)
         assert answers(stopper, early, early, late, late) == [False, False, False, True]
 
     def test_nested_metrics_are_found_by_their_path(self):
@@ -105,9 +103,7 @@ class TestWhereATrialWaits:
         assert stopper.next_milestones("b") == waits
 
     def test_a_trial_runs_freely_below_a_threshold_that_it_comes_to_from_below(self):
-        stopper = TrialPlateauStopper(
-            "acc", num_results=2, grace_period=2, metric_threshold=0.9, mode="max"
-        )
+        stopper = TrialPlateauStopper("acc", num_results=2, grace_period=2, metric_threshold=0.9, mode="max")
         answers(stopper, 0.1, metric="acc")
         assert stopper.next_milestones("a") == (Milestone("acc", 0.9, required=False),)
 

@@ -269,9 +269,7 @@ class TestCombined:
         assert all(spy.seen == [("a", {"x": 1}), 7.0] for spy in spies)
 
     def test_only_those_that_said_so_give_reasons(self):
-        stopper = CombinedStopper(
-            MaximumIterationStopper(2), CriteriaStopper({"acc": 0.9}), NoopStopper()
-        )
+        stopper = CombinedStopper(MaximumIterationStopper(2), CriteriaStopper({"acc": 0.9}), NoopStopper())
         assert not stopper("a", {"acc": 0.1})
         assert stopper("a", {"acc": 0.1})
         assert stopper.reason("a", {"acc": 0.1}) == "max_iter=2 results are in"

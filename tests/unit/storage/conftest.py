@@ -8,7 +8,7 @@ import fsspec
 import pytest
 from fake_object_store import FakeObjectStore
 
-from dasktune.storage.location import Storage
+from dasktune.storage.fs.storage import Storage
 
 fsspec.register_implementation("fakes3", FakeObjectStore, clobber=True)
 

@@ -18,17 +18,22 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dasktune.errors import ConfigError, StorageError
-from dasktune.storage.checkpoint import Checkpoint
-from dasktune.storage.checkpoint_store import CheckpointStore
-from dasktune.storage.experiment_store import ExperimentStore
-from dasktune.storage.folding import count_rows, read_rows
-from dasktune.storage.journal import JournalReader, JournalWriter, next_epoch, read_journal
-from dasktune.storage.journal_format import Header, segment_name
-from dasktune.storage.json_lines import decode, encode
-from dasktune.storage.location import Storage
-from dasktune.storage.manifest import Manifest
-from dasktune.storage.strict_json import parse
-from dasktune.trial.checkpoint import CheckpointRecord
+from dasktune.storage.checkpoints.checkpoint import Checkpoint
+from dasktune.storage.checkpoints.checkpoint_store import CheckpointStore
+from dasktune.storage.checkpoints.manifest import Manifest
+from dasktune.storage.experiment.experiment_store import ExperimentStore
+from dasktune.storage.fs.storage import Storage
+from dasktune.storage.journal.columnar import count_rows, read_rows
+from dasktune.storage.journal.journal_writer import (
+    JournalReader,
+    JournalWriter,
+    next_epoch,
+    read_journal,
+)
+from dasktune.storage.journal.json_lines import decode, encode
+from dasktune.storage.journal.segments import Header, segment_name
+from dasktune.storage.journal.strict_json import parse
+from dasktune.trial.checkpoint_record import CheckpointRecord
 
 #: More rows than a valid journal of these tests has; who gives more is out of bounds.
 MANY = 100_000
@@ -98,7 +103,7 @@ def read_everything(storage: Storage) -> int:
         load,
         ExperimentStore(storage).spec,
         lambda: next_epoch(storage),
-        lambda: store.sweep("a", keep=99, begin=99),
+        lambda: store.remove_stale("a", incarnation=99, first_index=99),
     ]
     return sum(outcome(read)[1] != "" for read in readers)
 
@@ -196,13 +201,9 @@ def changed_json(draw: st.DrawFn, text: bytes) -> bytes:
         elif isinstance(container, list):
             container.append(draw(HOSTILE))
         elif kind == "rename":
-            container[draw(st.sampled_from(["..", "$rows", "$float", "", "\0"]))] = container.pop(
-                key
-            )
+            container[draw(st.sampled_from(["..", "$rows", "$float", "", "\0"]))] = container.pop(key)
         else:
-            container[draw(st.sampled_from(["$rows", "$journal", "../x", "trial_id"]))] = draw(
-                HOSTILE
-            )
+            container[draw(st.sampled_from(["$rows", "$journal", "../x", "trial_id"]))] = draw(HOSTILE)
     changed = json.dumps(value, separators=(",", ":")).encode()
     if draw(st.booleans()):
         changed = changed.replace(b":1", draw(st.sampled_from([b":NaN", b":1e999", b":01"])))
@@ -255,9 +256,7 @@ def changed_files(draw: st.DrawFn, original: dict[str, bytes]) -> dict[str, byte
 
 @settings(max_examples=400, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_a_changed_experiment_is_read_or_refused(
-    original: dict[str, bytes], data: st.DataObject
-) -> None:
+def test_a_changed_experiment_is_read_or_refused(original: dict[str, bytes], data: st.DataObject) -> None:
     storage = Storage(f"memory://{uuid4().hex}")
     for name, content in data.draw(changed_files(original)).items():
         storage.write_bytes(name, content)
@@ -315,7 +314,7 @@ def test_a_changed_manifest_or_header_is_read_or_refused(data: st.DataObject) ->
         assert all(type(one) is int and one >= 0 for one in counts)
     else:
         assert "here" in words
-    Manifest.looks_ours(changed)
+    Manifest.is_manifest(changed)
     after = {"epoch": 1, "records": 2, "bytes": 3, "position": 4}
     header = {"$journal": {"format": 1, "epoch": 2, "writer": "w", "after": after}}
     valid = json.dumps(header).encode()
@@ -367,8 +366,7 @@ BOMBS = {
     "a trial with a backslash": b'{"trial_id":"a\\\\b"}',
     "a trial with a NUL": b'{"trial_id":"a\\u0000"}',
     "a trial with half a character": b'{"trial_id":"\\ud800"}',
-    "a checkpoint elsewhere": b'{"checkpoint":{"path":"/etc","index":0,"iteration":0,'
-    b'"metrics":{}}}',
+    "a checkpoint elsewhere": b'{"checkpoint":{"path":"/etc","index":0,"iteration":0,"metrics":{}}}',
     "a checkpoint that is none": b'{"checkpoint":"x"}',
     "actions that are none": b'{"actions":{"do":"StartTrial"}}',
     "an action that is none": b'{"actions":["StartTrial"]}',
@@ -448,7 +446,7 @@ def test_no_other_file_can_do_harm_either(name: str) -> None:
     content = BOMBS[name]
     with pytest.raises(StorageError):
         Manifest.decode(content, "here")
-    assert not Manifest.looks_ours(content)
+    assert not Manifest.is_manifest(content)
     with pytest.raises(StorageError):
         Header.decode(content, "here")
     storage = Storage(f"memory://{uuid4().hex}")
@@ -500,7 +498,7 @@ def test_a_journal_without_a_whole_header_is_told(storage: Storage) -> None:
     with pytest.raises(StorageError, match=r"line 1 of journal/000001-000000.jsonl .* is torn"):
         list(read_journal(storage))
     storage.write_bytes(segment_name(1, 0), b"")
-    with pytest.raises(StorageError, match="is no header"):
+    with pytest.raises(StorageError, match="is not a header"):
         list(read_journal(storage))
 
 
@@ -544,12 +542,10 @@ def test_a_manifest_with_wrong_values_is_damaged(storage: Storage, changes: dict
 
 
 @pytest.mark.parametrize("changes", [{"index": 4}, {"incarnation": 1}])
-def test_a_manifest_of_another_checkpoint_is_refused(
-    storage: Storage, changes: dict[str, Any]
-) -> None:
+def test_a_manifest_of_another_checkpoint_is_refused(storage: Storage, changes: dict[str, Any]) -> None:
     record = build(storage)
     rewrite(storage, record, **changes)
-    with pytest.raises(StorageError, match="put there from elsewhere"):
+    with pytest.raises(StorageError, match="copied there from another place"):
         CheckpointStore(storage).load(record)
 
 
@@ -573,9 +569,7 @@ PATHS = ["", "..", "/etc", "trials/a", "trials/../x/checkpoint_000003_i02", "exp
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_record_cannot_lead_out_of_the_experiment(
-    storage: Storage, path: Any, tmp_path: Path
-) -> None:
+def test_a_record_cannot_lead_out_of_the_experiment(storage: Storage, path: Any, tmp_path: Path) -> None:
     build(storage)
     before = storage.find()
     store = CheckpointStore(storage)
@@ -602,9 +596,7 @@ def test_a_hostile_trial_is_written_nowhere(storage: Storage, name: str) -> None
     with pytest.raises(ConfigError, match="trial_dir must be one name"):
         store.write_error(name, "no")
     with pytest.raises(ConfigError, match="trial_dir must be one name"):
-        store.checkpoints.commit(
-            {}, trial_dir=name, index=0, incarnation=1, iteration=1, metrics={}
-        )
+        store.checkpoints.commit({}, trial_dir=name, index=0, incarnation=1, iteration=1, metrics={})
     store.close()
     assert storage.find() == before
 
@@ -662,7 +654,7 @@ def test_a_checkpoint_behind_a_link_is_neither_read_nor_deleted(
         CheckpointStore(Storage(local.url)).load(record)
     if name.startswith("trials"):
         with pytest.raises(StorageError, match="link"):
-            store.sweep("a", keep=99, begin=99)
+            store.remove_stale("a", incarnation=99, first_index=99)
     if name != "weights":
         with pytest.raises(StorageError, match="link"):
             store.delete(record)
@@ -681,13 +673,11 @@ def test_what_leads_out_of_a_checkpoint_is_found_though_no_manifest_tells_of_it(
         CheckpointStore(local).load(record)
 
 
-def test_a_half_written_checkpoint_behind_a_link_is_not_swept(
-    local: Storage, outside: Path
-) -> None:
+def test_a_half_written_checkpoint_behind_a_link_is_not_swept(local: Storage, outside: Path) -> None:
     os.makedirs(local.path("trials", "a"))
     os.symlink(outside / "deep", local.path("trials", "a", "checkpoint_000001_i01"))
     with pytest.raises(StorageError, match="link"):
-        CheckpointStore(local).sweep("a", keep=9, begin=9)
+        CheckpointStore(local).remove_stale("a", incarnation=9, first_index=9)
     assert (outside / "deep").is_dir()
 
 
@@ -748,7 +738,7 @@ def test_directories_that_are_files_are_refused(local: Storage) -> None:
     with pytest.raises(StorageError, match="cannot read the checkpoint"):
         CheckpointStore(local).load(record)
     with pytest.raises(StorageError, match="cannot read the checkpoints of 'a'"):
-        CheckpointStore(local).sweep("a", keep=9, begin=9)
+        CheckpointStore(local).remove_stale("a", incarnation=9, first_index=9)
 
 
 @pytest.mark.parametrize("name", ["trials", "trials/a"])
@@ -760,9 +750,7 @@ def test_nothing_is_written_through_a_link(
     before = everything(outside)
     store = ExperimentStore(local)
     with pytest.raises(StorageError, match="link"):
-        store.checkpoints.commit(
-            {"x": b"1"}, trial_dir="a", index=9, incarnation=1, iteration=1, metrics={}
-        )
+        store.checkpoints.commit({"x": b"1"}, trial_dir="a", index=9, incarnation=1, iteration=1, metrics={})
     with caplog.at_level(logging.WARNING):
         store.write_error("a", "no")
         store.write_params("a", {"lr": 0.2})

@@ -13,11 +13,13 @@ import pytest
 from fake_object_store import FakeObjectStore
 
 from dasktune.errors import StorageError
-from dasktune.storage import checkpoint_store, journal, retry
-from dasktune.storage.checkpoint_store import CheckpointStore
-from dasktune.storage.experiment_store import ExperimentStore
-from dasktune.storage.journal import JournalWriter, read_journal
-from dasktune.storage.location import Storage
+from dasktune.storage.checkpoints import checkpoint_store
+from dasktune.storage.checkpoints.checkpoint_store import CheckpointStore
+from dasktune.storage.experiment.experiment_store import ExperimentStore
+from dasktune.storage.fs import retry
+from dasktune.storage.fs.storage import Storage
+from dasktune.storage.journal import journal_writer
+from dasktune.storage.journal.journal_writer import JournalWriter, read_journal
 
 
 class Time:
@@ -44,7 +46,7 @@ def time() -> Time:
 @pytest.fixture(params=["local", "remote"])
 def patient(request: pytest.FixtureRequest) -> Storage:
     storage: Storage = request.getfixturevalue(request.param)
-    return storage.patient(300.0)
+    return storage.with_retry(300.0)
 
 
 Break = Callable[[Exception | None], None]
@@ -63,9 +65,7 @@ def breaks(patient: Storage, monkeypatch: pytest.MonkeyPatch) -> Break:
             return whole(descriptor, data, offset)
 
         monkeypatch.setattr(os, "pwrite", pwrite)
-        FakeObjectStore.failures = (
-            [type(failure)(*failure.args) for _ in range(10_000)] if failure else []
-        )
+        FakeObjectStore.failures = [type(failure)(*failure.args) for _ in range(10_000)] if failure else []
 
     return set_failure
 
@@ -105,8 +105,8 @@ def test_what_was_recorded_during_an_outage_is_written_after_it(
     assert numbers(patient) == list(range(401))
     assert writer.close() == 401
     assert caplog.text.count("Writing the journal of") == 1
-    assert "tried again until" in caplog.text
-    assert "is written again after" in caplog.text
+    assert "retried until" in caplog.text
+    assert "works again after" in caplog.text
 
 
 def test_a_commit_that_waits_comes_back_when_the_storage_does(
@@ -150,8 +150,8 @@ def test_it_gives_up_when_its_patience_is_over_and_says_what_to_do(
 def test_what_cannot_be_stored_holds_up_who_records_it(
     patient: Storage, time: Time, breaks: Break, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal, "BACKLOG", 1000)
-    monkeypatch.setattr(journal, "LARGEST", 500)
+    monkeypatch.setattr(journal_writer, "BACKLOG", 1000)
+    monkeypatch.setattr(journal_writer, "LARGEST", 500)
     writer = make(patient, time)
     breaks(ConnectionRefusedError("refused"))
     poll(writer, time, until=50.0)
@@ -160,7 +160,7 @@ def test_what_cannot_be_stored_holds_up_who_records_it(
     while time.slept == slept:
         writer.commit()
     assert time.slept == slept + 1
-    assert 0 < time.now - before <= journal.PAUSE
+    assert 0 < time.now - before <= journal_writer.PAUSE
     breaks(None)
     count = writer.append({"n": -1})
     assert writer.close() == count
@@ -174,7 +174,7 @@ def test_what_cannot_be_stored_holds_up_who_records_it(
 def test_positions_count_rows_when_a_backlog_is_parted(
     remote: Storage, time: Time, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal, "LARGEST", 300)
+    monkeypatch.setattr(journal_writer, "LARGEST", 300)
     writer = make(remote, time)
     for number in range(50):
         metrics = {"training_iteration": number, "loss": number / 3}
@@ -188,7 +188,7 @@ def test_positions_count_rows_when_a_backlog_is_parted(
 def test_a_sync_that_fails_writes_nothing_twice(
     local: Storage, time: Time, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writer = make(local.patient(300.0), time)
+    writer = make(local.with_retry(300.0), time)
     writer.append({"n": 0})
     writer.commit()
     time.now = 2.0
@@ -207,7 +207,7 @@ def test_a_sync_that_fails_writes_nothing_twice(
 
 
 def test_a_mute_store_does_not_hold_up_who_records(remote: Storage, time: Time) -> None:
-    writer = make(remote.patient(300.0), time)
+    writer = make(remote.with_retry(300.0), time)
     FakeObjectStore.mute = True
     poll(writer, time, until=1000.0)  # a single put that waited would take 30 real seconds
     assert writer.commit() == 0
@@ -216,10 +216,10 @@ def test_a_mute_store_does_not_hold_up_who_records(remote: Storage, time: Time) 
 
 
 def test_a_rival_is_told_at_once(remote: Storage, time: Time) -> None:
-    writer = make(remote.patient(300.0), time)
+    writer = make(remote.with_retry(300.0), time)
     remote.create("journal/000001-000001.jsonl", b'{"n":-1}\n')
     writer.append({"n": 0})
-    with pytest.raises(StorageError, match="somebody else writes to epoch 1"):
+    with pytest.raises(StorageError, match="another process writes to epoch 1"):
         writer.commit(force=True)
     assert time.now == 0.0
 
@@ -228,32 +228,28 @@ def test_a_rival_is_told_at_once(remote: Storage, time: Time) -> None:
 def quick(monkeypatch: pytest.MonkeyPatch) -> Time:
     """Let whoever waits between two attempts wait in no time."""
     time = Time()
-    defaults = {**retry.keep_trying.__kwdefaults__, "clock": time, "sleep": time.sleep}
-    monkeypatch.setattr(retry.keep_trying, "__kwdefaults__", defaults)
+    defaults = {**retry.retry.__kwdefaults__, "clock": time, "sleep": time.sleep}
+    monkeypatch.setattr(retry.retry, "__kwdefaults__", defaults)
     return time
 
 
 def test_a_checkpoint_is_committed_through_an_outage(
     remote: Storage, quick: Time, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = CheckpointStore(remote.patient(300.0))
+    store = CheckpointStore(remote.with_retry(300.0))
     # The claim, the file and the manifest fail in turn, some after they were carried out.
     FakeObjectStore.failures = [OSError("1"), None, OSError("2"), OSError("3"), None, OSError("4")]
     FakeObjectStore.answer_lost = True
-    record = store.commit(
-        {"x": b"1"}, trial_dir="a", index=0, incarnation=1, iteration=1, metrics={}
-    )
+    record = store.commit({"x": b"1"}, trial_dir="a", index=0, incarnation=1, iteration=1, metrics={})
     assert remote.read_bytes(record.path, "x") == b"1"
     with store.load(record).as_directory() as directory:
         assert os.path.exists(f"{directory}/x")
     assert quick.slept == 4
-    assert caplog.text.count("tried again until") == 3
+    assert caplog.text.count("retried until") == 3
 
 
-def test_a_checkpoint_is_given_up_within_the_patience_of_one_operation(
-    remote: Storage, quick: Time
-) -> None:
-    store = CheckpointStore(remote.patient(60.0))
+def test_a_checkpoint_is_given_up_within_the_patience_of_one_operation(remote: Storage, quick: Time) -> None:
+    store = CheckpointStore(remote.with_retry(60.0))
     FakeObjectStore.failures = [OSError("down")] * 1000
     with pytest.raises(StorageError, match=r"down.* for 60 s.*storage_patience="):
         store.commit({"x": b"1"}, trial_dir="a", index=0, incarnation=1, iteration=1, metrics={})
@@ -273,10 +269,8 @@ def test_a_full_disk_under_a_checkpoint_is_waited_for(
         return copy(source, target)
 
     monkeypatch.setattr(checkpoint_store, "_copy", full)
-    store = CheckpointStore(local.patient(300.0))
-    record = store.commit(
-        {"x": b"1"}, trial_dir="a", index=0, incarnation=1, iteration=1, metrics={}
-    )
+    store = CheckpointStore(local.with_retry(300.0))
+    record = store.commit({"x": b"1"}, trial_dir="a", index=0, incarnation=1, iteration=1, metrics={})
     monkeypatch.undo()
     assert store.load(record)
     assert local.read_bytes(record.path, "x") == b"1"
@@ -290,12 +284,12 @@ def test_secrets_do_not_come_out_with_the_errors_of_a_storage() -> None:
 
 
 def test_patience_is_no_part_of_the_value_and_travels(remote: Storage) -> None:
-    patient = remote.patient(12.0)
+    patient = remote.with_retry(12.0)
     assert patient == remote
     assert patient.fs is remote.fs
-    assert patient.child("a").patience == 12.0
-    assert pickle.loads(pickle.dumps(patient)).patience == 12.0
-    assert remote.patience == 0.0
+    assert patient.child("a").retry_seconds == 12.0
+    assert pickle.loads(pickle.dumps(patient)).retry_seconds == 12.0
+    assert remote.retry_seconds == 0.0
 
 
 def test_small_files_that_failed_are_written_at_the_end(
@@ -321,5 +315,5 @@ def test_an_error_that_cannot_be_written_costs_a_warning(
     FakeObjectStore.failures = [OSError("reset")]
     store.write_error("a", "ValueError: bad")
     store.close()
-    assert "Could not write trials/a/error.txt" in caplog.text
+    assert "could not write trials/a/error.txt" in caplog.text
     assert "reset" in caplog.text

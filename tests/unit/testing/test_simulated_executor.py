@@ -11,8 +11,8 @@ from dasktune.placement import WorkerCapacity
 from dasktune.schedulers import FIFOScheduler
 from dasktune.schedulers.decision import Continue, StopOther
 from dasktune.space import grid_search
-from dasktune.storage.checkpoint import Checkpoint
-from dasktune.storage.json_lines import decode
+from dasktune.storage.checkpoints.checkpoint import Checkpoint
+from dasktune.storage.journal.json_lines import decode
 from dasktune.testing import ManualClock, MemoryStore, SimulatedTrialExecutor, simulate
 from dasktune.trial.actions import PauseTrial, StartTrial, StopTrial
 from dasktune.trial.resources import PlacementGroupFactory
@@ -104,7 +104,7 @@ def test_a_trainable_may_count_its_iterations_itself():
         (({}, float("inf")), "seconds must be a number, at least 0, got inf"),
         (({}, "1"), "seconds must be a number, at least 0, got '1'"),
         (({}, True), "seconds must be a number, at least 0, got True"),
-        (({}, 1.0, "state"), "checkpoint must be None where the trainable takes none"),
+        (({}, 1.0, "state"), "checkpoint must be None, as the trainable takes no checkpoint"),
         (({"training_iteration": 1.5}, 1.0), "metrics['training_iteration'] must be an int"),
         (({"training_iteration": float("nan")}, 1.0), "must be an int, got nan"),
     ],
@@ -280,9 +280,7 @@ def test_a_trial_stopped_by_another_one_reports_its_next_result_and_leaves():
         def on_trial_result(self, trial: Any, result: Any) -> Any:
             others = [name for name in seen if name != trial.trial_id]
             if trial.config["seconds"] == 1:
-                return Continue(
-                    commands=tuple(StopOther(trial_id=name, reason="beaten") for name in others)
-                )
+                return Continue(commands=tuple(StopOther(trial_id=name, reason="beaten") for name in others))
             return Continue()
 
         def on_trial_add(self, trial: Any) -> None:
@@ -416,7 +414,7 @@ def test_a_checkpoint_of_files_is_handed_over_as_it_is(tmp_path):
 @pytest.mark.parametrize(
     ("trainable", "options", "match"),
     [
-        (steps, {"restore": "."}, r"restore must be left out .* def trainable\(config, checkp"),
+        (steps, {"restore": "."}, r"restore must be left out, .* def trainable\(config, checkp"),
         (counting, {"restore": "no/such"}, "restore must be a checkpoint"),
         (steps, {"export_formats": ["onnx"]}, "export_formats must be left out of a simulation"),
         (

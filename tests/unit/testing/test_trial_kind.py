@@ -6,7 +6,7 @@ from typing import Any
 
 from dasktune.testing import ManualClock, SimulatedTrialExecutor, TrialKind
 from dasktune.trial.actions import PauseTrial, RestoreTrial, StartTrial, StopTrial
-from dasktune.trial.checkpoint import CheckpointKind
+from dasktune.trial.checkpoint_record import CheckpointKind
 from dasktune.trial.milestone import Milestone
 from dasktune.trial.resources import PlacementGroupFactory
 
@@ -59,9 +59,7 @@ def test_a_kind_says_how_its_checkpoints_are_kept():
     kind, checkpoints = Counting(), {}
     executor = begin(kind, 2, checkpoints=checkpoints)
     told(executor, 3)
-    executor.pause_trial(
-        PauseTrial(trial_id="t", incarnation=1, save=True, kind=CheckpointKind.PERSISTENT)
-    )
+    executor.pause_trial(PauseTrial(trial_id="t", incarnation=1, save=True, kind=CheckpointKind.PERSISTENT))
     (committed,) = executor.next_events(1.0)
     assert list(checkpoints.values()) == ["2"]
     told(executor, 1)

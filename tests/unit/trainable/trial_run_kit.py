@@ -6,11 +6,18 @@ import itertools
 import threading
 from typing import Any
 
-from dasktune.storage.location import Storage
-from dasktune.trainable.checkpoint_port import CheckpointPort
-from dasktune.trainable.contents import message_of
-from dasktune.trainable.messages import Ended, Failed, Message, Paused, Reported, Stopped
-from dasktune.trainable.run import TrialRun, TrialSpec
+from dasktune.storage.fs.storage import Storage
+from dasktune.trainable.reporting.encoding import decode
+from dasktune.trainable.reporting.recorder import CheckpointHooks
+from dasktune.trainable.reporting.trial_messages import (
+    Ended,
+    Failed,
+    Message,
+    Paused,
+    Reported,
+    Stopped,
+)
+from dasktune.trainable.running.thread_run import ThreadRun, TrialSpec
 from dasktune.trial.resources import PlacementGroupFactory
 
 _numbers = itertools.count()
@@ -51,17 +58,17 @@ class Driver:
     ) -> None:
         self.bell = threading.Semaphore(0)
         self.messages: list[Message] = []
-        extra = {name: options.pop(name) for name in ("timer", "keeper", "dock") if name in options}
+        extra = {name: options.pop(name) for name in ("timer", "reusable", "transfers") if name in options}
         opener = lambda: (trainable, config or {})  # noqa: E731 - a def would say no more
         ring = lambda urgency: self.bell.release()  # noqa: E731
-        given = {"fence": fence, "keep": keep, "packed": packed}
-        port = CheckpointPort(**{name: value for name, value in given.items() if value is not None})
-        self.run = TrialRun(make_spec(**options), opener, ring, port, **extra)
+        given = {"fence": fence, "keep_in_memory": keep, "packed": packed}
+        port = CheckpointHooks(**{name: value for name, value in given.items() if value is not None})
+        self.run = ThreadRun(make_spec(**options), opener, ring, port, **extra)
         self.run.start()
 
     def collect(self) -> None:
         have = self.messages[-1].seq if self.messages else 0
-        self.messages += [message_of(*entry) for entry in self.run.collect(have, have)]
+        self.messages += [decode(*entry) for entry in self.run.collect(have, have)]
 
     def until(self, happened: Any) -> Message:
         """Collect until a message fulfils `happened`, and return it."""

@@ -66,9 +66,7 @@ def test_numbers_of_every_kind_are_floats(value, real):
     assert type(number(value)) is float
 
 
-@pytest.mark.parametrize(
-    "value", [None, "3", [3], np.array([3]), np.array("3"), 3j, {}, np.float64]
-)
+@pytest.mark.parametrize("value", [None, "3", [3], np.array([3]), np.array("3"), 3j, {}, np.float64])
 def test_anything_else_is_no_number(value):
     assert number(value) is None
 

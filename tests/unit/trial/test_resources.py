@@ -160,10 +160,7 @@ def test_resources_count_what_is_reserved_too():
     assert resources.memory_total() == 2**30 + 2**29
     assert resources.object_store_memory_total() == 2**29
     assert [resources.get_res_total(key) for key in ("TPU", "license", "none")] == [3, 1, 0]
-    assert (
-        resources.summary_string()
-        == "3 CPUs, 1 GPUs, 1.5 GiB heap, 0.5 GiB objects (3 TPU, 1 license)"
-    )
+    assert resources.summary_string() == "3 CPUs, 1 GPUs, 1.5 GiB heap, 0.5 GiB objects (3 TPU, 1 license)"
     assert resources.to_placement_group() == PlacementGroupFactory(
         [
             {"CPU": 1, "GPU": 0.5, "memory": 2**30 + 2**29, "TPU": 1},

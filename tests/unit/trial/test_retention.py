@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dasktune.errors import ConfigError
-from dasktune.trial.checkpoint import CheckpointRecord
+from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.retention import Retention
 
 NAN = float("nan")
@@ -118,8 +118,6 @@ def test_what_is_kept_is_the_best_and_the_newest_whenever_the_others_are_deleted
         assert len(kept) <= number + 1
         assert record in kept
     by_rule = [
-        one
-        for one in every
-        if one is every[-1] or sum(beats(other, one, order) for other in every) < number
+        one for one in every if one is every[-1] or sum(beats(other, one, order) for other in every) < number
     ]
     assert kept == by_rule

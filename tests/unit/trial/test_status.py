@@ -1,15 +1,15 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any, get_args
+from types import ModuleType
+from typing import Any
 
 import pytest
 
 from dasktune.errors import InvalidTransition
-from dasktune.experiment import Roster
+from dasktune.experiment import TrialIndex
+from dasktune.trial import actions, events
 from dasktune.trial.actions import (
-    Action,
-    AnyTrialAction,
     FinishTrial,
     GiveUp,
     ReopenTrial,
@@ -18,8 +18,6 @@ from dasktune.trial.actions import (
     UnpauseTrial,
 )
 from dasktune.trial.events import (
-    AnyTrialEvent,
-    ExperimentEvent,
     StartFailed,
     TrialEnded,
     TrialEvent,
@@ -33,8 +31,21 @@ from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.status import ACTIVE, FINAL, PUBLIC, TRANSITIONS, PublicStatus, TrialStatus
 from dasktune.trial.trial import Trial
 
-EVENTS: tuple[type[TrialEvent], ...] = get_args(AnyTrialEvent)
-ACTIONS: tuple[type[TrialAction], ...] = get_args(AnyTrialAction)
+
+def concrete(module: ModuleType, base: type) -> tuple[type[Any], ...]:
+    """Return the classes of a module that are made: dataclasses derived from another class."""
+    return tuple(
+        kind
+        for kind in vars(module).values()
+        if isinstance(kind, type)
+        and issubclass(kind, base)
+        and kind is not base
+        and "__dataclass_params__" in vars(kind)
+    )
+
+
+EVENTS: tuple[type[TrialEvent], ...] = concrete(events, TrialEvent)
+ACTIONS: tuple[type[TrialAction], ...] = concrete(actions, TrialAction)
 PAIRS = [(status, cause) for status in TrialStatus for cause in (*EVENTS, *ACTIONS)]
 ABSENT = [pair for pair in PAIRS if pair not in TRANSITIONS]
 
@@ -63,35 +74,35 @@ def cause_of(kind: type[TrialEvent] | type[TrialAction]) -> TrialEvent | TrialAc
     return kind(trial_id="t", incarnation=1, **facts)
 
 
-def roster_with(status: TrialStatus) -> tuple[Roster, Trial]:
-    """Return a roster with one trial that stands there, whatever led to it."""
-    roster = Roster()
+def index_with(status: TrialStatus) -> tuple[TrialIndex, Trial]:
+    """Return a index with one trial that stands there, whatever led to it."""
+    index = TrialIndex()
     trial = Trial(trial_id="t", config={}, resources=FACTS["resources"], incarnation=1)
-    roster.add(trial)
+    index.add(trial)
     if status is not TrialStatus.PENDING:
-        roster._reindex(trial, TrialStatus.PENDING, status)
-    return roster, trial
+        index._reindex(trial, TrialStatus.PENDING, status)
+    return index, trial
 
 
 @pytest.mark.parametrize(("status", "cause"), TRANSITIONS)
 def test_a_row_of_the_table_moves_the_trial_and_all_indexes(
     status: TrialStatus, cause: type[TrialEvent] | type[TrialAction]
 ) -> None:
-    roster, trial = roster_with(status)
-    assert roster.move(trial, cause_of(cause)) is status
+    index, trial = index_with(status)
+    assert index.move(trial, cause_of(cause)) is status
     assert trial.status is TRANSITIONS[status, cause]
-    roster.validate()
-    assert roster.public_counts()[trial.public_status] == sum(roster.public_counts().values()) == 1
-    assert roster.unfinished == (not trial.status.is_final)
+    index.validate()
+    assert index.public_counts()[trial.public_status] == sum(index.public_counts().values()) == 1
+    assert index.unfinished == (not trial.status.is_final)
 
 
 @pytest.mark.parametrize(("status", "cause"), ABSENT)
 def test_a_pair_that_is_not_in_the_table_is_a_bug_that_tells_the_trials_story(
     status: TrialStatus, cause: type[TrialEvent] | type[TrialAction]
 ) -> None:
-    roster, trial = roster_with(status)
+    index, trial = index_with(status)
     with pytest.raises(InvalidTransition) as caught:
-        roster.move(trial, cause_of(cause))
+        index.move(trial, cause_of(cause))
     assert f"trial t is {status.value} and got {cause.__name__}" in str(caught.value)
     assert "bug in dasktune" in str(caught.value)
     last = caught.value.story[-1]
@@ -103,8 +114,8 @@ def test_a_pair_that_is_not_in_the_table_is_a_bug_that_tells_the_trials_story(
 
 def test_the_table_speaks_of_every_event_and_action_that_there_is():
     assert {cause for _, cause in TRANSITIONS} == {*EVENTS, *ACTIONS}
-    assert set(get_args(Action)) > set(ACTIONS)
-    assert set(get_args(ExperimentEvent)) > set(EVENTS)
+    assert len(EVENTS) == 10
+    assert len(ACTIONS) == 18
 
 
 def test_nothing_but_the_user_leads_out_of_the_final_statuses():
@@ -114,7 +125,7 @@ def test_nothing_but_the_user_leads_out_of_the_final_statuses():
 
 
 def test_every_status_is_active_final_or_waiting():
-    resting = {status for status in TrialStatus if status.is_resting}
+    resting = {status for status in TrialStatus if status.is_paused_by_user}
     assert resting == {TrialStatus.SUSPENDED, TrialStatus.SHELVED}
     waiting = {TrialStatus.PENDING, TrialStatus.PAUSED, *resting}
     assert ACTIVE | FINAL | waiting == set(TrialStatus)

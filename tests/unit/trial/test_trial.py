@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from dasktune.trial.checkpoint import CheckpointRecord
+from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.events import ErrorInfo, ResultReported
 from dasktune.trial.resources import PlacementGroupFactory
-from dasktune.trial.trial import STORY_LENGTH, Trial
+from dasktune.trial.trial import STATUS_LOG_LENGTH, Trial
 
 
 def make() -> Trial:
@@ -59,9 +59,9 @@ def test_more_iterations_are_no_progress_once_a_loss_leads_back_to_a_checkpoint(
 
 def test_a_story_keeps_its_last_steps_only():
     trial = make()
-    trial.story.extend((trial.status, ResultReported, 1, seq) for seq in range(100))
-    assert len(trial.story) == STORY_LENGTH
-    assert trial.story[-1][-1] == 99
+    trial.status_log.extend((trial.status, ResultReported, 1, seq) for seq in range(100))
+    assert len(trial.status_log) == STATUS_LOG_LENGTH
+    assert trial.status_log[-1][-1] == 99
 
 
 def test_trials_are_compared_by_identity():

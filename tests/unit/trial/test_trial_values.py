@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dasktune.errors import StorageError
-from dasktune.trial.checkpoint import CheckpointKind, CheckpointRecord
+from dasktune.trial.checkpoint_record import CheckpointKind, CheckpointRecord
 from dasktune.trial.milestone import EVERY_RESULT, Milestone, reached
 from dasktune.trial.names import checkpoint_place, is_one_name
 

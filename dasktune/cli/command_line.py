@@ -1,0 +1,120 @@
+"""Parse the command line, run the subcommand, and turn its errors into exit codes.
+
+It uses `argparse` of the standard library with a short subclass, so it needs no further dependency
+such as click.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, Final, NoReturn
+
+import dasktune
+from dasktune.errors import TuneError
+from dasktune.text.formatting import one_line
+
+__all__ = ["COMMANDS", "main"]
+
+#: The subcommands. The module of each name in `dasktune.cli.commands` has ``add_arguments(parser)``
+#: and ``run(arguments)``, which returns the exit code. Only the module of the given subcommand is
+#: imported, so that ``dasktune ls`` need not import Dask or Bokeh.
+COMMANDS: Final = {
+    "ls": "list experiments: state, trials by status, best value",
+    "show": "show one experiment: settings, progress, best trial, failures, how to resume",
+    "trials": "list the trials of an experiment: filter, sort, choose columns, CSV or JSON",
+    "best": "show the best trial of an experiment",
+    "errors": "show why trials failed, with tracebacks",
+    "report": "write an experiment as one HTML page",
+    "dashboard": "serve a live dashboard of experiments until Ctrl-C",
+    "run": "tune a function or a Trainable of a script or a module",
+    "resume": "resume an interrupted experiment (unpickles its stored objects)",
+    "stop": "stop a running experiment, in another process or submitted to a cluster",
+    "doctor": "check whether a cluster can run experiments, and advise what to fix",
+}
+
+#: The exit codes that shells use after Ctrl-C, and after a write to a closed pipe.
+_INTERRUPTED: Final = 130
+_BROKEN_PIPE: Final = 141
+
+
+class _UsageError(Exception):
+    """The command line is invalid."""
+
+
+class _ArgumentParser(argparse.ArgumentParser):
+    """An `argparse` parser that raises an error instead of printing the usage and exiting."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_abbrev=False, **options)
+
+    def error(self, message: str) -> NoReturn:
+        raise _UsageError(f"{message} (see: {self.prog} --help)")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the subcommand of a command line.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        The arguments; by default those of the process.
+
+    Returns
+    -------
+    int
+        0 for success, 1 if trials or checks failed, 2 for an error, which is printed as one line to
+        standard error, and 130 after Ctrl-C.
+
+    Examples
+    --------
+    >>> main(["ls", "memory://doctest-nothing-here"])
+    no experiments in memory://doctest-nothing-here
+    0
+    """
+    given = sys.argv[1:] if argv is None else list(argv)
+    try:
+        code = _run_subcommand(given)
+        sys.stdout.flush()
+    except SystemExit as exit:  # argparse has printed the help or the version
+        return exit.code if isinstance(exit.code, int) else 0
+    except _UsageError as error:
+        return _print_error(str(error))
+    except BrokenPipeError:
+        # Python flushes standard output again when it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _BROKEN_PIPE
+    except (TuneError, OSError) as error:
+        return _print_error(str(error))
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    return code
+
+
+def _run_subcommand(given: list[str]) -> int:
+    parser = _ArgumentParser(prog="dasktune", description="Hyperparameter tuning on Dask.")
+    version = f"dasktune {dasktune.__version__}"
+    parser.add_argument("--version", action="version", version=version)
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    modules = {}
+    for name, summary in COMMANDS.items():
+        subparser = subparsers.add_parser(
+            name,
+            help=summary,
+            description=f"{summary[0].upper()}{summary[1:]}.",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        if given[:1] == [name]:
+            modules[name] = import_module(f"dasktune.cli.commands.{name}")
+            modules[name].add_arguments(subparser)
+    arguments = parser.parse_args(given)
+    code: int = modules[arguments.command].run(arguments)
+    return code
+
+
+def _print_error(message: str) -> int:
+    sys.stderr.write(f"dasktune: {one_line(message)}\n")
+    return 2

@@ -1,0 +1,150 @@
+"""Read experiments from their directories for the command line, without unpickling or writing.
+
+A driver may be running while its directory is read. The leader is read before the journal. If the
+driver ends in between, the experiment is shown as live although it has just ended. In the other
+order, the last records could be missing, and a finished experiment would be shown as interrupted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from math import isnan
+from typing import Any, Literal
+
+from dasktune.dashboard.model.experiment_projection import ExperimentProjection
+from dasktune.dashboard.model.load import empty_projection
+from dasktune.errors import ConfigError, StorageError
+from dasktune.storage.experiment.experiment_store import SPEC_FILE, ExperimentStore
+from dasktune.storage.fs.redaction import reading
+from dasktune.storage.fs.storage import Storage
+from dasktune.storage.journal.journal_reader import read_journal
+from dasktune.storage.leader.leader_lease import LeaderLease
+from dasktune.storage.leader.leader_lock import current_leader
+from dasktune.trial.metrics import Metric, Modes
+
+__all__ = ["Overview", "experiments_below", "read_experiment"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """An experiment at the time at which it was read.
+
+    Parameters
+    ----------
+    storage : Storage
+        The experiment's directory.
+    spec : mapping
+        The contents of ``experiment.json``.
+    projection : ExperimentProjection
+        The projection of its journal.
+    leader : LeaderLease, optional
+        The lease of the driver that runs it; None if no driver is running.
+    is_exhausted : bool
+        Whether the searcher has no further suggestions.
+    """
+
+    storage: Storage
+    spec: Mapping[str, Any]
+    projection: ExperimentProjection
+    leader: LeaderLease | None
+    is_exhausted: bool
+
+    @property
+    def state(self) -> Literal["live", "finished", "interrupted"]:
+        """Live while a driver runs it, finished if all its trials have ended, else interrupted."""
+        if self.leader is not None:
+            return "live"
+        projection, created = self.projection, len(self.projection.trials)
+        all_created = self.is_exhausted or bool(projection.stop_reason)
+        all_created = all_created or (projection.total is not None and created >= projection.total)
+        return "finished" if all_created and projection.num_finished == created else "interrupted"
+
+    @property
+    def started(self) -> datetime | None:
+        """When it was started, in this machine's time zone; None if that is unknown."""
+        with suppress(ValueError, TypeError, OverflowError, OSError):
+            return datetime.fromisoformat(self.spec["created"]).astimezone()
+        began = self.projection.began
+        with suppress(ValueError, OverflowError, OSError):
+            return None if isnan(began) else datetime.fromtimestamp(began).astimezone()
+        return None
+
+    @property
+    def name(self) -> str:
+        """The name of its directory."""
+        return self.storage.url.rstrip("/").rpartition("/")[2]
+
+
+def read_experiment(
+    storage: Storage,
+    *,
+    metric: Metric = None,
+    mode: Modes = None,
+    watch: Callable[[Mapping[str, Any]], object] | None = None,
+) -> Overview:
+    """Read an experiment that may be running, and whose files may come from an untrusted source.
+
+    Parameters
+    ----------
+    storage : Storage
+        The experiment's directory.
+    metric, mode
+        The objective; by default the experiment's.
+    watch : callable, optional
+        Called with each record of the journal, in order.
+
+    Raises
+    ------
+    ConfigError
+        If `metric` and `mode` are not a valid objective.
+    StorageError
+        If there is no experiment, or it is damaged.
+    """
+    spec = ExperimentStore(storage).spec()
+    projection, is_exhausted = empty_projection(spec, metric, mode), False
+    leader = current_leader(storage)
+    for record in read_journal(storage):
+        projection.add(record)
+        if record.get("event") == "Suggested":
+            is_exhausted = record.get("finished") is True
+        if watch is not None:
+            watch(record)
+    return Overview(
+        storage=storage,
+        spec=spec,
+        projection=projection,
+        leader=leader,
+        is_exhausted=is_exhausted,
+    )
+
+
+def experiments_below(place: Storage, depth: int) -> Iterator[Storage]:
+    """Yield a directory if it is an experiment's, otherwise those below it, sorted by name.
+
+    Parameters
+    ----------
+    place : Storage
+        The directory. Symbolic links below it are not followed.
+    depth : int
+        The number of levels to search below it.
+
+    Raises
+    ------
+    StorageError
+        If the directory cannot be read.
+    """
+    with reading(SPEC_FILE, place):
+        if place.exists(SPEC_FILE):
+            yield place
+            return
+    if depth <= 0:
+        return
+    with reading("its directories", place):
+        names = place.names()
+    for name in names:
+        # Skip files, symbolic links, and names that no experiment can have.
+        with suppress(ConfigError, StorageError):
+            yield from experiments_below(place.child(name), depth - 1)

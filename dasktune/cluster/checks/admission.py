@@ -1,0 +1,255 @@
+"""Which workers may run trials: those that passed the checks, including workers that join late.
+
+A worker that cannot import dasktune would die of an actor, and it may belong to another user. So
+nothing is placed on a worker before it has passed, has its GPUs and has declared its resources.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from dasktune.cluster.checks.preflight import Checks, check_worker
+from dasktune.cluster.resources.declare import declare_resources
+from dasktune.config.worker_filter import WorkerFilter, WorkerInfo, worker_allowed
+from dasktune.errors import ConfigError, PreflightError
+from dasktune.placement import NOT_ALLOWED, WorkerCapacity
+from dasktune.trainable.checkpoints.relay import LARGEST
+
+__all__ = ["Admission", "only_allowed"]
+
+logger = logging.getLogger(__name__)
+
+#: Replace the status "running" of a worker; nothing is placed on a worker with another status.
+_UNCHECKED: Final = "unchecked"
+_REFUSED: Final = "refused"
+
+#: Number of hosts that a warning names.
+_SHOWN: Final = 5
+
+#: Number of workers that are checked at the same time.
+_AT_ONCE: Final = 16
+
+
+class Admission:
+    """Checks every worker once, and marks those that may not run trials.
+
+    All methods run on the client's event loop. A check takes many calls, and the workers are read
+    again meanwhile. A worker in `_examined` is not checked twice at a time. If it leaves during the
+    check, the next reading removes its address from `_passed`. The address also leaves `_passed` if
+    the worker there has not declared its resources.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        A connected client.
+    checks : Checks
+        The checks. Code and remote storage are checked once on each host, a local path for each
+        worker.
+    hosts : iterable of str, default=()
+        Hosts that have been checked.
+    allowed : None, collection of str, or callable, default=None
+        The workers that the user allows; no call is made to the others.
+    declare : bool, default=False
+        Whether to declare CPUs and GPUs for workers that have not done so.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        checks: Checks,
+        hosts: Iterable[str] = (),
+        *,
+        allowed: WorkerFilter = None,
+        declare: bool = False,
+    ) -> None:
+        self._client = client
+        self._checks = checks
+        self._allowed = allowed
+        self._declare = declare
+        #: Whether the user's filter allows a worker, by address; called once for each.
+        self._is_allowed: dict[str, bool] = {}
+        self._hosts = set(hosts)
+        self._passed: set[str] = set()
+        #: Workers whose checkpoints are relayed, with their hosts.
+        self._unshared: dict[str, str] = {}
+        self._has_warned = False
+        self._refused: set[str] = set()
+        self._examined: set[str] = set()
+        self._gate = asyncio.Semaphore(_AT_ONCE)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __call__(self, workers: Mapping[str, WorkerCapacity]) -> dict[str, WorkerCapacity]:
+        """Return all workers, with a changed status where they may not run trials now.
+
+        The check of a new worker starts in the background; it passes at a later call.
+
+        Parameters
+        ----------
+        workers : mapping
+            All workers by address, as just read from the scheduler.
+        """
+        for known in (self._passed, self._refused):
+            # Another worker may get the same address.
+            known.intersection_update(workers)
+        self._is_allowed = {a: verdict for a, verdict in self._is_allowed.items() if a in workers}
+        # This reading may be older than the declaration, or the worker was replaced since.
+        self._passed.difference_update(
+            address for address, worker in workers.items() if not self._has_declared(worker)
+        )
+        for worker in self._take_unknown(workers):
+            task = asyncio.get_running_loop().create_task(self._examine(worker))
+            self._tasks.add(task)
+            task.add_done_callback(self._on_examined)
+        return {address: self._marked(worker) for address, worker in workers.items()}
+
+    async def examine(self, workers: Mapping[str, WorkerCapacity]) -> None:
+        """Check the new ones among `workers`, and wait for the results."""
+        await asyncio.gather(*(self._examine(worker) for worker in self._take_unknown(workers)))
+        self._warn_unshared()
+
+    def _on_examined(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._warn_unshared()
+
+    def close(self) -> None:
+        """Cancel the running checks."""
+        for task in self._tasks:
+            task.cancel()
+
+    def _take_unknown(self, workers: Mapping[str, WorkerCapacity]) -> list[WorkerCapacity]:
+        """Return the workers to check, and mark them as being checked."""
+        seen = self._passed | self._refused | self._examined
+        unknown = [
+            worker
+            for address, worker in workers.items()
+            if worker.status == "running" and address not in seen and self._may_use(worker)
+        ]
+        self._examined.update(worker.address for worker in unknown)
+        return unknown
+
+    def _marked(self, worker: WorkerCapacity) -> WorkerCapacity:
+        if worker.status != "running" or worker.address in self._passed:
+            if worker.address not in self._unshared:
+                return worker
+            return dataclasses.replace(worker, shares_storage=False)
+        if not self._may_use(worker):
+            return dataclasses.replace(worker, status=NOT_ALLOWED)
+        status = _REFUSED if worker.address in self._refused else _UNCHECKED
+        return dataclasses.replace(worker, status=status)
+
+    def _may_use(self, worker: WorkerCapacity) -> bool:
+        if worker.address not in self._is_allowed:
+            try:
+                verdict = worker_allowed(self._allowed, _info(worker))
+            except ConfigError as error:
+                # Not fatal: the first workers were filtered before the experiment began.
+                logger.warning("the worker %s gets no trials: %s", worker.address, error)
+                verdict = False
+            self._is_allowed[worker.address] = verdict
+        return self._is_allowed[worker.address]
+
+    async def _examine(self, worker: WorkerCapacity) -> None:
+        try:
+            async with self._gate:
+                new_host = worker.host not in self._hosts
+                finding = await check_worker(self._client, worker, self._checks, whole=new_host)
+                reason = finding.reason or await self._declare_resources(worker)
+        except PreflightError as error:
+            self._refused.add(worker.address)
+            logger.warning("the worker %s gets no trials: %s", worker.address, error)
+        else:
+            if reason is None:
+                self._passed.add(worker.address)
+                self._hosts.add(worker.host)
+                self._note_storage(worker, finding.shares)
+            else:
+                # Not known yet: it is checked again at the next reading.
+                logger.info("the worker %s was not checked: %s", worker.address, reason)
+        finally:
+            self._examined.discard(worker.address)
+
+    def _note_storage(self, worker: WorkerCapacity, shares: bool) -> None:
+        # Another worker with access to another storage may get the same address.
+        self._unshared.pop(worker.address, None)
+        if not shares:
+            self._unshared[worker.address] = worker.host
+
+    def _warn_unshared(self) -> None:
+        """Warn once which workers send checkpoints through the driver."""
+        if self._has_warned or not (self._unshared and self._checks.saves):
+            return
+        self._has_warned = True
+        hosts = sorted(set(self._unshared.values()))
+        more = f" and {len(hosts) - _SHOWN} more" if len(hosts) > _SHOWN else ""
+        logger.warning(
+            "%s is not shared by the workers on %s%s: the checkpoints of their trials, of at most "
+            "%d MiB each, are sent through this process. A storage_path on a shared disk or in an "
+            "object store such as s3:// avoids that.",
+            self._checks.storage,
+            ", ".join(hosts[:_SHOWN]),
+            more,
+            LARGEST >> 20,
+        )
+
+    async def _declare_resources(self, worker: WorkerCapacity) -> str | None:
+        """Assign GPUs and declare resources; return the error if the worker did not answer."""
+        try:
+            await declare_resources(
+                self._client, worker, declare=self._declare, timeout_s=self._checks.timeout_s
+            )
+        except Exception as error:  # the worker or the connection may raise anything
+            return repr(error)
+        return None
+
+    def _has_declared(self, worker: WorkerCapacity) -> bool:
+        return not self._declare or "CPU" in worker.resources
+
+
+def only_allowed(
+    workers: Mapping[str, WorkerCapacity], allowed: WorkerFilter, *, may_wait: bool = False
+) -> dict[str, WorkerCapacity]:
+    """Return all workers, with a changed status where the user does not allow them.
+
+    Parameters
+    ----------
+    workers : mapping
+        All workers by address.
+    allowed : None, collection of str, or callable
+        See ``RunConfig(workers=...)``.
+    may_wait : bool, default=False
+        Whether the experiment may wait for other workers if none of these is allowed.
+
+    Raises
+    ------
+    ConfigError
+        If the user's function raises.
+    PreflightError
+        If there are workers and none is allowed.
+    """
+    kept = {a for a, worker in workers.items() if worker_allowed(allowed, _info(worker))}
+    if workers and not kept and not may_wait:
+        shown = ", ".join(f"{a} (name {worker.name!r})" for a, worker in workers.items())
+        raise PreflightError(
+            f"workers must allow at least one worker of the cluster, got {allowed!r} with {shown}. "
+            "RunConfig(queue_trials=True) waits for others to come."
+        )
+    return {
+        address: worker if address in kept else dataclasses.replace(worker, status=NOT_ALLOWED)
+        for address, worker in workers.items()
+    }
+
+
+def _info(worker: WorkerCapacity) -> WorkerInfo:
+    """Return a worker's description for the user's filter."""
+    return WorkerInfo(
+        address=worker.address,
+        name=worker.name,
+        host=worker.host,
+        nthreads=worker.nthreads,
+        memory_limit=worker.memory_limit,
+        resources=dict(worker.resources),
+    )

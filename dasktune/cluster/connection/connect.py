@@ -1,0 +1,473 @@
+"""Connects to a cluster that is named by a client, a cluster, an address, a file or nothing.
+
+dasktune opens its own client. The user's may be asynchronous, closed or restarted at any moment, so
+only the scheduler's address and the security settings are taken from it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import multiprocessing
+import os
+import re
+import socket
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import dask
+from distributed import Client, Security, Status, default_client, get_worker
+from distributed.core import rpc
+from distributed.utils import import_term
+
+from dasktune.cluster.connection.local_cluster import StartedLocalCluster
+from dasktune.cluster.connection.main_guard import check_main
+from dasktune.errors import ClusterError, ConfigError, PreflightError, check
+
+__all__ = ["Connection", "connect"]
+
+logger = logging.getLogger(__name__)
+
+#: Seconds for the scheduler's first answer. Whether a scheduler is there shows at once; the long
+#: timeout is for a scheduler that is restarted.
+_FIRST_ANSWER: Final = 10.0
+
+#: Seconds for a worker's answer to count as reachable.
+_DIRECT_PROBE: Final = 3.0
+
+#: Seconds to close the client or the cluster.
+_CLOSE: Final = 10.0
+
+#: Seconds to tell the workers of an embedded cluster to stop logging.
+_MUTE_TIMEOUT: Final = 2.0
+
+_FORMS: Final = (
+    "a distributed.Client, a cluster object, an address such as 'tcp://host:8786', "
+    "the path of a scheduler file, or None"
+)
+
+#: Ctrl-C reaches every process of the terminal. The driver decides what it means: a worker that
+#: died of it could neither finish its step nor write a checkpoint.
+_IGNORE_INTERRUPTS: Final = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+
+_GUARD: Final = (
+    'If this is a script, its top-level code must stand under `if __name__ == "__main__":`, '
+    "because every worker process imports it."
+)
+
+#: Functions that are pickled by value require the same minor version of Python.
+_PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+_HOST_AND_PORT: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+):\d+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Target:
+    """The address of a scheduler and the security settings for it."""
+
+    address: str
+    security: Any
+
+
+class Connection:
+    """Dasktune's own client of a cluster; closes whatever it opened.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        The synchronous client that was opened.
+    direct : bool or None
+        Whether this process reaches the workers; None if there was no worker to probe.
+    cluster : distributed.LocalCluster, optional
+        The cluster that was started for it, if one was.
+    """
+
+    def __init__(self, client: Any, *, direct: bool | None, cluster: Any = None) -> None:
+        #: A synchronous client, which is not the default client.
+        self.client = client
+        #: A copy, because a closed client no longer has the address.
+        self.address: str = client.scheduler.address
+        self._cluster = cluster
+        self._direct = direct
+        client.direct_to_workers = self.direct
+
+    @property
+    def direct(self) -> bool:
+        """Whether calls go directly to the workers, and not through the scheduler."""
+        return self._direct is True
+
+    @property
+    def embedded(self) -> bool:
+        """Whether the cluster was started for this connection and ends with it."""
+        return self._cluster is not None
+
+    async def probe_direct(self) -> bool:
+        """Probe whether the workers can be reached, if there was none to probe before.
+
+        To be awaited on the client's loop, once the first worker has come.
+
+        Returns
+        -------
+        bool
+            The new value of :attr:`direct`.
+        """
+        if self._direct is None:
+            self._direct = await _reaches_a_worker(self.client)
+            self.client.direct_to_workers = self.direct
+        return self.direct
+
+    def close(self) -> None:
+        """Close the client, and the cluster if it was started here. May be called twice."""
+        if self.embedded and self.client.status == "running":
+            self._mute_workers()
+        try:
+            self.client.close(timeout=_CLOSE)
+        except (asyncio.TimeoutError, OSError) as exc:
+            logger.warning("the client of %s did not close in time: %r", self.address, exc)
+        finally:
+            if self._cluster is not None:
+                self._end(self._cluster)
+
+    def _end(self, cluster: Any) -> None:
+        """Close the cluster that was started here. A failure must not lose the results."""
+        try:
+            with _nannies_muted():
+                cluster.close(timeout=_CLOSE)
+        except (asyncio.TimeoutError, OSError):
+            logger.warning(
+                "the worker processes that were started here did not end within %g s; those that "
+                "are left end with this process",
+                _CLOSE,
+            )
+
+    def _mute_workers(self) -> None:
+        """Stop the logging of the own workers, which would report the loss of their scheduler."""
+        # A worker that does not answer now is already exiting.
+        with suppress(Exception):
+            self.client.sync(_mute, self.client, callback_timeout=_MUTE_TIMEOUT)
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def connect(client: Any = None, *, timeout_s: float = 300.0) -> Connection:
+    """Open a client on the cluster that `client` names.
+
+    Parameters
+    ----------
+    client : distributed.Client, cluster, str, path or None, default=None
+        The Dask cluster. A client may be synchronous, asynchronous or closed; only its address
+        and security are used. None stands for the cluster of the current default client, inside a
+        Dask task for the task's own, and otherwise for a new ``LocalCluster`` with one
+        single-threaded worker process per CPU.
+    timeout_s : float, default=300.0
+        Seconds for which the client waits for a lost scheduler to come back. The first answer may
+        take 10 s at most.
+
+    Returns
+    -------
+    Connection
+        To be closed by the caller.
+
+    Raises
+    ------
+    ConfigError
+        If `client` is none of these.
+    ClusterError
+        If no scheduler answers there.
+    PreflightError
+        If the scheduler runs another minor version of Python.
+    """
+    check(timeout_s > 0, "timeout_s", "more than 0", timeout_s)
+    target = _current() if client is None else _target(client)
+    if target is not None:
+        return _open(target, timeout_s)
+    cluster = _embedded_cluster()
+    try:
+        embedded = _Target(address=cluster.scheduler_address, security=cluster.security)
+        return _open(embedded, timeout_s, cluster=cluster)
+    except BaseException:
+        cluster.close(timeout=_CLOSE)
+        raise
+
+
+def _current() -> _Target | None:
+    """Return the cluster that this code runs in or has a client of; None if there is none."""
+    try:
+        worker = get_worker()
+    except ValueError:
+        pass  # not on a worker
+    else:
+        # Other tasks share the worker's own client, so it is not used.
+        return _Target(address=worker.scheduler.address, security=worker.security)
+    try:
+        client = default_client()
+    except ValueError:
+        return None
+    return None if client.status == "closed" else _of_client(client)
+
+
+def _target(given: Any) -> _Target:
+    if isinstance(given, Client):
+        return _of_client(given)
+    if isinstance(given, str):
+        return _of_text(given)
+    if isinstance(given, os.PathLike):
+        return _of_file(Path(given))
+    if hasattr(given, "scheduler_address"):
+        return _of_cluster(given)
+    raise ConfigError(f"client must be {_FORMS}, got {given!r}")
+
+
+def _of_client(client: Any) -> _Target:
+    if client.scheduler is not None:
+        return _Target(address=client.scheduler.address, security=client.security)
+    # A closed client has lost the scheduler, but keeps its constructor's argument.
+    made_with = client._start_arg
+    if client.cluster is not None:
+        return _of_cluster(client.cluster)
+    if isinstance(made_with, str):
+        return _Target(address=made_with, security=client.security)
+    if client.scheduler_file:
+        return _of_file(Path(client.scheduler_file))
+    raise ConfigError(
+        f"client must name a cluster, got {client!r}, which never connected. "
+        "Give the scheduler's address instead."
+    )
+
+
+def _of_cluster(cluster: Any) -> _Target:
+    status = getattr(cluster, "status", Status.running)
+    if status in (Status.closing, Status.closed, Status.failed):
+        raise ClusterError(
+            f"the cluster {cluster!r} is {status.name}. Start a new one, or leave client=None for "
+            "a cluster on this machine."
+        )
+    security = getattr(cluster, "security", None)
+    address = cluster.scheduler_address
+    if not address or address == "<Not Connected>":
+        raise ClusterError(
+            f"the cluster {cluster!r} has not started. Await it, or start it, before it is used."
+        )
+    return _Target(address=address, security=security or _default_security(address))
+
+
+def _of_text(text: str) -> _Target:
+    if "://" in text:
+        return _Target(address=text, security=_default_security(text))
+    path = Path(text)
+    if path.is_file():
+        return _of_file(path)
+    if _HOST_AND_PORT.fullmatch(text):
+        return _of_text(f"tcp://{text}")
+    if path.suffix == ".json" or os.sep in text:
+        return _of_file(path)
+    raise ConfigError(f"client must be {_FORMS}, got {text!r}")
+
+
+def _of_file(path: Path) -> _Target:
+    rule = "a scheduler file, as `dask scheduler --scheduler-file` writes it"
+    try:
+        address = json.loads(path.read_text())["address"]
+    except OSError as exc:
+        reason = exc.strerror or type(exc).__name__
+        raise ConfigError(f"client must be {rule}, got {str(path)!r} ({reason})") from exc
+    except (ValueError, KeyError, TypeError) as exc:
+        raise ConfigError(f"client must be {rule}, got {str(path)!r} without an address") from exc
+    return _Target(address=address, security=_default_security(address))
+
+
+def _default_security(address: str) -> Any:
+    """Return the security that Dask itself would use for an address, by its configuration."""
+    loader = dask.config.get("distributed.client.security-loader", None)
+    loaded = import_term(loader)({"address": address}) if loader else None
+    return loaded if loaded is not None else Security()
+
+
+def _open(target: _Target, timeout_s: float, *, cluster: Any = None) -> Connection:
+    first_answer = min(_FIRST_ANSWER, timeout_s)
+    # In another thread: the caller's thread may have a running event loop.
+    with ThreadPoolExecutor(1, thread_name_prefix="dasktune-connect") as pool:
+        pool.submit(asyncio.run, _check_answers(target, first_answer)).result()
+    client = None
+    try:
+        client = Client(
+            target.address,
+            security=target.security,
+            timeout=timeout_s,
+            set_as_default=False,
+            direct_to_workers=False,
+        )
+        # The long timeout is for the scheduler. A call to a lost worker must not wait as long.
+        client.rpc.timeout = first_answer
+        direct = client.sync(_reaches_a_worker, client, callback_timeout=_FIRST_ANSWER)
+    except BaseException as exc:
+        if client is not None:
+            client.close(timeout=_CLOSE)
+        if isinstance(exc, asyncio.TimeoutError | OSError):
+            raise ClusterError(_unreachable(target.address, first_answer, exc)) from exc
+        raise
+    return Connection(client, direct=direct, cluster=cluster)
+
+
+async def _check_answers(target: _Target, timeout: float) -> None:
+    """Check that a scheduler answers, before a client is created that would wait for minutes."""
+    scheduler = None
+    try:
+        arguments = _security(target.security).get_connection_args("client")
+        scheduler = rpc(target.address, timeout=timeout, connection_args=arguments)
+        identity = await asyncio.wait_for(scheduler.identity(), timeout)
+        _check_scheduler(identity, target.address)
+        versions = await asyncio.wait_for(scheduler.versions(packages=[]), timeout)
+        _check_python(versions, target.address)
+    except (ClusterError, ConfigError):
+        raise
+    # A server that is no Dask scheduler may make Dask raise any exception, even a MemoryError.
+    except Exception as exc:
+        raise ClusterError(_unreachable(target.address, timeout, exc)) from exc
+    finally:
+        if scheduler is not None:
+            await scheduler.close_rpc()
+
+
+def _security(given: Any) -> Any:
+    """Return a Security object for the security of a client or a cluster."""
+    if given is None or given is False:
+        return Security()
+    return Security(**given) if isinstance(given, Mapping) else given
+
+
+def _unreachable(address: str, timeout: float, exc: Exception) -> str:
+    reason = str(exc).strip() or type(exc).__name__
+    return (
+        f"no Dask scheduler answered at {address} within {timeout:g} s ({reason}). "
+        "Check that the scheduler runs, that this machine reaches it (port, firewall, VPN) and, "
+        "for tls://, that client= carries its security: give the Client or the cluster object. "
+        "If the cluster lives on the event loop of this very thread, use `await fit_async()`."
+    )
+
+
+def _check_scheduler(identity: Mapping[str, Any], address: str) -> None:
+    if "workers" not in identity:
+        raise ClusterError(
+            f"{address} is a Dask {identity.get('type', 'server')}, not a scheduler. "
+            "Give the scheduler's address, which the scheduler prints when it starts."
+        )
+
+
+def _check_python(versions: Mapping[str, Any], address: str) -> None:
+    """Refuse a scheduler with another Python: a function pickled by value would crash it."""
+    theirs = str(versions.get("host", {}).get("python", ""))
+    if theirs and ".".join(theirs.split(".")[:2]) != _PYTHON:
+        raise PreflightError(
+            f"the scheduler at {address} runs Python {'.'.join(theirs.split('.')[:3])}, this "
+            f"process {_PYTHON}. Start one of them with the Python of the other."
+        )
+
+
+def _a_running_worker() -> Callable[..., tuple[str, str] | None]:
+    """Return a function that finds a worker on the scheduler; nested, to pickle by value."""
+
+    def first(dask_scheduler: Any = None) -> tuple[str, str] | None:
+        workers = dask_scheduler.workers.values()
+        running = [worker for worker in workers if worker.status.name == "running"]
+        # The latest heartbeat: a worker that hangs would not answer although it can be reached.
+        worker = max(running, key=lambda one: one.last_seen, default=None)
+        return None if worker is None else (worker.address, worker.server_id)
+
+    return first
+
+
+@contextmanager
+def _nannies_muted() -> Iterator[None]:
+    """Suppress the nanny's log message about a worker that must be killed at its end."""
+    nannies = logging.getLogger("distributed.nanny")
+
+    def concerns_somebody(record: logging.LogRecord) -> bool:
+        return "still alive after" not in record.getMessage()
+
+    nannies.addFilter(concerns_somebody)
+    try:
+        yield
+    finally:
+        nannies.removeFilter(concerns_somebody)
+
+
+async def _mute(client: Any) -> None:
+    await client.run(logging.disable, on_error="ignore")
+
+
+async def _reaches_a_worker(client: Any) -> bool | None:
+    """Whether one worker answers with its own identity; None without workers.
+
+    Behind a port-forward another machine may answer at the address, so the identity is compared.
+    """
+    found = await client.run_on_scheduler(_a_running_worker())
+    if found is None:
+        return None
+    address, identity = found
+    worker = None
+    try:
+        worker = rpc(address, timeout=_DIRECT_PROBE, connection_args=client.connection_args)
+        answer = await asyncio.wait_for(worker.identity(), _DIRECT_PROBE)
+        return bool(answer["id"] == identity)
+    except Exception as exc:  # a middlebox that answers can make Dask raise anything
+        logger.info("calls go through the scheduler: %s did not answer (%r)", address, exc)
+        return False
+    finally:
+        if worker is not None:
+            await worker.close_rpc()
+
+
+def _embedded_cluster() -> Any:
+    """Start a cluster on this machine, with one single-threaded process for each usable CPU."""
+    # A worker process imports the user's script. Without the guard it would reach this line again,
+    # and start workers before it is one.
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise ClusterError(f"a worker process cannot start a cluster. {_GUARD}")
+    check_main()
+    try:
+        return StartedLocalCluster(
+            n_workers=_cpus(),
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=f":{_dashboard_port()}",
+            preload=_IGNORE_INTERRUPTS,
+        )
+    except Exception as exc:
+        raise ClusterError(
+            f"no cluster could be started on this machine ({exc}). {_GUARD} "
+            "Else give client= a cluster that runs."
+        ) from exc
+
+
+def _cpus() -> int:
+    """Return the number of CPUs that this process may use, which a container may limit."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _dashboard_port() -> int:
+    """Return Dask's usual port if it is free; 0, for any port, avoids Dask's warning otherwise."""
+    with socket.socket() as probe:
+        try:
+            probe.bind(("", 8787))
+        except OSError:
+            return 0
+    return 8787

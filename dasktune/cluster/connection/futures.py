@@ -1,0 +1,24 @@
+"""Small coroutines and callbacks for Dask futures and asyncio tasks."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+__all__ = ["cancel", "consume_exception", "result_of"]
+
+
+async def result_of(future: Any) -> Any:
+    """Await a Dask future. asyncio needs a coroutine where Dask returns any awaitable."""
+    return await future
+
+
+async def cancel(future: Any) -> None:
+    """Cancel a Dask future and wait for the scheduler's confirmation."""
+    await future.cancel()
+
+
+def consume_exception(task: asyncio.Future[Any]) -> None:
+    """Retrieve a task's exception, because asyncio logs one that is never retrieved."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,94 @@
+"""The Dask client that the trials of a process share for their own tasks.
+
+Dask itself would make a client for a task, but that becomes the default client of the process, for
+all tasks on the worker, and stays until the worker ends.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from distributed import Client
+
+__all__ = ["ClusterAccess", "SharedClient"]
+
+#: Seconds for the scheduler's first answer, and to close the connection.
+_TIMEOUT: Final = 30.0
+_CLOSE: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterAccess:
+    """How a process reaches the scheduler. It can be pickled for a child process.
+
+    Parameters
+    ----------
+    address : str
+        The scheduler's address.
+    security : distributed.Security
+        Contains the worker's keys, so it must not be shown or logged.
+    """
+
+    address: str
+    security: Any = field(repr=False)
+
+    @classmethod
+    def of_worker(cls, worker: Any) -> ClusterAccess:
+        """Return the access that a worker has itself.
+
+        Parameters
+        ----------
+        worker : distributed.Worker
+            The worker.
+        """
+        security = copy.copy(worker.security)
+        if security.tls_client_cert is None:
+            # The worker has only a worker's keys. The scheduler checks only who signed them.
+            security.tls_client_cert = security.tls_worker_cert
+            security.tls_client_key = security.tls_worker_key
+        return cls(address=worker.scheduler.address, security=security)
+
+
+class SharedClient:
+    """One synchronous client for all trials of a process, created at the first use.
+
+    It pickles without the client, so it can be sent to a child process. The threads of several
+    trials use it at a time; the lock makes them wait for one client.
+
+    Parameters
+    ----------
+    access : ClusterAccess
+        How to reach the cluster.
+    """
+
+    def __init__(self, access: ClusterAccess) -> None:
+        self._access = access
+        self._lock = threading.Lock()
+        self._client: Client | None = None
+
+    def __reduce__(self) -> tuple[type[SharedClient], tuple[ClusterAccess]]:
+        return SharedClient, (self._access,)
+
+    def get(self) -> Client:
+        """Return the client; a new one if user code has closed it."""
+        with self._lock:
+            if self._client is None or self._client.status == "closed":
+                self._client = Client(
+                    self._access.address,
+                    security=self._access.security,
+                    timeout=_TIMEOUT,
+                    set_as_default=False,
+                    direct_to_workers=True,
+                    name="dasktune-trials",
+                )
+            return self._client
+
+    def close(self) -> None:
+        """Close the client, if there is one. It blocks, so it must not run on an event loop."""
+        with self._lock:
+            client, self._client = self._client, None
+        if client is not None:
+            client.close(timeout=_CLOSE)

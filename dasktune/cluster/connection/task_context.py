@@ -1,0 +1,73 @@
+"""Whether this code runs inside a Dask task, next to a client, or without a cluster."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from distributed import Client, SpecCluster, default_client, get_worker, rejoin, secede
+
+__all__ = ["has_cluster", "on_event_loop", "seceded"]
+
+#: For each thread, whether it has seceded, which it can do only once.
+_thread: Final = threading.local()
+
+
+def has_cluster() -> bool:
+    """Whether `client=None` names a cluster: the current client's, or that of this Dask task.
+
+    Examples
+    --------
+    >>> has_cluster()
+    False
+    """
+    if _in_task():
+        return True
+    try:
+        return bool(default_client().status != "closed")
+    except ValueError:
+        return False
+
+
+@contextmanager
+def seceded() -> Iterator[None]:
+    """Secede inside the ``with`` block, if this is a Dask task, so that other tasks can run.
+
+    The block may wait for those tasks. In a thread that has already seceded it does nothing.
+    """
+    if not _in_task() or getattr(_thread, "has_seceded", False):
+        yield
+        return
+    secede()
+    _thread.has_seceded = True
+    try:
+        yield
+    finally:
+        _thread.has_seceded = False
+        rejoin()
+
+
+def _in_task() -> bool:
+    try:
+        get_worker()
+    except ValueError:
+        return False
+    return True
+
+
+def on_event_loop(client: Any) -> bool:
+    """Whether this code runs on the event loop of the named client.
+
+    Parameters
+    ----------
+    client : object
+        Names a cluster; None for the current client.
+    """
+    if client is None:
+        try:
+            client = default_client()
+        except ValueError:
+            return False
+    return isinstance(client, Client | SpecCluster) and bool(client.asynchronous)

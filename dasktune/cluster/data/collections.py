@@ -1,0 +1,144 @@
+"""Computes Dask collections, and applies functions to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import dask
+import dask.array
+import numpy as np
+from distributed import Future
+
+from dasktune.cluster.connection.connect import connect
+from dasktune.cluster.connection.task_context import has_cluster, seceded
+
+__all__ = ["call_with_computed", "compute", "is_collection", "map_blocks", "resolve"]
+
+
+def compute(client: Any, value: Any) -> Any:
+    """Return a value with every Dask collection in it computed, all at once.
+
+    Parameters
+    ----------
+    client : object
+        The Dask cluster that computes. Without a cluster, Dask's local scheduler computes.
+    value : object
+        Tuples, lists and dicts are searched for collections.
+
+    Examples
+    --------
+    >>> import dask.bag
+    >>> compute(None, {"numbers": dask.bag.from_sequence([1, 2])})
+    {'numbers': [1, 2]}
+    """
+    if client is None and not has_cluster():
+        # Dask's setting may still name clients that were closed in another order than opened.
+        is_gone = dask.config.get("scheduler", None) in ("dask.distributed", "distributed")
+        return dask.compute(value, scheduler="threads" if is_gone else None)[0]
+    with seceded(), connect(client) as connection:
+        return dask.compute(value, scheduler=connection.client)[0]
+
+
+def is_collection(value: Any) -> bool:
+    """Whether a value is a Dask array, data frame or series with blocks.
+
+    Parameters
+    ----------
+    value : object
+        Anything.
+    """
+    return hasattr(value, "__dask_graph__") and hasattr(value, "to_delayed")
+
+
+def map_blocks(function: Callable[[Any], Any], X: Any, meta: Any = None) -> Any:
+    """Apply a function to each block of a collection, and return the results as a collection.
+
+    Nothing is computed, except that without `meta` the function is called with one row of zeros.
+
+    Parameters
+    ----------
+    function : callable
+        ``function(block)`` returns as many rows as the block has. It must be picklable.
+    X : Dask array or data frame
+        The collection. An array is rechunked to one block along each axis but the first.
+    meta : array or data frame, optional
+        An empty example of the function's result.
+
+    Returns
+    -------
+    Dask array, data frame or series
+        An array if the function returns arrays.
+
+    Examples
+    --------
+    >>> import dask.array
+    >>> map_blocks(lambda block: block.sum(axis=1), dask.array.ones((4, 3), chunks=2)).compute()
+    array([3., 3., 3., 3.])
+    """
+    if hasattr(X, "rechunk"):
+        if any(n > 1 for n in X.numblocks[1:]):
+            X = X.rechunk(dict.fromkeys(range(1, X.ndim), -1))
+        given = function(_zeros(X)) if meta is None else meta
+        lengths = X.chunks[0]
+        blocks = X.to_delayed().ravel()
+    else:
+        given = function(X._meta_nonempty) if meta is None else meta
+        if hasattr(given, "iloc"):
+            return X.map_partitions(_of_rows, function, given.iloc[:0], meta=given.iloc[:0])
+        lengths = (np.nan,) * X.npartitions
+        blocks = X.to_delayed()
+    empty = given[:0]
+    # One task for the function, which may contain a large model.
+    function = dask.delayed(function, pure=True)
+    part = dask.delayed(_of_rows, pure=True)
+    parts = [
+        dask.array.from_delayed(part(block, function, empty), (length, *empty.shape[1:]), meta=empty)
+        for block, length in zip(blocks, lengths, strict=True)
+    ]
+    return dask.array.concatenate(parts, allow_unknown_chunksizes=True)
+
+
+def _zeros(X: Any) -> Any:
+    """Return one row of zeros of the array's type."""
+    shape = (1, *X.shape[1:])
+    kind = X._meta
+    if hasattr(kind, "__array_function__"):
+        return np.zeros(shape, dtype=X.dtype, like=kind)
+    return type(kind)(shape, dtype=X.dtype)  # scipy's sparse matrices
+
+
+def _of_rows(block: Any, function: Callable[[Any], Any], empty: Any) -> Any:
+    # Few estimators accept an input without rows.
+    return function(block) if block.shape[0] else empty
+
+
+def resolve(value: Any) -> Any:
+    """Return a future's result, or the value itself if it is not a future.
+
+    Parameters
+    ----------
+    value : object
+        Any value. A future's client must not run on the loop of the calling thread.
+    """
+    return value.result() if isinstance(value, Future) else value
+
+
+def call_with_computed(client: Any, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """Call a function with computed collections on one worker, and return its result.
+
+    Parameters
+    ----------
+    client : object
+        As for :func:`compute`.
+    function : callable
+        The function.
+    *arguments, **named : object
+        Its arguments; collections in them are computed first.
+
+    Examples
+    --------
+    >>> call_with_computed(None, np.sum, dask.array.ones((4,), chunks=2))
+    np.float64(4.0)
+    """
+    return compute(client, dask.delayed(function)(*arguments, **named))

@@ -1,0 +1,187 @@
+"""The driver's handle of an actor on a worker: calls with a deadline and one kind of exception.
+
+Everything here runs on the client's event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from distributed import Actor, Client
+
+from dasktune.cluster.connection.by_value import by_value
+from dasktune.cluster.connection.futures import cancel, result_of
+from dasktune.cluster.protocol.wire_messages import Reply, Request, TransferCall, dumps, open_reply
+from dasktune.cluster.resources.resource_lease import ResourceLease
+from dasktune.cluster.worker.trial_actor import TrialActor
+
+__all__ = ["CALL_DEADLINE", "ActorCallFailed", "ActorHandle"]
+
+#: Seconds for the actor's constructor, which runs no user code.
+_OPEN_DEADLINE = 15.0
+
+#: Seconds for a call. No method of an actor waits for user code.
+CALL_DEADLINE = 5.0
+
+#: Seconds for one piece of a checkpoint transfer.
+_TRANSFER_DEADLINE = 60.0
+
+#: Seconds to cancel the actor's task on the scheduler.
+_CLOSE_DEADLINE = 5.0
+
+logger = logging.getLogger(__name__)
+
+
+class ActorCallFailed(Exception):
+    """An actor could not be created, or did not answer. The worker may still be healthy."""
+
+
+class ActorHandle:
+    """An actor on a given worker.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        A connected client whose loop this runs on.
+    address : str
+        The worker's address.
+    key : str
+        The actor's key in Dask, never used before.
+    priority : float, default=0
+        Dask's priority of the task that creates it.
+    """
+
+    def __init__(self, client: Client, address: str, key: str, *, priority: float = 0) -> None:
+        self.address = address
+        self.key = key
+        #: Since when the actor is idle, on the loop's clock.
+        self.idle_since = 0.0
+        #: The lease of its resources on its own worker; None while it is idle.
+        self.lease: ResourceLease | None = None
+        #: The leases of the trial's other bundles, on other workers.
+        self.helper_leases: list[ResourceLease] = []
+        self._closed = False
+        self._client = client
+        self._priority = priority
+        self._future: Any = None
+        self._actor: Any = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the actor can be called."""
+        return self._actor is not None
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the actor's future was cancelled, for example by `Client.restart()`."""
+        return self._future is not None and self._future.status == "cancelled"
+
+    async def open(self, **settings: Any) -> None:
+        """Create the actor; `settings` are the keyword arguments of `TrialActor`.
+
+        Raises
+        ------
+        ActorCallFailed
+            If it is not created before the deadline. Without a deadline, a pinned task whose worker
+            has died would wait for ever.
+        """
+        # A Dask future binds to the client that is current when its result arrives.
+        with self._client.as_current():
+            self._future = self._client.submit(
+                by_value(TrialActor),
+                self.key,
+                **settings,
+                key=self.key,
+                actor=True,
+                pure=False,
+                workers=[self.address],
+                allow_other_workers=False,
+                priority=self._priority,
+            )
+            try:
+                await asyncio.wait_for(result_of(self._future), _OPEN_DEADLINE)
+                # The future's own result is not used: from a worker in this process it would be the
+                # worker's handle, which works on the worker's loop and would not wake this one.
+                self._actor = Actor(TrialActor, self.address, self.key)
+            except Exception as error:
+                raise ActorCallFailed(f"no actor could be created on {self.address}: {error!r}") from error
+
+    async def poll(self, request: Request) -> Reply:
+        """Poll the worker's endpoint, which has the trials of all its actors.
+
+        A deadline cancels the wait on this side only. The worker may still run the call later, so
+        its endpoint accepts a poll more than once.
+
+        Raises
+        ------
+        ActorCallFailed
+            If there is no answer before the deadline, or one that cannot be unpickled.
+        Refused
+            If the worker raised an exception in the call.
+        """
+        reply: Reply = await self._call("poll", request, CALL_DEADLINE)
+        return reply
+
+    async def transfer_step(self, request: TransferCall) -> Any:
+        """Perform one step of a transfer on the worker.
+
+        Raises
+        ------
+        ActorCallFailed, Refused
+            As for :meth:`poll`.
+        """
+        return await self._call("transfer_step", request, _TRANSFER_DEADLINE)
+
+    async def _call(self, method: str, value: Any, deadline: float) -> Any:
+        blob = dumps(value)
+        try:
+            answer = await asyncio.wait_for(_call_actor(self._actor, method, blob), deadline)
+        except asyncio.TimeoutError:
+            raise ActorCallFailed(f"{self.address} did not answer within {deadline:.0f} s") from None
+        except Exception as error:  # a lost connection raises many kinds
+            raise ActorCallFailed(f"{self.address} cannot be reached: {error!r}") from error
+        return open_reply(answer)
+
+    async def close(self) -> None:
+        """Release the actor and its leases in Dask, in whatever state; its trial is stopped.
+
+        `make_ready` may be running for this actor. It calls :meth:`check_not_closed` before each
+        new lease or task, so it creates nothing that this call would not release.
+        """
+        self._closed = True
+        await asyncio.gather(self._release_future(), *(one.release() for one in self.detach_leases()))
+
+    def check_not_closed(self) -> None:
+        """Check that the actor has not been closed while it was being made ready.
+
+        Raises
+        ------
+        ActorCallFailed
+            If it has been closed.
+        """
+        if self._closed:
+            raise ActorCallFailed(f"the actor {self.key} was closed before it was ready")
+
+    def detach_leases(self) -> list[ResourceLease]:
+        """Return all leases and forget them; the caller releases them."""
+        leases = [*([] if self.lease is None else [self.lease]), *self.helper_leases]
+        self.lease, self.helper_leases = None, []
+        return leases
+
+    async def _release_future(self) -> None:
+        future, self._future, self._actor = self._future, None, None
+        if future is None or future.cancelled():
+            return
+        try:
+            await asyncio.wait_for(cancel(future), _CLOSE_DEADLINE)
+        except Exception as error:
+            # A scheduler that was lost or restarted no longer has the actor.
+            logger.info("the actor %s could not be released: %r", self.key, error)
+
+
+async def _call_actor(actor: Any, method: str, blob: bytes) -> bytes:
+    # If the actor's worker was lost, already the look-up of the method raises.
+    answer: bytes = await getattr(actor, method)(blob)
+    return answer

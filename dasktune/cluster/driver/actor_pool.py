@@ -1,0 +1,221 @@
+"""The actors of an experiment: created when a trial needs one, and kept for a while for the next.
+
+Everything here runs on the client's event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any
+
+from distributed import Client
+
+from dasktune.cluster.data.broadcast import ObjectBroadcast
+from dasktune.cluster.driver.actor_handle import ActorHandle
+from dasktune.cluster.resources.resource_lease import LeaseUnsupported, ResourceLease
+from dasktune.placement import Placement
+
+__all__ = ["ActorPool"]
+
+logger = logging.getLogger(__name__)
+
+#: Seconds for which an idle actor is kept. Dask does not retire a worker without warnings while it
+#: has an actor, and an adaptive cluster decides within 3 s to end an idle worker.
+_IDLE_TIME = 1.0
+
+#: Seconds for which an idle actor keeps its lease. The next trial mostly comes within milliseconds.
+#: Meanwhile other clients wait for the resources, and Dask does not scale the worker down.
+_IDLE_LEASE_TIME = 0.25
+
+#: Actors that are made ready on a worker at the same time. A worker creates hundreds of actors one
+#: after the other, and the deadline of each must not include the time of all others.
+_MAX_OPENING = 32
+
+
+class ActorPool:
+    """Creates actors, acquires leases for them, and keeps idle actors for a while.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        A connected client on whose loop all methods must be called.
+    name : str
+        Prefix of all keys, and the topic of the notifications.
+    plugin : str
+        Name of the experiment's worker plugin.
+    actor_settings : mapping
+        Further keyword arguments of :class:`~dasktune.cluster.worker.trial_actor.TrialActor`.
+    objects : ObjectBroadcast
+        The large objects that trials need on their worker.
+    priority : float
+        Dask's priority of the tasks.
+    leases : bool
+        Whether actors hold leases.
+    spawn : callable
+        Runs a coroutine in the background.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        name: str,
+        plugin: str,
+        actor_settings: Mapping[str, Any],
+        objects: ObjectBroadcast,
+        priority: float,
+        leases: bool,
+        spawn: Callable[[Coroutine[Any, Any, None]], None],
+    ) -> None:
+        self._client = client
+        self._name = name
+        self._plugin = plugin
+        self._actor_settings = actor_settings
+        self._objects = objects
+        self._priority = priority
+        #: Set to False once a worker's Dask turned out not to support leases.
+        self._leases = leases
+        self._spawn = spawn
+        self._idle: defaultdict[str, list[ActorHandle]] = defaultdict(list)
+        self._opened = 0
+        self._opening: dict[str, asyncio.Semaphore] = {}
+        #: Leases that have been requested and not granted, by key.
+        self._pending_leases: dict[str, ResourceLease] = {}
+
+    def acquire(self, placement: Placement) -> ActorHandle:
+        """Return an actor on the placement's worker, if possible an idle one with its lease."""
+        claim = placement.claim_on(placement.address)
+        # Leases on several workers are acquired in a fixed order, so none may be held before.
+        alone = len(placement.addresses) == 1
+
+        def is_suited(actor: ActorHandle) -> bool:
+            held = actor.lease is not None and actor.lease.is_held and actor.lease.claim.same_amounts(claim)
+            return alone and held
+
+        idle = self._idle[placement.address]
+        idle.sort(key=is_suited)
+        if idle:
+            actor = idle.pop()
+            if not is_suited(actor):
+                self._release_leases(actor)
+            return actor
+        self._opened += 1
+        key = f"{self._name}-actor-{self._opened}"
+        return ActorHandle(self._client, placement.address, key, priority=self._priority)
+
+    def is_ready(self, actor: ActorHandle) -> bool:
+        """Whether an actor can run a trial at once."""
+        return actor.is_open and (actor.lease is not None or not self._leases)
+
+    async def make_ready(self, actor: ActorHandle, placement: Placement) -> None:
+        """Acquire the leases on all workers, send the large objects, and create the actor.
+
+        The actor may be closed at each ``await``; see :meth:`ActorHandle.close`.
+
+        Raises
+        ------
+        LeaseFailed
+            If a lease is not granted in time.
+        BroadcastFailed
+            If the objects do not reach the worker.
+        ActorCallFailed
+            If the actor cannot be created, or was closed meanwhile.
+        """
+        for address in placement.addresses if actor.lease is None else ():
+            for idle in self._idle[address]:
+                # The ledger counts an idle actor's resources as free, so this trial may need them.
+                self._release_leases(idle)
+        async with self._opening.setdefault(actor.address, asyncio.Semaphore(_MAX_OPENING)):
+            if self._leases and actor.lease is None:
+                await self._acquire_leases(actor, placement)
+            actor.check_not_closed()
+            await self._objects.ensure_on(actor.address)
+            if not actor.is_open:
+                actor.check_not_closed()
+                await actor.open(plugin=self._plugin, topic=self._name, **self._actor_settings)
+
+    def keep_idle(self, actor: ActorHandle) -> None:
+        """Keep an actor whose trial has ended normally for the next trial."""
+        loop = asyncio.get_running_loop()
+        actor.idle_since = loop.time()
+        self._idle[actor.address].append(actor)
+        if actor.helper_leases:
+            self._release_leases(actor)
+        loop.call_later(_IDLE_LEASE_TIME, self._end_idle_lease, actor, actor.idle_since)
+
+    def close(self, actor: ActorHandle) -> None:
+        """Close an actor in the background."""
+        self._spawn(actor.close())
+
+    def drop_idle(self, address: str | None) -> None:
+        """Close the idle actors of a worker, or all of them."""
+        for gone in tuple(self._idle) if address is None else (address,):
+            self._opening.pop(gone, None)
+            for actor in self._idle.pop(gone, ()):
+                self.close(actor)
+
+    def trim_idle(self) -> None:
+        """Close the actors that have been idle for a while."""
+        long_ago = asyncio.get_running_loop().time() - _IDLE_TIME
+        for address, actors in tuple(self._idle.items()):
+            for actor in actors:
+                if actor.idle_since < long_ago:
+                    self.close(actor)
+            self._idle[address] = [actor for actor in actors if actor.idle_since >= long_ago]
+
+    def on_lease_granted(self, key: str, devices: Iterable[Iterable[str]]) -> None:
+        """Note a worker's notification that it holds a lease, with these GPUs.
+
+        The notification may be late: a lease whose deadline is over is no longer pending.
+        """
+        lease = self._pending_leases.get(key)
+        if lease is not None:
+            lease.grant(devices)
+
+    async def _acquire_leases(self, actor: ActorHandle, placement: Placement) -> None:
+        """Acquire all of a placement's leases or none."""
+        leases = [
+            ResourceLease(
+                self._client,
+                address,
+                actor.key,
+                placement.claim_on(address),
+                home=actor.address,
+                priority=self._priority,
+            )
+            # In the same order in every driver. Otherwise two drivers could each hold a lease that
+            # the other one waits for.
+            for address in sorted(placement.addresses)
+        ]
+        actor.lease = next(lease for lease in leases if lease.address == actor.address)
+        actor.helper_leases = [lease for lease in leases if lease is not actor.lease]
+        self._pending_leases.update((lease.key, lease) for lease in leases)
+        try:
+            for lease in leases:
+                actor.check_not_closed()
+                await lease.acquire(self._plugin, self._name)
+        except LeaseUnsupported as error:
+            if self._leases:
+                self._leases = False
+                logger.warning(
+                    "trials run without leases, so other clients of the cluster do not see the "
+                    "resources in use, and adaptive scaling may end their workers: on %s, %s",
+                    actor.address,
+                    error,
+                )
+            self._release_leases(actor)
+        finally:
+            for lease in leases:
+                del self._pending_leases[lease.key]
+
+    def _release_leases(self, actor: ActorHandle) -> None:
+        for lease in actor.detach_leases():
+            self._spawn(lease.release())
+
+    def _end_idle_lease(self, actor: ActorHandle, since: float) -> None:
+        # The actor may have been used and become idle again since the timer was set.
+        if actor.idle_since == since and actor in self._idle.get(actor.address, ()):
+            self._release_leases(actor)

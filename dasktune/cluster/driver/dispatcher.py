@@ -1,0 +1,473 @@
+"""Dispatches trials to the workers and frees their resources when they end.
+
+There is one :class:`~dasktune.cluster.driver.worker_link.WorkerLink` for each worker, and one
+reservation for each trial or queue of short trials. The dispatcher makes the actor of a reservation
+ready and assigns the runs to its link.
+
+Everything here runs on the client's event loop. Tasks that get an actor ready or fetch a checkpoint
+may find after each ``await`` that their run has ended: it was stopped, its worker was lost, or
+another worker that it needs was lost. So they check that its link still has the run before they use
+it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+import cloudpickle
+from distributed import Client
+
+from dasktune.cluster.data.broadcast import BroadcastFailed, ObjectBroadcast
+from dasktune.cluster.data.memory_checkpoints import CheckpointGone, MemoryCheckpoints
+from dasktune.cluster.driver.actor_handle import ActorCallFailed
+from dasktune.cluster.driver.actor_pool import ActorPool
+from dasktune.cluster.driver.checkpoint_relay import CheckpointRelay
+from dasktune.cluster.driver.prefetch import PrefetchDepth
+from dasktune.cluster.driver.trial_run import Reservation, TrialRun
+from dasktune.cluster.driver.worker_link import LinkCallbacks, WorkerLink, WorkerLost
+from dasktune.cluster.membership.ping import wait_unless_hung
+from dasktune.cluster.membership.stale_plugins import plugin_name, remove_stale_plugins
+from dasktune.cluster.protocol.payload import Payload
+from dasktune.cluster.protocol.wire_messages import (
+    LeaseGranted,
+    ReportsReady,
+    decode_notification,
+)
+from dasktune.cluster.resources.resource_lease import LeaseFailed
+from dasktune.cluster.worker import experiment_plugin as plugin_module
+from dasktune.cluster.worker.experiment_plugin import ExperimentPlugin
+from dasktune.trainable.reporting.trial_messages import Answer, Committed, Returned, StopAnswer
+from dasktune.trial.events import (
+    ExecutorEvent,
+    StartFailed,
+    TrialEvent,
+    TrialLost,
+)
+
+__all__ = ["DispatcherSettings", "TrialDispatcher"]
+
+logger = logging.getLogger(__name__)
+
+#: Seconds to wait until the workers have added or removed the plugin, unless a worker hangs.
+_PLUGIN_DEADLINE = 10.0
+
+#: Attempts to register the plugin; an attempt fails if a worker dies during it.
+_REGISTER_ATTEMPTS = 5
+
+#: Least number of seconds between two polls of a worker without a notification. The loss of a
+#: notification delays results by up to this time.
+_POLL_INTERVAL = 1.0
+
+#: With many workers, the seconds between two polls of a worker are this times the number of
+#: workers. A poll takes about 1 ms, so polls without a notification take at most a tenth of the
+#: loop's time.
+_SECONDS_PER_WORKER = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DispatcherSettings:
+    """Limits of an experiment on the cluster, in seconds unless noted.
+
+    `name` is unique on the cluster. `memory_limit` is the largest checkpoint, in bytes, that is
+    kept in memory; 0 keeps none. With `disk_first` none is kept while all workers are on one
+    machine. `leases` is whether actors reserve Dask resources. `priority` is that of Dask tasks.
+    """
+
+    name: str
+    heartbeat_timeout: float = 30.0
+    driver_ttl: float = 30.0
+    stop_grace: float = 10.0
+    reuse_actors: bool = True
+    leases: bool = True
+    memory_limit: int = 0
+    disk_first: bool = False
+    priority: float = 0
+
+    @property
+    def fence_after(self) -> float:
+        """Seconds of silence of the driver after which a worker commits no checkpoint.
+
+        It is much shorter than `heartbeat_timeout`: a worker that is cut off stops committing
+        before the driver marks it lost and starts its trials elsewhere.
+        """
+        return self.heartbeat_timeout / 3
+
+
+class TrialDispatcher:
+    """Runs trials on the workers and emits their events.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        A connected client on whose loop all methods must be called.
+    settings : DispatcherSettings
+        Limits.
+    payload : Payload
+        The trainable.
+    now : callable
+        Seconds on the runner's clock, for the events.
+    emit : callable
+        Takes events; those of one trial in order.
+    release : callable
+        Called with a run that has ended, before its last event is emitted. Returns whether its
+        reservation was freed, because no other run is queued on it.
+    on_failure : callable
+        Called with a run that did not start or was lost, and whether the trial was charged.
+    on_crash : callable
+        Called with an unexpected exception of a background task: a bug, which would otherwise leave
+        trials waiting for ever.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        settings: DispatcherSettings,
+        *,
+        payload: Payload,
+        now: Callable[[], float],
+        emit: Callable[[Sequence[ExecutorEvent]], None],
+        release: Callable[[TrialRun], bool],
+        on_failure: Callable[[TrialRun, bool], None],
+        on_crash: Callable[[BaseException], None],
+    ) -> None:
+        self.prefetch = PrefetchDepth()
+        self._client = client
+        self._settings = settings
+        self._plugin = ExperimentPlugin(plugin_name(settings.name, client.id), payload.blob)
+        self._objects = ObjectBroadcast(
+            client,
+            payload,
+            name=settings.name,
+            plugin=self._plugin.name,
+            priority=settings.priority,
+        )
+        self._now = now
+        self._emit = emit
+        self._release = release
+        self._on_failure = on_failure
+        self._on_crash = on_crash
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.memory = self._new_memory()
+        self._links: dict[str, WorkerLink] = {}
+        self._callbacks = LinkCallbacks(
+            emit=emit,
+            on_end=self._on_run_ended,
+            on_transfer=self._start_transfer,
+            on_memory=self._on_memory,
+        )
+        self._relay = CheckpointRelay()
+        self._pool = self._new_pool()
+
+    def _new_memory(self) -> MemoryCheckpoints:
+        settings = self._settings
+        return MemoryCheckpoints(
+            self._client,
+            plugin=self._plugin.name,
+            limit=settings.memory_limit,
+            disk_first=settings.disk_first,
+            emit=self._emit,
+            now=self._now,
+            spawn=self._spawn,
+            priority=settings.priority,
+        )
+
+    def _new_pool(self) -> ActorPool:
+        settings = self._settings
+        return ActorPool(
+            self._client,
+            name=settings.name,
+            plugin=self._plugin.name,
+            actor_settings={
+                "driver_ttl": settings.driver_ttl,
+                "fence_after": settings.fence_after,
+                "stop_grace": settings.stop_grace,
+                "reuse": settings.reuse_actors,
+            },
+            objects=self._objects,
+            priority=settings.priority,
+            leases=settings.leases,
+            spawn=self._spawn,
+        )
+
+    # Methods for the executor
+
+    async def open(self) -> None:
+        """Register the plugin on the workers and subscribe to notifications.
+
+        Called again after a lost connection, which loses the subscription.
+        """
+        # Never unregistered: other experiments of this process may be registering at this moment.
+        cloudpickle.register_pickle_by_value(plugin_module)
+        await remove_stale_plugins(self._client)
+        await self._register()
+        self._client.subscribe_topic(self._settings.name, self._on_notification)
+
+    def start(self, run: TrialRun) -> None:
+        """Start a run on its reservation, as soon as the actor is ready."""
+        reservation = run.reservation
+        link = self._link_to(reservation.address)
+        link.runs[run.key] = run
+        if reservation.actor is None:
+            reservation.actor = self._pool.acquire(reservation.placement)
+            reservation.ready = self._pool.is_ready(reservation.actor)
+            if not reservation.ready:
+                self._spawn(self._make_ready(reservation, link))
+        if run.starts_from_memory:
+            run.fetching = True
+            self._spawn(self._fetch_checkpoint(run, link))
+        self._assign_if_ready(run, link)
+
+    def answer(self, run: TrialRun, answer: Answer) -> None:
+        """Send an answer to a run; ignored if the run has ended."""
+        link = self._links.get(run.address)
+        if link is not None and run.key in link.runs:
+            link.answer(run, answer)
+
+    def withdraw(self) -> None:
+        """Pause all runs with a checkpoint, because the driver exits."""
+        for run in reversed(self._runs()):
+            link = self._links[run.address]
+            # The end of a run also ends the runs queued behind it.
+            if run.key in link.runs:
+                link.withdraw(run)
+
+    def store_checkpoint(self, path: str) -> None:
+        """Write a checkpoint in memory to the storage, because the driver exits."""
+        self._spawn(self.memory.store(path))
+
+    def wake(self, run: TrialRun) -> None:
+        """Poll a run's worker soon."""
+        link = self._links.get(run.address)
+        if link is not None:
+            link.wake()
+
+    def mark_lost(self, address: str | None, reason: str, *, charged: bool = True) -> None:
+        """Mark a worker lost, or all of them, and end the runs that need it.
+
+        The link is removed first: a worker that starts again at the same address gets a new link,
+        while the old link still ends its runs. A second call for the same loss finds no link and
+        no runs, and its other effects are idempotent.
+        """
+        for gone in tuple(self._links) if address is None else (address,):
+            link = self._links.pop(gone, None)
+            dependents = [] if address is None else self._runs_needing(address)
+            suspects = len(dependents) + (0 if link is None else link.suspects)
+            if link is not None:
+                link.mark_lost(reason, charged=charged, shared=bool(dependents))
+            for run in dependents:
+                # The end of a run also ends the runs queued behind it.
+                if run.key in self._links[run.address].runs:
+                    run.reservation.blamed = gone
+                    self._links[run.address].abandon(run, reason, charged=charged, shared=suspects > 1)
+        # Idle actors hold leases. If a worker restarted at this address, Dask would grant
+        # them there, although the actors themselves are lost.
+        self._pool.drop_idle(address)
+        self._objects.forget_worker(address)
+        self.memory.on_worker_lost(address, reason)
+
+    def _runs_needing(self, address: str) -> list[TrialRun]:
+        """Return the runs of other links that need this worker besides their own."""
+        return [run for run in self._runs() if address in run.reservation.placement.addresses]
+
+    def answered_at(self, address: str) -> float:
+        """Return when a worker last answered a poll, on the loop's clock."""
+        link = self._links.get(address)
+        return -inf if link is None else link.answered_at
+
+    def trim_idle(self) -> None:
+        """Close the actors that have been idle for a while."""
+        self._pool.trim_idle()
+
+    async def close(self) -> None:
+        """Stop all runs and remove the experiment from the cluster."""
+        for run in self._runs():
+            self.answer(run, StopAnswer(reason="the experiment was closed"))
+        await self._wait_for_runs()
+        self.memory.close()
+        # Mark the links lost instead of cancelling their tasks: `asyncio.wait_for` swallows a
+        # cancellation that arrives in the same pass of the loop as its result.
+        self.mark_lost(None, "the experiment was closed", charged=False)
+        # Tasks that end may spawn others, which close actors. Each of those has a deadline.
+        while self._tasks:
+            await asyncio.wait(tuple(self._tasks))
+        self._relay.close()
+        if self._client.status == "running":
+            await self._objects.close()
+            self._client.unsubscribe_topic(self._settings.name)
+            await self._unregister()
+
+    async def _wait_for_runs(self) -> None:
+        """Wait until the ends of all runs are reported, but not for abandoned threads."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + 2 * self._settings.stop_grace + 1
+        while any(not run.end_reported for run in self._runs()) and loop.time() < deadline:
+            await asyncio.wait(tuple(self._tasks), timeout=0.1, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _register(self) -> None:
+        for left in reversed(range(_REGISTER_ATTEMPTS)):
+            registering = self._client.register_plugin(self._plugin)
+            try:
+                await wait_unless_hung(self._client, registering, deadline_s=_PLUGIN_DEADLINE)
+                break
+            except asyncio.TimeoutError:
+                # The scheduler has the plugin and gives it to every worker that joins.
+                logger.warning("a worker did not confirm the experiment's plugin; it may hang")
+                break
+            except OSError:
+                # A worker died during the call, and other workers may not have the plugin yet. An
+                # idempotent plugin would not be sent again.
+                if not left:
+                    raise
+                self._plugin.idempotent = False
+        self._plugin.idempotent = True
+
+    async def _unregister(self) -> None:
+        work = self._client.unregister_worker_plugin(self._plugin.name)
+        try:
+            await wait_unless_hung(self._client, work, deadline_s=_PLUGIN_DEADLINE)
+        except Exception as error:
+            # A worker hangs, or the scheduler was restarted and does not have the plugin.
+            logger.info("the plugin could not be removed from every worker: %r", error)
+
+    # Links and reservations
+
+    def _runs(self) -> list[TrialRun]:
+        return [run for link in self._links.values() for run in link.runs.values()]
+
+    def _link_to(self, address: str) -> WorkerLink:
+        link = self._links.get(address)
+        if link is None:
+            link = self._links[address] = WorkerLink(
+                address,
+                heartbeat_timeout=self._settings.heartbeat_timeout,
+                stop_grace=self._settings.stop_grace,
+                now=self._now,
+                interval=self._interval,
+                callbacks=self._callbacks,
+            )
+            self._spawn(self._run_link(link))
+        return link
+
+    async def _run_link(self, link: WorkerLink) -> None:
+        await link.poll_loop()
+        # The link may have detected the loss itself. If `mark_lost` was first, the address may
+        # already have a new link.
+        if self._links.get(link.address) is link:
+            del self._links[link.address]
+
+    def _interval(self) -> tuple[float, float]:
+        """Return the seconds between polls without a notification, and the batch window."""
+        longest = self._settings.fence_after / 2
+        scaled = _SECONDS_PER_WORKER * len(self._links)
+        return min(max(_POLL_INTERVAL, scaled), longest), min(scaled, longest)
+
+    async def _make_ready(self, reservation: Reservation, link: WorkerLink) -> None:
+        actor = reservation.actor
+        assert actor is not None
+        try:
+            await link.unless_lost(self._pool.make_ready(actor, reservation.placement))
+        except (LeaseFailed, BroadcastFailed, ActorCallFailed) as failure:
+            if isinstance(failure, LeaseFailed):
+                reservation.blamed, reservation.contended = failure.address, failure.contended
+            # Ending the first run also returns the runs queued behind it. No run is left if the
+            # loss of another worker has released the reservation meanwhile.
+            for run in [run for run in link.runs.values() if run.reservation is reservation][:1]:
+                link.refuse(run, str(failure), charged=not reservation.contended)
+        except WorkerLost:
+            # The link ends the runs, and the end of the last one closes the actor.
+            pass
+        else:
+            reservation.ready = True
+            for run in link.runs.values():
+                if run.reservation is reservation:
+                    self._assign_if_ready(run, link)
+
+    async def _fetch_checkpoint(self, run: TrialRun, link: WorkerLink) -> None:
+        """Move the checkpoint in memory that a run starts from to its worker."""
+        record = run.spec.checkpoint
+        assert record is not None
+        try:
+            run.memory_key, run.memory_copy = await link.unless_lost(
+                self.memory.fetch_to(record.path, run.address)
+            )
+        except CheckpointGone as gone:
+            logger.info("trial %s resumes from an older checkpoint: %s", run.trial_id, gone)
+            link.return_run(run)
+        except WorkerLost:
+            pass  # The link ends the runs.
+        else:
+            run.fetching = False
+            if run.key in link.runs:
+                self._assign_if_ready(run, link)
+            else:
+                # The run ended while its checkpoint was moved.
+                run.release_copy()
+
+    def _assign_if_ready(self, run: TrialRun, link: WorkerLink) -> None:
+        if run.reservation.ready and not run.fetching:
+            link.assign(run)
+
+    def _on_memory(self, run: TrialRun, message: Committed | Returned) -> None:
+        record = run.spec.checkpoint
+        if isinstance(message, Committed):
+            self.memory.add(run.trial_id, message.checkpoint, message.size, run.address, run.spec.storage)
+        elif record is not None:
+            self.memory.mark_lost(record.path, f"{run.address} no longer has it")
+
+    def _on_run_ended(self, link: WorkerLink, run: TrialRun, end: TrialEvent | None) -> None:
+        """Free the resources of a run, then emit its last event.
+
+        The order matters: on the event the runner, in its own thread, looks for free resources for
+        the next trial. Those of this run must be free by then.
+        """
+        reservation = run.reservation
+        failed = isinstance(end, TrialLost | StartFailed)
+        usable = not failed and not run.not_reusable and reservation.ready
+        if not usable:
+            self.prefetch.pause()
+        elif run.seconds:
+            self.prefetch.observe(run.seconds)
+        is_free = self._release(run)
+        if reservation.actor is not None and (is_free or not usable):
+            actor, reservation.actor, reservation.ready = reservation.actor, None, False
+            if usable and self._settings.reuse_actors:
+                self._pool.keep_idle(actor)
+            else:
+                self._pool.close(actor)
+        if not usable:
+            # Return the runs queued on this actor, the last one first: each goes to the front.
+            for other in reversed(
+                [other for other in link.runs.values() if other.reservation is reservation]
+            ):
+                link.return_run(other)
+        if isinstance(end, TrialLost | StartFailed):
+            self._on_failure(run, end.charged)
+        if end is not None:
+            self._emit([end])
+
+    def _start_transfer(self, link: WorkerLink, run: TrialRun, number: int) -> None:
+        self._spawn(self._relay.transfer(link, run, number))
+
+    def _on_notification(self, event: tuple[float, Any]) -> None:
+        match decode_notification(event[1]):
+            case LeaseGranted(lease, devices):
+                self._pool.on_lease_granted(lease, devices)
+            case ReportsReady(address):
+                link = self._links.get(address)
+                if link is not None:
+                    link.wake()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_task_done)
+
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_crash(error)

@@ -1,0 +1,143 @@
+"""Thread-safe ledger of the reservations made on workers.
+
+The runner's thread makes reservations. The client's event loop frees them and updates the workers.
+Every method holds the one lock for a short look-up or change and calls no user code. So no thread
+waits long, and no method sees a half-made change.
+
+A worker may disappear between two calls. The runner's thread may hold a reservation on it by then;
+the executor checks `missing_workers` after it has handed the run to the dispatcher.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from dasktune.cluster.driver.trial_run import Reservation, TrialRun
+from dasktune.placement import Ledger, WorkerCapacity
+from dasktune.trial.resources import PlacementGroupFactory
+
+__all__ = ["Reservations"]
+
+T = TypeVar("T")
+
+
+class Reservations:
+    """Makes and frees the reservations of runs; thread-safe.
+
+    Parameters
+    ----------
+    heartbeat_timeout : float
+        A worker whose last heartbeat is older, in seconds, gets no new trial.
+    """
+
+    def __init__(self, *, heartbeat_timeout: float) -> None:
+        self._lock = threading.Lock()
+        self._ledger = Ledger(heartbeat_timeout=heartbeat_timeout)
+        #: The reservations that are in use, by request. The inner dict is an ordered set.
+        self._active: dict[PlacementGroupFactory, dict[Reservation, None]] = {}
+
+    def check_room(self, request: PlacementGroupFactory) -> bool:
+        """Return whether there is room for another reservation now.
+
+        For an exclusive request, reservations of abandoned threads no longer count: waiting for
+        user code that ignores its stop order could take for ever.
+        """
+        with self._lock:
+            if request.exclusive:
+                self._disregard_abandoned()
+            return self._ledger.fits(request, now=time.monotonic())
+
+    def can_prefetch(self, request: PlacementGroupFactory, depth: int) -> bool:
+        """Whether some reservation with this request has fewer than `depth` runs."""
+        with self._lock:
+            return self._with_queue_room(request, depth) is not None
+
+    def reserve(self, run: TrialRun, request: PlacementGroupFactory, depth: int) -> bool:
+        """Reserve resources for a run, or queue it on a reservation; return whether it has one."""
+        with self._lock:
+            reservation = self._place(request) or self._with_queue_room(request, depth)
+            if reservation is not None:
+                run.reservation = reservation
+                reservation.runs.append(run)
+        return reservation is not None
+
+    def release(self, run: TrialRun) -> bool:
+        """Remove a run from its reservation; return whether that freed the reservation."""
+        reservation = run.reservation
+        with self._lock:
+            reservation.runs.remove(run)
+            is_free = not reservation.runs
+            if is_free:
+                del self._active[reservation.resources][reservation]
+                self._ledger.release(reservation.placement)
+        return is_free
+
+    def admit_others(self, run: TrialRun) -> None:
+        """Let other trials use the workers of a run that was to run alone there."""
+        with self._lock:
+            self._ledger.end_exclusive(run.reservation.placement)
+
+    def missing_workers(self, reservation: Reservation) -> list[str]:
+        """Return the addresses of the reservation's workers that have left."""
+        with self._lock:
+            known = self._ledger.workers
+            return [address for address in reservation.placement.addresses if address not in known]
+
+    def update(self, workers: Mapping[str, WorkerCapacity]) -> set[str]:
+        """Replace the workers by those just read; return the addresses that have left."""
+        with self._lock:
+            gone = set(self._ledger.workers) - set(workers)
+            self._ledger.update(workers)
+        return gone
+
+    def remove(self, address: str | None) -> WorkerCapacity | None:
+        """Remove a worker, or all of them; return the removed worker's last known state."""
+        with self._lock:
+            workers = dict(self._ledger.workers)
+            for gone in workers if address is None else (address,):
+                self._ledger.remove(gone)
+        return None if address is None else workers.get(address)
+
+    def avoid(self, address: str, seconds: float) -> None:
+        """Place nothing on a worker for some seconds."""
+        with self._lock:
+            # A worker that has left, or a whole lost cluster, counts as new when it comes back.
+            if address in self._ledger.workers:
+                self._ledger.avoid(address, time.monotonic() + seconds)
+
+    def with_ledger(self, function: Callable[[Ledger, int], T]) -> T:
+        """Call a function with the ledger and the number of reservations, under the lock."""
+        with self._lock:
+            return function(self._ledger, sum(map(len, self._active.values())))
+
+    def _place(self, request: PlacementGroupFactory) -> Reservation | None:
+        placement = self._ledger.place(request, now=time.monotonic())
+        if placement is None:
+            return None
+        head = self._ledger.workers[placement.address]
+        reservation = Reservation(placement=placement, resources=request, relayed=not head.shares_storage)
+        self._active.setdefault(request, {})[reservation] = None
+        return reservation
+
+    def _disregard_abandoned(self) -> None:
+        """Ignore reservations whose user code ignored its stop order."""
+        for reservations in self._active.values():
+            for reservation in reservations:
+                if reservation.runs[0].end_reported:
+                    self._ledger.ignore_for_exclusive(reservation.placement)
+
+    def _with_queue_room(self, request: PlacementGroupFactory, depth: int) -> Reservation | None:
+        """Return the reservation with the fewest runs, if it has fewer than `depth`."""
+        if depth < 2 or request.exclusive:
+            return None
+        # A run behind user code that does not stop would only wait.
+        reservations = (
+            reservation
+            for reservation in self._active.get(request, ())
+            if not reservation.runs[0].not_reusable
+        )
+        reservation = min(reservations, key=lambda reservation: len(reservation.runs), default=None)
+        return reservation if reservation is not None and len(reservation.runs) < depth else None

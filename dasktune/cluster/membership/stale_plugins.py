@@ -1,0 +1,69 @@
+"""Removes the worker plugins that drivers left on the cluster when they died.
+
+Dask gives a plugin to every worker that joins, whether its client still lives or not. That does no
+harm, but the plugin holds the user's code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from distributed import Client
+
+from dasktune.cluster.membership.ping import wait_unless_hung
+
+__all__ = ["plugin_name", "remove_stale_plugins"]
+
+logger = logging.getLogger(__name__)
+
+#: Seconds for the workers to drop a plugin.
+_DEADLINE: Final = 10.0
+
+
+def plugin_name(experiment: str, client_id: str) -> str:
+    """Return the name of an experiment's plugin, which contains the driver's client.
+
+    Parameters
+    ----------
+    experiment : str
+        Name of the experiment on the cluster, unique, beginning with ``dasktune-``.
+    client_id : str
+        The id of the driver's client.
+    """
+    return f"{experiment}@{client_id}"
+
+
+def _abandoned() -> Callable[..., list[str]]:
+    """Return a function that finds stale plugins on the scheduler; nested, to pickle by value."""
+
+    def names(dask_scheduler: Any = None) -> list[str]:
+        return [
+            name
+            for name in dask_scheduler.worker_plugins
+            if name.startswith("dasktune-") and name.partition("@")[2] not in dask_scheduler.clients
+        ]
+
+    return names
+
+
+async def remove_stale_plugins(client: Client) -> None:
+    """Unregister the plugins whose driver is gone.
+
+    To be awaited on the client's loop. Two drivers may do so at the same time: the second one finds
+    a plugin missing. Nothing depends on the result, so a failure is only logged.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        A connected client.
+    """
+    try:
+        names = await asyncio.wait_for(client.run_on_scheduler(_abandoned()), _DEADLINE)
+        for name in names:
+            work = client.unregister_worker_plugin(name)
+            await wait_unless_hung(client, work, deadline_s=_DEADLINE)
+    except Exception as error:
+        logger.info("stale plugins of other drivers could not be removed: %r", error)

@@ -1,0 +1,211 @@
+"""Monitors the cluster: lists the workers, and detects lost workers and a lost scheduler.
+
+Runs on the client's event loop. It uses three signals of a loss: the scheduler's event that a
+worker was removed (some 10 ms after a process dies), an overdue heartbeat (of a worker that hangs
+or has lost its connection, which Dask itself detects after minutes), and the client's connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from distributed import Client
+
+from dasktune.cluster.membership.heartbeats import HeartbeatAges
+from dasktune.cluster.membership.worker_list import list_workers
+from dasktune.errors import ClusterLost
+from dasktune.placement import WorkerCapacity
+
+__all__ = ["WorkerMonitor"]
+
+logger = logging.getLogger(__name__)
+
+#: Seconds between two readings of the workers.
+_INTERVAL = 1.0
+
+#: Seconds until an early reading, if the workers are about to change.
+_SOON = 0.2
+
+#: The topic on which nannies report that they end a worker for its use of memory.
+_MEMORY_RESTART_TOPIC = "worker-restart-memory"
+
+#: Seconds for one reading.
+_READ_DEADLINE = 10.0
+
+#: Seconds between two attempts to reach a lost scheduler.
+_RETRY_PAUSE = 0.1
+
+
+class WorkerMonitor:
+    """Reads the workers regularly, and reports lost workers and a lost scheduler.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        A connected client whose loop this runs on.
+    scheduler_wait : float
+        Seconds to wait for a lost scheduler to come back.
+    own_prefix : str
+        Prefix of the keys of the driver's own tasks, whose resources are not counted as used.
+    answered_at : callable
+        Given an address, returns when that worker last answered a call, on the loop's clock.
+    on_workers : callable
+        Called with all workers, by address, at each reading.
+    on_removed : callable
+        Called with the address of a removed worker, whether the removal was expected, and the bytes
+        that it used if its nanny ended it for that, else 0.
+    on_disconnect : callable
+        Called when the connection to the scheduler is lost.
+    on_reconnect : async callable
+        Awaited when the connection is back, to subscribe and register again.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        scheduler_wait: float,
+        own_prefix: str,
+        answered_at: Callable[[str], float],
+        on_workers: Callable[[Mapping[str, WorkerCapacity]], None],
+        on_removed: Callable[[str, bool, int], None],
+        on_disconnect: Callable[[], None],
+        on_reconnect: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._client = client
+        self._scheduler_wait = scheduler_wait
+        self._own_prefix = own_prefix
+        self._answered_at = answered_at
+        self._on_workers = on_workers
+        self._on_removed = on_removed
+        self._on_disconnect = on_disconnect
+        self._on_reconnect = on_reconnect
+        self._heartbeats = HeartbeatAges(2 * _INTERVAL)
+        self._read_now = asyncio.Event()
+        #: The workers whose topics are subscribed to.
+        self._subscribed: set[str] = set()
+        #: Bytes used by workers that their nannies ended for it, by address.
+        self._killed_for_memory: dict[str, int] = {}
+        #: The connection on which the subscriptions were made.
+        self._comm: Any = None
+        self._closed = False
+
+    def open(self) -> None:
+        """Subscribe; also after each reconnect."""
+        self._comm = self._client.scheduler_comm
+        # The subscriptions of an earlier connection were lost with it.
+        self._subscribed = set()
+        self._client.subscribe_topic(_MEMORY_RESTART_TOPIC, self._on_killed_for_memory)
+
+    async def run(self) -> None:
+        """Read the workers until cancelled.
+
+        Raises
+        ------
+        ClusterLost
+            If the scheduler does not come back in time.
+        """
+        while not self._closed:
+            if not await self.read():
+                await self._reconnect()
+                continue
+            try:
+                await asyncio.wait_for(self._read_now.wait(), _INTERVAL)
+            except asyncio.TimeoutError:
+                continue
+            self._read_now.clear()
+
+    def read_soon(self) -> None:
+        """Read the workers again soon, before the next regular reading."""
+        asyncio.get_running_loop().call_later(_SOON, self._read_now.set)
+
+    def close(self) -> None:
+        """Stop reading, and unsubscribe if the client is connected."""
+        self._closed = True
+        if self._client.status == "running":
+            self._subscribe(())
+            self._client.unsubscribe_topic(_MEMORY_RESTART_TOPIC)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the client still has the connection on which the subscriptions were made."""
+        # If it broke and came back between two readings, the scheduler has dropped our futures.
+        return self._client.status == "running" and self._client.scheduler_comm is self._comm
+
+    def _subscribe(self, addresses: Iterable[str]) -> None:
+        """Subscribe to the topics of these workers, and unsubscribe from all others.
+
+        Not to ``"all"``, the topic of all workers: ``client.replicate`` logs values there that
+        cannot be sent, and the scheduler then closes the connection of every subscriber.
+        """
+        wanted = set(addresses)
+        for address in self._subscribed - wanted:
+            self._client.unsubscribe_topic(address)
+        for address in wanted - self._subscribed:
+            self._client.subscribe_topic(address, partial(self._on_event, address))
+        self._subscribed = wanted
+
+    def _on_event(self, address: str, event: tuple[float, Any]) -> None:
+        # A loss may be reported twice, by this event and by the next reading, in any order. Marking
+        # a worker lost again has no effect.
+        message = event[1]
+        if isinstance(message, dict) and message.get("action") == "remove-worker":
+            taken = self._killed_for_memory.pop(address, 0)
+            self._on_removed(address, bool(message.get("expected", False)), taken)
+
+    def _on_killed_for_memory(self, event: tuple[float, Any]) -> None:
+        # It comes before the worker's removal, or is missing if the nanny could not report it.
+        message = event[1]
+        if isinstance(message, dict) and message.get("worker") in self._subscribed:
+            self._killed_for_memory[message["worker"]] = int(message.get("rss", 0))
+
+    async def read(self) -> bool:
+        """Read the workers, and return whether the connection is still the same."""
+        if not self.is_connected:
+            return False
+        try:
+            workers = await asyncio.wait_for(list_workers(self._client, self._own_prefix), _READ_DEADLINE)
+        except asyncio.TimeoutError:
+            # A scheduler that is busy or stopped for a while loses nothing.
+            logger.warning("the scheduler has not answered for %.0f s", _READ_DEADLINE)
+            return self.is_connected
+        except Exception as error:
+            logger.info("the workers could not be read: %r", error)
+            return self.is_connected
+        # Checked again: the connection may have been lost during the reading, which is then old.
+        if self.is_connected:
+            self._subscribe(workers)
+            now = asyncio.get_running_loop().time()
+            self._on_workers(self._heartbeats.update(workers, now, self._answered_at))
+        return self.is_connected
+
+    async def _reconnect(self) -> None:
+        logger.warning("the connection to the Dask scheduler is lost; waiting for it to come back")
+        self._on_disconnect()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._scheduler_wait
+        while not await self._is_back():
+            if self._client.status == "closed" or loop.time() > deadline:
+                raise ClusterLost(
+                    f"the Dask scheduler has not come back within {self._scheduler_wait:.0f} s. "
+                    "Nothing that was recorded is lost; start the cluster again and run the "
+                    "experiment under the same name, or raise RunConfig(scheduler_wait=...)."
+                )
+            await asyncio.sleep(_RETRY_PAUSE)
+        logger.warning("the Dask scheduler is back")
+
+    async def _is_back(self) -> bool:
+        if self._client.status != "running":
+            return False
+        # The subscriptions were lost with the connection.
+        self.open()
+        try:
+            await self._on_reconnect()
+        except Exception as error:
+            logger.info("the Dask scheduler was lost again: %r", error)
+            return False
+        return self.is_connected

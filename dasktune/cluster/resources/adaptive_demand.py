@@ -1,0 +1,332 @@
+"""Shows an adaptive cluster how many workers the waiting trials need.
+
+Dask derives the number of workers from the tasks on its scheduler. Trials that wait for room are
+not tasks, so the missing room is shown as tasks that request a resource which no worker has. They
+count as work, occupy no worker and never run, whatever the workers declare.
+
+Dask derives one number from the count of tasks and another one from their estimated durations, and
+takes the smaller one. A trial's lease counts as a task without a duration. So the tasks shown
+together get the duration that the whole cluster should have: the target is then exact, and the
+tasks of other clients keep their weight.
+
+Scaling down needs no message. The tasks are released when no trial waits, and a lease holds its
+worker while it runs a trial. If Dask retires a worker at the moment when a trial is placed there,
+the worker's plugin pauses the trial, which then runs elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from math import ceil, floor, inf
+from typing import Any, Final
+
+import dask
+from dask.utils import parse_timedelta
+from distributed import Client, default_client
+from distributed.deploy import SpecCluster
+
+from dasktune.placement import Ledger, WorkerCapacity
+from dasktune.trial.resources import PlacementGroupFactory
+
+__all__ = ["AdaptiveDemand", "DemandSignal", "Growth", "demand_signal"]
+
+logger = logging.getLogger(__name__)
+
+#: Prefix of the keys; Dask keeps one estimated duration for it.
+_PREFIX: Final = "dasktune-demand"
+
+#: A resource that no worker has.
+_MISSING_RESOURCE: Final = "dasktune-demand"
+
+#: Largest number of tasks to show.
+_MOST: Final = 1000
+
+#: Seconds to set the tasks' duration on the scheduler.
+_WEIGH_DEADLINE: Final = 5.0
+
+#: Statuses of workers that run trials or soon will.
+_USABLE: Final = frozenset({"init", "unchecked", "running"})
+
+_EPSILON: Final = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemandSignal:
+    """The demand to show to Dask.
+
+    Parameters
+    ----------
+    tasks : int
+        Number of tasks that cannot run.
+    weight : float
+        Duration of each, in units of Dask's target duration of a computation on every thread.
+    """
+
+    tasks: int
+    weight: float
+
+
+def demand_signal(
+    request: PlacementGroupFactory,
+    waiting: int,
+    ledger: Ledger,
+    *,
+    busy: int = 0,
+    new_worker: WorkerCapacity | None = None,
+) -> DemandSignal | None:
+    """Return the signal that makes Dask start the workers that the waiting trials need.
+
+    Parameters
+    ----------
+    request : PlacementGroupFactory
+        The request of each trial.
+    waiting : int
+        Number of trials that would start now if there was room.
+    ledger : Ledger
+        The workers. Workers that are still unchecked count as room, as otherwise they would be
+        requested twice.
+    busy : int, default=0
+        Number of the experiment's leases; Dask counts each as a task.
+    new_worker : WorkerCapacity, optional
+        The resources of a new worker. If they are unknown, one worker is requested to see them.
+
+    Returns
+    -------
+    DemandSignal or None
+        None if no room is missing, or more workers would not help.
+
+    Examples
+    --------
+    >>> ledger = Ledger()
+    >>> worker = WorkerCapacity(address="tcp://a:1", nthreads=2)
+    >>> ledger.update({"tcp://a:1": worker})
+    >>> demand_signal(PlacementGroupFactory([{"CPU": 1}]), 6, ledger, new_worker=worker)
+    DemandSignal(tasks=6, weight=1.0)
+    """
+    needs = request.required_resources
+    workers = ledger.workers
+    missing = waiting - sum(
+        _room(needs, lambda kind, at=address: ledger.free(at, kind))  # type: ignore[misc]
+        for address, worker in workers.items()
+        if worker.status in _USABLE and not worker.python_differs
+    )
+    more = _workers_for(request, missing, new_worker)
+    if not more:
+        return None
+    if not workers:
+        # Without any worker Dask takes the number of threads for that of workers.
+        tasks = min(more, _MOST)
+        return DemandSignal(tasks=tasks, weight=more / tasks)
+    threads = sum(worker.nthreads for worker in workers.values())
+    wanted = floor((len(workers) + more) * threads / len(workers) + _EPSILON)
+    tasks = min(max(wanted - busy, 1), _MOST)
+    return DemandSignal(tasks=tasks, weight=wanted / tasks)
+
+
+def _workers_for(request: PlacementGroupFactory, trials: int, worker: WorkerCapacity | None) -> int:
+    """Return how many new workers the trials need; 0 if no number of workers is enough."""
+    if trials <= 0:
+        return 0
+    if worker is None:
+        return 1
+    span = _span(request, worker)
+    if span > 1:
+        return trials * span
+    each = _room(request.required_resources, worker.total)
+    return ceil(trials / each) if span and each else 0
+
+
+def _span(request: PlacementGroupFactory, worker: WorkerCapacity) -> int:
+    """Return how many such workers one trial needs; 0 if no number of workers is enough."""
+    names = map(str, range(len(request.bundles)))
+    ledger = Ledger()
+    ledger.update({name: replace(worker, address=name, status="running") for name in names})
+    placement = ledger.place(request, now=0.0)
+    return 0 if placement is None else len(placement.addresses)
+
+
+def _room(needs: dict[str, float], have: Callable[[str], float]) -> int:
+    """Return how often `needs` fits; an empty request fits any number of times."""
+    fits = min((have(kind) / amount for kind, amount in needs.items() if amount), default=inf)
+    return _MOST * _MOST if fits == inf else floor(fits + _EPSILON)
+
+
+class Growth:
+    """How a cluster grows, read from the object that names the cluster.
+
+    Parameters
+    ----------
+    named : object
+        The user's `client`: a cluster object, or a client that was created with one. Any other
+        object contains no information.
+    embedded : bool, default=False
+        Whether the cluster was started for this experiment, and so never grows.
+    """
+
+    def __init__(self, named: Any = None, *, embedded: bool = False) -> None:
+        self._embedded = embedded
+        self._seen: WorkerCapacity | None = None
+        self._cluster = None if embedded else _cluster_of(named)
+
+    @property
+    def is_adaptive(self) -> bool | None:
+        """Whether the cluster starts workers when there is work; None if that is unknown.
+
+        It may change at any time.
+        """
+        if self._embedded:
+            return False
+        if not isinstance(self._cluster, SpecCluster):
+            # An operator may scale the cluster, or only its address is known.
+            return None
+        adaptive = self._cluster._adaptive
+        return adaptive is not None and adaptive.periodic_callback is not None
+
+    @property
+    def new_worker(self) -> WorkerCapacity | None:
+        """The resources of the cluster's next worker, if its specification has them."""
+        spec = getattr(self._cluster, "new_spec", None) or {}
+        options = spec.get("options", {})
+        threads = options.get("nthreads")
+        if not isinstance(threads, int) or "group" in spec:
+            return None
+        return WorkerCapacity(address="", nthreads=threads, resources=options.get("resources") or {})
+
+    @property
+    def target_duration(self) -> float:
+        """Dask's target for the seconds of a computation, from which it derives the workers."""
+        adaptive = getattr(self._cluster, "_adaptive", None)
+        given = getattr(adaptive, "target_duration", None)
+        default = dask.config.get("distributed.adaptive.target-duration")
+        return float(parse_timedelta(default if given is None else given))
+
+    def expected(self, ledger: Ledger) -> WorkerCapacity | None:
+        """Return the expected resources of a new worker: specified, or those of the largest.
+
+        Parameters
+        ----------
+        ledger : Ledger
+            The current workers.
+        """
+        self._seen = max(
+            ledger.workers.values(),
+            key=lambda worker: (worker.total("CPU"), worker.total("GPU")),
+            default=self._seen,
+        )
+        return self.new_worker or self._seen
+
+    def may_wait(self, request: PlacementGroupFactory, *, empty: bool) -> bool:
+        """Whether a new worker may meet a request that no current worker can meet.
+
+        Parameters
+        ----------
+        request : PlacementGroupFactory
+            The trial's request.
+        empty : bool
+            Whether there is no worker at all.
+        """
+        return (empty or bool(self.is_adaptive)) and not self.limit_reason(request)
+
+    def limit_reason(self, request: PlacementGroupFactory) -> str:
+        """Return why no new worker can meet a request; empty if one may."""
+        new, needs = self.new_worker, request.required_resources
+        if not self.is_adaptive or new is None or _span(request, new):
+            return ""
+        size = ", ".join(f"{kind} {new.total(kind):g}" for kind in needs)
+        return f"The cluster is adaptive, but every worker that it starts has {size}. "
+
+
+class AdaptiveDemand:
+    """The tasks that show the demand. All methods run on the client's event loop.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        A connected client whose loop this runs on.
+    name : str
+        A name that is unique to the experiment.
+    growth : Growth
+        Has Dask's target duration.
+    """
+
+    def __init__(self, client: Client, name: str, growth: Growth) -> None:
+        self._client = client
+        self._name = name
+        self._growth = growth
+        self._shown: list[Any] = []
+        self._made = 0
+        self._duration_task: asyncio.Task[None] | None = None
+
+    def show(self, wanted: DemandSignal | None) -> None:
+        """Show this demand in place of the last one."""
+        # A scheduler that was lost, or is configured to end such tasks, has ended them.
+        self._shown = [future for future in self._shown if future.status == "pending"]
+        if wanted is None:
+            self._shown = _released(self._shown)
+            return
+        self._shown = self._shown[: wanted.tasks] + _released(self._shown[wanted.tasks :])
+        self._add(wanted.tasks - len(self._shown))
+        if self._duration_task is None or self._duration_task.done():
+            work = self._set_duration(wanted.weight)
+            self._duration_task = asyncio.get_running_loop().create_task(work)
+
+    def close(self) -> None:
+        """Show no demand."""
+        self.show(None)
+        if self._duration_task is not None:
+            self._duration_task.cancel()
+
+    def _add(self, count: int) -> None:
+        if count <= 0:
+            return
+        logger.debug("showing %d more tasks to an adaptive cluster", count)
+        numbers = range(self._made, self._made + count)
+        self._made += count
+        self._shown += self._client.map(
+            _nothing,
+            numbers,
+            key=[f"{_PREFIX}-{self._name}-{number}" for number in numbers],
+            pure=False,
+            resources={_MISSING_RESOURCE: 1},
+        )
+
+    async def _set_duration(self, weight: float) -> None:
+        duration = weight * self._growth.target_duration
+        work = self._client.run_on_scheduler(_duration_setter(_PREFIX, duration))
+        # If this fails the cluster still grows, but slowly: Dask assumes a short duration.
+        with suppress(Exception):
+            await asyncio.wait_for(work, _WEIGH_DEADLINE)
+
+
+def _cluster_of(named: Any) -> Any:
+    if named is None:
+        try:
+            named = default_client()
+        except ValueError:
+            return None
+    return named.cluster if isinstance(named, Client) else named
+
+
+def _released(futures: Iterable[Any]) -> list[Any]:
+    for future in futures:
+        future.release()
+    return []
+
+
+def _nothing(number: int) -> None:
+    """Do nothing, in case some worker has the resource after all."""
+
+
+def _duration_setter(prefix: str, duration: float) -> Callable[..., None]:
+    """Return a function that sets the duration on the scheduler; nested, to pickle by value."""
+
+    def set_duration(dask_scheduler: Any = None) -> None:
+        known = dask_scheduler.task_prefixes.get(prefix)
+        if known is not None:
+            known.duration_average = duration
+
+    return set_duration

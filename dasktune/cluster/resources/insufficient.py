@@ -1,0 +1,98 @@
+"""Warns while no trial can run for lack of resources, and fails if none ever will."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from dasktune.cluster.resources.adaptive_demand import Growth
+from dasktune.errors import PreflightError
+from dasktune.placement import Ledger
+from dasktune.trial.resources import PlacementGroupFactory
+
+__all__ = ["InsufficientResources"]
+
+logger = logging.getLogger(__name__)
+
+#: Seconds between two warnings while no trial can run.
+_WARN_EVERY: Final = 60.0
+
+#: Seconds for which a request may be impossible before the experiment fails.
+_IMPOSSIBLE_TIMEOUT: Final = 10.0
+
+_NO_WORKERS: Final = (
+    "the cluster has no workers (if none are on their way: cluster.scale(n), or 'dask worker "
+    "<address of the scheduler>')"
+)
+
+
+class InsufficientResources:
+    """Tracks how long no trial has been able to run.
+
+    Parameters
+    ----------
+    growth : Growth
+        How the cluster grows.
+    queue_trials : bool or None
+        Whether trials may wait for workers that do not exist yet. By default they wait while there
+        is no worker at all, or the cluster is known to be adaptive.
+    advice : str, default=""
+        The trainable's advice, which is added to warnings and errors.
+    """
+
+    def __init__(self, growth: Growth, queue_trials: bool | None, advice: str = "") -> None:
+        self._growth = growth
+        self._queue_trials = queue_trials
+        self._advice = f"\n{advice}" if advice else ""
+        #: When the request was first found to be impossible, and when the user was last warned.
+        self._impossible_since: float | None = None
+        self._warned_at: float | None = None
+        #: Whether the last warning was that there are no workers.
+        self._warned_of_no_workers = False
+
+    def reset(self) -> None:
+        """Note that a trial runs or can run."""
+        self._warned_at = self._impossible_since = None
+
+    def check(self, request: PlacementGroupFactory, ledger: Ledger, now: float) -> None:
+        """Note that a request finds no room although no trial runs; warn or fail if it lasts.
+
+        Parameters
+        ----------
+        request : PlacementGroupFactory
+            The request of the next trial.
+        ledger : Ledger
+            The workers.
+        now : float
+            Seconds on any monotonic clock.
+
+        Raises
+        ------
+        PreflightError
+            If no worker has been able to meet the request for 10 s, and none can be waited for.
+        """
+        if self._warned_at is None:
+            self._warned_at = now
+        if ledger.fits_when_idle(request) or self._may_wait(request, empty=not ledger.workers):
+            self._impossible_since = None
+        elif self._impossible_since is None:
+            # This may be the first of several workers that are just starting.
+            self._impossible_since = now
+        elif now - self._impossible_since > _IMPOSSIBLE_TIMEOUT:
+            raise PreflightError(
+                "resources must be what some worker has, got a request that none can meet:\n"
+                f"{ledger.table(request)}\n{self._growth.limit_reason(request)}Ask for less, "
+                "start larger workers, or set RunConfig(queue_trials=True) to wait for them."
+                f"{self._advice}"
+            )
+        patience = _WARN_EVERY if ledger.workers or self._warned_of_no_workers else _IMPOSSIBLE_TIMEOUT
+        if now - self._warned_at > patience:
+            self._warned_at = now
+            self._warned_of_no_workers = not ledger.workers
+            what = "no worker has room for the next trial" if ledger.workers else _NO_WORKERS
+            logger.warning("%s; waiting:\n%s%s", what, ledger.table(request), self._advice)
+
+    def _may_wait(self, request: PlacementGroupFactory, *, empty: bool) -> bool:
+        if self._queue_trials is not None:
+            return self._queue_trials
+        return self._growth.may_wait(request, empty=empty)

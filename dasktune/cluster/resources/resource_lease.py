@@ -1,0 +1,316 @@
+"""A lease: a Dask task that holds a trial's resources while the trial's actor is in use.
+
+Dask counts the resources of an actor only while its constructor runs. So every actor has a task
+that holds them: a coroutine, pinned to the actor's worker, and seceded, so that it occupies no
+thread. Other clients' tasks then wait for the resources, and adaptive scaling ends no worker that
+runs a trial.
+
+This is the one module that uses internal parts of Dask. The public function cannot secede in a
+coroutine, and Dask does not cancel coroutines: after its key is released, one would hold its
+resources for ever. So the task itself tells the worker that it has seceded, and the experiment's
+plugin wakes it when its key is released. A worker whose Dask lacks these parts raises
+`LeaseUnsupported`.
+
+A grant and its deadline may race. The driver decides: if the deadline comes first it releases the
+lease, whose task then ends although the worker had granted it. The late notification finds no
+pending lease and is ignored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any, Final
+from uuid import uuid4
+
+from distributed import Client
+from distributed.worker import get_worker
+
+from dasktune.cluster.connection.by_value import by_value
+from dasktune.cluster.connection.futures import cancel, consume_exception, result_of
+from dasktune.cluster.protocol.wire_messages import LeaseGranted
+from dasktune.cluster.resources.gpu_allocations import allocate_gpus, free_gpus
+from dasktune.placement import Claim
+
+__all__ = ["LeaseFailed", "LeaseUnsupported", "ResourceLease", "hold"]
+
+logger = logging.getLogger(__name__)
+
+#: Seconds for a worker to grant a lease. The ledger chose a worker with room, so a lease that waits
+#: longer has lost a race against another client.
+_GRANT_DEADLINE: Final = 10.0
+
+#: Seconds to cancel a lease's task on the scheduler.
+_RELEASE_DEADLINE: Final = 5.0
+
+#: Seconds between two checks of whether Dask still wants the lease, in case the wake-up was missed.
+_LOOK_INTERVAL: Final = 1.0
+
+#: Seconds between the first two checks of whether user code has ended, and between the last two.
+_FIRST_WAIT: Final = 0.02
+_LONGEST_WAIT: Final = 0.5
+
+#: Seconds between two calls that ask the trial's own worker whether its driver is in contact, and
+#: for the answer.
+_ASK_INTERVAL: Final = 5.0
+
+#: Calls in a row without an answer after which that worker counts as lost.
+_MOST_UNANSWERED: Final = 6
+
+#: Subtracted from fractions, whose sums have rounding errors: ten tenths must fit into 1.
+_SLACK: Final = 1e-9
+
+#: States of a task that runs and is wanted by a client.
+_WANTED: Final = frozenset({"executing", "long-running"})
+
+
+class LeaseFailed(Exception):
+    """A lease was not granted. The worker may still be healthy.
+
+    Parameters
+    ----------
+    message : str
+        What happened.
+    address : str
+        The worker.
+    contended : bool
+        Whether it was only late: another client holds the resources.
+    """
+
+    def __init__(self, message: str, address: str, contended: bool) -> None:
+        super().__init__(message)
+        self.address = address
+        self.contended = contended
+
+
+class DevicesTaken(Exception):
+    """The worker has enough free GPU shares, but on no single GPU."""
+
+
+class LeaseUnsupported(Exception):
+    """The Dask on the worker lacks what a lease needs."""
+
+
+class ResourceLease:
+    """The driver's end of a lease. All methods run on the client's event loop.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        A connected client whose loop this runs on.
+    address : str
+        The worker.
+    actor : str
+        The actor's key in Dask. The lease's own key begins with it and is never used again.
+    claim : Claim
+        The resources and GPUs to hold. The worker must declare these resources: Dask never runs a
+        task that requests others.
+    home : str
+        The worker of the actor.
+    priority : float, default=0
+        Dask's priority of the task.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        address: str,
+        actor: str,
+        claim: Claim,
+        *,
+        home: str,
+        priority: float = 0,
+    ) -> None:
+        self.key = f"{actor}-lease-{uuid4().hex}"
+        self.address = address
+        self.claim = claim
+        #: The GPUs of each share of the claim, once granted.
+        self.devices: tuple[tuple[str, ...], ...] = ()
+        self._client = client
+        self._actor = actor
+        self._home = home
+        self._priority = priority
+        self._future: Any = None
+        self._granted = asyncio.Event()
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the worker holds it. It ends its leases if the driver was silent for too long."""
+        return self._future is not None and self._future.status == "pending"
+
+    def grant(self, devices: Iterable[Iterable[str]] = ()) -> None:
+        """Note that the worker holds the resources, with these GPUs."""
+        self.devices = tuple(map(tuple, devices))
+        self._granted.set()
+
+    async def acquire(self, plugin: str, topic: str) -> None:
+        """Request the resources and wait until the worker holds them.
+
+        Parameters
+        ----------
+        plugin : str
+            Name of the experiment's worker plugin.
+        topic : str
+            The topic on which the worker reports the grant.
+
+        Raises
+        ------
+        LeaseFailed
+            If they are not granted before the deadline.
+        LeaseUnsupported
+            If the worker's Dask lacks what a lease needs.
+        """
+        self._future = self._client.submit(
+            by_value(hold, self.claim),
+            self.key,
+            self._actor,
+            self._home,
+            plugin,
+            topic,
+            key=self.key,
+            pure=False,
+            retries=0,
+            workers=[self.address],
+            allow_other_workers=False,
+            priority=self._priority,
+            resources={k: _requested(v) for k, v in self.claim.resources.items()} or None,
+        )
+        # The notification and the task's end come by different ways, in any order. A grant counts
+        # even if the task has ended since.
+        granted = asyncio.ensure_future(self._granted.wait())
+        ended = asyncio.ensure_future(result_of(self._future))
+        try:
+            await asyncio.wait((granted, ended), timeout=_GRANT_DEADLINE, return_when=asyncio.FIRST_COMPLETED)
+            if not self._granted.is_set():
+                raise self._failure(ended)
+        finally:
+            granted.cancel()
+            ended.cancel()
+            ended.add_done_callback(consume_exception)
+
+    async def release(self) -> None:
+        """Release the resources, in whatever state; they are free when user code has ended."""
+        future, self._future = self._future, None
+        if future is None or future.cancelled():
+            return
+        try:
+            await asyncio.wait_for(cancel(future), _RELEASE_DEADLINE)
+        except Exception as error:
+            # A scheduler that was lost or restarted no longer has the lease.
+            logger.info("the lease %s could not be released: %r", self.key, error)
+
+    def _failure(self, ended: asyncio.Future[Any]) -> Exception:
+        asked = f"{self.address} did not grant {dict(self.claim.resources)}"
+        if not ended.done():
+            return LeaseFailed(f"{asked} within {_GRANT_DEADLINE:.0f} s", self.address, True)
+        error = None if ended.cancelled() else ended.exception()
+        if isinstance(error, LeaseUnsupported):
+            return error
+        contended = isinstance(error, DevicesTaken)
+        return LeaseFailed(f"{asked}: {error!r}", self.address, contended)
+
+
+async def hold(key: str, actor: str, home: str, plugin: str, topic: str, claim: Claim) -> None:
+    """Hold this task's resources until its key is released and the actor's user code has ended.
+
+    Runs on the worker's event loop.
+
+    Parameters
+    ----------
+    key : str
+        This task's key.
+    actor : str
+        Key of the actor that uses the resources.
+    home : str
+        The worker of the actor: this one, or another one whose trial needs this one, too.
+    plugin : str
+        Name of the experiment's worker plugin.
+    topic : str
+        The topic on which the grant is reported.
+    claim : Claim
+        The resources and GPUs to hold.
+
+    Raises
+    ------
+    LeaseUnsupported
+        If the worker's Dask lacks what is needed.
+    DevicesTaken
+        If no single GPU has room for a share of the claim.
+    """
+    worker = get_worker()
+    ours = worker.plugins[plugin]
+    released = ours.leases[key] = asyncio.Event()
+    asking = asyncio.ensure_future(_watch_home(worker, home, actor, released))
+    try:
+        _secede(worker, key)
+        devices = allocate_gpus(worker.address, key, claim)
+        if devices is None:
+            raise DevicesTaken(f"no GPU has room for {[amount for amount, _ in claim.shares]}")
+        worker.log_event(topic, LeaseGranted(key, devices).encode())
+        # The key may have been released before the plugin could wake this task, so the task's state
+        # is checked as well, first without waiting.
+        while not released.is_set() and _is_wanted(worker, key):
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(released.wait(), _LOOK_INTERVAL)
+        await _wait_for_user_code(ours, actor)
+    finally:
+        asking.cancel()
+        del ours.leases[key]
+        free_gpus(worker.address, key)
+
+
+def _secede(worker: Any, key: str) -> None:
+    """Free the worker's thread, but keep the resources."""
+    try:
+        from distributed.worker_state_machine import SecedeEvent
+
+        worker.handle_stimulus(
+            # No duration, so that an adaptive cluster does not grow because of long tasks.
+            SecedeEvent(key=key, compute_duration=0.0, stimulus_id=f"dasktune-lease-{key}")
+        )
+        state = worker.state.tasks[key].state
+    except (AttributeError, ImportError, KeyError, TypeError) as error:
+        raise LeaseUnsupported(f"a task cannot secede by itself: {error!r}") from None
+    if state != "long-running":
+        raise LeaseUnsupported(f"a task that has seceded is {state!r}")
+
+
+async def _watch_home(worker: Any, home: str, actor: str, released: asyncio.Event) -> None:
+    """Release a lease whose trial, on another worker, has lost contact to its driver.
+
+    A driver that hangs but stays connected keeps its leases in Dask. It polls only the worker that
+    runs user code, so only that worker can tell.
+    """
+    unanswered = 0
+    while home != worker.address and unanswered < _MOST_UNANSWERED:
+        await asyncio.sleep(_ASK_INTERVAL)
+        asked = worker.rpc(home).actor_execute(actor=actor, function="has_driver", args=(), kwargs={})
+        try:
+            is_driven = (await asyncio.wait_for(asked, _ASK_INTERVAL))["result"]
+        except Exception:  # no actor, no worker, or no connection
+            unanswered += 1
+            continue
+        unanswered = 0 if is_driven else _MOST_UNANSWERED
+    if unanswered:
+        released.set()
+
+
+def _is_wanted(worker: Any, key: str) -> bool:
+    task = worker.state.tasks.get(key)
+    return task is not None and task.state in _WANTED
+
+
+async def _wait_for_user_code(plugin: Any, actor: str) -> None:
+    """Wait for user code that still uses the resources."""
+    # Only what runs now: while this waits, the actor may get its next trial, with its own lease.
+    running = plugin.actors[actor].release_idle() if actor in plugin.actors else []
+    wait = _FIRST_WAIT
+    while not all(one.finished for one in running):
+        await asyncio.sleep(wait)
+        wait = min(2 * wait, _LONGEST_WAIT)
+
+
+def _requested(amount: float) -> float:
+    return amount if amount == int(amount) else amount - _SLACK

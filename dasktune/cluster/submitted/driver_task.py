@@ -1,0 +1,286 @@
+"""A driver that runs as a Dask task, which Dask starts again on another worker if its worker dies.
+
+Dask counts the workers on which a task has died, and abandons the task after some of them, as it
+may have killed them. A driver has not: trials kill workers, and their failures are counted by the
+experiment. So each start of the driver resets that count on the scheduler.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+from distributed import Event, get_worker, secede
+
+from dasktune.cluster.connection.by_value import by_value
+from dasktune.cluster.connection.connect import Connection, connect
+from dasktune.cluster.scheduler_page.page_publisher import dashboard_url_of, find_link
+from dasktune.cluster.submitted.rpc import call, serving_calls
+from dasktune.cluster.submitted.shared_storage import check_shared, check_visible
+from dasktune.errors import ClusterError, ConfigError, check
+from dasktune.storage.experiment.bundled_files import ExpectedDirectory
+from dasktune.storage.fs.storage import Storage
+
+__all__ = ["DriverTask", "find_driver_task", "serve_commands", "start_driver_task"]
+
+logger = logging.getLogger(__name__)
+
+#: Prefix of the published dataset's name. Dask keeps a published task when its client leaves.
+_PREFIX: Final = "dasktune/"
+
+#: Largest pickled size of the task, in bytes, as the scheduler holds it.
+_MAX_BYTES: Final = 32 << 20
+
+#: The status that a client shows for a task that has ended, by the scheduler's state.
+_ENDS: Final = {"memory": "finished", "erred": "error"}
+
+#: Seconds for the driver to answer a call.
+_CALL_TIMEOUT: Final = 30.0
+
+#: Seconds between two checks of whether the driver has ended.
+_LISTEN_INTERVAL: Final = 1.0
+
+
+class DriverTask:
+    """A client's handle of a driver on the cluster.
+
+    Parameters
+    ----------
+    connection : Connection
+        The connection to the cluster; closed by :meth:`close`.
+    name : str
+        The experiment's name.
+    future : distributed.Future
+        The driver's task.
+    place : str, default=""
+        A link to one of the pages of Dask's dashboard, if it is known.
+    """
+
+    def __init__(self, connection: Connection, name: str, future: Any, place: str = "") -> None:
+        self._connection = connection
+        self._place = place
+        self._future = future
+        self.name = name
+
+    @property
+    def status(self) -> str:
+        """Dask's status of the task: pending, finished, error, cancelled or lost."""
+        status = str(self._future.status)
+        if status == "pending":
+            # A new client has not received the states that the scheduler already has.
+            with suppress(OSError):
+                state = self._connection.client.run_on_scheduler(_state(), self._future.key)
+                status = _ENDS.get(state, status)
+        return status
+
+    @property
+    def dashboard_link(self) -> str:
+        """The address of the experiment's page in Dask's dashboard; empty if there is none yet."""
+        try:
+            return find_link(self._connection.client, self.name, self._place)
+        except Exception:
+            # The scheduler does not answer, or its pages cannot be inspected.
+            logger.debug("the dashboard link of %s is unknown", self.name, exc_info=True)
+            return ""
+
+    def result(self, timeout: float | None) -> Any:
+        """Return the driver's result; raises TimeoutError if it takes longer than `timeout`."""
+        return self._future.result(timeout=timeout)
+
+    def send(self, word: str) -> None:
+        """Send a command to the driver, on whichever worker it is now or will be later."""
+        Event(_event(self._future.key, word), client=self._connection.client).set()
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """Call a command of the driver, and return its answer; see `rpc`."""
+        return call(self._connection.client, str(self._future.key), name, arguments, _CALL_TIMEOUT)
+
+    def forget(self) -> None:
+        """Make the cluster forget the driver, which ends it if it is still running."""
+        self._connection.client.unpublish_dataset(_PREFIX + self.name)
+        self._future.release()
+
+    def close(self) -> None:
+        """Close the connection; the driver continues."""
+        self._connection.close()
+
+
+def start_driver_task(
+    client: Any,
+    name: str,
+    work: Callable[[str], Any],
+    storage: Callable[[], Storage],
+    *,
+    timeout_s: float,
+    seen: ExpectedDirectory | None = None,
+) -> DriverTask:
+    """Start a driver on a cluster, where it outlives its client.
+
+    Parameters
+    ----------
+    client : object
+        The Dask cluster, as for :func:`~dasktune.cluster.connection.connect.connect`.
+    name : str
+        The name by which clients find the driver.
+    work : callable
+        Called in a task, and again on another worker if that one dies. It must be picklable. Its
+        argument is the result of :func:`~dasktune.cluster.submitted.shared_storage.check_shared`.
+    storage : callable
+        Returns the experiment's directory; called on the workers, too.
+    timeout_s : float
+        Seconds for which the client waits for a lost scheduler.
+    seen : ExpectedDirectory, optional
+        A directory that all workers must be able to read.
+
+    Raises
+    ------
+    ConfigError
+        If there is no cluster that outlives this process, the name is taken, `work` is too large,
+        or the workers do not share the storage or see the directory.
+    """
+    connection = connect(client, timeout_s=timeout_s)
+    try:
+        check(
+            not connection.embedded,
+            "client",
+            "a cluster that outlives this process",
+            client,
+            "Give its scheduler's address.",
+        )
+        size = len(getattr(work, "args", (b"",))[0])
+        hint = "Let the function read large objects from storage that all workers see."
+        check(size <= _MAX_BYTES, "trainable", f"at most {_MAX_BYTES >> 20} MiB pickled", size, hint)
+        if _PREFIX + name in connection.client.list_datasets():
+            raise _taken(name)
+        if seen is not None:
+            connection.client.sync(check_visible, connection.client, seen)
+        mark = connection.client.sync(check_shared, connection.client, storage)
+        key = f"dasktune-driver-{name}-{uuid.uuid4().hex}"
+        future = connection.client.submit(by_value(work, mark), key=key, pure=False)
+        try:
+            connection.client.publish_dataset(future, name=_PREFIX + name)
+        except KeyError:
+            # Another client has published this name since the check above.
+            future.cancel()
+            raise _taken(name) from None
+        return DriverTask(connection, name, future, dashboard_url_of(client))
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _taken(name: str) -> ConfigError:
+    hint = "attach() to that one; when it has ended, forget() frees its name."
+    return ConfigError(f"name must be new to the cluster, got {name!r}. {hint}")
+
+
+def find_driver_task(client: Any, name: str, *, timeout_s: float) -> DriverTask:
+    """Find a driver that :func:`start_driver_task` started on a cluster.
+
+    Parameters
+    ----------
+    client, name, timeout_s
+        As for :func:`start_driver_task`.
+
+    Raises
+    ------
+    ConfigError
+        If there is no driver of this name.
+    """
+    connection = connect(client, timeout_s=timeout_s)
+    try:
+        future = connection.client.get_dataset(_PREFIX + name, default=None)
+        if future is None:
+            known = connection.client.list_datasets()
+            names = [one.removeprefix(_PREFIX) for one in known if str(one).startswith(_PREFIX)]
+            rule = f"one of {names}" if names else "of an experiment that was submitted there"
+            raise ConfigError(f"name must be {rule}, got {name!r}")
+        return DriverTask(connection, name, future, dashboard_url_of(client))
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _state() -> Callable[..., str | None]:
+    """Return a function that reads a task's state on the scheduler; nested, to pickle by value."""
+
+    def state(key: str, dask_scheduler: Any) -> str | None:
+        task = dask_scheduler.tasks.get(key)
+        return None if task is None else str(task.state)
+
+    return state
+
+
+@contextmanager
+def serve_commands(handlers: dict[str, Callable[[], None]], do: Callable[..., Future[Any]]) -> Iterator[None]:
+    """Secede as the task of a driver, and handle the commands and calls of clients.
+
+    Parameters
+    ----------
+    handlers : dict of str to callable
+        The function for each command of :meth:`DriverTask.send`, called in another thread.
+    do : callable
+        ``do(name, *arguments)`` returns the future of the answer to a :meth:`DriverTask.call`.
+
+    Raises
+    ------
+    ClusterError
+        If this code does not run in a task.
+    """
+    try:
+        key = get_worker().get_current_task()
+    except ValueError as error:
+        raise ClusterError("serve_commands must be called in a Dask task") from error
+    secede()
+    with connect() as connection:
+        connection.client.run_on_scheduler(_reset_suspicion(), str(key))
+        over = threading.Event()
+        threads = [
+            threading.Thread(
+                target=_listen, args=(connection.client, _event(key, word), act, over), daemon=True
+            )
+            for word, act in handlers.items()
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            with serving_calls(connection.client, str(key), do):
+                yield
+        finally:
+            over.set()
+            for thread in threads:
+                thread.join()
+
+
+def _listen(client: Any, event: str, act: Callable[[], None], over: threading.Event) -> None:
+    heard = Event(event, client=client)
+    while not over.is_set():
+        try:
+            if heard.wait(timeout=_LISTEN_INTERVAL):
+                act()
+                return
+        except (OSError, RuntimeError) as error:
+            # The scheduler may be away for a while. The driver notices that by itself.
+            logger.debug("cannot listen to %s: %r", event, error)
+            over.wait(_LISTEN_INTERVAL)
+
+
+def _event(key: object, word: str) -> str:
+    # With the task's key: an experiment of the same name may be submitted again later.
+    return f"dasktune-{word}-{key}"
+
+
+def _reset_suspicion() -> Callable[..., None]:
+    """Return a function that resets a task's count of dead workers; nested, to pickle by value."""
+
+    def reset(key: str, dask_scheduler: Any) -> None:
+        task = dask_scheduler.tasks.get(key)
+        if task is not None:
+            task.suspicious = 0
+
+    return reset

@@ -1,0 +1,148 @@
+"""One incarnation of a trial on its worker: queued, running, or ended.
+
+All methods run on the worker's event loop, except that a trial's own thread calls `note_end` and,
+in its fence, `end_with`, and that `join` is for any thread.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+
+from dasktune.cluster.protocol.wire_messages import Assignment, TrialReport, TrialUpdate
+from dasktune.trainable.reporting.encoding import Packed, pack
+from dasktune.trainable.reporting.trial_messages import PauseAnswer, Returned, StopAnswer, Stopped
+from dasktune.trainable.running.run_base import RunBase
+
+__all__ = ["AssignedTrial"]
+
+
+class AssignedTrial:
+    """The worker's record of an incarnation, from its assignment to its last message.
+
+    Parameters
+    ----------
+    assignment : Assignment
+        The trial.
+    checkpoint : bytes or None, default=b""
+        The trial's checkpoint, if it is kept in memory; None if it should be on this worker and is
+        not, so that the trial is returned to the driver.
+    """
+
+    def __init__(self, assignment: Assignment, checkpoint: bytes | None = b"") -> None:
+        self.assignment = assignment
+        self.checkpoint = checkpoint or b""
+        #: Runs the trial; None until the trial starts.
+        self.run: RunBase | None = None
+        #: Whether a reply has contained the last message. The driver may not have received it.
+        self.delivered = False
+        #: The one message of a trial that never starts.
+        self._only_message: Returned | Stopped | None = None
+        if checkpoint is None:
+            self._only_message = Returned(lacks_checkpoint=True)
+        self._begun_at = 0.0
+        self._ended_at = 0.0
+        self._durable_seq = 0
+        self._received_seq = 0
+        #: Whether a reply has said that a cleanup occupies the actor beyond the trial's end.
+        self._was_occupied = False
+
+    def begin(self, run: RunBase) -> None:
+        """Start the trial."""
+        self.run = run
+        self.checkpoint = b""
+        self._begun_at = time.monotonic()
+        run.start()
+
+    def note_end(self) -> None:
+        """Note that user code has ended; called in the trial's own thread."""
+        self._ended_at = time.monotonic()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the trial is queued and may start."""
+        return self.run is None and self._only_message is None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether user code is running."""
+        return self.run is not None and self.run.in_use
+
+    @property
+    def has_messages(self) -> bool:
+        """Whether the run has notified of messages that no poll has collected."""
+        return self.run is not None and self.run.is_notified
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the trial will produce no further message."""
+        return self._only_message is not None or (self.run is not None and self.run.finished)
+
+    def return_unstarted(self) -> None:
+        """Return the trial to the driver if it has not started."""
+        if self.is_waiting:
+            self._only_message = Returned()
+
+    def end_with(self, order: PauseAnswer | StopAnswer) -> None:
+        """Stop or pause the trial, or return it if it has not started."""
+        if self.run is not None:
+            self.run.answer(order)
+        elif self.is_waiting:
+            self._only_message = Stopped(seq=1) if isinstance(order, StopAnswer) else Returned()
+
+    def apply(self, update: TrialUpdate) -> None:
+        """Apply the driver's update. Applying it twice has no further effect."""
+        self._durable_seq = max(self._durable_seq, update.durable_seq)
+        self._received_seq = max(self._received_seq, update.received_seq)
+        for answer in update.answers:
+            if isinstance(answer, PauseAnswer | StopAnswer):
+                self.end_with(answer)
+            elif self.run is not None:
+                self.run.answer(answer)
+        if update.interrupt:
+            self.interrupt()
+
+    def interrupt(self) -> None:
+        """Interrupt user code if it is running."""
+        if self.run is not None:
+            self.run.interrupt()
+
+    def join(self, timeout: float) -> None:
+        """Wait up to `timeout` seconds for the trial's thread to end. Thread-safe."""
+        if self.run is not None:
+            self.run.join(timeout)
+
+    def report(self) -> TrialReport | None:
+        """Return what the driver lacks of this trial; None if it lacks nothing."""
+        messages = self._messages()
+        occupied = self.run is not None and self.run.occupied
+        # Repeated until the driver forgets the trial, because a reply may be lost.
+        self._was_occupied = self._was_occupied or occupied
+        transfers = () if self.run is None else self.run.transfers.pending
+        if not (messages or transfers or self._was_occupied):
+            return None
+        return TrialReport(
+            incarnation=self.assignment.incarnation,
+            messages=messages,
+            seconds=self._seconds(),
+            occupied=occupied,
+            transfers=transfers,
+        )
+
+    def _messages(self) -> Packed:
+        if self.run is None:
+            if self._only_message is None or self._received_seq >= self._only_message.seq:
+                return ()
+            self.delivered = True
+            return ((self._only_message.seq, pickle.dumps(self._only_message)),)
+        # Read before the messages: the run sets it after its last message, so a reply that sets
+        # `delivered` contains that message.
+        finished = self.run.finished
+        messages = pack(self.run.collect(self._durable_seq, self._received_seq))
+        self.delivered = finished
+        return messages
+
+    def _seconds(self) -> float:
+        if self.run is None:
+            return 0.0
+        return (self._ended_at or time.monotonic()) - self._begun_at

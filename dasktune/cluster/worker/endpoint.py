@@ -1,0 +1,203 @@
+"""The worker's end of the link to a driver: one for all actors of an experiment on the worker.
+
+All actors share one notifier and one poll, so the driver's cost grows with the number of workers
+and not with the number of trials.
+
+All methods but the constructor, `of`, `start_watch` and `notify` run on the worker's event loop.
+`poll` has no ``await``, so requests are applied one at a time, and no trial's end comes in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+from tornado.ioloop import PeriodicCallback
+
+from dasktune.cluster.protocol.wire_messages import (
+    Assignment,
+    Reply,
+    ReportsReady,
+    Request,
+    TransferCall,
+    TrialReport,
+)
+from dasktune.cluster.worker.assignment import AssignedTrial
+from dasktune.cluster.worker.driver_liveness import DriverLiveness
+from dasktune.cluster.worker.notifier import Notifier
+from dasktune.errors import StorageError
+from dasktune.trainable.checkpoints.relay import Transfer
+from dasktune.trainable.reporting.encoding import size_of_packed
+from dasktune.trainable.reporting.outbox import Urgency
+
+__all__ = ["WorkerEndpoint"]
+
+#: Seconds between two checks of whether the driver is still in contact.
+_WATCH_INTERVAL = 1.0
+
+#: Bytes of messages that fill a reply; the driver then polls again. A trial may have as many by
+#: itself, and a call has a deadline.
+_LARGEST_REPLY = 16 << 20
+
+
+class WorkerEndpoint:
+    """Answers the driver's polls and notifies the driver of new messages.
+
+    Parameters
+    ----------
+    worker : distributed.Worker
+        The worker.
+    plugin : ExperimentPlugin
+        The experiment's plugin on the worker, which has the actors.
+    topic : str
+        The topic of the notifications.
+    fence_after : float
+        No checkpoint is committed when the driver has been silent for so many seconds.
+    """
+
+    def __init__(self, worker: Any, plugin: Any, topic: str, fence_after: float) -> None:
+        self.liveness = DriverLiveness(fence_after)
+        self._worker = worker
+        self._plugin = plugin
+        self._topic = topic
+        self._trials: dict[str, AssignedTrial] = {}
+        #: Number of the newest request, and the assignments in it that were refused.
+        self._newest = 0
+        self._refused: tuple[tuple[str, str], ...] = ()
+        self._notifier = Notifier(self._send_notification, worker.loop.call_later, worker.loop.remove_timeout)
+        self._watch_timer: PeriodicCallback | None = None
+
+    @classmethod
+    def of(cls, worker: Any, plugin: Any, topic: str, fence_after: float) -> WorkerEndpoint:
+        """Return the experiment's one endpoint on a worker."""
+        # Actors are created in several threads at a time. `setdefault` is atomic: one endpoint
+        # wins, and the others are discarded before they are used.
+        endpoint: WorkerEndpoint = plugin.endpoints.setdefault(topic, cls(worker, plugin, topic, fence_after))
+        return endpoint
+
+    def start_watch(self) -> None:
+        """Check the drivers of the actors for as long as there are actors. Thread-safe."""
+        self._worker.loop.add_callback(self._start_watch)
+
+    def poll(self, request: Request) -> Reply:
+        """Apply a request of the driver, and return what the driver lacks.
+
+        A request may arrive twice, because the driver repeats it when no reply came in time. An old
+        copy may even arrive after a newer request, over another connection. Each part tolerates it:
+
+        - Assignments count only in a request with a new number, so no trial starts twice.
+        - Sequence numbers only rise, and a trial ignores an answer that it has had.
+        - An ended incarnation never comes again, so it may be forgotten twice.
+        - The messages in a reply that is lost stay, until the driver says that it has them.
+        """
+        if any(trial.is_busy for trial in self._trials.values()):
+            self.liveness.on_call(request.number)
+        else:
+            # The driver had no reason to poll, so its silence says nothing.
+            self.liveness.reset(request.number)
+        self._notifier.batch_window = request.batch_window
+        for incarnation in request.ended:
+            self._trials.pop(incarnation, None)
+        new: list[AssignedTrial] = []
+        if request.number > self._newest:
+            self._newest = request.number
+            new, self._refused = self._register(request.assignments)
+        for update in request.updates:
+            trial = self._trials.get(update.incarnation)
+            if trial is not None:
+                trial.apply(update)
+        # After the updates: a trial with a stop order in the same request is never started.
+        for trial in new:
+            self._plugin.actors[trial.assignment.actor].enqueue(trial)
+        # Before the messages are collected: a message that comes after that notifies again.
+        self._notifier.on_poll()
+        reports, more = self._gather()
+        return Reply(reports=reports, more=more, refused=self._refused)
+
+    async def transfer_step(self, call: TransferCall) -> Transfer | bytes | None:
+        """Perform one step of a transfer in a thread, so that files do not block the loop.
+
+        Raises
+        ------
+        StorageError
+            If the trial no longer runs here.
+        OSError
+            If a file cannot be read or written.
+        """
+        trial = self._trials.get(call.incarnation)
+        if trial is None or trial.run is None:
+            raise StorageError("the trial no longer runs on this worker")
+        return await asyncio.to_thread(trial.run.transfers.perform, call.number, call.step)
+
+    def notify(self, trial: AssignedTrial, urgency: Urgency) -> None:
+        """Notify the driver of a trial's messages: at once, or after the batch window. Thread-safe.
+
+        When the loop gets to it, a poll may have collected the messages; then it does nothing.
+        """
+        self._worker.loop.add_callback(self._notify, trial, urgency)
+
+    def notify_now(self) -> None:
+        """Notify the driver of something other than a trial's messages."""
+        self._notifier.notify(Urgency.NOW)
+
+    def _register(
+        self, assignments: Iterable[Assignment]
+    ) -> tuple[list[AssignedTrial], tuple[tuple[str, str], ...]]:
+        """Return the new trials, and those that are refused, each with the reason."""
+        new: list[AssignedTrial] = []
+        refused: list[tuple[str, str]] = []
+        for assignment in assignments:
+            incarnation = assignment.incarnation
+            if assignment.actor not in self._plugin.actors:
+                refused.append((incarnation, f"there is no actor {assignment.actor} here"))
+                continue
+            # Read now: after the reply the driver releases the copy that keeps it on this worker.
+            packed = self._find_checkpoint(assignment.memory_key) if assignment.memory_key else b""
+            self._trials[incarnation] = trial = AssignedTrial(assignment, packed)
+            new.append(trial)
+        return new, tuple(refused)
+
+    def _find_checkpoint(self, key: str) -> bytes | None:
+        """Return a checkpoint in this worker's memory: Dask has it, or the plugin still has."""
+        if key in self._worker.data:
+            packed: bytes = self._worker.data[key]
+            return packed
+        return self._plugin.checkpoints.get(key)  # type: ignore[no-any-return]
+
+    def _gather(self) -> tuple[tuple[TrialReport, ...], bool]:
+        """Return as many reports as fit into a reply, and whether there may be more."""
+        gathered: list[TrialReport] = []
+        size = 0
+        for trial in tuple(self._trials.values()):
+            if size >= _LARGEST_REPLY:
+                # Move these to the end, so that the trials left out come first next time.
+                for one in gathered:
+                    self._trials[one.incarnation] = self._trials.pop(one.incarnation)
+                return tuple(gathered), True
+            if (report := trial.report()) is not None:
+                gathered.append(report)
+                size += size_of_packed(report.messages)
+        return tuple(gathered), False
+
+    def _notify(self, trial: AssignedTrial, urgency: Urgency) -> None:
+        if trial.has_messages:
+            self._notifier.notify(urgency)
+
+    def _send_notification(self) -> None:
+        # A worker that shuts down may have no connection left. The driver polls without it, too.
+        with suppress(OSError):
+            self._worker.log_event(self._topic, ReportsReady(self._worker.address).encode())
+
+    def _start_watch(self) -> None:
+        if self._watch_timer is None:
+            self._watch_timer = PeriodicCallback(self._check_drivers, _WATCH_INTERVAL * 1000)
+            self._watch_timer.start()
+
+    def _check_drivers(self) -> None:
+        for actor in tuple(self._plugin.actors.values()):
+            actor.check_driver()
+        if not self._plugin.actors and self._watch_timer is not None:
+            self._watch_timer.stop()
+            self._watch_timer = None

@@ -1,0 +1,95 @@
+"""The plugin that an experiment puts on every worker, late ones included.
+
+It travels by value, so it uses only the standard library and distributed. A worker that cannot
+unpickle a plugin would be listed by the scheduler but unusable, for all clients.
+
+All methods but `_close_shared` run on the worker's event loop. The dicts are also used by threads
+that create actors and run trials, by single operations, which are atomic. So the loop copies such a
+dict before it iterates over it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from typing import Any
+
+from distributed import WorkerPlugin
+
+__all__ = ["ExperimentPlugin"]
+
+
+class ExperimentPlugin(WorkerPlugin):  # type: ignore[misc]
+    """Holds the experiment's objects on a worker, ends its leases, and pauses trials at retirement.
+
+    Parameters
+    ----------
+    name : str
+        Unique to the experiment.
+    payload : bytes
+        The pickled trainable. A trial's own thread unpickles it, never the event loop.
+    grace : float, default=5.0
+        Seconds to wait for running trials when the worker retires. A nanny kills after 8.
+    """
+
+    idempotent = True
+
+    def __init__(self, name: str, payload: bytes, grace: float = 5.0) -> None:
+        self.name = name
+        self.payload = payload
+        self.grace = grace
+        #: The actors on this worker, by key.
+        self.actors: dict[str, Any] = {}
+        #: The worker's ends of the links to the driver, by topic.
+        self.endpoints: dict[str, Any] = {}
+        #: The event that ends each lease on this worker, by the key of its task.
+        self.leases: dict[str, asyncio.Event] = {}
+        #: Checkpoints that trials have left here, by the key of the task that hands each to Dask.
+        self.checkpoints: dict[str, bytes] = {}
+        #: Objects that the trials of this worker share, by name; closed with the experiment.
+        self.shared: dict[str, Any] = {}
+
+    def transition(self, key: Any, start: str, finish: str, **facts: Any) -> None:
+        """End a lease whose key is released, as Dask does not cancel a running coroutine.
+
+        Also drop a checkpoint that Dask holds now, or that is no longer wanted.
+        """
+        if finish in ("cancelled", "released", "forgotten") and key in self.leases:
+            self.leases[key].set()
+        if finish in ("memory", "error", "cancelled", "released", "forgotten"):
+            self.checkpoints.pop(key, None)
+
+    async def teardown(self, worker: Any) -> None:
+        """Pause every running trial, and wait a little for its checkpoint and last message."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.grace
+        for actor in tuple(self.actors.values()):
+            actor.retire()
+        for released in self.leases.values():
+            # A lease holds the resources until user code has ended.
+            released.set()
+        are_awaited = any(actor.is_needed and not actor.is_forgotten for actor in tuple(self.actors.values()))
+        # If only the experiment has ended, Dask has released its actors and no message is awaited.
+        # Only cleanups are then waited for, as the process may end with the driver. The
+        # status of the worker is no help: it is "running" again once it cannot retire.
+        while loop.time() < deadline and any(
+            actor.is_cleaning if actor.is_forgotten else actor.is_needed
+            for actor in tuple(self.actors.values())
+        ):
+            await asyncio.sleep(0.02)
+        if are_awaited:
+            # Their last messages are on the way, and would be lost with the connections.
+            await asyncio.sleep(0.2)
+        for actor in tuple(self.actors.values()):
+            if not actor.is_needed:
+                actor.discard()
+        if self.shared:
+            # In a thread: closing a client may need a scheduler that runs on this loop.
+            await loop.run_in_executor(None, self._close_shared)
+
+    def _close_shared(self) -> None:
+        """Close the shared objects and free their memory for the next experiment."""
+        while self.shared:
+            self.shared.popitem()[1].close()
+        # Classes with bound large objects refer to themselves.
+        gc.collect()

@@ -1,0 +1,69 @@
+"""Checks that several settings share."""
+
+from __future__ import annotations
+
+import re
+from math import isfinite
+from numbers import Integral
+from typing import Final
+
+from dasktune.errors import check
+from dasktune.trial.metrics import number
+
+__all__ = [
+    "LONGEST_NAME",
+    "check_bool",
+    "check_seconds",
+    "is_int",
+    "is_policy",
+    "is_safe_name",
+    "is_text",
+]
+
+#: A file name that is safe on disks, in URLs, and where fsspec expands ``*``, ``?`` and ``[``.
+_SAFE_NAME: Final = re.compile(r"\w([\w .,=+@-]*[\w=+@-])?")
+
+#: The most bytes of an experiment's name.
+LONGEST_NAME: Final = 200
+
+
+def is_int(value: object, *, least: int) -> bool:
+    """Whether `value` is an integer of at least `least`."""
+    return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= least
+
+
+def is_port(value: object) -> bool:
+    """Whether `value` is a port at which a server can listen."""
+    return is_int(value, least=1) and int(value) <= 65_535  # type: ignore[call-overload]
+
+
+def is_text(value: object) -> bool:
+    """Whether `value` is a non-empty text."""
+    return isinstance(value, str) and value != ""
+
+
+def is_policy(value: object) -> bool:
+    """Whether `value` is None, a name or an object; a class is neither."""
+    return value is None or is_text(value) or not isinstance(value, str | type)
+
+
+def check_bool(name: str, value: object) -> None:
+    """Raise ConfigError unless `value` is True or False."""
+    check(isinstance(value, bool), name, "True or False", value)
+
+
+def check_seconds(name: str, value: object, *, zero: bool = False) -> None:
+    """Raise ConfigError unless `value` is a positive number of seconds, or 0 if `zero` is set."""
+    seconds = None if isinstance(value, bool) else number(value)
+    fits = seconds is not None and isfinite(seconds) and (seconds >= 0 if zero else seconds > 0)
+    check(fits, name, f"a {'non-negative' if zero else 'positive'} number of seconds", value)
+
+
+def is_safe_name(name: object) -> bool:
+    """Whether `name` is a valid directory name on every storage."""
+    return (
+        isinstance(name, str)
+        and _SAFE_NAME.fullmatch(name) is not None
+        and ".." not in name
+        and len(name.encode()) <= LONGEST_NAME
+    )

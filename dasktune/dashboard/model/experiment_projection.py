@@ -1,0 +1,445 @@
+"""The projection of an experiment's journal: its present state, in bounded memory."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
+from math import isfinite, isnan, nan
+from typing import Any, Final
+
+from dasktune.dashboard.model.apply_record import apply_record
+from dasktune.dashboard.model.curve import MAX_POINTS, Curve
+from dasktune.dashboard.model.trial_projection import Attempt, Better, ExploitMark, TrialProjection
+from dasktune.errors import StorageError
+from dasktune.progress import Progress
+from dasktune.results.result import is_auto_filled
+from dasktune.trial.metrics import Metric, Mode, Modes, check_goals, flatten, number
+from dasktune.trial.status import PublicStatus
+
+__all__ = ["ExperimentProjection"]
+
+#: The newest exploits that are kept.
+_MOST_EXPLOITS: Final = 10_000
+#: The newest attempts that are kept.
+_MOST_ATTEMPTS: Final = 4_000
+#: Improvements that are kept; of more, every second, fourth, ... one and the last.
+_MOST_IMPROVEMENTS: Final = 4_096
+
+#: The newest changes of the cluster's resources that are kept.
+_MOST_CAPACITIES: Final = 1_000
+#: Different amounts of resources that trials share as one object.
+_MOST_REQUESTS: Final = 1_000
+
+#: Exceptions that a damaged record, or one of another version, may cause.
+_MALFORMED: Final = (
+    StorageError,
+    KeyError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    IndexError,
+    OverflowError,
+)
+
+
+class ExperimentProjection:
+    """The state of an experiment after the records read so far, in bounded memory.
+
+    A record costs O(1), however many came before. The projection keeps of each trial the
+    configuration, the last result, the attempts, and a curve of at most `max_points` per goal.
+
+    It has no lock: threads that share it must hold one of their own, as `LiveExperiment` does.
+
+    Parameters
+    ----------
+    name : str, default=""
+        The experiment's name.
+    metric : str, list of str or None
+        The goals. If None, the first metric with a number that a trial reports.
+    mode : {"min", "max"}, list of them or None
+        Whether lower or higher values are better. If None, no value is the best.
+    total : int, optional
+        How many trials there will be.
+    scales : mapping of str to {"linear", "log"}, optional
+        Scales of parameters. The scale of other parameters is derived from their values.
+    max_points : int, default=512
+        The most points of a curve.
+
+    Attributes
+    ----------
+    trials : list of TrialProjection
+        The trials, in the order of creation.
+    counts : dict of str to int
+        The number of trials with each public status.
+    version : int
+        The number of records read.
+    num_results : int
+        The number of results; results that a retry repeats count once.
+    exploits : deque of ExploitMark
+        The newest exploits, in order.
+    stays : deque of tuple
+        The newest attempts with their trials, in the order in which they began.
+    num_stays : int
+        The number of all attempts.
+    num_stopped : int
+        The number of trials with status ``TERMINATED`` that were stopped early.
+    memo : dict
+        Results that figures have computed and reuse, by name.
+    improvements : list of tuple
+        ``(time, value, index of the trial, training_iteration)`` of each new best first goal.
+    improvements_of : list of list of tuple
+        The improvements of each goal.
+    improved_after : list of int
+        The number of results at each of the improvements.
+    capacity : deque of tuple
+        The newest changes of the cluster's resources: ``(time, amounts by name)``.
+    workers : dict of str to int
+        Addresses of workers, numbered in the order of their first use.
+    malformed : int
+        The number of malformed records, which are skipped.
+    began, now : float
+        Times of the first and the last record, by the runner's clock; NaN without records.
+    stop_reason : str
+        Why the whole experiment was stopped; empty if it was not.
+    on_hold : bool
+        Whether the user has held new trials.
+    full_budget : int
+        The largest number of iterations, by the milestones and results so far.
+
+    Raises
+    ------
+    ConfigError
+        If `metric` or `mode` is invalid.
+
+    Examples
+    --------
+    >>> projection = ExperimentProjection(metric="loss", mode="min")
+    >>> projection.extend([
+    ...     {"event": "Suggested", "trial_id": "a", "config": {"lr": 0.1}, "time": 1.0},
+    ...     {"event": "ResultReported", "trial_id": "a", "time": 3.0, "status": "RUNNING",
+    ...      "metrics": {"loss": 0.5, "training_iteration": 1}},
+    ... ])
+    >>> projection.best.trial_id, projection.best_value, projection.elapsed
+    ('a', 0.5, 2.0)
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        metric: Metric = None,
+        mode: Modes = None,
+        total: int | None = None,
+        scales: Mapping[str, str] | None = None,
+        max_points: int = MAX_POINTS,
+    ) -> None:
+        check_goals(metric, mode)
+        self.name, self.total, self.scales = name, total, dict(scales or {})
+        self._max_points = max_points
+        self.metrics: list[str] = _listed(metric)
+        given_modes: list[Mode | None] = [*_listed(mode)]
+        self.modes = given_modes or [None] * len(self.metrics)
+        #: Comparison function of each goal.
+        self.better: list[Better] = [_COMPARISONS[mode] for mode in self.modes]
+        self.trials: list[TrialProjection] = []
+        self._trials_by_id: dict[str, TrialProjection] = {}
+        #: Trials by index, ordered by their last change.
+        self._changed: OrderedDict[int, TrialProjection] = OrderedDict()
+        self.counts = {status.value: 0 for status in PublicStatus}
+        self.version = self.num_results = self.malformed = 0
+        self.exploits: deque[ExploitMark] = deque(maxlen=_MOST_EXPLOITS)
+        self.attempts: deque[tuple[Attempt, TrialProjection]] = deque(maxlen=_MOST_ATTEMPTS)
+        self.num_attempts = self.num_terminated_early = 0
+        self.memo: dict[str, Any] = {}
+        #: For each goal: the version, and the trials ranked at that version.
+        self._ranked: dict[int, tuple[int, list[TrialProjection]]] = {}
+        self.improvements: list[tuple[float, float, int, int]] = []
+        self.improvements_of = [self.improvements, *([] for _ in self.metrics[1:])]
+        self.improved_after: list[int] = []
+        self.capacity: deque[tuple[float, Mapping[str, float]]] = deque(maxlen=_MOST_CAPACITIES)
+        self._interned: dict[tuple[tuple[str, float], ...], Mapping[str, float]] = {}
+        self.workers: dict[str, int] = {}
+        self.began = self.now = nan
+        #: When the present driver began, and how many trials had ended before.
+        self._session = nan, 0
+        self.stop_reason = ""
+        self.on_hold = False
+        self.full_budget = self.num_stopped_early = self._stopped_iterations = 0
+
+    # Reading
+
+    @property
+    def metric(self) -> str | None:
+        """The first goal; None without goals."""
+        return self.metrics[0] if self.metrics else None
+
+    @property
+    def mode(self) -> Mode | None:
+        """The mode of the first goal; None if it is not known."""
+        return self.modes[0] if self.modes else None
+
+    @property
+    def best(self) -> TrialProjection | None:
+        """The trial that reported the best value of the first goal; None without values."""
+        return self.trials[self.improvements[-1][2]] if self.improvements else None
+
+    @property
+    def best_value(self) -> float:
+        """The best value of the first goal so far; NaN without values."""
+        return self.improvements[-1][1] if self.improvements else nan
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds from the first record to the last; 0 without records."""
+        return 0.0 if isnan(self.began) else self.now - self.began
+
+    @property
+    def num_finished(self) -> int:
+        """The number of trials that have ended."""
+        return self.counts["TERMINATED"] + self.counts["ERROR"]
+
+    @property
+    def remaining(self) -> float | None:
+        """Estimated seconds until the end, at the rate of this session; None if unknown."""
+        began, over = self._session
+        return Progress(
+            counts={PublicStatus(word): count for word, count in self.counts.items()},
+            total=self.total,
+            elapsed_s=0.0 if isnan(began) else self.now - began,
+            finished_before=over,
+        ).remaining_s
+
+    @property
+    def saved_iterations(self) -> int:
+        """Iterations that stopping trials early has saved.
+
+        Without early stopping, each of these trials would have trained up to `full_budget`.
+        """
+        return self.num_stopped_early * self.full_budget - self._stopped_iterations
+
+    @property
+    def saved_share(self) -> float:
+        """The share of all iterations that early stopping has saved, from 0 to 1."""
+        saved = self.saved_iterations
+        return saved / (saved + self.num_results) if saved else 0.0
+
+    def find(self, trial_id: object) -> TrialProjection | None:
+        """Return the trial with an id; None if there is none."""
+        return self._trials_by_id.get(trial_id) if isinstance(trial_id, str) else None
+
+    def changed_since(self, version: int) -> Iterator[TrialProjection]:
+        """Yield the trials that changed after a version, the last change first.
+
+        Costs O(trials that changed).
+
+        Parameters
+        ----------
+        version : int
+            The version that the caller has seen; 0 for none.
+        """
+        return takewhile(lambda log: log.version > version, reversed(self._changed.values()))
+
+    def ranked(self, goal: int = 0) -> list[TrialProjection]:
+        """Return the trials that have a finite best value, best first.
+
+        Parameters
+        ----------
+        goal : int, default=0
+            The index of the goal. Without a mode the trials keep their order.
+        """
+        version, some = self._ranked.get(goal, (-1, []))
+        if version != self.version:
+            some = [log for log in self.trials if isfinite(log.best_value(goal))]
+            mode = self.modes[goal] if goal < len(self.modes) else None
+            if mode is not None:
+                some.sort(key=lambda log: log.best_value(goal), reverse=mode == "max")
+            self._ranked[goal] = self.version, some
+        return some.copy()
+
+    # Applying records
+
+    def extend(self, records: Iterable[Mapping[str, Any]]) -> None:
+        """Apply records of the journal in their order.
+
+        Parameters
+        ----------
+        records : iterable of mapping
+            Decoded records.
+        """
+        for record in records:
+            self.add(record)
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        """Apply the next record; a malformed record is counted and skipped.
+
+        Parameters
+        ----------
+        record : mapping
+            The decoded record. Parts of it are kept, so it must not be changed afterwards.
+        """
+        self.version += 1
+        try:
+            apply_record(self, record)
+        except _MALFORMED:
+            self.malformed += 1
+
+    # Changes by a record; called by `apply_record` alone
+
+    def advance_time(self, time: float) -> None:
+        """Advance the clock to the time of a record; it never moves back."""
+        if isnan(self.began):
+            self.began, self.now, self._session = time, time, (time, 0)
+        elif time > self.now:
+            self.now = time
+
+    def add_trial(self, trial_id: str, config: Any, time: float, folder: str = "") -> TrialProjection | None:
+        """Add a trial; None if the suggestion was empty or repeated an id."""
+        if config is None or trial_id in self._trials_by_id:
+            return None
+        log = TrialProjection(
+            trial_id=trial_id,
+            index=len(self.trials),
+            config=flatten(config),
+            curves=[Curve(self._max_points) for _ in self.metrics],
+            created=time,
+            best=[(0, nan)] * len(self.metrics),
+            folder=folder or trial_id,
+        )
+        self.trials.append(log)
+        self._trials_by_id[trial_id] = log
+        self.counts[log.status] += 1
+        return log
+
+    def begin_attempt(self, log: TrialProjection, worker: str, time: float) -> None:
+        """Record that a worker has started a trial."""
+        self.workers.setdefault(worker, len(self.workers))
+        log.begin_attempt(worker, time)
+        self.attempts.append((log.attempts[-1], log))
+        self.num_attempts += 1
+
+    def begin_session(self, last_time: float, time: float) -> None:
+        """Mark the attempts of the previous driver as lost at the time of its last record."""
+        for log in self.trials:
+            if log.attempt is not None:
+                log.end_attempt("lost", last_time)
+                self.mark_changed(log)
+        self._session, self.stop_reason = (time, self.num_finished), ""
+
+    def choose_metric(self, metrics: Mapping[str, Any]) -> None:
+        """Use the user's first metric with a number as the goal."""
+        own = (name for name in metrics if not is_auto_filled(name))
+        name = next((name for name in own if number(metrics[name]) is not None), None)
+        if name is None:
+            return
+        self.metrics, self.modes, self.better = [name], [None], [_COMPARISONS[None]]
+        for log in self.trials:
+            log.curves, log.best = [Curve(self._max_points)], [(0, nan)]
+
+    def count_result(self, log: TrialProjection, iteration: int) -> None:
+        """Count a result, unless a retry repeats it."""
+        if iteration <= log.iteration:
+            return
+        self.num_results += 1
+        if log.stopped_early:
+            self._stopped_iterations += iteration - log.iteration
+        log.iteration = iteration
+        self.full_budget = max(self.full_budget, iteration)
+
+    def record_capacity(self, workers: Mapping[str, Mapping[str, float]], time: float) -> None:
+        """Record the total resources of the workers from a time on."""
+        totals = self.intern_resources(workers.values())
+        if not self.capacity or self.capacity[-1][1] != totals:
+            self.capacity.append((time, totals))
+
+    def intern_resources(self, bundles: Iterable[Mapping[str, float]]) -> Mapping[str, float]:
+        """Return the total resources of bundles; equal totals are the same object."""
+        sums: dict[str, float] = {}
+        for bundle in bundles:
+            for name, amount in bundle.items():
+                sums[name] = sums.get(name, 0.0) + float(amount)
+        if len(self._interned) > _MOST_REQUESTS:
+            self._interned.clear()
+        sums = {name: amount for name, amount in sums.items() if isfinite(amount)}
+        return self._interned.setdefault(tuple(sums.items()), sums)
+
+    def record_best(
+        self, log: TrialProjection, value: float, iteration: int, time: float, goal: int = 0
+    ) -> None:
+        """Record a trial's value if it is the best of all trials so far."""
+        improvements = self.improvements_of[goal]
+        best = improvements[-1][1] if improvements else nan
+        if self.modes[goal] is None or not self.better[goal](value, best):
+            return
+        lists: list[list[Any]] = [improvements] if goal else [improvements, self.improved_after]
+        improvements.append((time, value, log.index, iteration))
+        if goal == 0:
+            self.improved_after.append(self.num_results)
+        if len(improvements) > _MOST_IMPROVEMENTS:
+            for one in lists:
+                one[:-1] = one[:-1:2]
+
+    def record_milestones(self, milestones: Sequence[tuple[str, float]]) -> None:
+        """Raise `full_budget` to the iterations that milestones announce."""
+        for name, budget in milestones:
+            if name == "training_iteration" and isfinite(budget):
+                self.full_budget = max(self.full_budget, int(budget))
+
+    def mark_stopped_early(self, log: TrialProjection) -> None:
+        """Count a trial as stopped early, unless the whole experiment is being stopped."""
+        if log.iteration < self.full_budget and not log.stopped_early and not self.stop_reason:
+            self.num_terminated_early += log.status == "TERMINATED"
+            log.stopped_early = True
+            self.num_stopped_early += 1
+            self._stopped_iterations += log.iteration
+
+    def clear_stopped_early(self, log: TrialProjection) -> None:
+        """Undo :meth:`mark_stopped_early`."""
+        if log.stopped_early:
+            self.num_terminated_early -= log.status == "TERMINATED"
+            log.stopped_early = False
+            self.num_stopped_early -= 1
+            self._stopped_iterations -= log.iteration
+
+    def rewind(self, log: TrialProjection, iteration: int) -> None:
+        """Discard a trial's results after an iteration; `improvements` keep theirs."""
+        log.discard_after(iteration, self.better)
+
+    def set_status(self, log: TrialProjection, word: str) -> None:
+        """Set the public status of a trial."""
+        if word != log.status:
+            self.counts[word] += 1
+            self.counts[log.status] -= 1
+            if log.stopped_early:
+                self.num_terminated_early += (word == "TERMINATED") - (log.status == "TERMINATED")
+            log.status = word
+            if word == "ERROR":
+                self.clear_stopped_early(log)
+
+    def mark_changed(self, log: TrialProjection) -> None:
+        """Record that a trial has changed at this version."""
+        log.version = self.version
+        self._changed[log.index] = log
+        self._changed.move_to_end(log.index)
+
+
+def _less(value: float, than: float) -> bool:
+    return isnan(than) or value < than
+
+
+def _more(value: float, than: float) -> bool:
+    return isnan(than) or value > than
+
+
+def _always(value: float, than: float) -> bool:
+    """Prefer the newest value: without a mode there is no better one."""
+    return True
+
+
+_COMPARISONS: Final[dict[Mode | None, Better]] = {"min": _less, "max": _more, None: _always}
+
+
+def _listed(value: str | list[Any] | None) -> list[Any]:
+    if value is None:
+        return []
+    return list(value) if isinstance(value, list) else [value]

@@ -1,0 +1,93 @@
+"""Values of trials as a filter compares them, the same on the command line and in a browser."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from dasktune.dashboard.labels import label, value_label
+from dasktune.dashboard.model.trial_projection import TrialProjection
+from dasktune.results.trial_filter import number_text
+from dasktune.trial.metrics import number
+
+__all__ = [
+    "RESERVED_NAMES",
+    "filter_text",
+    "filter_value",
+    "message_text",
+    "searchable_text",
+    "status_words",
+    "trial_name",
+    "worker_names",
+]
+
+#: Names of columns that a filter never takes for a metric or for a parameter, whose full name is
+#: ``config/NAME``. The table in a browser has not all of these columns.
+RESERVED_NAMES: Final = (
+    "trial_id",
+    "status",
+    "iteration",
+    "best",
+    "runtime_s",
+    "stopped_early",
+    "reason",
+    "error",
+    "failures",
+    "losses",
+    "restores",
+    "pauses",
+    "checkpoints",
+    "worker",
+)
+
+#: Characters of a text that a page contains, and that a filter compares therefore.
+_MAX_TEXT: Final = 200
+_MAX_NAME: Final = 60
+
+
+def filter_value(value: Any) -> Any:
+    """Return a parameter or metric for a filter: None, a bool, a number or a text."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    real = None if isinstance(value, str) else number(value)
+    return value_label(value, _MAX_TEXT) if real is None else real
+
+
+def filter_text(value: Any) -> str:
+    """Return the text of a parameter or metric, in which a filter finds the same as in its value.
+
+    Examples
+    --------
+    >>> filter_text(0.000123456789), filter_text("adam"), filter_text([64, 64]), filter_text(None)
+    ('0.000123456789', 'adam', '[64, 64]', 'None')
+    """
+    value = filter_value(value)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number_text(value) if is_number else value_label(value, _MAX_TEXT)
+
+
+def trial_name(log: TrialProjection) -> str:
+    """Return the ID of a trial on one line."""
+    return label(log.trial_id, _MAX_NAME)
+
+
+def message_text(message: str) -> str:
+    """Return a reason or an error message on one line, as a page contains it."""
+    return label(message, _MAX_TEXT)
+
+
+def status_words(log: TrialProjection) -> list[str]:
+    """Return the status of a trial; that of one stopped early is STOPPED and TERMINATED."""
+    return list(dict.fromkeys((log.outcome, log.status)))
+
+
+def worker_names(log: TrialProjection) -> list[str]:
+    """Return the address of a trial's worker with and without its protocol."""
+    address = label(log.worker, _MAX_NAME)
+    return [address, address.rpartition("//")[2]]
+
+
+def searchable_text(log: TrialProjection) -> str:
+    """Return the texts of a trial in which words without a comparison are searched for."""
+    values = map(filter_text, log.config.values())
+    why = message_text(log.error or log.reason)
+    return " ".join((log.trial_id, log.outcome, log.worker, *values, why))

@@ -1,0 +1,53 @@
+"""Cache one row per trial, and recompute the rows of changed trials only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from dasktune.dashboard.model.experiment_projection import ExperimentProjection
+from dasktune.dashboard.model.trial_projection import TrialProjection
+
+__all__ = ["rows_of"]
+
+T = TypeVar("T")
+
+
+class _Rows:
+    """Rows by index of the trial, valid for a version of the projection."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.rows: dict[int, Any] = {}
+
+
+def rows_of(
+    projection: ExperimentProjection,
+    name: str,
+    logs: Iterable[TrialProjection],
+    row: Callable[[TrialProjection], T],
+) -> list[T]:
+    """Return a row for each trial; computes only the rows of trials that have changed.
+
+    Parameters
+    ----------
+    projection : ExperimentProjection
+        The experiment, whose `memo` holds the rows.
+    name : str
+        The name of the kind of rows.
+    logs : iterable of TrialProjection
+        The trials.
+    row : callable
+        Returns the row of a trial; must depend on the trial alone.
+    """
+    memo = projection.memo.setdefault(name, _Rows())
+    for log in projection.changed_since(memo.version):
+        memo.rows.pop(log.index, None)
+    memo.version = projection.version
+    rows: dict[int, T] = memo.rows
+    found = []
+    for log in logs:
+        if log.index not in rows:
+            rows[log.index] = row(log)
+        found.append(rows[log.index])
+    return found

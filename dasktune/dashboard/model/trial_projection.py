@@ -1,0 +1,268 @@
+"""The projection of one trial: its state after the records read so far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite, isnan, nan
+from typing import Any, Final
+
+from dasktune.dashboard.model.curve import Curve
+from dasktune.trial.checkpoint_record import CheckpointRecord
+
+__all__ = [
+    "MAX_CHECKPOINTS",
+    "MAX_KEPT",
+    "Attempt",
+    "Better",
+    "ExploitMark",
+    "RungVisit",
+    "TrialProjection",
+]
+
+#: The newest attempts and rung visits that are kept of a trial. Population based training can make
+#: thousands.
+MAX_KEPT: Final = 256
+
+#: The newest paths of checkpoints that are kept of a trial.
+MAX_CHECKPOINTS: Final = 16
+
+#: Whether the first value is better than the second, which may be NaN.
+Better = Callable[[float, float], bool]
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One run of a trial on a worker."""
+
+    #: The worker's address, or a simulated worker.
+    worker: str
+    #: Seconds of the runner's clock.
+    start: float
+    #: None while it runs.
+    end: float | None = None
+    #: ``running``, or how it ended: ``ended``, ``stopped``, ``paused``, ``failed`` or ``lost``.
+    outcome: str = "running"
+    #: ``training_iteration`` of the restored checkpoint; None without one.
+    restored_from: int | None = None
+    #: The resources that it holds, by name; equal amounts are the same object.
+    holds: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class RungVisit:
+    """A trial at a milestone at which its scheduler decided about it."""
+
+    #: The milestone, in units of `time_attr`.
+    budget: float
+    #: The metric that measures the trial's progress.
+    time_attr: str
+    #: The trial's value at the milestone; NaN without one.
+    value: float
+    #: Seconds of the runner's clock.
+    time: float
+    #: ``continued``, ``stopped``, ``waiting``, or ``cloned`` if it became a clone.
+    outcome: str = "continued"
+    #: The value that it was compared with, if the scheduler recorded it.
+    cutoff: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExploitMark:
+    """A trial that became a clone of another one."""
+
+    #: Indices of the clone and of its donor.
+    clone: int
+    donor: int
+    #: Seconds of the runner's clock.
+    time: float
+    #: ``training_iteration`` at which the clone was, and of the checkpoint from which it continued.
+    reached: int
+    resumed: int
+    reason: str
+
+
+@dataclass(slots=True, eq=False)
+class TrialProjection:
+    """The configuration, the attempts and the results of a trial, in bounded memory.
+
+    Parameters
+    ----------
+    trial_id : str
+        Unique within the experiment.
+    index : int
+        The index of the trial, from 0.
+    config : dict
+        The flat configuration; nested names are joined by ``/``.
+    curves : list of Curve
+        The values of each goal.
+    created : float
+        The time of creation, by the runner's clock.
+    """
+
+    trial_id: str
+    index: int
+    config: dict[str, Any]
+    curves: list[Curve]
+    created: float
+    #: Name of the trial's directory.
+    folder: str = ""
+    #: One of the five public statuses.
+    status: str = "PENDING"
+    #: The `ExperimentProjection.version` of the last change.
+    version: int = 0
+    attempts: list[Attempt] = field(default_factory=list)
+    rungs: list[RungVisit] = field(default_factory=list)
+    #: The first rung, which identifies the bracket; NaN before the first rung.
+    first_rung: float = nan
+    #: The milestones of the next decision: names of metrics and values.
+    milestones: list[tuple[str, float]] = field(default_factory=list)
+    #: Highest ``training_iteration``.
+    iteration: int = 0
+    #: The last result, with the fields that dasktune adds.
+    metrics: dict[str, Any] = field(default_factory=dict)
+    #: ``(training_iteration, value)`` of the best value of each goal; NaN without one.
+    best: list[tuple[int, float]] = field(default_factory=list)
+    starts: int = 0
+    restores: int = 0
+    pauses: int = 0
+    failures: int = 0
+    losses: int = 0
+    checkpoints: int = 0
+    #: Path of the newest checkpoint, relative to the experiment.
+    checkpoint: str = ""
+    #: ``training_iteration`` of each checkpoint that still exists, by its path; the newest is last.
+    stored_checkpoints: dict[str, int] = field(default_factory=dict)
+    #: Why the trial ended, was stopped or is paused.
+    reason: str = ""
+    #: The last failure of its code: the message, and the end of the traceback.
+    error: str = ""
+    traceback: str = ""
+    #: The time of that failure, by the runner's clock; NaN without a failure.
+    failed_at: float = nan
+    #: The requested resources, by name; empty if the journal does not have them.
+    request: Mapping[str, float] = field(default_factory=dict)
+    #: Whether the user has paused it.
+    paused_by_user: bool = False
+    #: Whether it was stopped early.
+    stopped_early: bool = False
+    #: Index of the trial that it is a clone of; -1 if it is not a clone.
+    parent: int = -1
+    #: ``training_iteration`` of the checkpoint that the next attempt restores.
+    restore_point: int | None = None
+    #: Iterations that it skipped by becoming a clone of a trial that was further: its curve has a
+    #: gap before each.
+    jumps: list[int] = field(default_factory=list)
+
+    @property
+    def attempt(self) -> Attempt | None:
+        """The present attempt; None if the trial does not run."""
+        last = self.attempts[-1] if self.attempts else None
+        return last if last is not None and last.end is None else None
+
+    @property
+    def worker(self) -> str:
+        """The worker of the last attempt; empty without attempts."""
+        return self.attempts[-1].worker if self.attempts else ""
+
+    @property
+    def outcome(self) -> str:
+        """The status, or ``STOPPED`` if it was stopped early."""
+        return "STOPPED" if self.stopped_early and self.status == "TERMINATED" else self.status
+
+    def last_value(self, goal: int = 0) -> float:
+        """Return the newest value of a goal; NaN without values."""
+        return self.curves[goal].last[1] if goal < len(self.curves) else nan
+
+    def best_value(self, goal: int = 0) -> float:
+        """Return the best finite value of a goal; NaN without values."""
+        return self.best[goal][1] if goal < len(self.best) else nan
+
+    def runtime(self, now: float) -> float:
+        """Return the total seconds of the attempts that are kept.
+
+        Parameters
+        ----------
+        now : float
+            Seconds of the runner's clock.
+        """
+        return sum((now if one.end is None else one.end) - one.start for one in self.attempts)
+
+    # Applying records
+
+    def record_value(self, goal: int, value: float, iteration: int, time: float, better: Better) -> bool:
+        """Add a value of a goal; return whether it is the trial's best."""
+        was_at, was = self.best[goal]
+        self.curves[goal].add(iteration, value, time)
+        if isfinite(value) and better(value, was):
+            self.best[goal] = iteration, value
+            return True
+        if iteration == was_at:  # a retry has replaced the best value by a worse one
+            self.best[goal] = self.curves[goal].best(better)
+        return False
+
+    def begin_attempt(self, worker: str, time: float) -> None:
+        """Begin an attempt on a worker."""
+        self.starts += 1
+        attempt = Attempt(worker, time, restored_from=self.restore_point, holds=self.request)
+        self.attempts.append(attempt)
+        self.restore_point = None
+        del self.attempts[:-MAX_KEPT]
+
+    def end_attempt(self, outcome: str, time: float) -> None:
+        """End the present attempt, if there is one."""
+        attempt = self.attempt
+        if attempt is not None:
+            attempt.end, attempt.outcome = time, outcome
+
+    def set_milestones(self, milestones: Sequence[tuple[str, float]]) -> None:
+        """Set the milestones of the next decision."""
+        self.milestones = list(milestones)
+        first = min((budget for _, budget in milestones), default=nan)
+        if isnan(self.first_rung) and first > 0:
+            self.first_rung = first
+
+    def visit_rung(self, get: Callable[[str], float], time: float) -> None:
+        """Add a rung visit if the trial has reached a milestone.
+
+        Parameters
+        ----------
+        get : callable
+            Returns the value of a metric by its name; NaN without one.
+        time : float
+            Seconds of the runner's clock.
+        """
+        reached = [one for one in self.milestones if one[1] > 0 and get(one[0]) >= one[1]]
+        if reached:
+            time_attr, budget = max(reached, key=lambda one: one[1])
+            self.rungs.append(RungVisit(budget, time_attr, self.last_value(), time))
+            del self.rungs[:-MAX_KEPT]
+
+    def resolve_rung(self, outcome: str) -> None:
+        """Set the outcome of the last rung visit if it is still waiting."""
+        if self.rungs and self.rungs[-1].outcome == "waiting":
+            self.rungs[-1].outcome = outcome
+
+    def discard_after(self, iteration: int, better: Sequence[Better]) -> None:
+        """Discard the results after an iteration."""
+        self.iteration = min(self.iteration, iteration)
+        self.jumps = [one for one in self.jumps if one <= iteration]
+        for goal, curve in enumerate(self.curves):
+            curve.discard_after(iteration)
+            if self.best[goal][0] > iteration:
+                self.best[goal] = curve.best(better[goal])
+
+    def set_iteration(self, iteration: int) -> None:
+        """Record a jump if the trial continues after an iteration that it has not reached."""
+        if iteration > self.iteration:
+            self.jumps.append(iteration)
+            del self.jumps[:-MAX_KEPT]
+
+    def add_checkpoint(self, record: CheckpointRecord) -> None:
+        """Add a saved checkpoint."""
+        self.checkpoints += 1
+        self.checkpoint = record.path
+        self.stored_checkpoints.pop(self.checkpoint, None)
+        self.stored_checkpoints[self.checkpoint] = record.iteration
+        if len(self.stored_checkpoints) > MAX_CHECKPOINTS:
+            del self.stored_checkpoints[next(iter(self.stored_checkpoints))]

@@ -1,0 +1,131 @@
+"""Start the dashboard of a driver; its failures never affect the experiment."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from html import escape
+from typing import TYPE_CHECKING, Any, Final
+
+from dasktune.runner.commands import Commands
+from dasktune.storage.fs.storage import Storage
+
+if TYPE_CHECKING:
+    from dasktune.dashboard.server.feed import DriverFeed
+    from dasktune.dashboard.server.web import WebServer
+
+__all__ = ["serve_dashboard", "with_dashboard_link"]
+
+logger = logging.getLogger(__name__)
+
+#: The default port.
+_PORT: Final = 8788
+
+
+@contextmanager
+def serve_dashboard(
+    wanted: bool | int | None,
+    describe: Callable[[], Mapping[str, Any]],
+    *,
+    storage: Storage,
+    runner_time: Callable[[], float],
+    announce: bool = True,
+    commander: Callable[[], Commands | None] | None = None,
+    find_dask: Callable[[], str] = str,
+) -> Iterator[None]:
+    """Serve the dashboard of an experiment while the context is open.
+
+    Failures of the dashboard are logged and do not affect the experiment.
+
+    Parameters
+    ----------
+    wanted : bool or int, optional
+        Whether to serve it, or at which port; not by default.
+    describe : callable
+        Returns the content of ``experiment.json``.
+    storage : Storage
+        The experiment's directory; its journal may not exist yet.
+    runner_time : callable
+        Returns the time of the runner's clock. Reader threads call it.
+    announce : bool, default=True
+        Whether to print its address on ``sys.stderr``, besides the log.
+    commander : callable, optional
+        Returns the object that takes commands; without it the pages are read-only. With it, the
+        link with the token is always printed on ``sys.stderr``.
+    find_dask : callable, optional
+        Returns the address of a page of Dask's own dashboard; empty while it is unknown.
+    """
+    feed, server = None, None
+    if wanted:
+        feed, server = _start(wanted, describe, storage, runner_time, commander, find_dask)
+    if server is not None and (announce or commander is not None):
+        link = server.link
+        _quietly(lambda: sys.stderr.write(f"Dashboard: {link}\n"))
+    try:
+        yield
+    finally:
+        if feed is not None and server is not None:
+            # In this order: the last poll of the server must see that the driver has ended.
+            feed.end()
+            _quietly(server.close)
+
+
+def _start(
+    wanted: bool | int,
+    describe: Callable[[], Mapping[str, Any]],
+    storage: Storage,
+    runner_time: Callable[[], float],
+    commander: Callable[[], Commands | None] | None,
+    find_dask: Callable[[], str],
+) -> tuple[DriverFeed, WebServer] | tuple[None, None]:
+    try:
+        # Imported here: Bokeh takes half a second.
+        from dasktune.dashboard.model.load import empty_projection
+        from dasktune.dashboard.server.experiment_source import SingleExperiment
+        from dasktune.dashboard.server.feed import DriverFeed
+        from dasktune.dashboard.server.live_experiment import LiveExperiment
+        from dasktune.dashboard.server.web import WebServer
+        from dasktune.storage.journal.journal_follower import JournalFollower
+
+        spec = describe()
+        feed = DriverFeed(JournalFollower(storage), runner_time)
+        live = LiveExperiment(partial(empty_projection, spec), feed, find_dask=find_dask)
+        server = WebServer(
+            SingleExperiment(live), port=_PORT if wanted is True else wanted, commander=commander
+        )
+    except Exception:  # the experiment continues without a dashboard
+        logger.warning(
+            "the dashboard could not be started; the experiment continues without it", exc_info=True
+        )
+        return None, None
+    logger.info("dashboard: %s", server.url)
+    return feed, server
+
+
+def _quietly(call: Callable[[], object]) -> None:
+    try:
+        call()
+    except Exception:
+        logger.debug("an action of the dashboard failed", exc_info=True)
+
+
+def with_dashboard_link(text: str, link: str | None) -> str:
+    """Return a text with a link to a dashboard as HTML.
+
+    Parameters
+    ----------
+    text : str
+        The text.
+    link : str, optional
+        The address of the dashboard, if there is one.
+
+    Examples
+    --------
+    >>> with_dashboard_link("Tuner(<lambda>)", "http://localhost:8787/dasktune#5f")
+    'Tuner(&lt;lambda&gt;), <a href="http://localhost:8787/dasktune#5f">dashboard</a>'
+    """
+    anchor = f', <a href="{escape(link)}">dashboard</a>' if link else ""
+    return f"{escape(text)}{anchor}"

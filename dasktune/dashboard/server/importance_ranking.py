@@ -1,0 +1,75 @@
+"""Compute the importance of parameters in a thread, while the last result is shown."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from threading import Thread
+from typing import Final
+
+from dasktune.dashboard.figures.importance import Ranked, ranking_task
+from dasktune.dashboard.model.experiment_projection import ExperimentProjection
+
+__all__ = ["ImportanceRanking"]
+
+logger = logging.getLogger(__name__)
+
+#: The share of the time in which forests are fitted.
+_SHARE: Final = 0.05
+
+
+class ImportanceRanking:
+    """The last known importance of parameters.
+
+    A forest of thousands of trials takes seconds to fit; meanwhile the last result is used.
+
+    `request` is called while the lock of the experiment is held, so at most one thread computes.
+    That thread needs no lock: it works on copies, and stores its result before the time of the next
+    one.
+
+    Parameters
+    ----------
+    clock : callable, default=time.monotonic
+        Returns seconds.
+
+    Attributes
+    ----------
+    number : int
+        The number of results so far.
+    latest : Ranked or None
+        The last result; None before the first one.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self.generation = 0
+        self.latest: Ranked | None = None
+        self._thread: Thread | None = None
+        self._version, self._next = -1, -1.0
+
+    def request(self, projection: ExperimentProjection) -> Ranked | None:
+        """Return the last result, and start computing a new one if it is time.
+
+        Parameters
+        ----------
+        projection : ExperimentProjection
+            The experiment; the same at each call. It is read only during the call.
+        """
+        idle = self._thread is None or not self._thread.is_alive()
+        if idle and projection.version != self._version and self._clock() >= self._next:
+            self._version = projection.version
+            task = ranking_task(projection)
+            self._thread = Thread(target=self._work, args=(task,), daemon=True)
+            self._thread.start()
+        return self.latest
+
+    def _work(self, task: Callable[[], Ranked]) -> None:
+        began = self._clock()
+        try:
+            self.latest = task()
+        except Exception:
+            logger.exception("the importance of parameters could not be computed")
+        now = self._clock()
+        self._next = now + (now - began) / _SHARE
+        self.generation += 1

@@ -1,0 +1,269 @@
+"""A followed experiment: one projection and one set of rendered figures for all viewers."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from math import inf
+from threading import Lock, Thread
+from typing import Any, Final, TypeVar, cast
+
+from dasktune.dashboard.figures.figure_spec import FigureSpec
+from dasktune.dashboard.model.density import Density
+from dasktune.dashboard.model.experiment_projection import ExperimentProjection
+from dasktune.dashboard.server.cpu_budget import CpuBudget
+from dasktune.dashboard.server.diff import RenderedFigure
+from dasktune.dashboard.server.feed import DriverFeed, Feed
+from dasktune.dashboard.server.importance_ranking import ImportanceRanking
+
+__all__ = ["LiveExperiment"]
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: Seconds for which a poll applies records and holds the lock; viewers wait meanwhile.
+_POLL_SECONDS: Final = 0.05
+#: The share of the time in which one figure is rendered; the fullest page has four of them.
+_SHARE: Final = 0.04
+#: The least delay in seconds that the state mentions.
+_LATE: Final = 5.0
+#: Records between two readings of the clock.
+_STRIDE: Final = 64
+#: Rendered figures that are kept; each trial that a viewer has selected has one.
+_MOST_RENDERED: Final = 64
+
+
+class LiveExperiment:
+    """The projection of an experiment, and its figures as they should look now.
+
+    One object serves all viewers of an experiment. Three kinds of threads use it: reader threads
+    call `poll`, the server's loop shows figures to viewers, and render threads make slow figures.
+    All three hold `lock` while they read or change the projection or the rendered figures. The
+    loop never waits for it: a reader may hold it for as long as a storage takes to answer.
+
+    Parameters
+    ----------
+    new_projection : callable
+        Returns an empty projection of the experiment.
+    feed : Feed
+        The source of its records.
+    clock : callable, default=time.monotonic
+        Returns seconds.
+    find_dask : callable, optional
+        Returns the address of a page of Dask's dashboard; empty while it is unknown.
+
+    Attributes
+    ----------
+    projection : ExperimentProjection
+        The state after the records read so far. Read it only while `lock` is held.
+    lock : Lock
+        Held while records are applied and while figures read the projection.
+    pace : CpuBudget
+        The processor time spent on this experiment.
+    """
+
+    def __init__(
+        self,
+        new_projection: Callable[[], ExperimentProjection],
+        feed: Feed,
+        clock: Callable[[], float] = time.monotonic,
+        find_dask: Callable[[], str] = str,
+    ) -> None:
+        self._new_projection, self._feed, self._clock = new_projection, feed, clock
+        self._find_dask = find_dask
+        self.cpu_budget = CpuBudget()
+        self.projection = new_projection()
+        self.density, self.ranking = Density(), ImportanceRanking()
+        self.lock = Lock()
+        #: Whether all records that existed at the first poll have been applied.
+        self.has_caught_up = False
+        #: State key and value of each cached value, by name.
+        self._cache: dict[str, tuple[object, Any]] = {}
+        self._records: Iterator[Mapping[str, Any]] | None = None
+        #: By the figure's name: the last rendered figure, its state key, and when to make the next.
+        self._rendered: OrderedDict[str, tuple[RenderedFigure, object, float]] = OrderedDict()
+        #: Names of the figures that are being made in render threads.
+        self._making: set[str] = set()
+        #: Seconds between the last applied record and now, where that is known.
+        self._delay = 0.0
+        #: Number of viewers. Only the server's loop changes it.
+        self.viewers = 0
+
+    @property
+    def state(self) -> str:
+        """The driver's status in a few words; or how much of the journal has been read."""
+        if not self.has_caught_up:
+            share = self._feed.read_share
+            part = "" if share is None else f", {share:.0%}"
+            return f"reading the journal: {self.projection.version:,} records{part}"
+        if self.projection.stop_reason:
+            return "experiment has ended"
+        total, over = self.projection.total, self.projection.num_finished
+        if total and over >= total:
+            return "experiment has ended"
+        late = f", shown as of {self._delay:.0f} s ago" if self._delay > _LATE else ""
+        return f"{self._feed.state}{late}"
+
+    @property
+    def dask(self) -> str:
+        """The address of a page of Dask's dashboard; empty while it is unknown."""
+        return self._find_dask()
+
+    @property
+    def needs_polling(self) -> bool:
+        """Whether it must be polled: it has viewers, or is followed without viewers."""
+        return self.viewers > 0 or self._feed.always_follow or not self.has_caught_up
+
+    @property
+    def _share(self) -> float:
+        return _SHARE * self.cpu_budget.figure_share
+
+    @property
+    def is_in_driver(self) -> bool:
+        """Whether the driver runs in this process, so that both end together."""
+        return isinstance(self._feed, DriverFeed)
+
+    @property
+    def state_key(self) -> object:
+        """A key that is equal for two moments at which all figures look the same."""
+        projection, number = self.projection, self.ranking.generation
+        elapsed = int(projection.elapsed)
+        return id(projection), projection.version, elapsed, self.state, number, self.dask
+
+    def poll(self) -> bool:
+        """Apply new records; return whether there may be more at once.
+
+        It may take long, as it reads the storage while it holds `lock`. If a server cancels a poll,
+        its thread continues and a second poll may begin: the lock keeps them one after the other,
+        so each record is applied once and in order.
+        """
+        with self.lock, self.cpu_budget.measured():
+            if self._records is None:
+                anew, self._records = self._feed.poll()
+                if anew and self.projection.version:
+                    self.projection = self._new_projection()
+                    self.density, self.ranking = Density(), ImportanceRanking()
+            more = self._apply_some(self._records)
+            if self.viewers:
+                # Done here, in a reader thread, so that the loop has less to do.
+                self.density.update(self.projection)
+            if more:
+                self._delay = (self._feed.now or -inf) - self.projection.now
+                return True
+            self._delay = 0.0
+            self._records, self.has_caught_up = None, True
+            if self._feed.now is not None:
+                self.projection.advance_time(self._feed.now)
+            return False
+
+    def _apply_some(self, records: Iterator[Mapping[str, Any]]) -> bool:
+        """Apply records for a while; return whether there may be more."""
+        add, until = self.projection.add, self._clock() + _POLL_SECONDS
+        while True:
+            some = list(islice(records, _STRIDE))
+            for record in some:
+                add(record)
+            if len(some) < _STRIDE:
+                return False
+            if self._clock() > until:
+                return True
+
+    def render(self, name: str, make: Callable[[], Any], *, at_once: bool = False) -> RenderedFigure:
+        """Return a figure as it should look now; call it while `lock` is held.
+
+        The last rendered figure is returned if nothing has changed, or if it took long to make and
+        is recent.
+
+        Parameters
+        ----------
+        name : str
+            The name of the figure.
+        make : callable
+            Returns its models or its spec.
+        at_once : bool, default=False
+            Whether the last rendered figure is only good enough if nothing has changed.
+        """
+        began = self._clock()
+        known = self._rendered.get(name)
+        if known is not None and (known[1] == self.state_key or (began < known[2] and not at_once)):
+            return known[0]
+        made = make()
+        rendered = known[0].updated(made) if known and isinstance(made, FigureSpec) else None
+        rendered = rendered or RenderedFigure(made)
+        now = self._clock()
+        self._rendered[name] = rendered, self.state_key, now + (now - began) / self._share
+        self._rendered.move_to_end(name)
+        if len(self._rendered) > _MOST_RENDERED:
+            self._rendered.popitem(last=False)
+        return rendered
+
+    def render_in_thread(self, name: str, make: Callable[[], FigureSpec]) -> RenderedFigure | None:
+        """Return the last rendered figure; start a thread for a new one if it is time.
+
+        Call it while `lock` is held.
+
+        Parameters
+        ----------
+        name : str
+            The name of the figure.
+        make : callable
+            Returns its spec. The thread calls it while it holds `lock`, then builds the models
+            from the spec without the lock.
+
+        Returns
+        -------
+        RenderedFigure or None
+            None before the first one is ready.
+        """
+        known = self._rendered.get(name)
+        is_new = known is not None and (known[1] == self.state_key or self._clock() < known[2])
+        if not is_new and name not in self._making:
+            self._making.add(name)
+            Thread(target=self._make, args=(name, make), daemon=True).start()
+        return None if known is None else known[0]
+
+    def _make(self, name: str, make: Callable[[], FigureSpec]) -> None:
+        began = time.thread_time()
+        try:
+            with self.cpu_budget.measured():
+                with self.lock:
+                    known = self._rendered.get(name)
+                    stage, spec = self.state_key, make()
+                # Without the lock: a spec holds copies, and the models and values of a rendered
+                # figure do not change once it is stored, so `known` may be read here.
+                rendered = RenderedFigure(spec)
+                if known is not None:
+                    rendered.changes_from(known[0])
+                rendered.build_spare()
+        except Exception:
+            # Viewers keep the last rendered figure.
+            logger.exception("a figure of the dashboard could not be rendered")
+            return
+        finally:
+            spent = time.thread_time() - began
+            # Between this and the storing below, the loop may start a second thread for the same
+            # figure. That costs time but does no harm: the later of both is kept.
+            self._making.discard(name)
+        with self.lock:
+            self._rendered[name] = rendered, stage, self._clock() + spent / self._share
+            self._rendered.move_to_end(name)
+
+    def cached(self, name: str, make: Callable[[], T]) -> T:
+        """Return a value that is the same for all viewers, computed once per state.
+
+        Parameters
+        ----------
+        name : str
+            The name of the value.
+        make : callable
+            Computes it.
+        """
+        stage, value = self._cache.get(name, (None, None))
+        if stage != self.state_key:
+            value = make()
+            self._cache[name] = self.state_key, value
+        return cast("T", value)

@@ -1,0 +1,234 @@
+"""Reference counts of checkpoints: which ones a trial may still resume from.
+
+A trial owns the checkpoints in the storage that retention keeps, and perhaps a newer one in the
+memory of the workers, which may be lost at any time. Two other references keep a checkpoint:
+
+- The origin of a clone: it stays until the clone has a checkpoint of its own, or has ended.
+- A held checkpoint, from which a scheduler may clone later: it stays until another one is held.
+
+A checkpoint that retention drops while a reference remains is lent: its owner remembers it in
+`Trial.lent`, and it is deleted with the last reference.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from dasktune.trial.actions import DeleteCheckpoint
+from dasktune.trial.checkpoint_record import CheckpointKind, CheckpointRecord
+from dasktune.trial.events import CheckpointLost, CheckpointStored
+from dasktune.trial.names import checkpoint_place
+from dasktune.trial.retention import Retention
+from dasktune.trial.trial import Trial
+
+__all__ = ["CheckpointReferences"]
+
+
+class CheckpointReferences:
+    """Counts the references to the checkpoints of all trials.
+
+    Parameters
+    ----------
+    trials : mapping of str to Trial
+        All trials; the experiment adds to it.
+    retention : Retention
+        Which checkpoints in the storage are kept.
+    """
+
+    def __init__(self, trials: Mapping[str, Trial], retention: Retention) -> None:
+        self._trials = trials
+        self._retention = retention
+        #: How many trials have a checkpoint as origin or hold it, by its path.
+        self._references: Counter[str] = Counter()
+
+    def recount(self) -> None:
+        """Rebuild the reference counts after loading trials."""
+        records = (one for trial in self._trials.values() for one in (trial.origin, trial.held))
+        self._references = Counter(one.path for one in records if one is not None)
+
+    def keep(self, trial: Trial, record: CheckpointRecord) -> list[DeleteCheckpoint]:
+        """Add a trial's new checkpoint, and return the deletions of those it replaces.
+
+        Parameters
+        ----------
+        trial : Trial
+            Its owner.
+        record : CheckpointRecord
+            Newer than all others of this trial.
+        """
+        trial.next_checkpoint = record.index + 1
+        deletions = self._hold(trial, record) if record.iteration <= trial.held_at else []
+        before, trial.memory = trial.memory, None
+        expired = [] if before is None else [before]
+        if record.kind is CheckpointKind.MEMORY:
+            trial.memory = record
+        else:
+            trial.checkpoints.append(record)
+            for old in self._retention.expired(trial.checkpoints):
+                trial.checkpoints.remove(old)
+                expired.append(old)
+        if _place(record)[2] > trial.cloned_in:
+            # A checkpoint of an incarnation up to `cloned_in` was saved before the trial became a
+            # clone and was reported late: it does not replace the origin.
+            deletions += self._drop_origin(trial)
+        return [*deletions, *self._release(trial, expired)]
+
+    def store(self, trial: Trial, record: CheckpointRecord) -> list[DeleteCheckpoint]:
+        """Note that a checkpoint in memory is in the storage now; return deletions.
+
+        Parameters
+        ----------
+        trial : Trial
+            Its owner.
+        record : CheckpointRecord
+            The checkpoint in the storage.
+        """
+        if trial.memory is None or trial.memory.path != record.path:
+            # The trial has committed a newer checkpoint while this one was being written.
+            return [DeleteCheckpoint(trial_id=trial.trial_id, checkpoint=record)]
+        return self.keep(trial, record)
+
+    def on_event(self, event: CheckpointLost | CheckpointStored) -> list[DeleteCheckpoint]:
+        """Apply an event about a checkpoint in memory; return deletions."""
+        trial = self._trials[event.trial_id]
+        if isinstance(event, CheckpointStored):
+            return self.store(trial, event.checkpoint)
+        self.lose(trial, event.path)
+        return []
+
+    def release_all(self, trial: Trial) -> list[DeleteCheckpoint]:
+        """Drop what a trial that has ended does not need; its stored checkpoints stay."""
+        before, trial.memory = trial.memory, None
+        expired = [] if before is None else [before]
+        deletions = [*self._drop_origin(trial), *self._drop_hold(trial)]
+        return [*deletions, *self._release(trial, expired)]
+
+    def drop_all(self, trial: Trial) -> list[DeleteCheckpoint]:
+        """Drop all checkpoints of a trial that will start from its beginning."""
+        dropped, trial.checkpoints = trial.checkpoints, []
+        return [*self._release(trial, dropped), *self.release_all(trial)]
+
+    def newest(self, donor: Trial, iteration: int | None) -> CheckpointRecord | None:
+        """Return the checkpoint that a clone of a trial resumes from; None if there is none.
+
+        Parameters
+        ----------
+        donor : Trial
+            The trial to be cloned.
+        iteration : int or None
+            Its ``training_iteration`` as of which it is cloned: the newest checkpoint of this
+            iteration or an earlier one is taken. None is now.
+        """
+        if donor.held is not None and donor.held_at == iteration:
+            return donor.held
+        # A trial has an origin only until it has a newer checkpoint of its own.
+        records = [*donor.checkpoints, *filter(None, [donor.memory, donor.origin])]
+        usable = [one for one in records if iteration is None or one.iteration <= iteration]
+        return usable[-1] if usable else None
+
+    def add_reference(self, trial: Trial, record: CheckpointRecord) -> list[DeleteCheckpoint]:
+        """Let a trial resume from another one's checkpoint at its next start; return deletions.
+
+        Parameters
+        ----------
+        trial : Trial
+            The clone. It is on no worker, or about to leave its own.
+        record : CheckpointRecord
+            What :meth:`newest` returned.
+        """
+        # Before the others are dropped: the trial may hold this very checkpoint, which must not be
+        # deleted in between.
+        self._references[record.path] += 1
+        deletions = [*self._drop_origin(trial), *self._drop_hold(trial)]
+        trial.origin, trial.cloned_in = record, trial.incarnation
+        return deletions
+
+    def hold(self, trial: Trial) -> list[DeleteCheckpoint]:
+        """Hold a trial's newest checkpoint for clones of the trial as it is now; return deletions.
+
+        Parameters
+        ----------
+        trial : Trial
+            Its owner. A checkpoint that it is about to save is held as soon as it is committed.
+        """
+        deletions = self._hold(trial, self.newest(trial, trial.last_iteration))
+        trial.held_at = trial.last_iteration
+        return deletions
+
+    def lose(self, owner: Trial, path: str) -> None:
+        """Note that a checkpoint in memory is lost: every reference moves to an older one.
+
+        The event may come at any time, also for a checkpoint that this class has deleted in the
+        meantime. Then nothing refers to its path, and nothing changes.
+        """
+        owner.lent = tuple(record for record in owner.lent if record.path != path)
+        if owner.memory is not None and owner.memory.path == path:
+            owner.memory = None
+        if not self._references.pop(path, 0):
+            return
+        for trial in self._trials.values():
+            if trial.origin is not None and trial.origin.path == path:
+                index, trial.origin = trial.origin.index, None
+                older = [one for one in owner.checkpoints if one.index < index]
+                if older:
+                    trial.origin = older[-1]
+                    self._references[older[-1].path] += 1
+            if trial.held is not None and trial.held.path == path:
+                trial.held = None
+                self._hold(trial, self.newest(trial, trial.held_at))
+
+    def lose_memory(self) -> None:
+        """Note that all checkpoints in memory are lost."""
+        for trial in self._trials.values():
+            for record in (trial.memory, *trial.lent):
+                if record is not None and record.kind is CheckpointKind.MEMORY:
+                    self.lose(trial, record.path)
+
+    def _hold(self, trial: Trial, record: CheckpointRecord | None) -> list[DeleteCheckpoint]:
+        """Replace the checkpoint that a trial holds."""
+        if record is not None:
+            self._references[record.path] += 1
+        before, trial.held = trial.held, record
+        return self._drop_reference(before)
+
+    def _drop_hold(self, trial: Trial) -> list[DeleteCheckpoint]:
+        trial.held_at = -1
+        return self._hold(trial, None)
+
+    def _drop_origin(self, trial: Trial) -> list[DeleteCheckpoint]:
+        origin, trial.origin = trial.origin, None
+        return self._drop_reference(origin)
+
+    def _drop_reference(self, record: CheckpointRecord | None) -> list[DeleteCheckpoint]:
+        """Remove one reference; delete the checkpoint if it was lent and this was the last one."""
+        if record is None:
+            return []
+        self._references[record.path] -= 1
+        owner = self._owner(record)
+        if self._references[record.path] or record not in owner.lent:
+            return []
+        owner.lent = tuple(one for one in owner.lent if one != record)
+        return [DeleteCheckpoint(trial_id=owner.trial_id, checkpoint=record)]
+
+    def _owner(self, record: CheckpointRecord) -> Trial:
+        folder = _place(record)[0]
+        # Most directories are named after their trials; otherwise all trials are searched.
+        named = self._trials.get(folder)
+        if named is not None and named.folder == folder:
+            return named
+        return next(trial for trial in self._trials.values() if trial.folder == folder)
+
+    def _release(self, owner: Trial, records: list[CheckpointRecord]) -> list[DeleteCheckpoint]:
+        """Delete those of a trial's checkpoints without references; lend the others."""
+        lent = [record for record in records if self._references[record.path]]
+        owner.lent += tuple(lent)
+        free = [record for record in records if record not in lent]
+        return [DeleteCheckpoint(trial_id=owner.trial_id, checkpoint=one) for one in free]
+
+
+def _place(record: CheckpointRecord) -> tuple[str, int, int]:
+    """Return a checkpoint's folder, number and incarnation."""
+    place = checkpoint_place(record.path)
+    assert place is not None, "the path of a record is checked when it is read"
+    return place

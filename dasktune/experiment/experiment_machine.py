@@ -1,0 +1,610 @@
+"""The state machine of an experiment: it takes events and returns actions.
+
+It has no clock, file, thread or cluster. The time comes with the events, and every effect leaves as
+an action. The same events therefore lead to the same decisions in a simulation, on a cluster, and
+when a journal is replayed.
+
+One thread, the driver's loop, calls :meth:`ExperimentMachine.handle`, so events never overlap. What
+they report may be outdated, as workers and the user act in the meantime:
+
+- A worker's event may belong to an incarnation that has ended here already, or come twice after a
+  lost acknowledgement. `is_current` rejects both before anything changes.
+- A worker's event may cross an action on the network, such as a result that was sent before the
+  worker received the stop. `TRANSITIONS` has a row for each such pair; other pairs are bugs.
+- A request of the user may be about a trial that has ended since. It then has no effect.
+- A suggestion may arrive after the end of the experiment was requested. Its trial is added, so that
+  the journal and the search algorithm agree, and stopped at once.
+- An answer may be about a question that the scheduler has dropped. Its `on_answer` must ignore it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from math import inf
+from typing import Any, ClassVar, NamedTuple
+
+from numpy.random import SeedSequence, default_rng
+
+from dasktune.experiment import trial_actions, user_requests
+from dasktune.experiment.checkpoint_references import CheckpointReferences
+from dasktune.experiment.experiment_state import ExperimentState
+from dasktune.experiment.exploit import Exploits
+from dasktune.experiment.failures import (
+    clear_suspicion,
+    count_failure,
+    count_loss,
+    experiment_failure_reason,
+    lost_too_often,
+)
+from dasktune.experiment.pending_suggestion import PendingSuggestion
+from dasktune.experiment.policies import Policies, record
+from dasktune.experiment.recorded_decisions import RecordedDecisions
+from dasktune.experiment.settings import ExperimentSettings
+from dasktune.experiment.trial_actions import Fail
+from dasktune.experiment.trial_index import apply_resources, is_current
+from dasktune.schedulers.decision import Command, Continue, Decision, Exploit, Pause, Resize, Stop
+from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
+from dasktune.search.search_algorithm import SearchAlgorithm
+from dasktune.stopper import Stopper
+from dasktune.trial import events
+from dasktune.trial.actions import (
+    Action,
+    AdmitOthers,
+    EndExperiment,
+    ExploitTrial,
+    FinishTrial,
+    GiveUp,
+    ReopenTrial,
+    StopTrial,
+    TrialAction,
+    UnpauseTrial,
+)
+from dasktune.trial.status import TrialStatus
+from dasktune.trial.trial import NO_STATUS_LOG, Trial
+
+__all__ = ["ExperimentMachine", "HandleResult"]
+
+#: The statuses in which the policies decide on a trial's result.
+_DECIDABLE = frozenset({TrialStatus.RUNNING, TrialStatus.SUSPENDING})
+
+
+class HandleResult(NamedTuple):
+    """What an event led to.
+
+    Attributes
+    ----------
+    actions : list of Action
+        What must be done, in order. The statuses of the trials already reflect it.
+    is_current : bool
+        False for a worker's event of an earlier incarnation, and for one that came before. Such an
+        event changed nothing.
+    is_new_result : bool
+        Whether the event brought a result for an iteration that its trial had not reported before.
+    """
+
+    actions: list[Action]
+    is_current: bool = True
+    is_new_result: bool = False
+
+
+class ExperimentMachine:
+    """Owns the trials and the policies that decide on them.
+
+    Parameters
+    ----------
+    settings : ExperimentSettings
+        Limits and goals.
+    search : SearchAlgorithm
+        Suggests configurations; already set up.
+    scheduler : TrialScheduler
+        Prioritises, pauses and stops trials.
+    criteria : Stopper
+        Stop criteria that depend on nothing but the result. They are tested again on a result that
+        a trial has recomputed.
+    stopper : Stopper
+        All other stop criteria, called once for each result.
+    seed : SeedSequence
+        Seeds the names of the trials and the scheduler.
+
+    Attributes
+    ----------
+    state : ExperimentState
+        The trials and how far the experiment has come.
+    trial_index : TrialIndex
+        The trials by status.
+    trials : mapping of str to Trial
+        All trials that were ever added, in order.
+    pending_suggestion : PendingSuggestion
+        The suggestion that the search algorithm is computing, if any.
+    exploits : Exploits
+        Which trial was cloned from which.
+    """
+
+    #: Check every invariant after each event; the tests turn it on.
+    validate_each_event: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        settings: ExperimentSettings,
+        *,
+        search: SearchAlgorithm,
+        scheduler: TrialScheduler,
+        criteria: Stopper,
+        stopper: Stopper,
+        seed: SeedSequence,
+    ) -> None:
+        for_names, for_scheduler = seed.spawn(2)
+        prefix = f"{int(default_rng(for_names).integers(16**5)):05x}"
+        self.settings = settings
+        self.search = search
+        self.scheduler = scheduler
+        self.state = ExperimentState(prefix=prefix)
+        self.trial_index = self.state.trial_index
+        self.trials: Mapping[str, Trial] = self.trial_index.trials
+        self.pending_suggestion = PendingSuggestion(search)
+        self._checkpoints = CheckpointReferences(self.trials, settings.retention)
+        self.exploits = Exploits(self.trials, self._checkpoints)
+        self._policies = Policies(
+            settings,
+            pending_suggestion=self.pending_suggestion,
+            scheduler=scheduler,
+            criteria=criteria,
+            stopper=stopper,
+            exploits=self.exploits,
+        )
+        #: What the event that is being handled has led to so far.
+        self._actions: list[Action] = []
+        #: The scheduler's commands that are still to be carried out. A queue, because carrying one
+        #: out may end a trial, which may lead to further commands.
+        self._commands: deque[Command] = deque()
+        self._policies.attach(self.trial_index)
+        scheduler.set_search_properties(settings.metric, settings.mode)
+        scheduler.seed(for_scheduler)
+
+    # Queries
+
+    @property
+    def finished(self) -> bool:
+        """Whether every trial has ended and no other will be added."""
+        return self.state.finished
+
+    @property
+    def waits_for_user(self) -> bool:
+        """Whether the user has held the experiment or paused a trial."""
+        return self.state.waits_for_user
+
+    @property
+    def is_stopped_by_failure(self) -> bool:
+        """Whether a failure has ended the experiment and the limits still demand that."""
+        failed = self.state.first_failed
+        return failed is not None and self._failure_reason(failed) != ""
+
+    def _failure_reason(self, failed: Trial) -> str:
+        return experiment_failure_reason(self.settings, self.trials.values(), failed)
+
+    @property
+    def may_have_suggestion(self) -> bool:
+        """Whether the search algorithm may suggest a trial, now or when it has answered."""
+        return not (self.state.search_finished or self.state.search_waits)
+
+    @property
+    def wants_suggestion(self) -> bool:
+        """Whether the search algorithm should be asked now."""
+        enough = len(self.trial_index.pending) >= self.search.lookahead
+        waits = self.state.on_hold or self.pending_suggestion.is_open or enough
+        return self.may_have_suggestion and not waits and self.free_slots > 0
+
+    @property
+    def free_slots(self) -> float:
+        """How many more trials may run now; infinite without a limit.
+
+        The search algorithm observes the limit, too, but does not count trials that were reopened.
+        """
+        limit = self.settings.max_concurrent
+        return limit - len(self.trial_index.active) if limit else inf
+
+    @property
+    def allows_prefetch(self) -> bool:
+        """Whether a trial may be sent to a worker that still runs another one.
+
+        Not where a result may change which trial is next, because a trial that was sent stays
+        there.
+        """
+        return self.scheduler.starts_in_order and self.search.lookahead > 1
+
+    @property
+    def next_trial_id(self) -> str:
+        """The name of the search algorithm's next trial."""
+        return self.pending_suggestion.trial_id or self.free_trial_id
+
+    @property
+    def free_trial_id(self) -> str:
+        """A name that no trial has, nor the pending suggestion."""
+        number = len(self.trial_index)
+        while (name := f"{self.state.prefix}_{number:05d}") in self.trials or (
+            name == self.pending_suggestion.trial_id
+        ):
+            number += 1
+        return name
+
+    def next_trial(self) -> Trial | None:
+        """Return the trial that should get the next free place; changes nothing."""
+        index = self.trial_index
+        if self.state.on_hold or self.free_slots <= 0 or not (index.pending or index.paused):
+            return None
+        return self.scheduler.choose_trial_to_run(Waiting(index.pending, index.paused))
+
+    # Events
+
+    def handle(
+        self, event: events.ExperimentEvent, recorded: RecordedDecisions | None = None
+    ) -> HandleResult:
+        """Apply an event, and return what must be done about it.
+
+        Parameters
+        ----------
+        event : ExperimentEvent
+            What happened.
+        recorded : RecordedDecisions, optional
+            In a replay, what was decided about the event. These decisions stand.
+
+        Returns
+        -------
+        HandleResult
+            The actions, and whether the event changed anything.
+
+        Raises
+        ------
+        InvalidTransition
+            If the trial's status does not allow the event, which is a bug in dasktune.
+        """
+        self._actions = []
+        self._policies.recorded = recorded
+        current, is_new_result = True, False
+        trial = None
+        if isinstance(event, events.TrialEvent):
+            trial = self.trials[event.trial_id]
+            current = is_current(trial, event)
+            if current:
+                is_new_result = self._on_trial_event(trial, event)
+        else:
+            self._on_other_event(event)
+        self._carry_out_commands(event.time)
+        if self.validate_each_event:
+            self.trial_index.validate(*([trial] if trial else []))
+        return HandleResult(self._actions, current, is_new_result)
+
+    def _on_other_event(self, event: events.OtherEvent) -> None:  # noqa: C901, PLR0912, PLR0915 - one branch for each kind of event
+        match event:
+            case events.ResourcesGranted():
+                self._start(self.trials[event.trial_id])
+            case events.SuggestionAsked():
+                self.pending_suggestion.open(event.trial_id)
+            case events.Suggested():
+                self._on_suggested(event)
+            case events.Answered():
+                self._commands.extend(self.scheduler.on_answer(event.number, event.answer))
+            case events.TimePassed():
+                self._on_time(event.time)
+                self._resolve_standstill()
+            case events.StopRequested():
+                self._stop_everything(event.reason, event.time)
+            case events.TrialStopRequested():
+                stop = Stop(event.reason, early=False)
+                self._stop(self.trials[event.trial_id], stop, event.time)
+            case events.TrialPauseRequested() | events.TrialUnpauseRequested():
+                self._pause_or_unpause(self.trials[event.trial_id], event)
+            case events.TrialAddRequested():
+                self._add(event)
+            case events.HoldRequested() | events.ReleaseRequested():
+                self.state.on_hold = isinstance(event, events.HoldRequested)
+            case events.CheckpointLost() | events.CheckpointStored():
+                self._actions += self._checkpoints.on_event(event)
+            case events.ClusterChanged():
+                self._commands.extend(self._policies.on_cluster_change(event.workers))
+            case events.SessionBegan():
+                self._begin_session()
+            case events.TrialReopenRequested():
+                self._reopen(self.trials[event.trial_id], fresh=event.fresh)
+            case events.CapacityChanged():
+                pass  # For observers and the journal only.
+            case _:
+                raise TypeError(f"the experiment cannot handle {type(event).__name__}")
+
+    def _on_trial_event(self, trial: Trial, event: events.TrialEvent) -> bool:
+        """Apply a worker's event, and return whether it brought a new result."""
+        is_new_result = False
+        before = self.trial_index.move(trial, event)
+        trial.last_seq = max(trial.last_seq, event.seq)
+        match event:
+            case events.ResultReported():
+                is_new_result = self._on_result(trial, event)
+            case events.TrialStarted():
+                trial.worker = event.worker
+                trial.started_at = event.time if trial.started_at is None else trial.started_at
+            case events.CheckpointCommitted():
+                self._actions += self._checkpoints.keep(trial, event.checkpoint)
+                self._clear_suspicion(trial)
+            case events.TrialFailed():
+                self._on_failed(trial, event)
+            case events.TrialLost():
+                self._on_lost(trial, event)
+            case _:
+                pass  # The others only change the status.
+        if trial.status.is_final:
+            self._conclude(trial, event.time, was_active=True)
+        elif self._policies.on_status_change(trial, before):
+            self.state.search_waits = False
+        if not isinstance(event, events.ResultReported):
+            # The event may have freed a place. The time budget is tested before a trial starts
+            # there; `_on_result` has tested it already.
+            self._on_time(event.time)
+        if trial.status is TrialStatus.PAUSED and not self._commands:
+            # It may have been the last one that ran, and the others may wait for it.
+            self._resolve_standstill()
+        return is_new_result
+
+    def _on_suggested(self, event: events.Suggested) -> None:
+        # Before the trial is added: what happened while the search algorithm computed is reported
+        # to it first, in the live experiment and in its replay alike.
+        may_suggest_again = self.pending_suggestion.close()
+        if event.config is None:
+            self.state.search_finished = self.state.search_finished or event.finished
+            self.state.search_waits = not may_suggest_again
+            if event.finished:
+                self._commands.extend(self.scheduler.on_search_end())
+        else:
+            self._add(event)
+
+    def _add(self, event: events.Suggested | events.TrialAddRequested) -> None:
+        trial = user_requests.new_trial(event)
+        self.trial_index.add(trial)
+        self._commands.extend(self.scheduler.on_trial_add(trial) or ())
+        if self.state.stop_reason:
+            # The suggestion was requested before the experiment's end was.
+            self._stop(trial, Stop(self.state.stop_reason, early=False), event.time)
+
+    def _pause_or_unpause(
+        self, trial: Trial, request: events.TrialPauseRequested | events.TrialUnpauseRequested
+    ) -> None:
+        action = user_requests.action_for_request(trial, request)
+        if action is not None:
+            trial.pause_reason = getattr(action, "reason", "")
+            self._emit(action)
+
+    # Results
+
+    def _on_result(self, trial: Trial, event: events.ResultReported) -> bool:
+        if event.checkpoint is not None:
+            self._actions += self._checkpoints.keep(trial, event.checkpoint)
+        result = event.metrics
+        # A result that was sent before the worker received the order to clone belongs to the
+        # trial's former history: it is not recorded.
+        is_new = trial.cloned_in < trial.incarnation and record(trial, result)
+        self._clear_suspicion(trial)
+        if trial.status not in _DECIDABLE:
+            self._on_time(event.time)
+            return is_new
+        if event.awaits and trial.status is TrialStatus.RUNNING:
+            trial.awaiting_seq = event.seq
+        position = len(self._actions)
+        decision = self._policies.decide(trial, result, event.time, is_new=is_new, at=position)
+        if isinstance(decision, Fail):
+            self._fail(trial, decision.error)
+            self._on_time(event.time)
+        else:
+            # If the time budget ends the experiment here, it stops the trial before the decision
+            # is carried out, which then has no effect.
+            self._on_time(event.time)
+            self._carry_out(trial, decision, event.time)
+        self._commands.extend(decision.commands)
+        return is_new
+
+    def _fail(self, trial: Trial, error: events.ErrorInfo) -> None:
+        trial.errors.append(error)
+        trial.reason = error.message
+        self._emit(trial_actions.fail_action(trial, error))
+
+    def _carry_out(self, trial: Trial, decision: Decision, now: float) -> None:
+        if trial.status not in _DECIDABLE:
+            return  # The experiment was ended in the meantime.
+        match decision:
+            case Continue():
+                if trial.awaiting_seq:
+                    milestones = self._policies.milestones(trial)
+                    self._emit(trial_actions.continue_action(trial, milestones, decision))
+                    trial.awaiting_seq = 0
+                    self._hold_checkpoint(trial, decision)
+            case Pause():
+                trial.pause_reason = decision.reason
+                self._emit(trial_actions.pause_action(trial, decision))
+                self._hold_checkpoint(trial, decision)
+            case Resize():
+                trial.pause_reason = decision.reason
+                self._emit(trial_actions.resize_action(trial, decision))
+                self._hold_checkpoint(trial, decision)
+            case Exploit():
+                self._exploit(self.exploits.action_for(trial, decision))
+            case Stop():  # pragma: no branch - these are all
+                self._stop(trial, decision, now)
+
+    def _carry_out_commands(self, now: float) -> None:
+        if not self._commands and self._policies.recorded is None:
+            return
+        trials, to_exploit = self.trials, self.exploits.action_for
+        while True:
+            proposed = trial_actions.next_command_action(self._commands, trials, to_exploit)
+            action = self._policies.command(proposed, at=len(self._actions))
+            if action is None:
+                break
+            if isinstance(action, ExploitTrial):
+                self._exploit(action)
+            elif isinstance(action, StopTrial | FinishTrial):
+                self._stop(trials[action.trial_id], Stop(action.reason, early=action.early), now)
+            else:
+                self._emit(action)
+        # In a replay, commands may be left that the journal does not have: they do not count.
+        self._commands.clear()
+
+    def _hold_checkpoint(self, trial: Trial, decision: Continue | Pause | Resize) -> None:
+        if decision.hold:
+            self._actions += self._checkpoints.hold(trial)
+
+    def _exploit(self, action: ExploitTrial | None) -> None:
+        assert action is not None, "an exploit without a checkpoint was replaced when it was decided"
+        trial, donor = self.trials[action.trial_id], self.trials[action.donor]
+        trial.pause_reason = action.reason
+        self._emit(action)
+        self._actions += self.exploits.apply(action)
+        self._policies.on_exploit(trial, donor)
+        if trial.status is TrialStatus.RUNNING:
+            # A clone of another trial discards its own progress, so nothing is saved.
+            pause = Pause(action.reason, save=trial is donor)
+            self._emit(trial_actions.pause_action(trial, pause))
+
+    # Starts and ends
+
+    def _start(self, trial: Trial) -> None:
+        if trial.status is TrialStatus.PAUSED:
+            self._emit(UnpauseTrial(trial_id=trial.trial_id, incarnation=trial.incarnation))
+        trial.incarnation += 1
+        trial.last_seq = 0
+        self._emit(trial_actions.start_action(trial, self._policies.on_start(trial)))
+
+    def _clear_suspicion(self, trial: Trial) -> None:
+        if clear_suspicion(trial) and trial.status is TrialStatus.RUNNING:
+            self._emit(AdmitOthers(trial_id=trial.trial_id, incarnation=trial.incarnation))
+
+    def _on_failed(self, trial: Trial, event: events.TrialFailed) -> None:
+        too_often = count_failure(trial, event.error, self.settings.max_failures)
+        if trial.status is TrialStatus.ERROR:
+            trial.reason = event.error.message
+        elif too_often or self._failure_reason(trial):
+            self._end_in_error(trial, event.error.message)
+
+    def _on_lost(self, trial: Trial, event: events.TrialLost) -> None:
+        too_often = count_loss(trial, event, self.settings.max_worker_losses)
+        if too_often and trial.status in (TrialStatus.PENDING, TrialStatus.SUSPENDED):
+            self._end_in_error(trial, lost_too_often(trial, event))
+
+    def _end_in_error(self, trial: Trial, reason: str) -> None:
+        trial.reason = reason
+        self._emit(GiveUp(trial_id=trial.trial_id, incarnation=trial.incarnation, reason=reason))
+
+    def _stop(self, trial: Trial, decision: Stop, now: float) -> None:
+        if trial_actions.ends_anyway(trial):
+            return  # Stopped twice: the first reason stands.
+        trial.reason, trial.stopped_early = decision.reason, decision.early
+        self._emit(trial_actions.stop_action(trial, decision))
+        if trial.status.is_final:
+            self._conclude(trial, now, was_active=False)
+
+    def _conclude(self, trial: Trial, now: float, *, was_active: bool) -> None:
+        """Report the end of a trial to the policies, once, and release its checkpoints."""
+        trial.ended_at = now
+        trial.status_log = NO_STATUS_LOG
+        self._actions += self._checkpoints.release_all(trial)
+        self.state.search_waits = False
+        self._commands.extend(self._policies.on_end(trial, was_active=was_active))
+        failed = trial.status is TrialStatus.ERROR
+        if failed and not self.state.stop_reason and (reason := self._failure_reason(trial)):
+            self.state.first_failed = trial
+            self._stop_everything(reason, now)
+
+    # Another session
+
+    def _begin_session(self) -> None:
+        """Continue under a new driver, unless a failure ended the experiment and still would."""
+        self._policies.on_session_begin()
+        # The last driver's search algorithm will not answer any more.
+        self.pending_suggestion.close()
+        self._checkpoints.lose_memory()
+        self.state.search_waits = False
+        if not self.is_stopped_by_failure:
+            self.state.reopen()
+
+    def _reopen(self, trial: Trial, *, fresh: bool) -> None:
+        was_final = trial.status.is_final
+        self.state.reopen()
+        key, incarnation = trial.trial_id, trial.incarnation
+        self._emit(ReopenTrial(trial_id=key, incarnation=incarnation, fresh=fresh))
+        user_requests.reset_trial(trial, fresh=fresh)
+        if fresh:
+            self._actions += self._checkpoints.drop_all(trial)
+        if was_final:
+            self._commands.extend(self.scheduler.on_trial_add(trial) or ())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the experiment and of its policies.
+
+        Later events do not change what is returned.
+
+        Returns
+        -------
+        dict
+            Plain values except where configurations, metrics or policies hold something else.
+        """
+        return {
+            "exploits": list(self.exploits.rows),
+            "policies": self._policies.state_dict(),
+            **self.state.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what :meth:`state_dict` returned; call it before the first event.
+
+        Parameters
+        ----------
+        state : mapping
+            The state.
+
+        Raises
+        ------
+        ConfigError
+            If a policy is set up so differently that it cannot continue from its state.
+        """
+        self.state.load_state_dict(state)
+        self.exploits.rows = list(state["exploits"])
+        self._checkpoints.recount()
+        self._policies.load_state_dict(state["policies"])
+
+    # The time, and the end of the experiment
+
+    def _on_time(self, now: float) -> None:
+        is_over = bool(self.state.stop_reason)
+        reason = self._policies.on_time(now, is_over=is_over, at=len(self._actions))
+        if reason:
+            self._actions.append(EndExperiment(reason=reason))
+            self._stop_everything(reason, now)
+
+    def _stop_everything(self, reason: str, now: float) -> None:
+        self.state.stop_reason = self.state.stop_reason or reason
+        self.state.search_finished = True
+        for trial in tuple(self.trials.values()):
+            self._stop(trial, Stop(self.state.stop_reason, early=False), now)
+
+    def _resolve_standstill(self) -> None:
+        """Let the scheduler decide on the waiting trials if no trial runs and none may start.
+
+        Then no trial would end by itself, and a search algorithm that waits for one would wait
+        forever. The scheduler may still unpause some.
+        """
+        if self.state.waits_for_user:
+            return  # The user decides how the experiment continues.
+        if self.trial_index.active or self.wants_suggestion or self.next_trial() is not None:
+            return
+        if self.pending_suggestion.is_open or self.scheduler.questions:
+            return  # The answer will be an event of its own.
+        self.state.search_waits = False
+        if self.trial_index.unfinished:
+            waiting = Waiting(self.trial_index.pending, self.trial_index.paused)
+            self._commands.extend(self._policies.on_standstill(waiting))
+
+    def _emit(self, action: TrialAction) -> None:
+        trial = self.trials[action.trial_id]
+        before = self.trial_index.move(trial, action)
+        if self._policies.on_status_change(trial, before):
+            self.state.search_waits = False
+        apply_resources(trial, action)
+        self._actions.append(action)

@@ -1,0 +1,75 @@
+"""The state of an experiment apart from its policies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dasktune.experiment.trial_index import TrialIndex
+from dasktune.trial.trial import Trial
+
+__all__ = ["ExperimentState"]
+
+
+@dataclass(slots=True, kw_only=True)
+class ExperimentState:
+    """The trials of an experiment and how far it has come. Only `ExperimentMachine` changes it.
+
+    Parameters
+    ----------
+    prefix : str
+        The beginning of every trial's name.
+    """
+
+    prefix: str
+    trial_index: TrialIndex = field(default_factory=TrialIndex)
+    #: Whether the search algorithm will suggest no more trials.
+    search_finished: bool = False
+    #: Whether the search algorithm had no suggestion when it was last asked. A trial that ends or
+    #: pauses resets this, and so does a new session.
+    search_waits: bool = False
+    #: Why the experiment ends; empty while it continues.
+    stop_reason: str = ""
+    #: The failed trial that ended the experiment.
+    first_failed: Trial | None = None
+    #: Whether the user has held the experiment: no trial starts.
+    on_hold: bool = False
+
+    @property
+    def finished(self) -> bool:
+        """Whether every trial has ended and no other will be added."""
+        return self.search_finished and not self.trial_index.unfinished
+
+    @property
+    def waits_for_user(self) -> bool:
+        """Whether the user has held the experiment or paused a trial."""
+        return self.on_hold or bool(self.trial_index.paused_by_user)
+
+    def reopen(self) -> None:
+        """Forget why the experiment ended: the search algorithm is asked again."""
+        self.search_finished = False
+        self.stop_reason = ""
+        self.first_failed = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return plain values for a snapshot."""
+        return {
+            "stop_reason": self.stop_reason,
+            "first_error": None if self.first_failed is None else self.first_failed.trial_id,
+            "prefix": self.prefix,
+            "search_finished": self.search_finished,
+            "search_waits": self.search_waits,
+            "on_hold": self.on_hold,
+            **self.trial_index.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what :meth:`state_dict` returned."""
+        self.prefix = state["prefix"]
+        self.search_finished = state["search_finished"]
+        self.search_waits = state["search_waits"]
+        self.on_hold = state["on_hold"]
+        self.trial_index.load_state_dict(state)
+        self.stop_reason = state["stop_reason"]
+        self.first_failed = self.trial_index.trials.get(state["first_error"])

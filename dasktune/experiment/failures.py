@@ -1,0 +1,110 @@
+"""Counts failures of user code and losses of workers, and applies their limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dasktune.experiment.settings import ExperimentSettings
+from dasktune.trial.events import ErrorInfo, TrialLost
+from dasktune.trial.trial import Trial
+
+__all__ = [
+    "clear_suspicion",
+    "count_failure",
+    "count_loss",
+    "experiment_failure_reason",
+    "lost_too_often",
+]
+
+
+def count_failure(trial: Trial, error: ErrorInfo, limit: int) -> bool:
+    """Count a failure of a trial's code, and return whether it exceeds the limit.
+
+    Parameters
+    ----------
+    trial : Trial
+        The trial.
+    error : ErrorInfo
+        The exception of its code.
+    limit : int
+        Failures after which the trial is tried again; -1 is any number.
+    """
+    trial.errors.append(error)
+    trial.failures += 1
+    return 0 <= limit < trial.failures
+
+
+def experiment_failure_reason(settings: ExperimentSettings, trials: Iterable[Trial], failed: Trial) -> str:
+    """Return why a failed trial ends the experiment; empty if it does not.
+
+    Parameters
+    ----------
+    settings : ExperimentSettings
+        Limits.
+    trials : iterable of Trial
+        All of the experiment.
+    failed : Trial
+        It has no tries left.
+    """
+    if settings.fail_fast:
+        return f"trial {failed.trial_id} failed"
+    limit = settings.max_total_failures
+    if limit is None or sum(trial.failures for trial in trials) <= limit:
+        return ""
+    return f"trials have failed more often than {limit} times, {failed.trial_id} the last of them"
+
+
+def count_loss(trial: Trial, event: TrialLost, limit: int) -> bool:
+    """Count the loss of a trial's worker, and return whether it exceeds the limit.
+
+    Progress since the last loss resets the counts. A loss that several trials share counts against
+    none of them, because any of them may have caused it; see `Trial.is_suspect`.
+
+    Parameters
+    ----------
+    trial : Trial
+        The trial.
+    event : TrialLost
+        The loss.
+    limit : int
+        Losses without progress after which the trial is tried again.
+    """
+    if trial.progress > trial.progress_at_loss:
+        trial.worker_losses = trial.shared_losses = 0
+    trial.progress_at_loss = trial.progress
+    trial.losses += 1
+    if event.charged and event.shared:
+        trial.shared_losses += 1
+    else:
+        trial.worker_losses += event.charged
+    return trial.worker_losses > limit
+
+
+def lost_too_often(trial: Trial, event: TrialLost) -> str:
+    """Return the reason of a trial that ends because it has lost its worker too often.
+
+    Parameters
+    ----------
+    trial : Trial
+        The trial.
+    event : TrialLost
+        The last loss.
+    """
+    return (
+        f"lost its worker {trial.worker_losses} times without progress in between, and no "
+        f"other trial with it; the last time: {event.reason}"
+    )
+
+
+def clear_suspicion(trial: Trial) -> bool:
+    """Clear the suspicion against a trial that has made progress, and return whether it did.
+
+    Parameters
+    ----------
+    trial : Trial
+        Any trial, after a result or a checkpoint.
+    """
+    if not trial.is_suspect or trial.progress <= trial.progress_at_loss:
+        return False
+    trial.shared_losses = 0
+    return True

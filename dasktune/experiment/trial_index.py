@@ -1,0 +1,224 @@
+"""All trials of an experiment by status. Every change of a status is made here.
+
+Invariants, checked by :meth:`TrialIndex.validate`:
+
+1. A trial is in `pending` exactly if it is PENDING, in `paused` exactly if it is PAUSED, in
+   `paused_by_user` exactly if the user has paused it, and in `active` exactly if it holds resources
+   on a worker.
+2. Only a running trial awaits a decision.
+3. A trial's history has one row per ``training_iteration``, in increasing order.
+4. The numbers of a trial's checkpoints increase, that of one in memory is the highest, and all are
+   below `next_checkpoint`.
+5. A trial that has ended keeps only checkpoints in the storage and lent ones.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Mapping
+from itertools import pairwise, takewhile
+from typing import Any
+
+from dasktune.errors import InvalidTransition
+from dasktune.experiment.trial_state import trial_from_state, trial_state
+from dasktune.trial.actions import ChangeRequest, ResizeTrial, TrialAction
+from dasktune.trial.events import TrialEvent
+from dasktune.trial.status import TRANSITIONS, PublicStatus, TrialStatus
+from dasktune.trial.trial import Trial
+
+__all__ = ["TrialIndex", "apply_resources", "is_current", "status_log_lines"]
+
+
+class TrialIndex:
+    """The trials of an experiment, indexed by status.
+
+    Attributes
+    ----------
+    trials : dict of str to Trial
+        All that were ever added, in order.
+    pending, paused : OrderedDict of str to Trial
+        Waiting trials, in the order in which they should start.
+    paused_by_user : dict of str to Trial
+        Trials that the user has paused.
+    active : dict of str to Trial
+        Trials that hold resources on a worker.
+    """
+
+    def __init__(self) -> None:
+        self.trials: dict[str, Trial] = {}
+        self.pending: OrderedDict[str, Trial] = OrderedDict()
+        self.paused: OrderedDict[str, Trial] = OrderedDict()
+        self.paused_by_user: dict[str, Trial] = {}
+        self.active: dict[str, Trial] = {}
+        self._counts: Counter[TrialStatus] = Counter()
+
+    def __len__(self) -> int:
+        return len(self.trials)
+
+    @property
+    def unfinished(self) -> int:
+        """How many trials have not ended."""
+        return len(self.pending) + len(self.paused) + len(self.paused_by_user) + len(self.active)
+
+    def public_counts(self) -> dict[PublicStatus, int]:
+        """Return the number of trials by public status."""
+        counts = dict.fromkeys(PublicStatus, 0)
+        for status, count in self._counts.items():
+            counts[status.public] += count
+        return counts
+
+    def add(self, trial: Trial) -> None:
+        """Add a new, pending trial.
+
+        A trial that the user has added goes before all that have not started yet, but after those
+        that the user has added before it.
+        """
+        if trial.trial_id in self.trials:
+            raise InvalidTransition(f"a second trial {trial.trial_id} was added")
+        self.trials[trial.trial_id] = trial
+        self._counts[trial.status] += 1
+        self.pending[trial.trial_id] = trial
+        if trial.added:
+            ahead = list(takewhile(lambda one: one.added or one.incarnation, self.pending.values()))
+            self.pending.move_to_end(trial.trial_id, last=False)
+            for one in reversed(ahead):
+                if one is not trial:
+                    self.pending.move_to_end(one.trial_id, last=False)
+
+    def move(self, trial: Trial, cause: TrialEvent | TrialAction) -> TrialStatus:
+        """Change a trial's status as `TRANSITIONS` says, and return its former status."""
+        before = trial.status
+        after = TRANSITIONS.get((before, type(cause)))
+        trial.status_log.append((before, type(cause), cause.incarnation, getattr(cause, "seq", 0)))
+        if after is None:
+            name = type(cause).__name__
+            raise InvalidTransition(
+                f"trial {trial.trial_id} is {before.value} and got {name}", status_log_lines(trial)
+            )
+        if after is not before:
+            self._reindex(trial, before, after)
+        return before
+
+    def _reindex(self, trial: Trial, before: TrialStatus, after: TrialStatus) -> None:
+        key = trial.trial_id
+        trial.status = after
+        trial.awaiting_seq = 0
+        self._counts[before] -= 1
+        self._counts[after] += 1
+        for index in self._indexes(before):
+            del index[key]
+        for index in self._indexes(after):
+            index[key] = trial
+        if after is TrialStatus.PENDING and (before.is_active or before.is_paused_by_user):
+            # A trial that has lost its worker has progress to recover, and one that the user has
+            # unpaused should continue: both start before the others.
+            self.pending.move_to_end(key, last=False)
+
+    def _indexes(self, status: TrialStatus) -> Iterator[dict[str, Trial]]:
+        if status is TrialStatus.PENDING:
+            yield self.pending
+        elif status is TrialStatus.PAUSED:
+            yield self.paused
+        elif status.is_paused_by_user:
+            yield self.paused_by_user
+        elif status.is_active:
+            yield self.active
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all trials and the order of those that wait."""
+        return {
+            "trials": [trial_state(trial) for trial in self.trials.values()],
+            "pending": list(self.pending),
+            "paused": list(self.paused),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Add the trials that :meth:`state_dict` returned; the index must be empty."""
+        for trial in map(trial_from_state, state["trials"]):
+            self.trials[trial.trial_id] = trial
+            self._counts[trial.status] += 1
+            if trial.status.is_active:
+                self.active[trial.trial_id] = trial
+            elif trial.status.is_paused_by_user:
+                self.paused_by_user[trial.trial_id] = trial
+        self.pending.update((key, self.trials[key]) for key in state["pending"])
+        self.paused.update((key, self.trials[key]) for key in state["paused"])
+        self.validate()
+
+    def validate(self, *trials: Trial) -> None:
+        """Check the invariants of `trials`, by default of all, and of the indexes.
+
+        Raises
+        ------
+        InvalidTransition
+            If an invariant does not hold.
+        """
+        for trial in trials or tuple(self.trials.values()):
+            for holds, violation in _invariants(self, trial):
+                if not holds:
+                    raise InvalidTransition(f"trial {trial}: {violation}", status_log_lines(trial))
+        counted = sum(self._counts.values())
+        if counted != len(self.trials):
+            raise InvalidTransition(f"{counted} trials are counted, {len(self.trials)} exist")
+
+
+def is_current(trial: Trial, event: TrialEvent) -> bool:
+    """Whether a worker's event belongs to its trial's current incarnation and is new.
+
+    A worker repeats its messages until they are acknowledged, and the acknowledgement may be lost.
+    Messages of an incarnation come in the order of their `seq`, so that one which is not above
+    `last_seq` is a repetition. Events with ``seq=0`` are the driver's own and come once.
+    """
+    if event.incarnation != trial.incarnation or not trial.status.is_active:
+        return False
+    return event.seq > trial.last_seq or not event.seq
+
+
+def apply_resources(trial: Trial, action: TrialAction) -> None:
+    """Set a trial's resources if an action changes them.
+
+    They count from now on, although a trial that is being resized holds its former resources until
+    it has left its worker. Otherwise the same resources could be promised to several trials.
+
+    Parameters
+    ----------
+    trial : Trial
+        The action's trial.
+    action : TrialAction
+        The decision.
+    """
+    if isinstance(action, ResizeTrial | ChangeRequest):
+        base = trial.base_resources
+        trial.resources = action.resources
+        trial.first_resources = None if action.resources == base else base
+
+
+def status_log_lines(trial: Trial) -> tuple[str, ...]:
+    """Return the log of a trial's statuses as lines of text, oldest first."""
+    return tuple(
+        f"{before.value}: {cause.__name__} of incarnation {incarnation}" + (f", seq {seq}" if seq else "")
+        for before, cause, incarnation, seq in trial.status_log
+    )
+
+
+def _invariants(index: TrialIndex, trial: Trial) -> Iterator[tuple[bool, str]]:
+    key, status = trial.trial_id, trial.status
+    yield (key in index.pending) == (status is TrialStatus.PENDING), "pending index is wrong"
+    yield (key in index.paused) == (status is TrialStatus.PAUSED), "paused index is wrong"
+    by_user = (key in index.paused_by_user) == status.is_paused_by_user
+    yield by_user, "paused_by_user index is wrong"
+    yield (key in index.active) == status.is_active, "active index is wrong"
+    yield not trial.awaiting_seq or status is TrialStatus.RUNNING, "awaits but does not run"
+    yield not status.is_active or trial.incarnation > 0, "active without an incarnation"
+    yield len(trial.rows) == len(trial.history), "not one row per iteration"
+    yield _increasing(list(trial.rows)), "history is out of order"
+    numbers = [record.index for record in trial.checkpoints]
+    if trial.memory is not None:
+        numbers.append(trial.memory.index)
+    yield _increasing([*numbers, trial.next_checkpoint]), "checkpoint numbers are out of order"
+    needs = (trial.memory, trial.origin, trial.held) != (None, None, None)
+    yield not (needs and status.is_final), "has ended but keeps a checkpoint to resume from"
+
+
+def _increasing(values: list[Any]) -> bool:
+    return all(a < b for a, b in pairwise(values))

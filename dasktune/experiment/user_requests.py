@@ -1,0 +1,98 @@
+"""What the user's requests about single trials do: pause, unpause, add, reopen."""
+
+from __future__ import annotations
+
+from dasktune.trial.actions import RecallTrial, ResumeTrial, SuspendTrial
+from dasktune.trial.events import (
+    Suggested,
+    TrialAddRequested,
+    TrialPauseRequested,
+    TrialUnpauseRequested,
+)
+from dasktune.trial.status import TrialStatus
+from dasktune.trial.trial import Trial, new_status_log
+
+__all__ = ["action_for_request", "new_trial", "reset_trial"]
+
+#: The trial runs, or will: its worker must pause it.
+_ON_A_WORKER = frozenset(
+    {TrialStatus.STARTING, TrialStatus.RESTORING, TrialStatus.RUNNING, TrialStatus.SAVING}
+)
+
+#: The trial is on no worker, or its worker has already been requested to pause it.
+_OFF_WORKERS = frozenset({TrialStatus.PENDING, TrialStatus.PAUSED, TrialStatus.PAUSING, TrialStatus.RESIZING})
+
+#: The tag of a trial that the user has added.
+_ADDED = "added"
+
+
+def action_for_request(
+    trial: Trial, request: TrialPauseRequested | TrialUnpauseRequested
+) -> RecallTrial | SuspendTrial | ResumeTrial | None:
+    """Return the action that a request leads to.
+
+    Parameters
+    ----------
+    trial : Trial
+        The trial that the request is about.
+    request : TrialPauseRequested or TrialUnpauseRequested
+        The request.
+
+    Returns
+    -------
+    action or None
+        None if the request comes too late or a second time: a trial is ending or paused by the
+        user already, or is not paused by the user.
+    """
+    key, incarnation = trial.trial_id, trial.incarnation
+    if isinstance(request, TrialUnpauseRequested):
+        if trial.status.is_paused_by_user:
+            return ResumeTrial(trial_id=key, incarnation=incarnation)
+        return None
+    if trial.status in _ON_A_WORKER:
+        return RecallTrial(trial_id=key, incarnation=incarnation, reason=request.reason)
+    if trial.status in _OFF_WORKERS:
+        return SuspendTrial(trial_id=key, incarnation=incarnation, reason=request.reason)
+    return None
+
+
+def new_trial(event: Suggested | TrialAddRequested) -> Trial:
+    """Return the trial that an event adds.
+
+    Parameters
+    ----------
+    event : Suggested or TrialAddRequested
+        It has a configuration.
+    """
+    assert event.config is not None, "a trial is added only with a configuration"
+    assert event.resources is not None, "an event has resources exactly if it has a configuration"
+    trial = Trial(
+        trial_id=event.trial_id,
+        config=event.config,
+        resources=event.resources,
+        pickled=event.pickled,
+    )
+    if isinstance(event, TrialAddRequested):
+        trial.tag, trial.added = _ADDED, True
+    else:
+        trial.tag, trial.name, trial.dirname = event.tag, event.name, event.dirname
+    return trial
+
+
+def reset_trial(trial: Trial, *, fresh: bool) -> None:
+    """Forget how a trial ended.
+
+    Parameters
+    ----------
+    trial : Trial
+        It is pending again.
+    fresh : bool
+        Forget its results, errors and resources, too. Its checkpoints are not touched.
+    """
+    trial.reason, trial.pause_reason, trial.ended_at, trial.stopped_early = "", "", None, False
+    trial.failures = trial.worker_losses = trial.shared_losses = 0
+    trial.status_log = new_status_log()
+    if fresh:
+        trial.resources, trial.first_resources = trial.base_resources, None
+        trial.history, trial.rows, trial.errors = [], {}, []
+        trial.started_at, trial.ancestry = None, ()

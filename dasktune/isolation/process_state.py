@@ -1,0 +1,65 @@
+"""Detects what a trial has changed in its process: directory, environment, threads, children."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
+from typing import Final
+
+__all__ = ["ProcessState"]
+
+#: Variables that libraries set at their import: those of OpenMP (by scikit-learn), TensorFlow and
+#: JAX. They do not keep a process from being used again.
+_OF_LIBRARIES: Final = ("KMP_", "TF_", "TF2_", "TPU_", "XLA_")
+
+#: Thread of fsspec, which dasktune itself uses for remote storage.
+_OUR_THREADS: Final = frozenset({"fsspecIO"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessState:
+    """The state of the process at one moment, for comparison."""
+
+    directory: str
+    environment: Mapping[str, str]
+    threads: frozenset[threading.Thread]
+    processes: frozenset[BaseProcess]
+
+    @classmethod
+    def now(cls) -> ProcessState:
+        """Return the current state."""
+        return cls(
+            directory=_directory(),
+            environment=dict(os.environ),
+            threads=frozenset(threading.enumerate()),
+            processes=frozenset(multiprocessing.active_children()),
+        )
+
+    def changes(self) -> str:
+        """Return what has changed since, such as ``"os.environ['HOME']"``; empty if nothing has."""
+        current = ProcessState.now()
+        changes = [
+            f"os.environ[{name!r}]"
+            for name in sorted({*self.environment, *current.environment})
+            if self.environment.get(name) != current.environment.get(name)
+            and not name.startswith(_OF_LIBRARIES)
+        ]
+        if self.directory != current.directory:
+            changes.append("the working directory")
+        left = {thread.name for thread in current.threads - self.threads} - _OUR_THREADS
+        changes += [f"thread {name}" for name in sorted(left)]
+        children = {child.name for child in current.processes - self.processes}
+        changes += [f"process {name}" for name in sorted(children)]
+        return ", ".join(changes)
+
+
+def _directory() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        # It was deleted.
+        return ""

@@ -1,0 +1,219 @@
+"""Read the trials of an experiment from its journal, without running any of the user's code.
+
+Nothing is unpickled, and neither searcher nor scheduler is needed: their decisions are in the
+journal. So a directory can be read whose author is not trusted, or whose code is gone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from dasktune.errors import StorageError
+from dasktune.experiment.exploit import cut_back
+from dasktune.experiment.failures import count_failure
+from dasktune.experiment.policies import record as append_result
+from dasktune.experiment.trial_index import is_current
+from dasktune.experiment.trial_state import trial_from_state
+from dasktune.experiment.user_requests import reset_trial
+from dasktune.storage.experiment.tuner_json import TunerFile
+from dasktune.storage.fs.storage import Storage
+from dasktune.storage.journal.journal_reader import JournalReader
+from dasktune.storage.journal.snapshots import Snapshots
+from dasktune.trial import actions, events
+from dasktune.trial.checkpoint_record import CheckpointKind, CheckpointRecord
+from dasktune.trial.journal_codec import decode_actions, decode_event
+from dasktune.trial.retention import Retention
+from dasktune.trial.status import TRANSITIONS
+from dasktune.trial.trial import Trial
+
+__all__ = ["apply_records", "load_trials", "retention_of"]
+
+logger = logging.getLogger(__name__)
+
+Record = Mapping[str, Any]
+
+#: What the journal's damage, or another version of it, may lead to.
+_MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError, IndexError)
+
+
+def load_trials(storage: Storage) -> list[Trial]:
+    """Return the trials of an experiment, in the order of their creation.
+
+    Parameters
+    ----------
+    storage : Storage
+        Its directory. The experiment may still be running.
+
+    Returns
+    -------
+    list of Trial
+        Their state at the end of the journal. A value of a configuration that JSON cannot hold is
+        ``{"$repr": text}``.
+
+    Raises
+    ------
+    StorageError
+        If the journal is damaged.
+    """
+    trials, start = _newest(storage)
+    apply_records(trials, JournalReader(storage, start=start))
+    return list(trials.values())
+
+
+def _newest(storage: Storage) -> tuple[dict[str, Trial], int]:
+    """Return the trials of the newest readable snapshot, and its position in the journal."""
+    for snapshot in Snapshots(storage).newest_first():
+        try:
+            trials = [trial_from_state(state) for state in snapshot.state["trials"]]
+        except (StorageError, *_MALFORMED) as error:
+            # The journal has everything: a snapshot only saves time.
+            logger.warning("ignoring an unreadable snapshot of %s: %r", storage, error)
+        else:
+            return {trial.trial_id: trial for trial in trials}, snapshot.position
+    return {}, 0
+
+
+def retention_of(storage: Storage) -> Retention:
+    """Return the rule by which an experiment keeps checkpoints; the default if its setup has none.
+
+    Parameters
+    ----------
+    storage : Storage
+        Its directory.
+    """
+    try:
+        entries = TunerFile.read(storage).entries
+    except StorageError:
+        return Retention()
+    names = ("num_to_keep", "checkpoint_score_attribute", "checkpoint_score_order")
+    found = [entries.get(f"run_config.checkpoint_config.{name}", {}) for name in names]
+    number, attribute, order = (entry.get("value") for entry in found)
+    return Retention(number, attribute, order or "max")
+
+
+def apply_records(trials: dict[str, Trial], records: Iterable[Record]) -> None:
+    """Bring trials up to date with the records of a journal.
+
+    Parameters
+    ----------
+    trials : dict of str to Trial
+        The trials before the first record, by id; they are changed, and new ones are added.
+    records : iterable of mapping
+        The records, in order.
+
+    Raises
+    ------
+    StorageError
+        If a record is malformed.
+    """
+    for record in records:
+        try:
+            _apply(trials, record)
+        except _MALFORMED as error:
+            raise StorageError(f"malformed record {str(record)[:200]}: {error!r}") from error
+
+
+def _apply(trials: dict[str, Trial], record: Record) -> None:
+    event = decode_event(record)
+    match event:
+        case None:  # an event of a newer version
+            pass
+        case events.Suggested(config=dict()) | events.TrialAddRequested():
+            trials[event.trial_id] = _new_trial(event)
+        case events.CheckpointStored():
+            _keep(trials[event.trial_id], event.checkpoint)
+        case events.TrialEvent():
+            trial = trials.get(event.trial_id)
+            if trial is not None and is_current(trial, event):
+                trial.last_seq = max(trial.last_seq, event.seq)
+                _apply_event(trial, event)
+        case _:  # about the experiment, not about a trial
+            pass
+    for action in decode_actions(record):
+        if isinstance(action, actions.DeleteCheckpoint):
+            trial = trials[action.trial_id]
+            path = action.checkpoint.path
+            trial.checkpoints = [one for one in trial.checkpoints if one.path != path]
+        elif isinstance(action, actions.TrialAction):
+            _apply_action(trials[action.trial_id], action, float(record["time"]))
+
+
+def _new_trial(event: events.Suggested | events.TrialAddRequested) -> Trial:
+    assert event.config is not None
+    assert event.resources is not None
+    trial = Trial(
+        trial_id=event.trial_id,
+        config=event.config,
+        resources=event.resources,
+        pickled=event.pickled,
+    )
+    if isinstance(event, events.Suggested):
+        trial.tag, trial.name, trial.dirname = event.tag, event.name, event.dirname
+    else:
+        trial.tag, trial.added = "added", True
+    return trial
+
+
+def _apply_event(trial: Trial, event: events.TrialEvent) -> None:
+    _move(trial, type(event), event.time)
+    match event:
+        case events.ResultReported():
+            if event.checkpoint is not None:
+                _keep(trial, event.checkpoint)
+            # A result that was sent before the trial became a clone belongs to its former history.
+            if trial.cloned_in < trial.incarnation:
+                append_result(trial, event.metrics)
+        case events.CheckpointCommitted():
+            _keep(trial, event.checkpoint)
+        case events.TrialStarted():
+            trial.worker = event.worker
+            trial.started_at = event.time if trial.started_at is None else trial.started_at
+        case events.TrialFailed():
+            count_failure(trial, event.error, limit=-1)
+            if trial.status.is_final:
+                trial.reason = event.error.message
+        case _:  # it changes the status alone
+            pass
+
+
+def _keep(trial: Trial, checkpoint: CheckpointRecord) -> None:
+    trial.next_checkpoint = checkpoint.index + 1
+    if checkpoint.kind is CheckpointKind.PERSISTENT:
+        trial.checkpoints.append(checkpoint)
+
+
+def _apply_action(trial: Trial, action: actions.TrialAction, time: float) -> None:
+    _move(trial, type(action), time)
+    match action:
+        case actions.StartTrial() | actions.RestoreTrial():
+            trial.incarnation, trial.last_seq = action.incarnation, 0
+        case actions.ReopenTrial():
+            reset_trial(trial, fresh=action.fresh)
+            if action.fresh:
+                trial.checkpoints = []
+        case actions.ExploitTrial():
+            trial.config, trial.pickled = action.config, action.pickled
+            trial.pause_reason = action.reason
+            if action.checkpoint is not None:
+                cut_back(trial, action.checkpoint.iteration)
+                trial.cloned_in = trial.incarnation
+        case actions.PauseTrial() | actions.ResizeTrial() | actions.RecallTrial() | actions.SuspendTrial():
+            trial.pause_reason = action.reason
+        case actions.ResumeTrial():
+            trial.pause_reason = ""
+        case actions.StopTrial() | actions.FinishTrial():
+            trial.reason, trial.stopped_early = action.reason, action.early
+        case actions.GiveUp():
+            trial.reason, trial.stopped_early = action.reason, False
+        case actions.FailTrial():
+            trial.reason, trial.stopped_early = action.reason, False
+            trial.errors.append(events.ErrorInfo(message=action.reason, traceback=action.traceback))
+        case _:  # it changes the status alone
+            pass
+
+
+def _move(trial: Trial, cause: type[Any], time: float) -> None:
+    trial.status = TRANSITIONS.get((trial.status, cause), trial.status)
+    trial.ended_at = time if trial.status.is_final else None

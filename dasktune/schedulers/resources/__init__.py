@@ -1,0 +1,4 @@
+"""Schedulers that change the resources of running trials.
+
+What a trial requests is in ``dasktune.trial.resources``.
+"""

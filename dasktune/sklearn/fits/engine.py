@@ -1,0 +1,224 @@
+"""The engine of grid, random and halving searches: each fit is a trial of one experiment."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from time import perf_counter
+from types import TracebackType
+from typing import Any, Final
+
+import numpy as np
+
+from dasktune.config import RunConfig, TuneConfig
+from dasktune.runner import Clock, SystemClock, TrialExecutor, TrialRunner
+from dasktune.runner.build import build_experiment
+from dasktune.sklearn.fits.fit_and_score import (
+    Data,
+    Fit,
+    Job,
+    Outcome,
+    Split,
+    evaluate,
+    failed_outcome,
+    from_metrics,
+    run_fit,
+    to_metrics,
+)
+from dasktune.sklearn.fits.fit_queue import FitQueue
+from dasktune.sklearn.fits.null_store import NullStore
+from dasktune.storage.fs.storage import Storage
+from dasktune.testing import ManualClock, SimulatedTrialExecutor
+from dasktune.trainable import with_parameters
+from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.tuner.raise_trial_error import reraise_trial_error
+
+__all__ = ["Backend", "Engine"]
+
+#: The resources of a fit.
+_ONE_CPU: Final = PlacementGroupFactory([{"CPU": 1.0}])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backend:
+    """Where fits run.
+
+    Parameters
+    ----------
+    in_process : bool
+        Whether they run in this process, one after the other, instead of on a cluster.
+    client : object, optional
+        The client, the cluster object or the address of the cluster.
+    max_concurrent : int, optional
+        Maximum number of fits at a time; as many as the cluster has room for by default.
+    """
+
+    in_process: bool
+    client: Any = field(default=None, repr=False)
+    max_concurrent: int | None = None
+
+
+class Engine:
+    """Runs one or more batches of fits as trials. The experiment starts with the first batch.
+
+    Without a cluster, a `SimulatedTrialExecutor` with one slot runs the fits in the calling thread.
+    Its simulated clock advances by the measured time of each fit, so it agrees with real time.
+
+    Parameters
+    ----------
+    job : Job
+        The settings that all fits share.
+    data : Data
+        The samples, targets and metadata.
+    backend : Backend
+        Where the fits run.
+    """
+
+    def __init__(self, job: Job, data: Data, backend: Backend) -> None:
+        self._job = job
+        self._data = data
+        self._backend = backend
+        self._queue = FitQueue()
+        self._exits = ExitStack()
+        self._runner: TrialRunner | None = None
+        #: The splits of the first batch; the workers get them once, with the data.
+        self._splits: Sequence[Split] = ()
+        #: The splits of the current batch.
+        self._current_splits: Sequence[Split] = ()
+        #: The last exception of a fit in this process.
+        self._raised: Exception | None = None
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self._exits:
+            if kind is None and self._runner is not None:
+                self._queue.close()
+                self._runner.tick()
+                while not self._runner.experiment.finished:
+                    self._runner.step()
+
+    def run(self, fits: Sequence[Fit], splits: Sequence[Split]) -> list[Outcome]:
+        """Run a batch of fits, and return their outcomes in the same order.
+
+        Parameters
+        ----------
+        fits : sequence of Fit
+            The batch.
+        splits : sequence of tuple
+            The sample indices of each split.
+
+        Raises
+        ------
+        Exception
+            The exception of the first failed fit, if `error_score` does not replace it.
+        TrialError
+            If a fit lost its worker too often, with ``error_score="raise"``.
+        """
+        first = len(self._queue)
+        self._queue.add(fits)
+        # No fit of an earlier batch is queued or running now: `run` returns only after all have
+        # ended. So `_complete` and `_steps` never look up an old fit in the new splits.
+        self._current_splits = splits
+        if self._runner is None:
+            self._splits = splits
+            self._runner = self._exits.enter_context(self._running())
+        # The queue was empty when the runner last asked it for a suggestion.
+        self._runner.tick()
+        while self._queue.unfinished:
+            self._runner.step()
+            self._handle_failures(self._runner)
+        results = self._queue.results
+        return [from_metrics(results.pop(number)) for number in range(first, len(self._queue))]
+
+    def _handle_failures(self, runner: TrialRunner) -> None:
+        for number, trial_id in tuple(self._queue.failed.items()):
+            if self._raised is not None:
+                raise self._raised
+            trial = runner.experiment.trials[trial_id]
+            if trial.error is not None or self._job.error_score == "raise":
+                reraise_trial_error(trial)
+            self._queue.set_failed(number, to_metrics(failed_outcome(self._job, trial.reason)))
+
+    @contextmanager
+    def _running(self) -> Iterator[TrialRunner]:
+        tune_config = TuneConfig(search_alg=self._queue, max_concurrent_trials=self._backend.max_concurrent)
+        launch = self._in_process if self._backend.in_process else self._on_cluster
+        with launch() as (executor, clock):
+            runner = TrialRunner(
+                build_experiment(tune_config, RunConfig(), {}),
+                executor,
+                store=NullStore(),
+                clock=clock,
+                resources_for=lambda config: _ONE_CPU,
+                checkpoint_period=float("inf"),
+            )
+            with runner.running():
+                yield runner
+
+    # In this process
+
+    @contextmanager
+    def _in_process(self) -> Iterator[tuple[TrialExecutor, Clock]]:
+        clock = ManualClock()
+        yield SimulatedTrialExecutor(self._steps, clock=clock), clock
+
+    def _steps(self, config: dict[str, Any]) -> Generator[tuple[Any, ...], None, None]:
+        fit = self._queue[config["fit"]]
+        started = perf_counter()
+        try:
+            outcome = evaluate(fit, self._current_splits[fit.split], self._job, self._data)
+        except Exception as error:
+            # Keep the exception with its traceback; a trial records only its text.
+            self._raised = error
+            raise
+        yield to_metrics(outcome), perf_counter() - started
+
+    # On a cluster
+
+    @contextmanager
+    def _on_cluster(self) -> Iterator[tuple[TrialExecutor, Clock]]:
+        from dasktune.cluster.connection.task_context import seceded
+        from dasktune.cluster.driver.launch import Launch, launched
+
+        name = f"search-{uuid.uuid4().hex}"
+        data = self._data
+        trainable = with_parameters(
+            run_fit, job=self._job, X=data.X, y=data.y, metadata=data.metadata, splits=self._splits
+        )
+        launch = Launch(
+            trainable=trainable,
+            param_space={},
+            name=name,
+            # A fit saves no checkpoint, so nothing is written here.
+            storage=Storage(f"memory://{name}"),
+            run_config=RunConfig(name=name, verbose=0, dashboard=False),
+            reuse_actors=True,
+            resources=_ONE_CPU,
+            metrics=(),
+            complete=self._complete,
+            saves=False,
+        )
+        clock = SystemClock()
+        with seceded(), launched(self._backend.client, launch, clock) as executor:
+            yield executor, clock
+
+    def _complete(self, config: dict[str, Any]) -> dict[str, Any]:
+        fit = self._queue[config["fit"]]
+        split = self._current_splits[fit.split]
+        is_on_workers = _is_same_split(split, self._splits[fit.split])
+        return {"fit": fit.fields(), "samples": None if is_on_workers else split}
+
+
+def _is_same_split(one: Split, other: Split) -> bool:
+    return one is other or all(
+        mine is theirs or np.array_equal(mine, theirs) for mine, theirs in zip(one, other, strict=True)
+    )

@@ -1,0 +1,238 @@
+"""The experiment of a search with steps: a trainable, searcher, scheduler and storage."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dasktune.config import RunConfig, TuneConfig
+from dasktune.errors import StorageError, TrialError
+from dasktune.experiment import ExperimentMachine
+from dasktune.runner import Environment, RunInline, SystemClock
+from dasktune.sklearn.fits.engine import Backend
+from dasktune.sklearn.fits.fingerprint import check_arguments
+from dasktune.sklearn.fits.in_process import in_process_executor
+from dasktune.storage.experiment.experiment_store import SPEC_FILE
+from dasktune.storage.fs import temp_dirs
+from dasktune.storage.fs.storage import Storage
+from dasktune.testing import ManualClock
+from dasktune.trial.trial import Trial
+from dasktune.tuner.result_grid import ResultGrid
+from dasktune.tuner.tuner import Tuner
+
+__all__ = ["SearchExperiment", "SearchOutcome", "run_experiment"]
+
+logger = logging.getLogger("dasktune.sklearn")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchExperiment:
+    """The definition of a search's experiment.
+
+    Parameters
+    ----------
+    trainable : type
+        A subclass of `Trainable`, with the parameters and resources bound to it.
+    tune_config : TuneConfig
+        The searcher, the scheduler and the number of trials.
+    run_config : RunConfig
+        The storage and the limits on failures. Without a ``storage_path`` the experiment is in a
+        temporary directory until its results have been read.
+    param_space : mapping, default={}
+        The search space of its searcher.
+    resume : bool, default=False
+        Resume the experiment of this name, if it exists.
+    use_new_policies : bool, default=False
+        Resume with the given searcher and scheduler, which get the stored state; by default the
+        stored objects are used.
+    arguments : mapping, default={}
+        The arguments of the search by name; it can be resumed with equal ones only.
+    """
+
+    trainable: Any
+    tune_config: TuneConfig
+    run_config: RunConfig
+    param_space: Mapping[str, Any] = field(default_factory=dict)
+    resume: bool = False
+    use_new_policies: bool = False
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOutcome:
+    """A finished experiment of a search."""
+
+    #: Its checkpoints can be opened while `run_experiment` is open.
+    results: ResultGrid
+    experiment: ExperimentMachine
+    #: The last exception that a trial in this process has raised.
+    raised: Exception | None = None
+
+    @property
+    def trials(self) -> list[Trial]:
+        """All trials, in the order in which they were suggested."""
+        return list(self.experiment.trials.values())
+
+
+@contextmanager
+def run_experiment(experiment: SearchExperiment, backend: Backend) -> Iterator[SearchOutcome]:
+    """Run an experiment to its end, and keep its files while the ``with`` block runs.
+
+    Parameters
+    ----------
+    experiment : SearchExperiment
+        The experiment.
+    backend : Backend
+        Where trials run: on a cluster, or in this process one after the other.
+
+    Yields
+    ------
+    SearchOutcome
+        The finished experiment.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        If it was interrupted. A search with a ``storage_path`` can be resumed.
+    Exception
+        The exception of the first failed trial, with ``fail_fast="raise"``.
+    """
+    with _with_storage(experiment) as stored:
+        tuner = _tuner(stored, backend)
+        with (
+            nullcontext() if backend.in_process else _leaving_the_pool(),
+            _hint_on_interrupt(can_resume=stored is experiment),
+        ):
+            results = tuner.fit()
+            runner = tuner.runner
+            assert runner is not None, "fit() has run it"
+            if runner.interrupted:
+                raise KeyboardInterrupt
+        if stored is not experiment:
+            # The results must not read the journal later: the temporary directory will be deleted.
+            config = experiment.tune_config
+            results = ResultGrid(list(results), results.experiment_path, config.metric, config.mode)
+        raised = tuner.raised if isinstance(tuner, InProcessTuner) else None
+        yield SearchOutcome(results=results, experiment=runner.experiment, raised=raised)
+
+
+@contextmanager
+def _hint_on_interrupt(*, can_resume: bool) -> Iterator[None]:
+    """Log how to resume the search after an interrupt."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if can_resume:
+            logger.warning(
+                "search interrupted; its records are in storage_path. To resume, call the same "
+                "fit() with the same name and resume=True"
+            )
+        raise
+
+
+@contextmanager
+def _with_storage(experiment: SearchExperiment) -> Iterator[SearchExperiment]:
+    """Yield the experiment with a storage: the user's, or a temporary directory."""
+    if experiment.run_config.storage_path is not None:
+        yield experiment
+        return
+    directory = temp_dirs.make_directory()
+    name = experiment.run_config.name or f"search-{uuid.uuid4().hex}"
+    try:
+        config = replace(experiment.run_config, storage_path=directory, name=name)
+        yield replace(experiment, run_config=config)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _tuner(experiment: SearchExperiment, backend: Backend) -> Tuner:
+    kind = InProcessTuner if backend.in_process else SearchTuner
+    tune_config = experiment.tune_config
+    if tune_config.max_concurrent_trials is None and backend.max_concurrent is not None:
+        tune_config = replace(tune_config, max_concurrent_trials=backend.max_concurrent)
+    config = experiment.run_config
+    if experiment.arguments and config.name is not None:
+        storage = Storage(config.storage_url, config.storage_options or {}).child(config.name)
+        resumes = experiment.resume and kind.can_restore(str(storage), config.storage_options)
+        check_arguments(storage, experiment.arguments, resumes=resumes)
+        if resumes:
+            # The stored searcher has the candidates that were sampled when the search began.
+            return kind.restore(
+                str(storage),
+                experiment.trainable,
+                tune_config=tune_config if experiment.use_new_policies else None,
+                run_config=config,
+                storage_options=config.storage_options,
+                client=backend.client,
+            )
+        _check_name_is_free(storage, config.name, resume=experiment.resume)
+    return kind(
+        experiment.trainable,
+        param_space=experiment.param_space,
+        tune_config=tune_config,
+        run_config=config,
+        client=backend.client,
+    )
+
+
+def _check_name_is_free(storage: Storage, name: str, *, resume: bool) -> None:
+    """Raise a `StorageError` in a search's terms if the storage has an experiment already."""
+    if not storage.exists(SPEC_FILE):
+        return
+    hint = "" if resume else ", or resume the stored one by resume=True"
+    what = "an experiment that never began" if resume else "an experiment already"
+    raise StorageError(
+        f"name must be new to its storage_path, got {name!r}: {storage} holds {what}. Give this "
+        f"search another name{hint}."
+    )
+
+
+class SearchTuner(Tuner):
+    """A `Tuner` of a search, which the user resumes by another call of the search's ``fit``."""
+
+    def _log_how_to_resume(self, storage: Storage) -> None:
+        """Do nothing: `run_experiment` logs it, if the search is stored."""
+
+
+class InProcessTuner(SearchTuner):
+    """A `Tuner` whose trials run in the calling thread, one after the other."""
+
+    #: The exception of the last failed trial.
+    raised: Exception | None = None
+
+    def _fit(self, interrupts: Any) -> ResultGrid:
+        try:
+            return super()._fit(interrupts)
+        except TrialError:
+            if self.raised is None:
+                raise
+            # Raise the exception with its traceback; a trial records only its text.
+            raise self.raised from None
+
+    @contextmanager
+    def _open_environment(
+        self, experiment: ExperimentMachine, name: str, storage: Storage
+    ) -> Iterator[Environment]:
+        clock = ManualClock(SystemClock().now())
+        executor = in_process_executor(
+            self._trainable,
+            storage=storage,
+            config=self._run_config.checkpoint_config,
+            clock=clock,
+            raised=self._record_exception,
+        )
+        yield Environment(executor=executor, clock=clock, background=RunInline)
+
+    def _record_exception(self, error: Exception) -> None:
+        self.raised = error
+
+
+def _leaving_the_pool() -> Any:
+    from dasktune.cluster.connection.task_context import seceded
+
+    return seceded()

@@ -1,0 +1,504 @@
+"""The run of an incremental search: one experiment with the models of one or more brackets."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import partial
+from inspect import signature
+from typing import Any
+from warnings import warn
+
+import numpy as np
+from sklearn.base import is_classifier
+from sklearn.exceptions import FitFailedWarning
+from sklearn.metrics import check_scoring
+from sklearn.utils import check_random_state
+
+from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
+from dasktune.errors import check
+from dasktune.sklearn.compat import SklearnContext, indexable
+from dasktune.sklearn.fits.backend import compute_collections, is_collection
+from dasktune.sklearn.fits.class_labels import classes_of, labels_of, merge_labels
+from dasktune.sklearn.fits.engine import Backend
+from dasktune.sklearn.fits.search_experiment import SearchExperiment, SearchOutcome, run_experiment
+from dasktune.sklearn.incremental.blocks import (
+    Block,
+    BlockOrder,
+    Blocks,
+    LocalBlocks,
+    RemoteBlocks,
+    TrainTestBlocks,
+    choose_holdout,
+    concatenate_blocks,
+    held_out_rows,
+    is_per_sample,
+    materialize,
+)
+from dasktune.sklearn.incremental.metadata_routing import (
+    Routed,
+    select_per_sample,
+    split_by_consumer,
+)
+from dasktune.sklearn.incremental.model_trial import ModelJob, ModelTrial
+from dasktune.sklearn.incremental.synchronous_scheduler import (
+    Bracket,
+    ModelQueue,
+    SynchronousScheduler,
+)
+from dasktune.sklearn.steps.candidate_space import check_candidates
+from dasktune.trainable import with_parameters
+from dasktune.trial.trial import Trial
+
+__all__ = ["BracketOutcome", "BracketRun", "BracketTask", "StorageOptions", "run_brackets"]
+
+logger = logging.getLogger("dasktune.sklearn")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BracketTask:
+    """The validated arguments of one call of `fit`.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Cloned for each model.
+    X, y : object
+        The data.
+    fit_params : mapping
+        Further parameters of `fit`.
+    routed : Routed
+        Their routing to the models and the scorer.
+    scorer : callable
+        Scores a model.
+    error_score : float or "raise"
+        Score of a model that fails.
+    """
+
+    estimator: Any
+    X: Any
+    y: Any
+    fit_params: Mapping[str, Any]
+    routed: Routed
+    scorer: Any
+    error_score: Any = np.nan
+
+    @classmethod
+    def of(cls, search: Any, X: Any, y: Any, fit_params: dict[str, Any]) -> BracketTask:
+        """Return the task of a search, with Dask futures resolved and small data computed."""
+        estimator, fit_params = search.estimator, dict(fit_params)
+        if any(hasattr(one, "key") for one in (estimator, *fit_params.values())):
+            # They may be Dask futures.
+            from dasktune.cluster.data.collections import resolve
+
+            estimator = resolve(estimator)
+            fit_params = {name: resolve(one) for name, one in fit_params.items()}
+        if not is_collection(X):
+            X, y, fit_params = compute_collections(search.client, X, y, fit_params)
+            X, y = indexable(X, y)
+        if not hasattr(estimator, "partial_fit"):
+            raise TypeError(
+                f"estimator must have partial_fit(), got {estimator!r}, which has none. "
+                "Use RandomizedSearchCV or HalvingRandomSearchCV instead."
+            )
+        is_one = search.scoring is None or isinstance(search.scoring, str)
+        rule = "a str, a function or None, because models are compared by one number"
+        check(is_one or callable(search.scoring), "scoring", rule, search.scoring)
+        scorer = check_scoring(estimator, scoring=search.scoring)
+        return cls(
+            estimator=estimator,
+            X=X,
+            y=y,
+            fit_params=fit_params,
+            routed=Routed.of(search, scorer, fit_params),
+            scorer=scorer,
+            error_score=search.error_score,
+        )
+
+    @property
+    def needs_classes(self) -> bool:
+        """Whether `partial_fit` needs the classes, and `fit` did not get them."""
+        return (
+            self.y is not None
+            and "classes" not in self.routed.fit
+            and is_classifier(self.estimator)
+            and "classes" in signature(self.estimator.partial_fit).parameters
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BracketRun:
+    """A bracket: models that are compared with each other by one search.
+
+    Parameters
+    ----------
+    search : BaseIncrementalSearchCV
+        The search that chooses parameters and decides about further calls.
+    max_calls : int, default=0
+        Maximum number of calls of a model; only used to order several brackets.
+    """
+
+    search: Any
+    max_calls: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageOptions:
+    """The storage of a search's experiment.
+
+    Parameters
+    ----------
+    storage_path : str or path, optional
+        The storage; by default nothing is stored.
+    name : str, optional
+        The experiment's name.
+    resume : bool, default=False
+        Resume the experiment if it exists.
+    arguments : mapping
+        The arguments that a resumed search must repeat.
+    """
+
+    storage_path: Any = None
+    name: str | None = None
+    resume: bool = False
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class BracketOutcome:
+    """The outcome of a bracket.
+
+    Parameters
+    ----------
+    history : list of dict
+        All records, in the order in which batches were completed.
+    best : int
+        The number of the model with the highest last score among the models that were left. If all
+        of these failed, among the models that were dropped last.
+    model : estimator or None
+        That model, trained; None if all models failed.
+    """
+
+    history: list[dict[str, Any]]
+    best: int
+    model: Any = field(repr=False)
+
+    @property
+    def model_history(self) -> dict[int, list[dict[str, Any]]]:
+        """The records of each model."""
+        histories: dict[int, list[dict[str, Any]]] = {}
+        for record in self.history:
+            histories.setdefault(record["model_id"], []).append(record)
+        return dict(sorted(histories.items()))
+
+
+@dataclass(slots=True)
+class _BracketSetup:
+    """The random choices of a bracket: held-out rows, parameters and the order of blocks."""
+
+    holdout: TrainTestBlocks
+    params: list[dict[str, Any]]
+    order: BlockOrder
+
+
+def _set_up_bracket(search: Any, n_blocks: int) -> _BracketSetup:
+    # The order of these calls matters: `random_state` may be one generator that all of them share.
+    rng = check_random_state(search.random_state)
+    holdout = choose_holdout(n_blocks, search.test_size, rng)
+    params = [dict(one) for one in search._get_params()]
+    # An integer seed starts the same sequence again here.
+    rng = deepcopy(check_random_state(search.random_state))
+    return _BracketSetup(holdout, params, BlockOrder(n_blocks, rng))
+
+
+def run_brackets(
+    task: BracketTask, runs: Sequence[BracketRun], backend: Backend, storage: StorageOptions
+) -> list[BracketOutcome]:
+    """Run brackets in parallel as one experiment, and return their outcomes.
+
+    Parameters
+    ----------
+    task : BracketTask
+        The arguments of `fit`.
+    runs : sequence of BracketRun
+        The brackets, the most adaptive one first. Their models start in the reverse order.
+    backend : Backend
+        Where the models are trained.
+    storage : StorageOptions
+        The storage of the experiment.
+
+    Raises
+    ------
+    Exception
+        The exception of the first failed model, with ``error_score="raise"``.
+    ValueError
+        If all models fail, or there are no samples to train or score on.
+    """
+    with ExitStack() as stack:
+        # All brackets share one logger and the `verbose` of their search.
+        if runs[0].search.verbose:
+            stack.enter_context(_log_to_stdout())
+        prepared = stack.enter_context(_prepared(task, runs, backend))
+        brackets = []
+        error_score = np.nan if task.error_score == "raise" else float(task.error_score)
+        for run, setup in zip(runs, prepared.setups, strict=True):
+            logger.info("[CV%s] creating %d models", run.search.prefix, len(setup.params))
+            _log_sizes(run.search.prefix, setup.holdout, prepared.sizes)
+            check_candidates(task.estimator, setup.params)
+            search = run.search
+            brackets.append(
+                Bracket(
+                    setup.params,
+                    search._additional_calls,
+                    error_score,
+                    run.max_calls,
+                    search._save_policy,
+                    search._load_policy,
+                )
+            )
+        # Brackets with few models start first, because their batches complete soon. The random
+        # choices above are still made in the order of `runs`.
+        scheduler = SynchronousScheduler(brackets[::-1], on_batch=_batch_logger(runs[::-1]))
+        experiment = _search_experiment(task, prepared, scheduler, storage, in_process=backend.in_process)
+        search_outcome = stack.enter_context(run_experiment(experiment, backend))
+        trials = {trial.trial_id: trial for trial in search_outcome.trials}
+        _warn_of_failures(brackets, trials, task.error_score)
+        return [_bracket_outcome(bracket, search_outcome) for bracket in brackets]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Prepared:
+    """The blocks of the data, with all that a run derives from them."""
+
+    setups: list[_BracketSetup]
+    blocks: Blocks
+    #: Parameters of `fit` with a value for each sample; their values are in the blocks.
+    columns: Collection[str]
+    #: All other parameters of `fit`.
+    params: Mapping[str, Any]
+    #: All classes, for models whose `partial_fit` needs them; else None.
+    classes: Any
+    #: Number of samples of each block.
+    sizes: list[int]
+
+
+def _search_experiment(
+    task: BracketTask,
+    prepared: _Prepared,
+    scheduler: SynchronousScheduler,
+    storage: StorageOptions,
+    *,
+    in_process: bool,
+) -> SearchExperiment:
+    fit_columns, score_columns = task.routed.columns(prepared.columns)
+    fit_params, score_params = task.routed.values(prepared.params)
+    if prepared.classes is not None:
+        fit_params["classes"] = prepared.classes
+    job = ModelJob(
+        estimator=task.estimator,
+        scorer=task.scorer,
+        orders=[setup.order for setup in prepared.setups],
+        fit_params=fit_params,
+        score_params=score_params,
+        fit_columns=fit_columns,
+        score_columns=score_columns,
+        sklearn_context=None if in_process else SklearnContext.current(),
+    )
+    models = [(number, setup.params) for number, setup in enumerate(prepared.setups)]
+    queue = ModelQueue(models[::-1])
+    fail_fast: Any = "raise" if task.error_score == "raise" else False
+    return SearchExperiment(
+        trainable=with_parameters(ModelTrial, job=job, blocks=prepared.blocks),
+        tune_config=TuneConfig(search_alg=queue, scheduler=scheduler, num_samples=1),
+        run_config=RunConfig(
+            name=storage.name,
+            storage_path=storage.storage_path,
+            verbose=0,
+            # The checkpoint of a waiting model is in the storage, so no lost worker can lose it.
+            checkpoint_config=CheckpointConfig(num_to_keep=1, checkpoint_at_end=True, memory_limit=0),
+            failure_config=FailureConfig(fail_fast=fail_fast),
+        ),
+        resume=storage.resume,
+        # The outcome is read from these brackets, so a resumed run must use this scheduler.
+        use_new_policies=True,
+        arguments=storage.arguments,
+    )
+
+
+@contextmanager
+def _prepared(task: BracketTask, runs: Sequence[BracketRun], backend: Backend) -> Iterator[_Prepared]:
+    """Yield the prepared data, and keep it on the cluster while the ``with`` block runs."""
+    if is_collection(task.X) and not backend.in_process:
+        with _on_cluster(task, runs, backend) as prepared:
+            yield prepared
+        return
+    if is_collection(task.X):
+        from dasktune.cluster.data.partitions import local_partitions
+
+        more, params = split_by_consumer(None, task.fit_params)
+        local_blocks, others = local_partitions(task.X, task.y, materialize, more, is_per_sample)
+        params |= compute_collections(None, None, None, others)[2]
+        columns: Collection[str] = local_blocks[0].weights
+    else:
+        columns = select_per_sample(task.X, task.fit_params)
+        params = {name: one for name, one in task.fit_params.items() if name not in columns}
+        local_blocks = [Block(task.X, task.y, columns)]
+    classes = None
+    if task.needs_classes:
+        classes = classes_of(task.estimator, merge_labels([_labels(one) for one in local_blocks]))
+    sizes = [len(one) for one in local_blocks]
+    setups = [_set_up_bracket(run.search, len(local_blocks)) for run in runs]
+    _check_sizes(setups, sizes)
+    blocks = LocalBlocks(local_blocks, [setup.holdout for setup in setups])
+    yield _Prepared(
+        setups=setups,
+        blocks=blocks,
+        columns=tuple(columns),
+        params=params,
+        classes=classes,
+        sizes=sizes,
+    )
+
+
+@contextmanager
+def _on_cluster(task: BracketTask, runs: Sequence[BracketRun], backend: Backend) -> Iterator[_Prepared]:
+    from dasktune.cluster.data.partitions import persisted_partitions
+
+    more, params = split_by_consumer(backend.client, task.fit_params)
+    with persisted_partitions(backend.client, task.X, task.y, materialize, more, is_per_sample) as placed:
+        sizes, keys = placed.sizes, placed.keys
+        setups = [_set_up_bracket(run.search, len(sizes)) for run in runs]
+        _check_sizes(setups, sizes)
+        classes = None
+        if task.needs_classes:
+            name = placed.join_parts(_labels, [None] * len(sizes), merge_labels)
+            classes = classes_of(task.estimator, placed.fetch(name))
+        held_out = [
+            placed.join_parts(
+                held_out_rows, [(setup.holdout, i) for i in range(len(sizes))], concatenate_blocks
+            )
+            for setup in setups
+        ]
+        blocks = RemoteBlocks(keys, held_out, [setup.holdout for setup in setups])
+        others = compute_collections(backend.client, None, None, placed.others)[2]
+        yield _Prepared(
+            setups=setups,
+            blocks=blocks,
+            columns=[name for name in more if name not in others],
+            params=params | others,
+            classes=classes,
+            sizes=sizes,
+        )
+
+
+def _labels(block: Block, _: None = None) -> list[Any]:
+    return labels_of(block.y)
+
+
+def _check_sizes(setups: Sequence[_BracketSetup], sizes: Sequence[int]) -> None:
+    for setup in setups:
+        share = setup.holdout.test_size
+        # With 1, `TrainTestBlocks` would silently keep one training sample of each block.
+        if not 0 <= share < 1:
+            raise ValueError(f"'test_size' must be between 0 and 1. Got {share}")
+        rows = [setup.holdout.rows(number, size) for number, size in enumerate(sizes)]
+        for purpose, count in (
+            ("train on", sum(len(train) for train, _ in rows)),
+            ("score on", sum(len(test) for _, test in rows)),
+        ):
+            if not count:
+                raise ValueError(
+                    f"test_size={share} must leave samples to {purpose}, "
+                    f"got n_samples={sum(sizes)} in {len(sizes)} blocks."
+                )
+
+
+def _log_sizes(prefix: str, holdout: TrainTestBlocks, sizes: Sequence[int]) -> None:
+    left = [len(holdout.rows(number, size)[0]) for number, size in enumerate(sizes)]
+    logger.info(
+        "[CV%s] For training there are between %d and %d examples in each chunk",
+        prefix,
+        min(left),
+        max(left),
+    )
+
+
+def _batch_logger(runs: Sequence[BracketRun]) -> Any:
+    searches = [one.search for one in runs]
+    return partial(_log_batch, searches, [0] * len(searches))
+
+
+def _log_batch(searches: Sequence[Any], counts: list[int], place: int, records: list[dict[str, Any]]) -> None:
+    """Log the best score of a batch, for the fraction of batches that `verbose` sets."""
+    search = searches[place]
+    share = 1.0 if isinstance(search.verbose, bool) else float(search.verbose)
+    number = counts[place]
+    counts[place] += 1
+    if not share or number % int(1 / share):
+        return
+    best = max(records, key=lambda record: np.nan_to_num(record["score"], nan=-np.inf))
+    logger.info(
+        "[CV%s] validation score of %0.4f received after %d partial_fit calls",
+        search.prefix,
+        best["score"],
+        best["partial_fit_calls"],
+    )
+
+
+@contextmanager
+def _log_to_stdout() -> Iterator[None]:
+    """Print the messages of the logger ``dasktune.sklearn``."""
+    handler = logging.StreamHandler(sys.stdout)
+    before = logger.level
+    logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+
+
+def _warn_of_failures(brackets: Sequence[Bracket], trials: Mapping[str, Trial], error_score: Any) -> None:
+    total = sum(len(bracket.params) for bracket in brackets)
+    reasons = [trials[key].reason for bracket in brackets for key in bracket.failed.values()]
+    if not reasons:
+        return
+    counts = "\n".join(
+        f"{'-' * 80}\n{reasons.count(reason)} fits failed with the following error:\n{reason}"
+        for reason in dict.fromkeys(reasons)
+    )
+    if len(reasons) == total:
+        raise ValueError(
+            f"\nAll the {total} fits failed.\nIt is very likely that your model is misconfigured.\n"
+            f"You can try to debug the error by setting error_score='raise'.\n\n"
+            f"Below are more details about the failures:\n{counts}"
+        )
+    warn(
+        f"\n{len(reasons)} fits failed out of a total of {total}.\n"
+        f"The score on these train-test partitions for these parameters will be set to "
+        f"{error_score}.\nIf these failures are not expected, you can try to debug them by setting "
+        f"error_score='raise'.\n\nBelow are more details about the failures:\n{counts}",
+        FitFailedWarning,
+        stacklevel=6,
+    )
+
+
+def _bracket_outcome(bracket: Bracket, search_outcome: SearchOutcome) -> BracketOutcome:
+    for record in bracket.history:
+        record.pop("_adapt", None)
+    left = bracket.info or bracket.last_eliminated
+    if not left:
+        # All models of this bracket failed, but not those of other brackets.
+        return BracketOutcome(bracket.history, 0, None)
+    scores = {number: records[-1]["score"] for number, records in sorted(left.items())}
+    best = max(scores, key=lambda number: np.nan_to_num(scores[number], nan=-np.inf))
+    trial_id = bracket.trials[best]
+    (position,) = (i for i, one in enumerate(search_outcome.trials) if one.trial_id == trial_id)
+    checkpoint = search_outcome.results[position].checkpoint
+    assert checkpoint is not None, "every scored model has a checkpoint"
+    return BracketOutcome(bracket.history, best, checkpoint.to_dict()["model"])

@@ -1,0 +1,422 @@
+"""Training of one candidate on all splits, one step at a time."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from traceback import format_exc
+from typing import Any
+
+import cloudpickle
+import joblib
+from sklearn.base import clone
+from sklearn.pipeline import Pipeline
+
+from dasktune.errors import ConfigError
+from dasktune.sklearn.compat import check_method_params, safe_split, score
+from dasktune.sklearn.fits.fingerprint import digest
+from dasktune.sklearn.fits.fit_and_score import (
+    Data,
+    Fit,
+    Job,
+    Outcome,
+    Split,
+    evaluate,
+    failed_outcome,
+)
+from dasktune.sklearn.steps.candidate_space import CandidateSpace
+from dasktune.sklearn.steps.pipeline_cache import (
+    FittedTransformers,
+    TransformerCache,
+    apply_transformers,
+    fit_transformers,
+    refit_transform,
+    route_fit_params,
+    transformers_key,
+)
+from dasktune.sklearn.steps.training_modes import TrainingData, TrainingMode, choose_mode
+
+__all__ = ["Candidate", "CandidateJob", "FoldState"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateJob(Job):
+    """The settings that all candidates of a search share, without the data.
+
+    Parameters
+    ----------
+    space : CandidateSpace, optional
+        Converts configurations to parameters; by default they are the same.
+    budget : str
+        The budget that a step adds to; "folds" for a whole fit on the next split.
+    amount : int
+        Units of the budget that a step adds.
+    max_steps : int
+        Number of steps of a complete trial.
+    classes : array, optional
+        All classes of y.
+    metric : str, optional
+        The name of the metric that decides, where there are several.
+    retries : int
+        How often a step that raises is tried again.
+    defer_steps : bool
+        Whether steps without a decision of the scheduler may be deferred.
+    max_deferred_seconds : float
+        Seconds of training that may be deferred to the next decision.
+    checkpoint_every : int, optional
+        Steps from one checkpoint to the next; by default a checkpoint is saved by time.
+    token : str
+        Identifies the search in the transformer cache of a process.
+    score_last_step_only : bool
+        Whether to score the last step of a pipeline on the transformed samples.
+    """
+
+    space: CandidateSpace | None = None
+    budget: str = "folds"
+    amount: int = 1
+    max_steps: int = 1
+    classes: Any = field(default=None, repr=False)
+    metric: str | None = None
+    retries: int = 0
+    defer_steps: bool = False
+    max_deferred_seconds: float = 0.0
+    checkpoint_every: int | None = None
+    token: str = ""
+    score_last_step_only: bool = True
+
+    @property
+    def by_folds(self) -> bool:
+        """Whether a step is a whole fit on the next split."""
+        return self.budget == "folds"
+
+    def params(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the parameters of a configuration."""
+        return dict(config) if self.space is None else self.space.params(config)
+
+    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call a function with the search's scikit-learn configuration and warning filters."""
+        if self.sklearn_context is None:
+            return function(*args)
+        return self.sklearn_context.call(function, *args)
+
+
+@dataclass(slots=True)
+class FoldState:
+    """The state of a candidate on one split. It is pickled into the trial's checkpoints."""
+
+    model: Any = None
+    #: The fitted transformers that precede the model, with their names.
+    steps: Any = None
+    fit_time: float = 0.0
+    outcome: Outcome | None = None
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a fit has failed; the split is trained no further then."""
+        return self.outcome is not None and self.outcome["fit_error"] is not None
+
+
+@dataclass(frozen=True, slots=True)
+class _TrainedFold:
+    """A model after a step on one split, with the samples to score it on."""
+
+    model: Any
+    #: The indices of its training samples.
+    rows: Any
+    #: X and y.
+    train: tuple[Any, Any]
+    test: tuple[Any, Any]
+
+
+class Candidate:
+    """Trains one candidate on all splits.
+
+    Parameters
+    ----------
+    job : CandidateJob
+        The settings that all candidates share.
+    data : Data
+        The samples, targets and metadata.
+    splits : sequence of tuple
+        The sample indices of each split.
+    params : mapping
+        The candidate's parameters.
+    cache : TransformerCache
+        Fitted transformers that candidates share.
+
+    Raises
+    ------
+    ConfigError
+        If the estimator cannot be trained step by step with these parameters.
+    """
+
+    def __init__(
+        self,
+        job: CandidateJob,
+        data: Data,
+        splits: Sequence[Split],
+        params: Mapping[str, Any],
+        cache: TransformerCache,
+    ) -> None:
+        self._cache = cache
+        self._job = job
+        self._data = data
+        self._splits = splits
+        self.params = dict(params)
+        #: Number of steps taken, and of steps that the models were trained for.
+        self.step = self.trained_steps = 0
+        #: Training seconds per step at the last training; infinite before the first.
+        self._seconds_per_step = float("inf")
+        self.folds = [FoldState() for _ in splits]
+        self._mode: TrainingMode | None = None
+        self._estimator: Any = None
+        if not job.by_folds:
+            self._estimator = clone(job.estimator).set_params(**clone(dict(params), safe=False))
+            self._mode = choose_mode(
+                self._estimator,
+                job.budget,
+                amount=job.amount,
+                max_steps=job.max_steps,
+                classes=job.classes,
+            )
+            if self._mode is None:
+                raise ConfigError(
+                    f"estimator must support budget={job.budget!r} with these parameters, got "
+                    f"{self._estimator!r}. Use budget='folds' or budget='n_samples'."
+                )
+        #: The key of its transformers in the cache. Transformers that cannot be hashed get a new
+        #: object as key. Its `id` would not do: Python uses it again once the candidate is gone.
+        self._transformers_key: Hashable = (
+            self._shares_transformers and transformers_key(self._transformer_steps)
+        ) or object()
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """The outcomes of the splits that were scored so far."""
+        return [fold.outcome for fold in self.folds if fold.outcome is not None]
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is no further step."""
+        if self._job.by_folds:
+            return self.step >= len(self._splits)
+        return self.step >= self._job.max_steps or all(one.has_failed for one in self.folds)
+
+    @property
+    def next_step_seconds(self) -> float:
+        """Estimated training seconds of the next step, including all deferred steps."""
+        return self._seconds_per_step * (self.step + 1 - self.trained_steps)
+
+    def defer_step(self) -> None:
+        """Count the next step, and defer its training to a later one."""
+        self.step += 1
+
+    def advance(self) -> None:
+        """Take the next step, and train for it and for all deferred steps.
+
+        Raises
+        ------
+        Exception
+            The exception of the candidate's code, if `error_score` does not replace it.
+        """
+        self.step += 1
+        self._train_deferred()
+
+    def _train_deferred(self) -> None:
+        started = time.perf_counter()
+        if self._job.by_folds:
+            self._evaluate(self.step - 1)
+        else:
+            for number in range(len(self._splits)):
+                if not self.folds[number].has_failed:
+                    self._job.call(self._train, number)
+        self._seconds_per_step = (time.perf_counter() - started) / (self.step - self.trained_steps)
+        self.trained_steps = self.step
+
+    def change_params(self, params: Mapping[str, Any]) -> None:
+        """Continue with other parameters, after an exploit of population based training.
+
+        Parameters
+        ----------
+        params : mapping
+            The new parameters.
+
+        Raises
+        ------
+        ConfigError
+            If a parameter of a transformer changes: the model was trained on its old output.
+        """
+        changed = {
+            name: value
+            for name, value in params.items()
+            if name not in self.params or not _is_equal(self.params[name], value)
+        }
+        if changed and self.trained_steps < self.step:
+            # The deferred steps belong to the old parameters.
+            self._train_deferred()
+        self.params = dict(params)
+        prefix = f"{self._estimator.steps[-1][0]}__" if self._shares_transformers else ""
+        others = sorted(name for name in changed if not name.startswith(prefix))
+        if others:
+            raise ConfigError(
+                f"params must keep the values of transformers when a trial resumes, got new values "
+                f"of {', '.join(others)}. Let the scheduler change the last step's parameters only."
+            )
+        own = {name[len(prefix) :]: value for name, value in changed.items()}
+        for fold in self.folds:
+            if fold.model is not None:
+                fold.model.set_params(**clone(own, safe=False))
+
+    # Whole fits
+
+    def _evaluate(self, number: int) -> None:
+        job = self._job
+        fit = Fit(params=self.params, candidate=0, n_candidates=0, split=number)
+        for attempt in range(job.retries + 1):
+            try:
+                outcome = evaluate(fit, self._splits[number], job, self._data)
+            except Exception:
+                if attempt == job.retries:
+                    raise
+                continue
+            self.folds[number].outcome = outcome
+            if outcome["fit_error"] is None:
+                return
+
+    # Step by step
+
+    @property
+    def _shares_transformers(self) -> bool:
+        return isinstance(self._estimator, Pipeline) and self._job.budget != "n_samples"
+
+    @property
+    def _transformer_steps(self) -> list[tuple[str, Any]]:
+        steps: list[tuple[str, Any]] = self._estimator.steps[:-1]
+        return steps
+
+    def _train(self, number: int) -> None:
+        """Train and score on a split. A failed fit gets `error_score` on this split only."""
+        job = self._job
+        for left in range(job.retries, -1, -1):
+            # A failed step may leave the estimators half trained, so a retry starts from a copy.
+            before = cloudpickle.dumps(self.folds[number]) if left else b""
+            started = time.perf_counter()
+            try:
+                try:
+                    trained = self._train_fold(number)
+                except Exception:
+                    if left or job.error_score == "raise":
+                        raise
+                    self._set_failed(number, format_exc(), time.perf_counter() - started)
+                    return
+                self._score(number, trained)
+            except Exception:
+                if not left:
+                    raise
+                self.folds[number] = pickle.loads(before)
+            else:
+                return
+
+    def _set_failed(self, number: int, reason: str, seconds: float) -> None:
+        fit_time = self.folds[number].fit_time + seconds
+        outcome = failed_outcome(self._job, reason) | {"fit_time": fit_time}
+        self.folds[number] = FoldState(fit_time=fit_time, outcome=outcome)
+
+    def _train_fold(self, number: int) -> _TrainedFold:
+        """Train on a split up to the current step."""
+        assert self._mode is not None, "only whole fits have no mode"
+        fold, (rows, test_rows) = self.folds[number], self._splits[number]
+        X, y, fit_params = self._data.X, self._data.y, self._data.metadata[0]
+        rows = self._mode.samples(y, rows, self.step)
+        X_train, y_train = safe_split(self._estimator, X, y, rows)
+        X_test, y_test = safe_split(self._estimator, X, y, test_rows, rows)
+        params = check_method_params(X, params=fit_params, indices=rows)
+        started = time.perf_counter()
+        raw = X_train, X_test
+        if self._shares_transformers:
+            routed = route_fit_params(self._estimator, params)
+            transformers = self._fitted_transformers(number, X_train, y_train, X_test, routed)
+            fold.steps, params = transformers.steps, routed[self._estimator.steps[-1][0]].fit
+            X_train, X_test = transformers.X_train, transformers.X_test
+        if fold.model is None:
+            fold.model = clone(self._estimator.steps[-1][1] if self._shares_transformers else self._estimator)
+        data = TrainingData(X=X_train, y=y_train, params=params)
+        fold.model = self._mode.advance(fold.model, data, self.trained_steps, self.step)
+        fold.fit_time += time.perf_counter() - started
+        if self._shares_transformers and not self._job.score_last_step_only:
+            whole = _fitted_pipeline(self._estimator, fold)
+            return _TrainedFold(whole, rows, (raw[0], y_train), (raw[1], y_test))
+        return _TrainedFold(fold.model, rows, (X_train, y_train), (X_test, y_test))
+
+    def _fitted_transformers(
+        self, number: int, X: Any, y: Any, X_test: Any, routed: Any
+    ) -> FittedTransformers:
+        """Return the fitted transformers of a split, with its transformed samples."""
+        fold = self.folds[number]
+
+        def fit() -> FittedTransformers:
+            steps = [
+                (name, clone(step) if _is_transformer(step) else step)
+                for name, step in self._transformer_steps
+            ]
+            made, fitted = fit_transformers(steps, X, y, routed)
+            # Parameters of fit() belong to the training samples, so the test samples get none.
+            return FittedTransformers(fitted, made, apply_transformers(fitted, X_test, {}))
+
+        def transform() -> FittedTransformers:
+            made = refit_transform(fold.steps, X, y, routed)
+            return FittedTransformers(fold.steps, made, apply_transformers(fold.steps, X_test, {}))
+
+        # The model must keep the transformers that it was trained with. After a restore these are
+        # unpickled objects, which differ from those that another trial fitted here meanwhile.
+        key = (number, self._transformers_key)
+        transformers = self._cache.get(key, fit if fold.steps is None else transform)
+        if fold.steps is None or transformers.steps is fold.steps:
+            return transformers
+        # The cached entry holds `fold.steps`, so no other object can get this id meanwhile.
+        return self._cache.get((*key, id(fold.steps)), transform)
+
+    def _score(self, number: int, trained: _TrainedFold) -> None:
+        job, fold, test_rows = self._job, self.folds[number], self._splits[number][1]
+        params, model = self._data.metadata[1], trained.model
+        started = time.perf_counter()
+        on_test = check_method_params(self._data.X, params=params, indices=test_rows)
+        outcome: Outcome = {
+            "fit_error": None,
+            "test_scores": score(model, *trained.test, job.scorer, on_test, job.error_score),
+            "score_time": time.perf_counter() - started,
+            "n_test_samples": len(test_rows),
+            "fit_time": fold.fit_time,
+        }
+        if job.return_train_score:
+            on_train = check_method_params(self._data.X, params=params, indices=trained.rows)
+            outcome["train_scores"] = score(model, *trained.train, job.scorer, on_train, job.error_score)
+        fold.outcome = outcome
+
+
+def _fitted_pipeline(pipeline: Pipeline, fold: FoldState) -> Pipeline:
+    """Return a pipeline of the fitted transformers and the trained model."""
+    name = pipeline.steps[-1][0]
+    return type(pipeline)([*fold.steps, (name, fold.model)])
+
+
+def _is_transformer(step: Any) -> bool:
+    return step not in (None, "passthrough")
+
+
+def _is_equal(one: Any, other: Any) -> bool:
+    """Whether two values of a parameter are equal, also where one is a copy of the other."""
+    if one is other:
+        return True
+    try:
+        if bool(one == other):
+            return True
+    except Exception:  # such as arrays, which compare by element
+        pass
+    # Estimators compare by identity.
+    try:
+        return bool(joblib.hash(one) == joblib.hash(other))
+    except Exception:  # such as lambdas, which cannot be pickled
+        return digest(one) == digest(other)

@@ -1,0 +1,103 @@
+"""Temporary directories for checkpoints, deleted soon after the death of their process.
+
+Checkpoints are large, and a killed process cannot delete them. So each process has one root
+directory for all of them, and holds a lock on it (``flock``). The system releases the lock when the
+process dies, and the next process that needs a root deletes those without a lock.
+"""
+
+# Two processes may meet at a new root that is not locked yet:
+#
+# - The other one locks it first: `_register` waits for the lock, then finds the directory gone, and
+#   makes another one. If it is gone before it can be opened, likewise.
+# - `_register` locks it first: the other one cannot lock it and skips it.
+#
+# A system cleaner (tmpreaper, systemd-tmpfiles) ignores the locks. It may delete an old root: the
+# next `make_directory` makes a new one. Checkpoints that were in it are lost.
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import logging
+import os
+import shutil
+import tempfile
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+__all__ = ["is_temporary", "make_directory"]
+
+logger = logging.getLogger(__name__)
+
+_PREFIX: Final = "dasktune-checkpoints-"
+
+_lock = threading.Lock()
+#: Roots by process id, since a fork inherits this dict, and by directory for temporary files.
+_roots: dict[tuple[int, str], str] = {}
+
+
+def make_directory() -> str:
+    """Return the path of a new, empty directory.
+
+    The caller deletes it. If the process dies before, a later process does.
+    """
+    return tempfile.mkdtemp(prefix="checkpoint-", dir=_root())
+
+
+def is_temporary(path: str) -> bool:
+    """Whether a path is in a directory of :func:`make_directory`.
+
+    Parameters
+    ----------
+    path : str
+        A local path or a URL.
+    """
+    return any(path.startswith(root + os.sep) for root in tuple(_roots.values()))
+
+
+def _root() -> str:
+    key = (os.getpid(), tempfile.gettempdir())
+    with _lock:
+        root = _roots.get(key)
+        # A system cleaner may have deleted it.
+        if root is None or not os.path.isdir(root):
+            _remove_stale(key[1])
+            root = _roots[key] = _register(key[1])
+            atexit.register(_cleanup, key[0], root)
+        return root
+
+
+def _register(place: str) -> str:
+    """Create a directory that is locked while this process lives."""
+    while True:
+        root = tempfile.mkdtemp(prefix=_PREFIX, dir=place)
+        # Another process may delete it before it is locked.
+        with suppress(FileNotFoundError):
+            descriptor = os.open(root, os.O_RDONLY)
+            # Without locks on this disk, other processes cannot lock it either, and keep it.
+            with suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if os.path.isdir(root):
+                return root
+            os.close(descriptor)
+
+
+def _remove_stale(place: str) -> None:
+    for root in Path(place).glob(f"{_PREFIX}*"):
+        # Mostly because its process lives, or belongs to another user.
+        with suppress(OSError):
+            descriptor = os.open(root, os.O_RDONLY)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                logger.info("removing %s, which a process that died has left", root)
+                shutil.rmtree(root, ignore_errors=True)
+            finally:
+                os.close(descriptor)
+
+
+def _cleanup(process: int, root: str) -> None:
+    # A fork inherits the exit handler, too.
+    if os.getpid() == process:
+        shutil.rmtree(root, ignore_errors=True)

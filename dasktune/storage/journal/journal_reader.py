@@ -1,0 +1,231 @@
+"""Reads the journal as one history, across all its epochs."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import Any, Final, TypeVar
+
+from dasktune.errors import StorageError
+from dasktune.storage.fs import filesystem
+from dasktune.storage.fs.redaction import reading
+from dasktune.storage.fs.storage import Storage
+from dasktune.storage.journal.columnar import count_rows, read_rows
+from dasktune.storage.journal.segments import Header, JournalEnd, segment_name, segments
+from dasktune.trial.checkpoint_record import CheckpointRecord
+from dasktune.trial.names import is_one_name
+
+__all__ = ["JournalReader", "read_journal"]
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+#: Segments of a remote store that are fetched together. On a disk they are large: one at a time.
+_BATCH: Final = 64
+#: Bytes that are read for the header of an epoch, which has about 150.
+_HEADER: Final = 4096
+
+
+class JournalReader:
+    """Iterates over the records of a journal, in order, and keeps the position of the end.
+
+    The journal may be read while it is written. A torn last line, left by the death of a writer, is
+    dropped. The journal may be damaged or forged: names of trials and checkpoints in it are checked
+    to stay inside the experiment, and nothing in it is executed.
+
+    Parameters
+    ----------
+    storage : Storage
+        The experiment's directory.
+    start : int, default=0
+        Position of the first record to return; earlier ones are only counted.
+
+    Raises
+    ------
+    StorageError
+        While iterating: if the journal has another format, is damaged in its middle, or lacks
+        records that a later driver has read; if it cannot be read, or has a name outside of the
+        experiment.
+    """
+
+    # Reading while a driver writes: a segment grows at its end only, so a reader sees a prefix of
+    # it, perhaps with a torn line. A reader of the last epoch takes the whole lines as the history
+    # so far. A driver starts the next segment when the last one is complete, so a torn line in an
+    # earlier segment is damage. A superseded driver may append to its epoch at any time: the header
+    # of the next epoch bounds the records that are read.
+
+    def __init__(self, storage: Storage, *, start: int = 0) -> None:
+        self.storage = storage
+        self.start = start
+        self._epoch_number = self._records = self._size = self._position = 0
+        #: Ids of trials that were checked.
+        self._trials: set[str] = set()
+
+    @property
+    def end(self) -> JournalEnd:
+        """The current position; after the iteration, the argument for the next writer."""
+        return JournalEnd(self._epoch_number, self._records, self._size, self._position)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        self._epoch_number = self._records = self._size = self._position = 0
+        found = segments(self.storage)
+        for header, limit in self._chain(found):
+            yield from self._epoch(header, found[header.epoch], limit)
+
+    def holds(self, epoch: int, position: int) -> bool:
+        """Whether a position in a driver's epoch is part of the history.
+
+        Parameters
+        ----------
+        epoch : int
+            The driver's epoch.
+        position : int
+            Number of records of the history up to there, as that driver has counted them.
+        """
+        for header, limit in self._chain(segments(self.storage)):
+            if header.epoch == epoch:
+                return header.after.position <= position and (limit is None or position <= limit.position)
+        return False
+
+    def _chain(self, found: dict[int, list[int]]) -> list[tuple[Header, JournalEnd | None]]:
+        """Return the epochs of the history, first to last, each with the end of its history."""
+        chain: list[tuple[Header, JournalEnd | None]] = []
+        epoch, limit = max(found, default=0), None
+        while epoch:
+            if epoch not in found:
+                raise StorageError(f"the journal of {self.storage} lacks its epoch {epoch}")
+            header = self._header(epoch)
+            if header.after.epoch >= epoch:
+                name = segment_name(epoch, 0)
+                raise StorageError(f"line 1 of {name} says that it comes after a later epoch")
+            chain.append((header, limit))
+            epoch, limit = header.after.epoch, header.after
+        return chain[::-1]
+
+    def _header(self, epoch: int) -> Header:
+        name = segment_name(epoch, 0)
+        with reading(name, self.storage):
+            try:
+                with self.storage.open_read(name) as stream:
+                    # A header is short, and the segment may be long.
+                    line = stream.read(_HEADER).partition(b"\n")[0]
+            except FileNotFoundError:
+                raise StorageError(f"the journal of {self.storage} lacks {name}") from None
+        header = Header.decode(line, name)
+        if header.epoch != epoch:
+            raise StorageError(f"line 1 of {name} says that it is of epoch {header.epoch}")
+        return header
+
+    def _epoch(
+        self, header: Header, sequences: list[int], limit: JournalEnd | None
+    ) -> Iterator[dict[str, Any]]:
+        self._epoch_number, self._records, self._size = header.epoch, 0, 0
+        lines = self._lines(header.epoch, sequences)
+        first = next(lines, None)
+        if first is None:
+            name = segment_name(header.epoch, 0)
+            raise StorageError(f"line 1 of {name} in {self.storage} is torn")
+        self._size = len(first[2])  # the header
+        for name, number, line in lines:
+            if limit is not None and self._records == limit.records:
+                break
+            yield from self._records_of(name, number, line)
+        if limit is not None and self.end != limit:
+            raise StorageError(
+                f"epoch {header.epoch} of the journal of {self.storage} has changed since its "
+                f"successor read it: {limit} then, {self.end} now"
+            )
+
+    def _records_of(self, name: str, number: int, line: bytes) -> Iterator[dict[str, Any]]:
+        """Count the next line, and yield its records from position `start` on."""
+        before = self._position
+        rows = self._whole(name, number, line, count_rows)
+        self._records += rows
+        self._size += len(line)
+        self._position += rows
+        if self._position <= self.start:
+            return
+        records = self._whole(name, number, line, read_rows)
+        if before < self.start:
+            records = islice(records, self.start - before, None)
+        for record in records:
+            if not self._is_harmless(record):
+                self._whole(name, number, record, self._check)
+            yield record
+
+    def _is_harmless(self, record: dict[str, Any]) -> bool:
+        """Whether a record has no name but that of a known trial, as nearly all records."""
+        return (
+            "actions" not in record
+            and record.get("checkpoint") is None
+            and self._is_known(record.get("trial_id"))
+        )
+
+    def _is_known(self, trial_id: object) -> bool:
+        return trial_id is None or (type(trial_id) is str and trial_id in self._trials)
+
+    def _check(self, record: dict[str, Any]) -> None:
+        """Refuse a record with a name that leads out of the experiment's directories."""
+        self._check_names(record)
+        actions = record.get("actions", [])
+        if not isinstance(actions, list):
+            raise StorageError(f"actions must be a list, got {actions!r:.80}")
+        for action in actions:
+            if not isinstance(action, dict):
+                raise StorageError(f"an action must be an object, got {action!r:.80}")
+            self._check_names(action)
+
+    def _check_names(self, entry: Mapping[str, Any]) -> None:
+        trial_id, checkpoint = entry.get("trial_id"), entry.get("checkpoint")
+        if not self._is_known(trial_id):
+            if not is_one_name(trial_id):
+                raise StorageError(f"trial_id must be one name, got {trial_id!r:.80}")
+            self._trials.add(trial_id)
+        if checkpoint is not None:
+            CheckpointRecord.from_json(checkpoint)
+
+    def _whole(self, name: str, number: int, content: S, read: Callable[[S], T]) -> T:
+        """Return the result of `read` for a line; add the line's place to an error."""
+        try:
+            return read(content)
+        except StorageError as error:
+            raise StorageError(f"line {number} of {name} in {self.storage}: {error}") from error
+
+    def _lines(self, epoch: int, sequences: list[int]) -> Iterator[tuple[str, int, bytes]]:
+        """Yield segment, line number from 1, and line, for each whole line of an epoch."""
+        if sequences != list(range(len(sequences))):
+            raise StorageError(
+                f"epoch {epoch} of the journal of {self.storage} lacks a segment: {sequences[:9]}"
+            )
+        last = segment_name(epoch, sequences[-1])
+        batch = 1 if self.storage.is_local else _BATCH
+        for first in range(0, len(sequences), batch):
+            names = [segment_name(epoch, number) for number in sequences[first : first + batch]]
+            with reading(f"{names[0]} and what follows", self.storage):
+                contents = filesystem.run_each(self.storage.fs, self.storage.read_bytes, names)
+            for name, content in zip(names, contents, strict=True):
+                # A list of all lines could take many times the room of the file.
+                for number, line in enumerate(io.BytesIO(content), 1):
+                    if line.endswith(b"\n"):
+                        yield name, number, line
+                    elif name != last:
+                        raise StorageError(f"line {number} of {name} in {self.storage} is torn")
+
+
+def read_journal(storage: Storage, *, start: int = 0) -> Iterator[dict[str, Any]]:
+    """Yield the records of a journal, in order.
+
+    Parameters
+    ----------
+    storage : Storage
+        The experiment's directory.
+    start : int, default=0
+        Position of the first record to return.
+
+    Raises
+    ------
+    StorageError
+        As for :class:`JournalReader`.
+    """
+    return iter(JournalReader(storage, start=start))

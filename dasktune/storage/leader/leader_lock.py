@@ -1,0 +1,516 @@
+"""Leader election: one driver leads an experiment, and a second one is refused while it lives.
+
+A driver's *lease* is a small file, which its driver rewrites every third of the lease's ttl. Leases
+are numbered. Each number is created with an exclusive write, so of several drivers that want the
+next lease exactly one gets it, on every kind of storage. A driver that sees a higher number than
+its own has lost the lead.
+
+The clocks of two machines are never compared: a lease has expired when another driver has seen it
+unchanged for its ttl. On the machine of the leader there are faster ways. Its processes share a
+clock, and on a disk the leader holds a lock of the operating system (``flock``) while it lives.
+
+The lease is a lock with a timeout, so a paused leader can wake up and write for a moment after its
+successor has taken over. The epochs of the journal keep its late records out of the history.
+"""
+
+# Orders of events:
+#
+# - Late renewal: the leader rewrites its own lease file only. If a successor has claimed the next
+#   number before or during the write, the write changes nothing for others, and the next renewal
+#   sees the higher number. So a leader notices the loss at most a third of its ttl after it can
+#   reach the storage again.
+# - Renewal and release come from two threads and exclude each other by `_renewing`: after the
+#   release no renewal writes the lease again.
+# - Two candidates claim the same number: one gets FileExistsError and watches the other's lease.
+# - A candidate locks the next number's lock file before it writes the lease. So a lease whose file
+#   is not locked, where it should be, is that of a dead driver. A candidate that dies between the
+#   two drops its lock with its process. One that hangs between the two is passed over after a ttl,
+#   without the lock; its own claim fails when it wakes up.
+# - Clocks: the ttl is measured with monotonic clocks, on the leader's machine or by the candidate
+#   alone. `expires` is wall clock time for people, so a jump of it only changes what is shown.
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import platform
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
+from types import TracebackType
+from typing import Any, Final, Literal, NoReturn
+
+from dasktune.errors import StorageError, check
+from dasktune.storage.fs.redaction import reading
+from dasktune.storage.fs.storage import Storage
+from dasktune.storage.leader.leader_lease import (
+    DIRECTORY,
+    LAST_EPOCH,
+    LONGEST_TTL,
+    LeaderLease,
+    epoch_of,
+    lease_name,
+    lock_name,
+    machine_id,
+    newest_epoch,
+)
+
+__all__ = ["LeaderLock", "LeaderStatus", "current_leader", "leader_status"]
+
+logger = logging.getLogger(__name__)
+
+#: Checks of a lease within its ttl.
+_CHECKS: Final = 30
+
+
+class LeaderLock:
+    """Holds the lead of an experiment; used as a context manager.
+
+    Parameters
+    ----------
+    storage : Storage
+        The experiment's directory.
+    ttl_s : float, default=30.0
+        Seconds without a renewal after which another driver may take the lead. At most 3,600.
+    on_lost : callable, optional
+        Called without arguments, once, in a thread of the lock, when another driver has the lead.
+    clock : callable, default=time.monotonic
+        Returns seconds; the same for all processes of this machine.
+    sleep : callable, default=time.sleep
+        Waits for seconds.
+
+    Raises
+    ------
+    ConfigError
+        If an argument is not valid.
+    StorageError
+        On entering: if another driver leads, which the message names, or the storage failed.
+
+    Notes
+    -----
+    Entering is immediate if there is no leader, if the last one released the lead, or if it ran on
+    this machine, where its process can be checked. Otherwise its lease is watched: up to a third of
+    its ttl if the leader lives, and the whole ttl if not.
+
+    Examples
+    --------
+    >>> storage = Storage("memory://doctest-lock")
+    >>> with LeaderLock(storage) as lock:
+    ...     lock.lost, lock.epoch
+    (False, 1)
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        *,
+        ttl_s: float = 30.0,
+        on_lost: Callable[[], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        given: Any = ttl_s
+        fits = type(given) in (int, float) and 0 < given <= LONGEST_TTL
+        check(fits, "ttl_s", f"a positive number of seconds up to {LONGEST_TTL:.0f}", ttl_s)
+        self.storage = storage
+        self.ttl_s = float(ttl_s)
+        #: Number of the lease, from 1; 0 before there is one.
+        self.epoch = 0
+        self._on_lost = on_lost
+        self._clock, self._sleep = clock, sleep
+        self._lease: LeaderLease | None = None
+        self._lost = False
+        self._descriptor = -1
+        #: When the next lease was first found locked but not written.
+        self._blocked_since = 0.0
+        self._thread: threading.Thread | None = None
+        self._ending = threading.Event()
+        #: Held by a renewal (a thread of the lock) and by the release (the caller's thread).
+        self._renewing = threading.Lock()
+
+    @property
+    def lost(self) -> bool:
+        """Whether another driver has taken the lead; known up to a third of the ttl later."""
+        return self._lost
+
+    def acquire(self) -> None:
+        """Take the lead.
+
+        Raises
+        ------
+        StorageError
+            If another driver leads, or the storage failed.
+        """
+        check(self.epoch == 0, "LeaderLock", "acquired once", "a second time", "Make a new one.")
+        watched = _LeaseWatch(self)
+        while not self._claim(watched.wait_for_end()):
+            pass  # another candidate was faster: its lease is watched now
+        self._remove_stale_leases()
+        name = f"dasktune-driver-lock-{self.epoch}"
+        self._thread = threading.Thread(target=self._renew_until_closed, name=name, daemon=True)
+        self._thread.start()
+
+    def renew(self) -> bool:
+        """Check for a successor and rewrite the lease. A thread does this; repeating it is safe.
+
+        Returns
+        -------
+        bool
+            Whether this driver still leads.
+
+        Raises
+        ------
+        StorageError
+            If the storage failed.
+        """
+        with self._renewing:
+            lease = self._lease
+            if lease is None or self._lost:
+                return False
+            with reading(DIRECTORY, self.storage):
+                newest = newest_epoch(self.storage)
+            if newest <= self.epoch:
+                self._lease = self._stamped(replace(lease, renewals=lease.renewals + 1))
+                self._write(self._lease)
+                return True
+            self._lost = True
+        logger.warning(
+            "another driver has taken the lead of the experiment at %s, since this one did not "
+            "renew its lease for %g s. This driver stops.",
+            self.storage,
+            self.ttl_s,
+        )
+        try:
+            if self._on_lost is not None:
+                self._on_lost()
+        except Exception:  # the lead is lost anyway
+            logger.exception("the callback for the loss of the lead has failed")
+        return False
+
+    def close(self) -> None:
+        """Release the lead, if this driver has it, so that the next driver need not wait.
+
+        If the storage fails, this logs a warning and the next driver waits for the lease to expire.
+        """
+        self._ending.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        with self._renewing:
+            lease, self._lease = self._lease, None
+            if lease is not None and not self._lost:
+                self._release(lease)
+            self._unlock()
+
+    def __enter__(self) -> LeaderLock:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _release(self, lease: LeaderLease) -> None:
+        try:
+            if newest_epoch(self.storage) == self.epoch:
+                self._write(replace(lease, released=True))
+        except Exception as error:  # whatever the store's client raises
+            logger.warning(
+                "could not release the lead of %s: %r. The next driver has to wait for %g s.",
+                self.storage,
+                error,
+                self.ttl_s,
+            )
+
+    def _claim(self, epoch: int) -> bool:
+        """Try to get the lease with this number, and return whether this driver has it."""
+        # The lock comes before the lease becomes visible: an unlocked one is a dead driver's.
+        if self.storage.is_local and not self._lock(epoch):
+            return False
+        lease = self._stamped(
+            LeaderLease(
+                owner=uuid.uuid4().hex,
+                host=platform.node()[:200],
+                pid=os.getpid(),
+                ttl_s=self.ttl_s,
+                machine=machine_id(),
+                flock=self._descriptor >= 0,
+            )
+        )
+        try:
+            self.storage.claim(lease_name(epoch), lease.encode(), durable=True)
+        except FileExistsError:
+            self._unlock()
+            return False
+        except Exception as error:
+            self._unlock()
+            raise StorageError(f"cannot take the lead of {self.storage}: {error!r}") from error
+        self.epoch, self._lease = epoch, lease
+        return True
+
+    def _lock(self, epoch: int) -> bool:
+        """Lock the lease's lock file; return False if another process has it locked."""
+        path = self.storage.inside(lock_name(epoch))
+        try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            self._descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o666)
+        except OSError as error:
+            raise StorageError(f"cannot take the lead of {self.storage}: {error!r}") from error
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._unlock()
+            return self._wait_for_locked_lease()
+        except OSError:
+            self._unlock()  # a disk without locks: the renewals of the lease must do
+        return True
+
+    def _wait_for_locked_lease(self) -> bool:
+        """Wait a little for a lease that is locked but not written yet.
+
+        Return whether the process that has locked it did not write it for a whole ttl.
+        """
+        now = self._clock()
+        self._blocked_since = self._blocked_since or now
+        if now - self._blocked_since >= self.ttl_s:
+            return True
+        self._sleep(self.ttl_s / _CHECKS)
+        return False
+
+    def _unlock(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _stamped(self, lease: LeaderLease) -> LeaderLease:
+        expires = datetime.now(timezone.utc) + timedelta(seconds=self.ttl_s)
+        return replace(lease, renewed=self._clock(), expires=expires.isoformat(timespec="seconds"))
+
+    def _write(self, lease: LeaderLease) -> None:
+        try:
+            self.storage.write_bytes(lease_name(self.epoch), lease.encode())
+        except StorageError:
+            raise
+        except Exception as error:
+            raise StorageError(f"cannot renew the lead of {self.storage}: {error!r}") from error
+
+    def _renew_until_closed(self) -> None:
+        failing = False
+        while not self._ending.wait(self.ttl_s / 3):
+            try:
+                if not self.renew():
+                    return
+                failing = False
+            except StorageError as error:
+                if not failing:
+                    logger.warning(
+                        "%s. The renewal is retried; after %g s another driver may take the lead.",
+                        error,
+                        self.ttl_s,
+                    )
+                failing = True
+
+    def _remove_stale_leases(self) -> None:
+        """Delete the leases before this driver's, which no longer matter."""
+        try:
+            for name in self.storage.names(DIRECTORY):
+                if 0 < epoch_of(name) < self.epoch:
+                    self.storage.remove(f"{DIRECTORY}/{name}")
+        except Exception as error:  # old leases do no harm
+            logger.info("could not remove old leases of %s: %r", self.storage, error)
+
+
+class _LeaseWatch:
+    """Waits until the leader's lease has ended, or raises if the leader lives."""
+
+    def __init__(self, lock: LeaderLock) -> None:
+        self._lock, self._storage = lock, lock.storage
+        self._clock, self._sleep = lock._clock, lock._sleep
+        #: The lease as it was first seen, and when.
+        self._seen: tuple[int, bytes] | None = None
+        self._since = 0.0
+
+    def wait_for_end(self) -> int:
+        """Return the number of the lease that may be claimed now.
+
+        Raises
+        ------
+        StorageError
+            If another driver leads.
+        """
+        while True:
+            with reading(DIRECTORY, self._storage):
+                epoch = newest_epoch(self._storage)
+                data = self._content(epoch)
+            if epoch >= LAST_EPOCH:
+                raise StorageError(
+                    f"{lease_name(epoch)} in {self._storage} has a number that no driver can have "
+                    "reached. If no driver runs, remove it."
+                )
+            lease = LeaderLease.decode(data)
+            if epoch == 0 or self._has_ended(epoch, data, lease):
+                return epoch + 1
+            self._sleep((self._lock.ttl_s if lease is None else lease.ttl_s) / _CHECKS)
+
+    def _content(self, epoch: int) -> bytes:
+        try:
+            return self._storage.read_bytes(lease_name(epoch)) if epoch else b""
+        except FileNotFoundError:
+            return b""  # a successor has just removed it, and is found at the next check
+
+    def _has_ended(self, epoch: int, data: bytes, lease: LeaderLease | None) -> bool:
+        if lease is not None and lease.released:
+            return True
+        now = self._clock()
+        if lease is not None and lease.machine and lease.machine == machine_id():
+            if _is_unlocked(self._storage, epoch, lease):
+                return True
+            # The same clock: the age is known without waiting.
+            age = now - lease.renewed
+            if 0 <= age < lease.ttl_s:
+                self._refuse(lease)
+            if age >= lease.ttl_s:
+                return True
+        if self._seen is None or self._seen[0] != epoch:
+            self._seen, self._since = (epoch, data), now
+            logger.info("checking whether the driver that leads %s is alive", self._storage)
+        if self._seen[1] != data:
+            self._refuse(lease)
+        return now - self._since >= (self._lock.ttl_s if lease is None else lease.ttl_s)
+
+    def _refuse(self, lease: LeaderLease | None) -> NoReturn:
+        who = "" if lease is None else f" (pid {lease.pid} on host {lease.host})"
+        ttl_s = self._lock.ttl_s if lease is None else lease.ttl_s
+        raise StorageError(
+            f"another driver{who} leads the experiment at {self._storage}: stop it, or wait until "
+            f"it has not renewed its lease for {ttl_s:g} s"
+        )
+
+
+def current_leader(storage: Storage, *, clock: Callable[[], float] = time.monotonic) -> LeaderLease | None:
+    """Return the lease of the current leader, None without one; for display only.
+
+    It does not wait, so it trusts the wall clock of another machine: a driver that has died there
+    counts as alive until its lease expires, and longer if the clocks differ.
+
+    Parameters
+    ----------
+    storage : Storage
+        The experiment's directory. Nothing is written.
+    clock : callable, default=time.monotonic
+        Returns seconds; the same for all processes of this machine.
+
+    Raises
+    ------
+    StorageError
+        If it cannot be read.
+
+    Examples
+    --------
+    >>> storage = Storage("memory://doctest-leader")
+    >>> with LeaderLock(storage):
+    ...     current_leader(storage).pid == os.getpid()
+    True
+    >>> print(current_leader(storage))
+    None
+    """
+    lease, word = _read_lease(storage, clock)
+    return lease if word == "alive" else None
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderStatus:
+    """The status of the current or last leader, for display.
+
+    Parameters
+    ----------
+    word : {"none", "alive", "ended", "lost"}
+        No driver has led yet; a driver leads; the last one has released the lead; it has died.
+    age_s : float or None
+        Seconds since the last renewal of its lease; None if unknown.
+    """
+
+    word: Literal["none", "alive", "ended", "lost"]
+    age_s: float | None = None
+
+
+def leader_status(storage: Storage, *, clock: Callable[[], float] = time.monotonic) -> LeaderStatus:
+    """Return the status of the current or last leader; as reliable as `current_leader`.
+
+    Parameters
+    ----------
+    storage, clock
+        As for :func:`current_leader`.
+
+    Raises
+    ------
+    StorageError
+        If it cannot be read.
+
+    Examples
+    --------
+    >>> storage = Storage("memory://doctest-life")
+    >>> with LeaderLock(storage):
+    ...     leader_status(storage).word
+    'alive'
+    >>> leader_status(storage).word
+    'ended'
+    """
+    lease, word = _read_lease(storage, clock)
+    if lease is None:
+        return LeaderStatus(word)
+    if lease.machine == machine_id():
+        return LeaderStatus(word, max(0.0, clock() - lease.renewed))
+    try:
+        last = datetime.fromisoformat(lease.expires) - timedelta(seconds=lease.ttl_s)
+        return LeaderStatus(word, max(0.0, (datetime.now(timezone.utc) - last).total_seconds()))
+    except (ValueError, TypeError, OverflowError):  # not a time
+        return LeaderStatus(word)
+
+
+def _read_lease(
+    storage: Storage, clock: Callable[[], float]
+) -> tuple[LeaderLease | None, Literal["none", "alive", "ended", "lost"]]:
+    with reading(DIRECTORY, storage):
+        epoch = newest_epoch(storage)
+        try:
+            lease = LeaderLease.decode(storage.read_bytes(lease_name(epoch))) if epoch else None
+        except FileNotFoundError:
+            lease = None  # a successor has just removed it
+    if lease is None:
+        return None, "none"
+    if lease.released:
+        return lease, "ended"
+    if lease.machine == machine_id():
+        is_late = not 0 <= clock() - lease.renewed < lease.ttl_s
+        return lease, "lost" if is_late or _is_unlocked(storage, epoch, lease) else "alive"
+    try:
+        expires = datetime.fromisoformat(lease.expires)
+        return lease, "alive" if datetime.now(timezone.utc) < expires else "lost"
+    except (ValueError, TypeError):  # not a time
+        return lease, "lost"
+
+
+def _is_unlocked(storage: Storage, epoch: int, lease: LeaderLease) -> bool:
+    """Whether the leader's lock is free, so it has died; only reliable on its own machine."""
+    if not (lease.flock and storage.is_local):
+        return False
+    try:
+        descriptor = os.open(storage.inside(lock_name(epoch)), os.O_RDWR | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    with contextlib.closing(os.fdopen(descriptor, "rb")) as file:
+        try:
+            # Shared, so that several processes may check at the same time.
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True

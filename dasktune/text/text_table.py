@@ -1,0 +1,213 @@
+"""Lay out tables as aligned lines of text, as wide as a terminal allows, and as HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from html import escape
+from typing import Final
+
+from dasktune.text.formatting import column_width, format_cell, one_line, pad, truncate
+from dasktune.trial.metrics import number
+
+__all__ = [
+    "Table",
+    "drop_columns",
+    "fields_text",
+    "html_row",
+    "html_table",
+    "narrow",
+    "table_lines",
+    "table_text",
+    "table_width",
+]
+
+#: Cells as text, in rows of equal length; the first row is the head.
+Table = Sequence[Sequence[str]]
+
+_GAP: Final = "  "
+
+#: The most columns of a cell if the table has a limited width.
+_WIDEST_CELL: Final = 40
+#: Columns that :func:`narrow` leaves of a long text.
+_NARROW_CELL: Final = 8
+
+
+def table_lines(table: Table, right: Collection[int] = ()) -> list[str]:
+    """Return a table as lines in which cells of a column stand below each other.
+
+    Parameters
+    ----------
+    table : sequence of sequence of str
+        Rows of equal length.
+    right : collection of int, default=()
+        Columns that are aligned to the right.
+
+    Examples
+    --------
+    >>> table_lines([["trial", "n"], ["a", "10"]], right=[1])
+    ['trial   n', 'a      10']
+    """
+    widths = _widths(table)
+    return [
+        _GAP.join(
+            pad(cell, width, right=place in right)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in table
+    ]
+
+
+def _widths(table: Table) -> list[int]:
+    return [max(map(column_width, column)) for column in zip(*table, strict=True)]
+
+
+def table_width(table: Table) -> int:
+    """Return how many columns of a terminal a table takes."""
+    widths = _widths(table)
+    return sum(widths) + len(_GAP) * (len(widths) - 1)
+
+
+def drop_columns(table: Table, width: int | None) -> list[list[str]]:
+    """Return a table without its last columns, as many as do not fit; the first one stays.
+
+    Parameters
+    ----------
+    table : sequence of sequence of str
+        Rows of equal length.
+    width : int or None
+        Columns of the terminal; no limit if None.
+
+    Examples
+    --------
+    >>> drop_columns([["trial", "iter", "lr"], ["a_00001", "12", "0.001"]], 15)
+    [['trial', 'iter'], ['a_00001', '12']]
+    """
+    used = kept = 0
+    for column in _widths(table):
+        used += column + (len(_GAP) if kept else 0)
+        if kept and width is not None and used > width:
+            break
+        kept += 1
+    return [[*row[:kept]] for row in table]
+
+
+def narrow(table: Table, width: int | None, spare: Sequence[int]) -> list[list[str]]:
+    """Return a table that fits: long texts are truncated first, then columns are left out.
+
+    The first column and numbers are never truncated: the first one identifies the row, and a
+    truncated number is a different number.
+
+    Parameters
+    ----------
+    table : sequence of sequence of str
+        Rows of equal length; the first is the head.
+    width : int or None
+        Columns of the terminal; no limit if None.
+    spare : sequence of int
+        Columns that are left out before the last ones are, in this order.
+
+    Examples
+    --------
+    >>> narrow([["trial", "a_long_name", "loss"], ["a_00001", "relu", "0.5"]], 23, [1])
+    [['trial', 'a_long_…', 'loss'], ['a_00001', 'relu', '0.5']]
+    >>> narrow([["trial", "a_long_name", "loss"], ["a_00001", "relu", "0.5"]], 15, [1])
+    [['trial', 'loss'], ['a_00001', '0.5']]
+    """
+    if width is None or table_width(table) <= width:
+        return [[*row] for row in table]
+    table = [
+        [
+            cell if not place or _is_number_text(cell) else truncate(cell, _NARROW_CELL)
+            for place, cell in enumerate(row)
+        ]
+        for row in table
+    ]
+    kept = list(range(len(table[0])))
+    for column in spare:
+        if table_width([[row[place] for place in kept] for row in table]) > width:
+            kept.remove(column)
+    return drop_columns([[row[place] for place in kept] for row in table], width)
+
+
+def _is_number_text(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def table_text(head: Sequence[str], rows: Iterable[Sequence[object]], width: int | None = None) -> str:
+    """Return values as a table of text, with columns of numbers aligned to the right.
+
+    Parameters
+    ----------
+    head : sequence of str
+        Names of columns.
+    rows : iterable of sequence
+        Values, as many in each row.
+    width : int, optional
+        Columns of the terminal. Cells are then truncated and the last columns left out; a last
+        line names the columns that were left out.
+
+    Examples
+    --------
+    >>> print(table_text(["trial", "loss"], [["a", 0.5], ["bcd", 12.25]]))
+    trial   loss
+    a        0.5
+    bcd    12.25
+    """
+    values = [[*row] for row in rows]
+    right = [place for place in range(len(head)) if _is_numeric([row[place] for row in values])]
+    table = [[one_line(name) for name in head], *(list(map(format_cell, row)) for row in values)]
+    if width is None:
+        return "\n".join(table_lines(table, right))
+    table = [[truncate(cell, _WIDEST_CELL) for cell in row] for row in table]
+    fitting = drop_columns(table, width)
+    hidden = table[0][len(fitting[0]) :]
+    fitting = [[truncate(cell, width) for cell in row] for row in fitting]
+    lines = table_lines(fitting, right)
+    if hidden:
+        lines.append(truncate(f"(not shown: {', '.join(hidden)})", max(width, 20)))
+    return "\n".join(lines)
+
+
+def _is_numeric(column: Sequence[object]) -> bool:
+    """Whether a column has numbers, and besides them nothing but None."""
+    values = [value for value in column if value is not None]
+    return bool(values) and all(
+        not isinstance(value, bool | str) and number(value) is not None for value in values
+    )
+
+
+def fields_text(fields: Mapping[str, object]) -> str:
+    """Return names and values, one pair in a line; fields that are None are left out.
+
+    Examples
+    --------
+    >>> print(fields_text({"metric": "loss", "mode": "min"}))
+    metric  loss
+    mode    min
+    """
+    table = [[one_line(name), format_cell(value)] for name, value in fields.items() if value is not None]
+    return "\n".join(table_lines(table)) if table else ""
+
+
+def html_table(table: Table) -> str:
+    """Return a table as HTML with all text escaped; an empty text for a table without a head."""
+    if not table:
+        return ""
+    head, *rows = table
+    body = "".join(map(html_row, rows))
+    return f"<table><thead>{html_row(head, 'th')}</thead><tbody>{body}</tbody></table>"
+
+
+def html_row(cells: Iterable[str], tag: str = "td") -> str:
+    """Return a row of an HTML table with all text escaped.
+
+    Examples
+    --------
+    >>> html_row(["<b>"])
+    '<tr><td>&lt;b&gt;</td></tr>'
+    """
+    return f"<tr>{''.join(f'<{tag}>{escape(text)}</{tag}>' for text in cells)}</tr>"

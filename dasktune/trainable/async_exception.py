@@ -1,0 +1,127 @@
+"""Interrupts user code by an exception that another thread raises in it."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+__all__ = ["AsyncRaise", "TrialInterrupted"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+#: Backward jumps, at which the interpreter checks for asynchronous exceptions; one would suffice.
+_CHECKS = 100
+
+
+class TrialInterrupted(BaseException):
+    """Raised in user code to end it: the trial is paused, stopped or done.
+
+    It derives from BaseException, so ``except Exception`` lets it pass. Clean up in ``finally``.
+    """
+
+
+def _raise_in_thread(ident: int, exception: type[BaseException]) -> None:
+    """Raise `exception` in the thread `ident` at its next check for asynchronous exceptions."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(exception))
+
+
+class AsyncRaise:
+    """Runs user code, and can interrupt it from another thread.
+
+    An asynchronous exception in the middle of taking a lock or sending a message would leave both
+    broken. So it is set only while user code runs (`armed`). If it was set but not raised yet when
+    user code calls dasktune or returns, it is caught there and raised when user code continues.
+
+    It is not revoked by ``PyThreadState_SetAsyncExc(ident, NULL)``: CPython 3.11 then assumes for
+    ever that an exception is pending, which hangs threads that are traced (a debugger, coverage).
+    """
+
+    # `interrupt` runs in other threads and sets the exception only while `_armed`, under the lock.
+    # `_enter` and `_leave` change `_armed` under the same lock. CPython raises a set exception at
+    # the start of a function, after a call and at a backward jump. The orders:
+    #
+    # 1. interrupt, then `_enter`: it is noted as pending, and `_enter` raises it itself.
+    # 2. `_enter`, then interrupt: the exception is raised in user code, or in the last lines of
+    #    `_enter`, which user code or `call` has called. Both are correct places.
+    # 3. interrupt, then `_leave`, before the exception was raised: `_leave` finds `_set` and loops
+    #    until it is raised there. It is caught and noted as pending, as in order 1.
+    # 4. The exception is raised at the start of `mask` or `_leave`, before the lock is taken: from
+    #    `mask` it goes to user code, as if raised just before the call. `call` catches it and calls
+    #    `_leave` again, since `_armed` is still set.
+    # 5. `_leave`, then interrupt: `_armed` is not set, so it is only noted as pending.
+    #
+    # So code of dasktune between `_leave` and `_enter` is never interrupted. `mask` and `unmask` do
+    # nothing in other threads that user code has started: these are never interrupted.
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ident = 0
+        self._armed = False
+        #: An exception has been set since user code was entered.
+        self._set = False
+        #: An interrupt came while no user code ran: raise it when user code continues.
+        self._pending = False
+
+    def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run user code; raise TrialInterrupted at once if an interrupt is pending."""
+        self._ident = threading.get_ident()
+        try:
+            self._enter()
+            return function(*args, **kwargs)
+        finally:
+            # Order 4: the exception may be raised before the first line of `_leave`.
+            while self._armed:
+                try:
+                    self._leave()
+                except TrialInterrupted:
+                    self._pending = True
+
+    def mask(self) -> None:
+        """Defer interrupts until :meth:`unmask`: user code has called dasktune."""
+        if threading.get_ident() == self._ident:
+            self._leave()
+
+    def unmask(self) -> None:
+        """Allow interrupts again; raise TrialInterrupted if one came meanwhile."""
+        if threading.get_ident() == self._ident:
+            self._enter()
+
+    def interrupt(self) -> None:
+        """Raise TrialInterrupted in user code, at once or as soon as it runs again.
+
+        A call that blocks outside Python (a long sleep, a socket) is not interrupted: the exception
+        is raised when it returns.
+        """
+        with self._lock:
+            if self._armed:
+                self._set = True
+                _raise_in_thread(self._ident, TrialInterrupted)
+            else:
+                self._pending = True
+
+    def discard_pending(self) -> None:
+        """Drop a pending interrupt: user code is being ended in another way."""
+        with self._lock:
+            self._pending = False
+
+    def _enter(self) -> None:
+        with self._lock:
+            pending, self._pending = self._pending, False
+            self._armed = True
+        if pending:
+            raise TrialInterrupted
+
+    def _leave(self) -> None:
+        try:
+            with self._lock:
+                self._armed, was_set, self._set = False, self._set, False
+            if was_set:
+                # The exception was raised in user code, or is raised in the first rounds here.
+                for _ in range(_CHECKS):
+                    pass
+        except TrialInterrupted:
+            self._pending = True

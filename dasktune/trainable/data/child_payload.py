@@ -1,0 +1,51 @@
+"""The pickled code and configuration of a trial. Unpickling them may run user code (imports)."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dasktune.trainable.data.shared_objects import load, loads_with
+
+__all__ = ["ChildPayload", "UserCode", "open_code", "open_config"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserCode:
+    """The unpickled code that an experiment has sent to its workers."""
+
+    trainable: Any
+    #: The functions given to :func:`dasktune.register_env`, each pickled.
+    envs: Mapping[str, bytes] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildPayload:
+    """What a child process needs to run a trial's code."""
+
+    #: The pickled trainable; None if the process has it.
+    code: bytes | None = field(repr=False)
+    #: The pickled configuration.
+    config: bytes = field(repr=False)
+    #: Files with the large objects of the trainable, by name.
+    shared: Mapping[str, str] = field(default_factory=dict)
+    #: The pickled factory of the Dask client for user code; empty without one.
+    client: bytes = field(default=b"", repr=False)
+
+    def find(self, name: str) -> Any:
+        """Return a large object of the trainable, mapped from its file."""
+        return load(self.shared[name])
+
+
+def open_code(payload: bytes, find: Callable[[str], Any]) -> UserCode:
+    """Unpickle the user's code; `find` returns the large objects, which it refers to by name."""
+    opened = loads_with(payload, find)
+    return UserCode(trainable=opened["trainable"], envs=opened.get("envs", {}))
+
+
+def open_config(blob: bytes) -> dict[str, Any]:
+    """Unpickle a trial's configuration."""
+    config: dict[str, Any] = pickle.loads(blob)["config"]
+    return config

@@ -1,0 +1,428 @@
+"""Records results and checkpoints of a trial, sends them to the driver, and applies its answers."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final
+
+from dasktune.errors import ConfigError
+from dasktune.storage.checkpoints.checkpoint import Checkpoint
+from dasktune.storage.checkpoints.checkpoint_store import CheckpointStore
+from dasktune.storage.checkpoints.serialization import from_bytes, to_bytes
+from dasktune.storage.checkpoints.source_files import is_self_contained, local_copy
+from dasktune.trainable.async_exception import TrialInterrupted
+from dasktune.trainable.checkpoints.relay import RelayedStore
+from dasktune.trainable.checkpoints.uploader import Uploader
+from dasktune.trainable.reporting.auto_metrics import UsageMeter
+from dasktune.trainable.reporting.milestone_gate import MilestoneGate
+from dasktune.trainable.reporting.outbox import Outbox
+from dasktune.trainable.reporting.report_timeout import ReportTimeout
+from dasktune.trainable.reporting.trial_messages import (
+    Committed,
+    Message,
+    PauseAnswer,
+    Reported,
+    SaveAnswer,
+    StopAnswer,
+)
+from dasktune.trainable.spec import TrialSpec
+from dasktune.trial.checkpoint_record import CheckpointKind, CheckpointRecord
+from dasktune.trial.metrics import flatten, lookup
+
+__all__ = ["CheckpointHooks", "Done", "Ending", "Recorder", "Saved"]
+
+logger = logging.getLogger(__name__)
+
+#: Errors of a disk that is full.
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+def _pass() -> None:
+    """Allow every commit."""
+
+
+def _drop(path: str, packed: bytes) -> None:
+    """Drop the checkpoint. A run without an ``in_memory`` limit never calls this."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointHooks:
+    """What the worker adds to a trial's checkpoints: the fence, and storage in memory."""
+
+    #: Called right before a checkpoint is committed. It raises, or blocks for a while, if this
+    #: worker may not commit.
+    fence: Callable[[], None] = _pass
+    #: Keeps a checkpoint in the worker's memory, given its path and bytes. It is called before the
+    #: checkpoint's message is sent.
+    keep_in_memory: Callable[[str, bytes], None] = _drop
+    #: The checkpoint that the trial resumes from, if it was kept in memory.
+    packed: bytes = field(default=b"", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The trial's own result said ``done``."""
+
+
+#: Why no further result of this run is recorded.
+Ending = Done | PauseAnswer | StopAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A checkpoint that was saved: committed, waiting for its upload, or for memory."""
+
+    record: CheckpointRecord
+    #: The local copy that has to be uploaded; None if the checkpoint is committed.
+    copy: Checkpoint | None = None
+    #: The bytes for the worker's memory; empty if the checkpoint goes into the storage.
+    packed: bytes = b""
+
+
+class Recorder:
+    """Records the results and checkpoints of a trial.
+
+    A checkpoint for a local disk is committed at once, since a copy would take as long. For any
+    other storage it is copied to the local disk and uploaded while user code continues. The outbox
+    holds its result, and all later messages, until the checkpoint is committed. There is no copy
+    where user code waits or ends anyway.
+
+    Parameters
+    ----------
+    spec : TrialSpec
+        The trial.
+    outbox : Outbox
+        The trial's messages to the driver.
+    gate : MilestoneGate
+        Holds user code at milestones.
+    store : CheckpointStore or RelayedStore
+        Commits and loads checkpoints.
+    hooks : CheckpointHooks
+        The worker's fence and memory for checkpoints.
+    report_timeout : ReportTimeout
+        Measures the time between two results; the time spent here does not count.
+    """
+
+    # Three threads meet here.
+    #
+    # - The reporting thread saves and publishes. There is one at a time: `Session` serialises
+    #   reports by a lock, and a class trainable has one thread.
+    # - The uploader's thread commits copies, then releases or withdraws held messages.
+    # - The worker's event loop answers (`MilestoneGate`) and collects messages (`Outbox`).
+    #
+    # `_send` puts a held message before it queues the upload, so a release or a withdrawal always
+    # finds its message. Uploads end in the order of their messages: there is one queue and one
+    # thread, and the reporting thread fills both in the same order.
+    #
+    # When an upload fails, the uploader first sets its failure, then withdraws all held messages.
+    # A new message checks for the failure under the outbox's lock, which the withdrawal needs, too:
+    # either the message sees the failure and is not sent, or it is in the outbox and is withdrawn.
+    # So the driver never sees a result that follows a checkpoint which does not exist.
+
+    def __init__(
+        self,
+        spec: TrialSpec,
+        *,
+        outbox: Outbox,
+        gate: MilestoneGate,
+        store: CheckpointStore | RelayedStore,
+        hooks: CheckpointHooks,
+        report_timeout: ReportTimeout,
+    ) -> None:
+        self._spec = spec
+        self._outbox = outbox
+        self._gate = gate
+        self._store = store
+        self._hooks = hooks
+        self.report_timeout = report_timeout
+        self._uploader = Uploader(f"dasktune-{spec.trial_id}-upload", outbox.withdraw)
+        #: Measures the machine for each result; None if the configuration does not request it.
+        self._meter: UsageMeter | None = None
+        self._next_index = spec.next_checkpoint
+        #: The checkpoint that was saved last; at first the one that the trial resumes from.
+        self.newest: CheckpointRecord | None = spec.checkpoint
+        #: Its bytes, if it is in memory.
+        self._packed = hooks.packed
+        #: Why the run ends; set with the last result.
+        self.ending: Ending | None = None
+
+    def measure_usage(self) -> None:
+        """Add the use of CPUs and memory to each result from now on."""
+        self._meter = UsageMeter()
+
+    def check(self, result: Mapping[str, Any]) -> None:
+        """Refuse a result without a metric that the searcher, scheduler or stopper needs.
+
+        Raises
+        ------
+        ConfigError
+            If a required metric is missing.
+        """
+        for name in self._spec.required_metrics:
+            if lookup(result, name) is None:
+                raise ConfigError(_missing(name, result))
+
+    def save(
+        self,
+        checkpoint: Checkpoint,
+        result: Mapping[str, Any],
+        *,
+        temporary: bool = False,
+        in_memory: int = 0,
+    ) -> Saved:
+        """Save a checkpoint of `result`, which is published next.
+
+        Parameters
+        ----------
+        checkpoint : Checkpoint
+            Its files may change as soon as this returns.
+        result : mapping
+            The result.
+        temporary : bool, default=False
+            Whether `checkpoint` is a temporary one that only the recorder uses. It needs no copy,
+            unless it has links.
+        in_memory : int, default=0
+            Largest size in bytes that is kept in the worker's memory and not in the storage.
+
+        Raises
+        ------
+        Exception
+            An error of the fence or the storage; there is no checkpoint then. It may be the failed
+            upload of an earlier one.
+        """
+        with self.report_timeout:
+            return self._save(checkpoint, result, temporary=temporary, in_memory=in_memory)
+
+    def _save(
+        self, checkpoint: Checkpoint, result: Mapping[str, Any], *, temporary: bool, in_memory: int
+    ) -> Saved:
+        # Each attempt gets a new number. So a failed attempt that is still writing, or has left
+        # files, cannot damage a later checkpoint.
+        index, self._next_index = self._next_index, self._next_index + 1
+        record = self._store.plan(
+            trial_dir=self._spec.trial_dir,
+            index=index,
+            incarnation=self._spec.incarnation,
+            iteration=result["training_iteration"],
+            metrics=result,
+        )
+        packed = to_bytes(checkpoint, in_memory) if in_memory else None
+        if packed is not None:
+            self._packed = packed
+            self.newest = replace(record, kind=CheckpointKind.MEMORY)
+            return Saved(self.newest, packed=packed)
+        copy = None
+        with self._unless_stopped():
+            if self._store.is_slow and self._continues_after(result):
+                self._uploader.wait_for_room()
+                alone = temporary and is_self_contained(checkpoint.path)
+                copy = checkpoint if alone else _copy_of(checkpoint)
+            if copy is None:
+                self._uploader.flush()
+                self._commit(checkpoint, record)
+        self.newest, self._packed = record, b""
+        return Saved(record, copy)
+
+    def load(self) -> Checkpoint | None:
+        """Return the newest checkpoint for user code, once its upload has ended."""
+        with self.report_timeout, self._unless_stopped():
+            self._uploader.flush()
+            record = self.newest or self._spec.initial_checkpoint
+            if record is None:
+                return None
+            in_memory = record.kind is CheckpointKind.MEMORY
+            return from_bytes(self._packed) if in_memory else self._store.load(record)
+
+    @contextmanager
+    def _unless_stopped(self) -> Iterator[None]:
+        """Turn a storage error into TrialInterrupted if the trial has been ordered to stop.
+
+        The storage is not retried for such a trial, and its failure is not the trial's.
+
+        Raises
+        ------
+        TrialInterrupted
+            If an order to stop has come before the error.
+        """
+        try:
+            yield
+        except Exception as error:  # whatever the store's client raises
+            if isinstance(self._gate.order, StopAnswer):
+                raise TrialInterrupted from error
+            raise
+
+    def publish(self, result: Mapping[str, Any], saved: Saved | None) -> SaveAnswer | None:
+        """Send a result, wait if it is a milestone, and set `ending` if it was the last one.
+
+        Returns
+        -------
+        SaveAnswer or None
+            The answer, if the driver requests a checkpoint before user code continues.
+        """
+        with self.report_timeout:
+            answer = self._publish(result, saved)
+        if self.ending is None:
+            self.report_timeout.reset()
+        else:
+            self.report_timeout.close()
+        return answer
+
+    def _publish(self, result: Mapping[str, Any], saved: Saved | None) -> SaveAnswer | None:
+        metrics = dict(result)
+        if self._meter is not None:
+            metrics["perf"] = self._meter()
+        record = None if saved is None else saved.record
+        if record is not None:
+            metrics["checkpoint_dir_name"] = record.path.rpartition("/")[2]
+            metrics["should_checkpoint"] = True
+        done = bool(metrics["done"])
+        # With an order to end, the driver has nothing left to decide. An order that comes after
+        # this line is safe, too: `wait` returns it at once, and the gate ignores the driver's
+        # answer to this result.
+        awaits = not done and self._gate.order is None and self._gate.is_milestone(metrics)
+        if awaits:
+            # The driver cannot answer a result that the outbox holds.
+            with self._unless_stopped():
+                self._uploader.flush()
+        make = partial(self._reported, metrics=metrics, checkpoint=record, awaits=awaits)
+        self._send(make, saved, bounded=True, urgent=awaits)
+        if done:
+            self.ending = Done()
+            return None
+        answer = self._gate.wait() if awaits else self._gate.order
+        if isinstance(answer, PauseAnswer | StopAnswer):
+            self.ending = answer
+        return answer if isinstance(answer, SaveAnswer) else None
+
+    def is_milestone(self, result: Mapping[str, Any]) -> bool:
+        """Whether the trial will wait for the driver's decision at a result."""
+        return self._gate.is_milestone(result)
+
+    def send_checkpoint(self, saved: Saved) -> None:
+        """Send a checkpoint that was saved after its result was sent."""
+        self._send(partial(self._committed, saved=saved), saved)
+
+    def export(self, directory: str) -> None:
+        """Store the exports in a local directory, after :func:`write_export_list`."""
+        self._hooks.fence()
+        self._store.export(self._spec.trial_dir, directory)
+
+    def remove_stale_checkpoints(self) -> None:
+        """Start deleting the checkpoints that lost starts of the trial left. Returns at once."""
+        self._uploader.do(self._remove_stale)
+
+    def finish(self) -> None:
+        """Wait until every checkpoint is committed. Called when user code has ended.
+
+        The session is closed before, so no report can add an upload after this.
+
+        Raises
+        ------
+        BaseException
+            The failure of an upload. Its result, and all later ones, are not sent.
+        """
+        try:
+            with self._unless_stopped():
+                self._uploader.close()
+        except BaseException:
+            self.ending = None
+            raise
+
+    def _continues_after(self, result: Mapping[str, Any]) -> bool:
+        """Whether user code continues at once when this result is sent.
+
+        An order to end may come right after. Then the checkpoint is uploaded although user code
+        ends, and `finish` waits for it.
+        """
+        ends = result["done"] or self._gate.order is not None
+        return not ends and not self._gate.is_milestone(result)
+
+    def _send(
+        self,
+        make: Callable[[int], Message],
+        saved: Saved | None,
+        *,
+        bounded: bool = False,
+        urgent: bool = True,
+    ) -> None:
+        if saved is None or saved.copy is None:
+            self._outbox.put(make, bounded=bounded, urgent=urgent)
+        else:
+            self._outbox.put(make, bounded=bounded, urgent=urgent, held=True)
+            self._uploader.upload(partial(self._upload, saved.copy, saved.record))
+
+    def _commit(self, checkpoint: Checkpoint, record: CheckpointRecord) -> None:
+        incarnation = self._spec.incarnation
+        self._store.write(checkpoint, record, incarnation=incarnation, fence=self._hooks.fence)
+
+    def _upload(self, copy: Checkpoint, record: CheckpointRecord) -> None:
+        try:
+            self._commit(copy, record)
+        finally:
+            # Here and not in the reporting thread, which may drop the last reference to it.
+            shutil.rmtree(copy.path, ignore_errors=True)
+        self._outbox.release()
+
+    def _remove_stale(self) -> None:
+        try:
+            spec = self._spec
+            self._store.remove_stale(spec.trial_dir, spec.incarnation, spec.next_checkpoint)
+        except Exception:
+            logger.warning(
+                "could not remove the checkpoints that lost starts of trial %s left",
+                self._spec.trial_id,
+                exc_info=True,
+            )
+
+    def _committed(self, seq: int, *, saved: Saved) -> Committed:
+        self._uploader.check()
+        if saved.packed:
+            self._hooks.keep_in_memory(saved.record.path, saved.packed)
+        return Committed(seq=seq, checkpoint=saved.record, size=len(saved.packed))
+
+    def _reported(
+        self,
+        seq: int,
+        *,
+        metrics: dict[str, Any],
+        checkpoint: CheckpointRecord | None,
+        awaits: bool,
+    ) -> Reported:
+        # Called under the outbox's lock, see the class: nothing is sent after a message that was
+        # withdrawn, and the driver cannot answer before the gate expects the answer.
+        self._uploader.check()
+        if awaits:
+            self._gate.expect(seq)
+        return Reported(seq=seq, metrics=metrics, checkpoint=checkpoint, awaits=awaits)
+
+
+def _copy_of(checkpoint: Checkpoint) -> Checkpoint | None:
+    """Copy a checkpoint to the local disk; None if the disk is full."""
+    try:
+        return local_copy(checkpoint)
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+    logger.warning(
+        "the local disk is full: a checkpoint is uploaded without a copy, and report() waits for it"
+    )
+    return None
+
+
+def _missing(name: str, result: Mapping[str, Any]) -> str:
+    # Imported here: a trial's process needs these modules for this message only.
+    from difflib import get_close_matches
+
+    from dasktune.results.result import is_auto_filled
+
+    own = sorted(key for key in flatten(result) if not is_auto_filled(key))
+    close = get_close_matches(name, own, n=1)
+    hint = f"Did you mean {close[0]!r}?" if close else "Report it, or name another metric."
+    # The advice is short and early: tables of failures show the first characters.
+    return f"metrics must hold {name!r}, got {own}. {hint} Each result is judged by it."

@@ -1,0 +1,202 @@
+"""Runs a trial's user code in a thread, of the worker or of a child process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from dasktune.storage.checkpoints.checkpoint_store import CheckpointStore
+from dasktune.trainable.api.session import ClassSession, Session
+from dasktune.trainable.api.trainable import Trainable
+from dasktune.trainable.async_exception import AsyncRaise, TrialInterrupted
+from dasktune.trainable.checkpoints.relay import RelayedStore, TransferQueue
+from dasktune.trainable.reporting import trial_messages
+from dasktune.trainable.reporting.milestone_gate import MilestoneGate
+from dasktune.trainable.reporting.outbox import Urgency
+from dasktune.trainable.reporting.recorder import CheckpointHooks, Done, Ending, Recorder
+from dasktune.trainable.reporting.report_timeout import ReportTimeout
+from dasktune.trainable.running.class_run import ClassRun
+from dasktune.trainable.running.error_info import error_info, timeout_info
+from dasktune.trainable.running.function_run import run_function
+from dasktune.trainable.running.output_capture import streams_redirected
+from dasktune.trainable.running.reuse import ReusableTrainable
+from dasktune.trainable.running.run_base import RunBase
+from dasktune.trainable.spec import TrialSpec
+from dasktune.trial.events import ErrorInfo
+
+__all__ = ["ThreadRun", "TrialSpec"]
+
+
+class ThreadRun(RunBase):
+    """Runs one start of a trial, from :class:`Started` to exactly one terminal message.
+
+    All methods are thread-safe, return at once and may be called again with the same arguments.
+
+    Parameters
+    ----------
+    spec : TrialSpec
+        The trial.
+    opener : callable
+        Returns the trainable (a subclass of :class:`Trainable` or a function of the configuration)
+        and the configuration. Called in the trial's thread: unpickling them may run user code.
+    notify : callable
+        Called with an `Urgency` when there are messages to collect, in the thread that puts them;
+        see :class:`~dasktune.trainable.reporting.outbox.Outbox`.
+    hooks : CheckpointHooks, optional
+        The worker's fence and memory for checkpoints.
+    reusable : ReusableTrainable, optional
+        Keeps a class trainable between two trials; by default each trial builds and cleans up one.
+    on_end : callable, optional
+        Called in the trial's thread, as its last action.
+    timer : callable, default=time.monotonic
+        Seconds, for the time that user code takes.
+    transfers : TransferQueue, optional
+        The transfers that wait for the driver; by default a queue that calls `notify`.
+    """
+
+    # The report timeout has its own thread. It may expire at the moment when user code
+    # returns. If `_timeout_error` is set before `_outcome` reads it, the trial has failed; if not,
+    # it ends as it would have: the interrupt stays pending and is never raised, since no user code
+    # runs any more, and `_finished` ends the wait of `_end_timed_out`.
+
+    def __init__(
+        self,
+        spec: TrialSpec,
+        opener: Callable[[], tuple[type[Trainable] | Callable[[Any], Any], dict[str, Any]]],
+        notify: Callable[[Urgency], None],
+        hooks: CheckpointHooks | None = None,
+        *,
+        reusable: ReusableTrainable | None = None,
+        on_end: Callable[[], None] | None = None,
+        timer: Callable[[], float] = time.monotonic,
+        transfers: TransferQueue | None = None,
+    ) -> None:
+        super().__init__(spec, notify, MilestoneGate(spec.milestones), on_end, transfers)
+        self._opener = opener
+        self._reusable = reusable or ReusableTrainable()
+        self._timer = timer
+        self._interrupter = AsyncRaise()
+        #: Detects user code that hangs.
+        self.report_timeout = ReportTimeout(spec.report_timeout_s, self._on_report_timeout)
+        #: Called with the error when user code hangs, in the thread of the report timeout.
+        self.on_timeout: Callable[[ErrorInfo], None] = self._end_timed_out
+        self._timeout_error: ErrorInfo | None = None
+        self._recorder = Recorder(
+            spec,
+            outbox=self._outbox,
+            gate=self._gate,
+            store=self._make_store(),
+            hooks=hooks or CheckpointHooks(),
+            report_timeout=self.report_timeout,
+        )
+
+    @property
+    def occupied(self) -> bool:
+        """Whether the trial has ended, but hanging user code or an abandoned cleanup still runs."""
+        return self.finished and (self.in_use or self._reusable.has_abandoned_cleanup)
+
+    def answer(self, answer: trial_messages.Answer) -> None:
+        """Apply an answer of the driver; ignore one that is old, repeated or overruled."""
+        self._gate.answer(answer)
+        if self._gate.order is not None:
+            # A full outbox must not delay a trial that was ordered to end.
+            self._outbox.lift_bound()
+
+    def interrupt(self) -> None:
+        """Interrupt user code, for a trial that does not reach its next result.
+
+        A trial without an order to pause is stopped. It may be called again for user code that
+        catches the exception. A call that blocks outside Python is not interrupted.
+        """
+        if self._gate.order is None:
+            self.stop("interrupted")
+        self._interrupter.interrupt()
+
+    def _on_report_timeout(self, ident: int) -> None:
+        # A trial with an order to end has its own grace period.
+        if self._gate.order is None and self.spec.report_timeout_s is not None:
+            self._timeout_error = timeout_info(self.spec.report_timeout_s, ident)
+            self.stop(self._timeout_error.message)
+            self.on_timeout(self._timeout_error)
+
+    def _end_timed_out(self, hang: ErrorInfo) -> None:
+        """Interrupt user code that hangs twice, then end the trial and abandon its thread."""
+        for _ in range(2):
+            self._interrupter.interrupt()
+            if self._finished.wait(self.spec.stop_grace):
+                return
+        self._abandon(partial(trial_messages.Failed, error=hang))
+
+    def _make_store(self) -> CheckpointStore | RelayedStore:
+        if self.spec.relayed:
+            return RelayedStore(self.transfers.submit)
+        storage = self.spec.storage
+        return CheckpointStore(storage.with_retry(storage.retry_seconds, self._is_still_needed))
+
+    def _is_still_needed(self) -> bool:
+        """Whether a failing storage is worth retrying: not for a trial that was stopped."""
+        return not isinstance(self._gate.order, trial_messages.StopAnswer)
+
+    def _outcome(self) -> Callable[..., trial_messages.Terminal]:
+        """Run the trial and return a function that makes its terminal message of a number."""
+        self._outbox.put(lambda seq: trial_messages.Started(seq=seq), urgent=False)
+        failure: ErrorInfo | None = None
+        interruption: ErrorInfo | None = None
+        for part in (self._perform, self._recorder.finish):
+            # No exception object is kept: its traceback would keep the objects of user code.
+            try:
+                part()
+            except TrialInterrupted as error:
+                interruption = error_info(error)
+            except BaseException as error:
+                # Any exception of user code, SystemExit included, ends the trial and not the
+                # worker. The first failure is reported.
+                failure = failure or error_info(error)
+        failure = self._timeout_error or failure
+        if failure is not None:
+            return partial(trial_messages.Failed, error=failure)
+        if interruption is None:
+            return _terminal_type(self._recorder.ending or Done())
+        ending = self._recorder.ending or self._gate.order
+        if ending is None:
+            return partial(trial_messages.Failed, error=interruption)
+        return _terminal_type(ending)
+
+    def _perform(self) -> None:
+        trainable, config = self._interrupter.call(self._opener)
+        # Only now: the user's modules may register the fsspec implementation of the storage.
+        if self.spec.incarnation > 1:
+            self._recorder.remove_stale_checkpoints()
+        with streams_redirected(self.spec, self.transfers):
+            self._train(trainable, config)
+
+    def _train(self, trainable: Any, config: dict[str, Any]) -> None:
+        make_session = ClassSession if isinstance(trainable, type) else Session
+        session = make_session(self.spec, self._recorder, self._interrupter, self._timer)
+        session.enter()
+        if config.get("log_sys_usage"):
+            self._recorder.measure_usage()
+        self.report_timeout.start()
+        try:
+            if isinstance(trainable, type):
+                run = ClassRun(self.spec, self._recorder, self._interrupter, self._reusable)
+                run.run(trainable, dict(config))
+            else:
+                self._interrupter.call(run_function, trainable, dict(config), session.report)
+        finally:
+            self.report_timeout.close()
+            session.close()
+
+
+def _terminal_type(
+    ending: Ending,
+) -> type[trial_messages.Ended] | type[trial_messages.Paused] | type[trial_messages.Stopped]:
+    match ending:
+        case Done():
+            return trial_messages.Ended
+        case trial_messages.PauseAnswer():
+            return trial_messages.Paused
+        case trial_messages.StopAnswer():
+            return trial_messages.Stopped

@@ -1,0 +1,89 @@
+"""The driver's record of a checkpoint. Its files are handled in `dasktune.storage`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from dasktune.errors import StorageError
+from dasktune.trial.names import checkpoint_place
+
+__all__ = ["CheckpointKind", "CheckpointRecord"]
+
+
+class CheckpointKind(str, Enum):
+    """Where a checkpoint is kept.
+
+    Examples
+    --------
+    >>> CheckpointKind("memory")
+    <CheckpointKind.MEMORY: 'memory'>
+    """
+
+    #: In the experiment's storage.
+    PERSISTENT = "persistent"
+    #: In the memory of the workers, as data of Dask: it is lost with its worker or its driver.
+    MEMORY = "memory"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointRecord:
+    """A committed checkpoint of a trial.
+
+    Examples
+    --------
+    >>> record = CheckpointRecord(path="trials/a_00000/checkpoint_000003_i02", index=3, iteration=7)
+    >>> CheckpointRecord.from_json(record.to_json()) == record
+    True
+    """
+
+    #: Relative to the experiment's storage path. It also identifies a checkpoint in memory, which
+    #: has no files there.
+    path: str
+    #: Number of the checkpoint within the trial, from 0.
+    index: int
+    #: ``training_iteration`` of the result that it belongs to.
+    iteration: int
+    #: That result's metrics, flattened, for retention by score.
+    metrics: dict[str, Any] = field(default_factory=dict, repr=False)
+    kind: CheckpointKind = CheckpointKind.PERSISTENT
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record as plain values."""
+        return {
+            "path": self.path,
+            "index": self.index,
+            "iteration": self.iteration,
+            "metrics": self.metrics,
+            **({"kind": self.kind.value} if self.kind is CheckpointKind.MEMORY else {}),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> CheckpointRecord:
+        """Return the record of untrusted plain values, as :meth:`to_json` writes them.
+
+        Raises
+        ------
+        StorageError
+            If they are no such record, or the path is not one of a checkpoint.
+        """
+        try:
+            path, index, iteration = data["path"], data["index"], data["iteration"]
+            metrics, kind = data["metrics"], CheckpointKind(data.get("kind", "persistent"))
+        except (KeyError, TypeError, IndexError, ValueError) as error:
+            raise StorageError(f"not a record of a checkpoint: {data!r:.80} ({error!r})") from error
+        place = checkpoint_place(path)
+        if place is None or place[1] != index:
+            raise StorageError(
+                "the path of a checkpoint must be trials/<trial>/checkpoint_<index>_i<incarnation>"
+                f", got {path!r:.80} for index {index!r:.20}"
+            )
+        counts = type(index) is int and type(iteration) is int and 0 <= iteration < 2**63
+        if not counts or not isinstance(metrics, Mapping):
+            raise StorageError(
+                "a checkpoint must have a count as its iteration and an object of metrics, got "
+                f"iteration {iteration!r:.20} and metrics {metrics!r:.80}"
+            )
+        return cls(path=path, index=index, iteration=iteration, metrics=dict(metrics), kind=kind)

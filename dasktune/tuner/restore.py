@@ -1,0 +1,424 @@
+"""Restore an experiment from its directory: stored configuration, snapshot and journal.
+
+Another driver may still be alive while an experiment is restored. Restoring only reads, and needs
+no lock. `hold_leader_lock` then takes the leader lock and checks that the journal has not grown
+since it was read. The orders that are possible:
+
+- The other driver holds the lock: taking the lock fails, and nothing has been written.
+- It appended records and released the lock after the journal was read: the check sees the longer
+  journal, and the user has to restore again.
+- It was frozen and its lease expired: this driver takes the lock with a higher epoch. When the old
+  driver continues, readers of the journal ignore its records, because their epoch is older, and its
+  lock reports the loss.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.random import SeedSequence
+
+from dasktune.callback import MissedEvents, TrialStorage
+from dasktune.config import RunConfig, TuneConfig
+from dasktune.config.resume_config import ResumeConfig, ResumeType
+from dasktune.errors import StorageError, check
+from dasktune.experiment import ExperimentMachine
+from dasktune.registry import get_trainable
+from dasktune.runner import TrialRunner
+from dasktune.runner.build import build_callbacks, build_experiment
+from dasktune.runner.replay import replay
+from dasktune.search import BasicVariantGenerator, create_searcher
+from dasktune.storage.checkpoints.checkpoint import Checkpoint
+from dasktune.storage.checkpoints.initial import check_initial_checkpoint, has_initial_checkpoint
+from dasktune.storage.experiment.experiment_store import ExperimentStore
+from dasktune.storage.experiment.tuner_json import TunerFile
+from dasktune.storage.fs.storage import Storage
+from dasktune.storage.journal.journal_reader import JournalReader
+from dasktune.storage.journal.segments import JournalEnd
+from dasktune.storage.journal.snapshots import Snapshot, Snapshots
+from dasktune.storage.leader.leader_lease import LONGEST_TTL
+from dasktune.storage.leader.leader_lock import LeaderLock
+from dasktune.trainable.api.binding import trainable_name
+from dasktune.trial.checkpoint_record import CheckpointRecord
+from dasktune.trial.events import (
+    OtherEvent,
+    ReleaseRequested,
+    TrialReopenRequested,
+    TrialStopRequested,
+    TrialUnpauseRequested,
+)
+from dasktune.trial.trial import Trial
+from dasktune.tuner.saved_setup import SavedSetup, setup_of
+
+__all__ = [
+    "RestoredExperiment",
+    "check_trainable",
+    "hold_leader_lock",
+    "restore_experiment",
+    "seeded",
+    "initial_checkpoint_of",
+]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class RestoredExperiment:
+    """An experiment in the state at the end of its journal, ready to be resumed.
+
+    Parameters
+    ----------
+    storage : Storage
+        The experiment's directory.
+    experiment : ExperimentMachine
+        The experiment's state.
+    tune_config, run_config, param_space
+        The configuration to resume with.
+    setup : TunerFile
+        The same configuration, of objects that have not been used.
+    resume : ResumeConfig
+        Which trials to resume, restart or skip.
+    end : JournalEnd
+        The end of the journal when it was read.
+    broken : dict of str to str
+        Trials whose configurations cannot be unpickled, and why.
+    dropped : sequence of CheckpointRecord
+        Checkpoints that the last driver dropped, and may not have deleted.
+    missed : MissedEvents
+        Events that the callbacks have not received.
+    releases : bool, default=True
+        Whether paused trials are unpaused and a held experiment is released. False where a driver
+        replaces one that died, because no user has requested it.
+    """
+
+    storage: Storage
+    experiment: ExperimentMachine
+    tune_config: TuneConfig
+    run_config: RunConfig
+    param_space: Mapping[str, Any]
+    setup: TunerFile
+    resume: ResumeConfig
+    end: JournalEnd
+    broken: dict[str, str]
+    dropped: Sequence[CheckpointRecord]
+    missed: MissedEvents
+    releases: bool = True
+
+    @property
+    def name(self) -> str:
+        """The name of the experiment's directory."""
+        return self.storage.url.rstrip("/").rpartition("/")[2]
+
+    def begin(self, runner: TrialRunner) -> None:
+        """Resume the trials in a driver that holds the lock and has opened the journal.
+
+        Parameters
+        ----------
+        runner : TrialRunner
+            The runner of the experiment.
+        """
+        # The runner's new session clears the reason for which the last one ended.
+        cut_off = self._cut_off()
+        runner.resume(lambda now: self.requests(now, cut_off), self.dropped)
+        self.setup.write(self.storage)
+        failed = self.experiment.state.first_failed
+        if failed is not None:
+            logger.warning(
+                "trial %s had failed, and fail_fast ended the experiment for it. Restore with "
+                "resume_errored=True or restart_errored=True to try it again, or with another "
+                "FailureConfig to continue without it",
+                failed.trial_id,
+            )
+
+    def _cut_off(self) -> str:
+        """Return the end reason of trials that count as unfinished; empty if there are none."""
+        failed = self.experiment.state.first_failed
+        if failed is None:
+            return ""
+        stays = self.resume.resume_type(failed) is ResumeType.SKIP
+        return "" if stays and self.experiment.is_stopped_by_failure else self.experiment.state.stop_reason
+
+    def requests(self, now: float, cut_off: str = "") -> Iterator[OtherEvent]:
+        """Yield the requests that make the trials resume, restart or end as `resume` says.
+
+        Parameters
+        ----------
+        now : float
+            Seconds of the runner's clock.
+        cut_off : str, optional
+            The end reason of trials that count as unfinished, as for
+            :meth:`ResumeConfig.resume_type`.
+        """
+        for key, trial in self.experiment.trials.items():
+            choice = self.resume.resume_type(trial, cut_off)
+            if choice is not ResumeType.SKIP and key in self.broken:
+                yield TrialStopRequested(trial_id=key, reason=self.broken[key], time=now)
+            elif choice is ResumeType.SKIP and not trial.status.is_final:
+                reason = "skipped when the experiment was restored"
+                yield TrialStopRequested(trial_id=key, reason=reason, time=now)
+            elif choice is ResumeType.RESTART or (choice is ResumeType.RESUME and _is_over(trial)):
+                fresh = choice is ResumeType.RESTART
+                yield TrialReopenRequested(trial_id=key, fresh=fresh, time=now)
+            elif self.releases and trial.status.is_paused_by_user:
+                yield TrialUnpauseRequested(trial_id=key, time=now)
+        if self.releases and self.experiment.state.on_hold:
+            yield ReleaseRequested(time=now)
+
+    def report_end(self, trainable: Any) -> None:
+        """Call the callbacks' ``on_experiment_end`` if the last driver died before it did.
+
+        Parameters
+        ----------
+        trainable : callable or type
+            The trainable of the trials.
+
+        Raises
+        ------
+        StorageError
+            If another driver holds the leader lock.
+        """
+        if not self.missed.is_end_missed:
+            return
+        with hold_leader_lock(self.storage, self.run_config.driver_ttl, self, lambda: None):
+            store, name = ExperimentStore(self.storage), trainable_name(trainable)
+            trial_storage = TrialStorage.of(store, name, self.param_space)
+            callbacks = build_callbacks(
+                self.tune_config, self.run_config, self.experiment, trial_storage, self.missed
+            )
+            assert callbacks is not None  # without callbacks no event is missed
+            callbacks.on_end(self.experiment)
+            state = {**self.experiment.state_dict(), **callbacks.state_dict()}
+            Snapshots(self.storage).write(Snapshot(self.end.epoch, self.end.position, state))
+
+    def check_journal_unchanged(self) -> None:
+        """Check that the restored state is still the last one.
+
+        Call it with the leader lock held. Records that an older driver appends after the check have
+        an older epoch, and are ignored.
+
+        Raises
+        ------
+        StorageError
+            If the journal has grown since it was read.
+        """
+        reader = JournalReader(self.storage, start=self.end.position)
+        grown = any(True for _ in reader)
+        if grown or reader.end != self.end:
+            raise StorageError(
+                f"another driver has resumed {self.storage} since it was restored. "
+                "Stop it, and call Tuner.restore() again."
+            )
+
+
+@contextmanager
+def hold_leader_lock(
+    storage: Storage, ttl_s: float, session: RestoredExperiment | None, on_lost: Callable[[], None]
+) -> Iterator[None]:
+    """Hold the leader lock of an experiment inside the ``with`` block.
+
+    Parameters
+    ----------
+    storage : Storage
+        The experiment's directory.
+    ttl_s : float
+        Seconds after which a lease that is not renewed expires, so that another driver may lead.
+    session : RestoredExperiment, optional
+        The restored experiment, whose journal must not have grown.
+    on_lost : callable
+        Called in the lock's thread if another driver has taken the lock.
+
+    Raises
+    ------
+    StorageError
+        If another driver holds the lock, or took it because this driver was frozen.
+    """
+    with LeaderLock(storage, ttl_s=min(ttl_s, LONGEST_TTL), on_lost=on_lost) as lock:
+        if session is not None:
+            session.check_journal_unchanged()
+        yield
+    # The loss may be noticed after `on_lost` could still interrupt the run, so check once more.
+    if lock.lost:
+        raise StorageError(
+            f"another driver leads {storage} now: this one was frozen, or cut off from its "
+            "storage, for longer than driver_ttl. Its results since then do not count."
+        )
+
+
+def _is_over(trial: Trial) -> bool:
+    return trial.status.is_final
+
+
+def seeded(config: TuneConfig) -> TuneConfig:
+    """Return a configuration with a seed, so that a later driver draws the same numbers."""
+    if config.seed is not None:
+        return config
+    seed = int(SeedSequence().generate_state(1, np.uint64)[0])
+    return replace(config, seed=seed)
+
+
+def initial_checkpoint_of(config: RunConfig, session: RestoredExperiment | None) -> Checkpoint | None:
+    """Return the initial checkpoint if it still has to be copied into the experiment.
+
+    Parameters
+    ----------
+    config : RunConfig
+        The configuration; `restore` is the checkpoint.
+    session : RestoredExperiment or None
+        The restored experiment.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such checkpoint.
+    """
+    if config.restore is None or (session is not None and has_initial_checkpoint(session.storage)):
+        return None
+    return check_initial_checkpoint(config.restore, config.storage_url, config.storage_options or {})
+
+
+def check_trainable(storage: Storage, trainable: Any) -> None:
+    """Check that the trainable has the name of the experiment's trainable.
+
+    Raises
+    ------
+    ConfigError
+        If its name differs.
+    StorageError
+        If there is no experiment.
+    """
+    then = ExperimentStore(storage).spec().get("trainable")
+    name = trainable_name(get_trainable(trainable) if isinstance(trainable, str) else trainable)
+    hint = "An experiment must be resumed with its own trainable."
+    check(name == then, "trainable", f"{then!r} as at the start", name, hint)
+
+
+def restore_experiment(
+    storage: Storage,
+    *,
+    tune_config: TuneConfig | None,
+    run_config: RunConfig | None,
+    param_space: Mapping[str, Any] | None,
+    resume: ResumeConfig,
+) -> RestoredExperiment:
+    """Restore an experiment to the end of its journal.
+
+    The user's objects are unpickled.
+
+    Parameters
+    ----------
+    storage : Storage
+        The experiment's directory.
+    tune_config, run_config : TuneConfig, RunConfig, optional
+        New configurations; by default the stored ones.
+    param_space : mapping, optional
+        A new search space with the same names; by default the stored one.
+    resume : ResumeConfig
+        Which trials to resume, restart or skip.
+
+    Raises
+    ------
+    ConfigError
+        If an argument changes something fixed.
+    StorageError
+        If there is no experiment, it is damaged, or a needed object cannot be unpickled.
+    """
+    then = SavedSetup(TunerFile.read(storage), tune_config, run_config, param_space)
+    broken: dict[str, str] = {}
+    tune, run, space = then.configs()
+    missed = MissedEvents((run_config or run).callbacks)
+    experiment, end, dropped = _replay(then.build, storage, broken, missed)
+    tune = tune if tune_config is None else _checked(tune_config, tune)
+    run = run_config or run
+    setup = setup_of(tune, run, space)
+    if tune_config is not None or run_config is not None:
+        state = experiment.state_dict()
+        experiment = build_experiment(tune, run, space)
+        experiment.load_state_dict(state)
+    return RestoredExperiment(
+        storage=storage,
+        experiment=experiment,
+        tune_config=tune,
+        run_config=run,
+        param_space=space,
+        setup=setup,
+        resume=resume,
+        end=end,
+        broken=broken,
+        dropped=dropped,
+        missed=missed,
+    )
+
+
+def _checked(now: TuneConfig, then: TuneConfig) -> TuneConfig:
+    """Return the new configuration with the stored seed, after checking what must not change."""
+    for name in ("metric", "mode"):
+        was = getattr(then, name)
+        check(getattr(now, name) == was, name, f"{was!r} as at the start", getattr(now, name))
+    kind = _kind(then.search_alg)
+    hint = "Another searcher cannot use its state."
+    same = _kind(now.search_alg) is kind
+    check(same, "search_alg", f"a {kind.__name__} as at the start", now.search_alg, hint)
+    unchanged = now.seed is None or repr(now.seed) == repr(then.seed)
+    check(unchanged, "seed", f"None or {then.seed!r} as at the start", now.seed)
+    return replace(now, seed=then.seed)
+
+
+def _kind(search_alg: Any) -> type:
+    if isinstance(search_alg, str):
+        return type(create_searcher(search_alg))
+    return BasicVariantGenerator if search_alg is None else type(search_alg)
+
+
+def _replay(
+    build: Callable[[], ExperimentMachine],
+    storage: Storage,
+    broken: dict[str, str],
+    missed: MissedEvents,
+) -> tuple[ExperimentMachine, JournalEnd, list[CheckpointRecord]]:
+    """Return the experiment after the last record, the journal's end, and dropped checkpoints.
+
+    Start from the newest usable snapshot, or from the initial state without any.
+    """
+    store = ExperimentStore(storage)
+    origin = Snapshot(0, 0, {})
+    for snapshot in chain(Snapshots(storage).newest_first(), [origin]):
+        experiment = build()
+        broken.clear()
+        missed.reset(None if snapshot is origin else snapshot.state)
+        reader = JournalReader(storage, start=snapshot.position)
+        try:
+            if snapshot is not origin:
+                experiment.load_state_dict(_with_configs(snapshot.state, store, broken))
+            dropped = replay(experiment, reader, store.load_params, missed)
+        except Exception as error:  # a damaged snapshot can cause any exception
+            if snapshot is origin:
+                raise
+            logger.warning("ignoring unusable snapshot of %s: %r", storage, error)
+        else:
+            if reader.end.position >= snapshot.position:
+                return experiment, reader.end, dropped
+            logger.warning("ignoring snapshot of %s: it is newer than the journal", storage)
+    raise AssertionError("the initial state can always be replayed")  # pragma: no cover
+
+
+def _with_configs(state: Mapping[str, Any], store: ExperimentStore, broken: dict[str, str]) -> dict[str, Any]:
+    """Return a snapshot's state with the configurations that are pickled, as JSON lacks them."""
+    trials = []
+    for trial in state["trials"]:
+        if trial["pickled"]:
+            try:
+                trial = {
+                    **trial,
+                    "config": store.load_params(trial["dirname"] or trial["trial_id"]),
+                }
+            except StorageError as error:
+                logger.warning("%s; the trial cannot be resumed", error)
+                broken[trial["trial_id"]] = str(error)
+        trials.append(trial)
+    return {**state, "trials": trials}

@@ -1,0 +1,525 @@
+"""`Tuner`, which runs, restores and submits experiments."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
+from typing import Any
+
+from dasktune.callback import TrialStorage
+from dasktune.config import RunConfig, TuneConfig
+from dasktune.config.resume_config import ResumeConfig
+from dasktune.control.open_server import controlled
+from dasktune.dashboard.server.attach import serve_dashboard, with_dashboard_link
+from dasktune.errors import ConfigError, StorageError, check
+from dasktune.experiment import ExperimentMachine
+from dasktune.progress import open_progress
+from dasktune.registry import get_trainable
+from dasktune.runner import BackgroundThread, Environment, SystemClock, TrialRunner
+from dasktune.runner.build import (
+    build_callbacks,
+    build_experiment,
+    check_saving,
+    first_resources,
+    required_metrics,
+    resources_for,
+)
+from dasktune.runner.commands import Commands
+from dasktune.runner.naming import Naming
+from dasktune.space.inspection import check_config
+from dasktune.storage.checkpoints.initial import copy_initial_checkpoint
+from dasktune.storage.experiment.experiment_store import SPEC_FILE, ExperimentStore, experiment_json
+from dasktune.storage.experiment.tuner_json import SETUP_FILE
+from dasktune.storage.fs.storage import Storage
+from dasktune.trainable.api.binding import experiment_name, trainable_name, validate_trainable
+from dasktune.tuner.raise_trial_error import raise_first_error
+from dasktune.tuner.restore import (
+    RestoredExperiment,
+    check_trainable,
+    hold_leader_lock,
+    initial_checkpoint_of,
+    restore_experiment,
+    seeded,
+)
+from dasktune.tuner.result_grid import ResultGrid
+from dasktune.tuner.saved_setup import setup_of
+from dasktune.tuner.short_tracebacks import short_tracebacks
+from dasktune.tuner.signals import SigintRecorder, interruptible, record_sigint
+from dasktune.tuner.submitted import DetachedExperiment, submit
+
+__all__ = ["Tuner"]
+
+logger = logging.getLogger(__name__)
+
+
+class Tuner:
+    """Tunes the hyperparameters of a trainable on a Dask cluster.
+
+    Parameters
+    ----------
+    trainable : callable, type or str
+        A function of the configuration, a subclass of `Trainable`, or the name of a registered one.
+    param_space : mapping, optional
+        The search space: plain values, domains such as ``tune.uniform(0, 1)``, and
+        ``tune.grid_search([...])``, nested as you like.
+    tune_config : TuneConfig, optional
+        The metric to optimise, the searcher, the scheduler and the number of trials.
+    run_config : RunConfig, optional
+        The experiment's name and storage, when trials stop, and how failures are handled.
+    client : optional
+        The Dask cluster: a `distributed.Client`, a cluster object, a scheduler's address, or a
+        scheduler file. By default the current client if there is one, else a `LocalCluster` with
+        one process per CPU, which is closed at the end.
+
+    Raises
+    ------
+    ConfigError
+        If an argument breaks its rule. Nothing has been started in this case.
+
+    Examples
+    --------
+    >>> import dasktune as tune
+    >>> tuner = tune.Tuner(
+    ...     lambda config: {"loss": config["x"] ** 2},
+    ...     param_space={"x": tune.uniform(-1, 1)},
+    ...     tune_config=tune.TuneConfig(metric="loss", mode="min", num_samples=10),
+    ... )
+    >>> results = tuner.fit()  # doctest: +SKIP
+    >>> results.get_best_result().config  # doctest: +SKIP
+    {'x': 0.03}
+    """
+
+    @short_tracebacks
+    def __init__(
+        self,
+        trainable: Any,
+        *,
+        param_space: Mapping[str, Any] | None = None,
+        tune_config: TuneConfig | None = None,
+        run_config: RunConfig | None = None,
+        client: Any = None,
+        _session: RestoredExperiment | None = None,
+    ) -> None:
+        if _session is not None:
+            param_space, tune_config = _session.param_space, _session.tune_config
+            run_config = _session.run_config
+        self._trainable = get_trainable(trainable) if isinstance(trainable, str) else trainable
+        validate_trainable(self._trainable)
+        check(
+            param_space is None or isinstance(param_space, Mapping),
+            "param_space",
+            "a mapping of names to values and domains",
+            param_space,
+        )
+        self._param_space = dict(param_space or {})
+        self._tune_config = seeded(_of_type(tune_config, TuneConfig, "tune_config"))
+        self._run_config = _of_type(run_config, RunConfig, "run_config")
+        check_saving(self._trainable, self._run_config)
+        self._initial_checkpoint = initial_checkpoint_of(self._run_config, _session)
+        self._client = client
+        self._results: ResultGrid | None = None
+        self._runner: TrialRunner | None = None
+        self._cancelled = False
+        self._dashboard_page = (
+            "",
+            False,
+        )  # in Dask's dashboard; whether Dask's own pages are beside it
+        self._session = _session
+        self._experiment: ExperimentMachine | None
+        if _session is not None:
+            self._setup, self._experiment = _session.setup, _session.experiment
+            store = ExperimentStore(_session.storage)
+            self._results = self._read_results(_session.experiment, store, _session.storage)
+            return
+        parts = self._tune_config, self._run_config, self._param_space
+        # Pickle the user's objects before the searcher and the scheduler change their state.
+        self._setup = setup_of(*parts)
+        # Raise errors of the space, the searcher or the scheduler here, before a cluster starts.
+        self._experiment = build_experiment(*parts)
+
+    @classmethod
+    @short_tracebacks
+    def restore(
+        cls,
+        path: str | os.PathLike[str],
+        trainable: Any,
+        *,
+        resume_unfinished: bool = True,
+        resume_errored: bool = False,
+        restart_errored: bool = False,
+        resume_config: ResumeConfig | None = None,
+        tune_config: TuneConfig | None = None,
+        run_config: RunConfig | None = None,
+        param_space: Mapping[str, Any] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        client: Any = None,
+    ) -> Tuner:
+        """Restore an experiment whose driver ended, was interrupted or died.
+
+        Every result that the driver acknowledged is restored. :meth:`fit` resumes the unfinished
+        trials from their last checkpoints, in their previous order. The directory may have been
+        moved. Restoring unpickles files of the directory: only restore directories that you trust.
+
+        Parameters
+        ----------
+        path : str or path
+            The experiment's directory, or its URL.
+        trainable : callable, type or str
+            The trainable that was given to the `Tuner`.
+        resume_unfinished : bool, default=True
+            Resume trials that had not ended, and trials that ``fail_fast`` ended because of another
+            trial's failure if that trial is tried again.
+        resume_errored : bool, default=False
+            Resume failed trials from their last checkpoints.
+        restart_errored : bool, default=False
+            Restart failed trials from the beginning.
+        resume_config : ResumeConfig, optional
+            Replaces these three flags, and has more choices.
+        tune_config : TuneConfig, optional
+            A new configuration: more samples, other limits, a scheduler with another ``max_t``. By
+            default the stored one.
+        run_config : RunConfig, optional
+            A new configuration. Its name and storage path are ignored.
+        param_space : mapping, optional
+            The search space again, with the same names, for values that cannot be pickled.
+        storage_options : mapping, optional
+            Options of fsspec for the URL. They are never stored, so they must be given again.
+        client : optional
+            The Dask cluster, as for `Tuner`.
+
+        Returns
+        -------
+        Tuner
+            A tuner with the restored experiment. Its :meth:`get_results` returns the results so
+            far.
+
+        Raises
+        ------
+        ConfigError
+            If the trainable has another name, or an argument changes something fixed.
+        StorageError
+            If there is no experiment, it is damaged, or a stored object cannot be unpickled.
+
+        Examples
+        --------
+        >>> Tuner.restore("~/dasktune_results/train", train).fit()  # doctest: +SKIP
+        """
+        storage = Storage(path, storage_options or {})  # type: ignore[arg-type]
+        check_trainable(storage, trainable)
+        resume = resume_config or ResumeConfig.of_flags(resume_unfinished, resume_errored, restart_errored)
+        session = restore_experiment(
+            storage,
+            tune_config=tune_config,
+            run_config=run_config,
+            param_space=param_space,
+            resume=resume,
+        )
+        return cls(trainable, client=client, _session=session)
+
+    @classmethod
+    def can_restore(
+        cls, path: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
+    ) -> bool:
+        """Whether a directory holds an experiment that :meth:`restore` can read.
+
+        Parameters
+        ----------
+        path : str or path
+            The experiment's directory, or its URL.
+        storage_options : mapping, optional
+            Options of fsspec for the URL.
+        """
+        return Storage(path, storage_options or {}).exists(SETUP_FILE)  # type: ignore[arg-type]
+
+    @short_tracebacks
+    def fit(self) -> ResultGrid:
+        """Run the experiment to its end, and return its results.
+
+        Ctrl-C ends it early: recorded results are kept, and the results so far are returned.
+
+        Returns
+        -------
+        ResultGrid
+            One result for each trial, failed ones included.
+
+        Raises
+        ------
+        ClusterError
+            If the cluster cannot be used, or is lost and does not come back.
+        PreflightError
+            If cluster or storage cannot run this experiment; no trial was started.
+        StorageError
+            If an experiment of this name exists in this storage path.
+        TrialError
+            If a trial failed with ``fail_fast="raise"``, and its own exception cannot be unpickled.
+        """
+        with record_sigint() as interrupts:
+            return self._fit(interrupts)
+
+    def _fit(self, interrupts: SigintRecorder) -> ResultGrid:
+        experiment = self._take_experiment()
+        (name, storage), config = self._place(), self._run_config
+        with (
+            self._open_environment(experiment, name, storage) as environment,
+            hold_leader_lock(storage, config.driver_ttl, self._session, self._interrupt),
+            ExitStack() as displays,
+        ):
+            store = self._open_store(storage, name, experiment)
+            displays.enter_context(self._serve_dashboard(experiment, name, storage, environment.clock.now))
+            if self._initial_checkpoint is not None:
+                copy_initial_checkpoint(self._initial_checkpoint, store.storage)
+            trial_storage = TrialStorage.of(store, trainable_name(self._trainable), self._param_space)
+            offers = environment.executor.worker_resources
+            progress = open_progress(config, experiment, trial_storage, self._param_space, offers)
+            missed = None if self._session is None else self._session.missed
+            runner = TrialRunner(
+                experiment,
+                environment.executor,
+                store=store,
+                clock=environment.clock,
+                resources_for=partial(resources_for, self._trainable),
+                observers=displays.enter_context(progress),
+                checkpoint_period=config.checkpoint_period,
+                background=environment.background,
+                naming=Naming(self._tune_config, trial_storage, experiment.trials),
+                callbacks=build_callbacks(self._tune_config, config, experiment, trial_storage, missed),
+            )
+            # `interruptible` handles signals from `_run` on. A library may have swallowed an
+            # earlier KeyboardInterrupt, so raise it again before any trial starts.
+            interrupts.raise_again()
+            if self._session is not None:
+                self._session.begin(runner)
+            self._run(runner, storage)
+        if runner.interrupted:
+            self._log_how_to_resume(storage)
+        self._results = self._read_results(experiment, store, storage)
+        raise_first_error(experiment)
+        return self._results
+
+    def _log_how_to_resume(self, storage: Storage) -> None:
+        logger.warning(
+            "interrupted; recorded results are kept. Resume with Tuner.restore(%r, %s).fit()",
+            str(storage),
+            trainable_name(self._trainable),
+        )
+
+    def _place(self) -> tuple[str, Storage]:
+        """Return the experiment's name and directory."""
+        if self._session is not None:
+            return self._session.name, self._session.storage
+        name = self._run_config.name or experiment_name(self._trainable)
+        return name, self._new_storage(name)
+
+    @contextmanager
+    def _open_environment(
+        self, experiment: ExperimentMachine, name: str, storage: Storage
+    ) -> Iterator[Environment]:
+        """Yield the executor on the cluster, with its clock, until the block ends."""
+        # Importing Dask is slow, and configuring a Tuner does not need it.
+        from dasktune.cluster.driver.launch import Launch, launched
+
+        launch = Launch(
+            trainable=self._trainable,
+            param_space=self._param_space,
+            name=name,
+            storage=storage,
+            run_config=self._run_config,
+            reuse_actors=self._tune_config.reuse_actors,
+            resources=first_resources(self._trainable, experiment),
+            metrics=required_metrics(experiment, self._tune_config),
+            trials=experiment.trials,
+            on_link=self._set_dashboard_link,
+        )
+        clock = SystemClock()
+        with launched(self._client, launch, clock) as executor:
+            yield Environment(executor=executor, clock=clock, background=BackgroundThread)
+
+    def _set_dashboard_link(self, link: str, has_neighbours: bool) -> None:
+        self._dashboard_page = link, has_neighbours
+
+    def _interrupt(self) -> None:
+        """End a run as Ctrl-C would; safe in any thread.
+
+        The thread of the leader lock, or the event loop of `fit_async`, may call this before, while
+        or after `_run` publishes the runner. This sets `_cancelled` before it reads `_runner`, and
+        `_run` sets `_runner` before it reads `_cancelled`. So in each order of the two threads at
+        least one of them interrupts the runner; a second interrupt changes nothing.
+        """
+        self._cancelled = True
+        if self._runner is not None:
+            self._runner.interrupt()
+
+    async def fit_async(self) -> ResultGrid:
+        """Run :meth:`fit` in a thread, for coroutines, such as cells of a notebook.
+
+        Returns
+        -------
+        ResultGrid
+            The result of :meth:`fit`. Cancelling the coroutine ends the experiment as Ctrl-C does.
+        """
+        fitting = asyncio.ensure_future(asyncio.to_thread(self.fit))
+        try:
+            return await asyncio.shield(fitting)
+        except asyncio.CancelledError:
+            # A thread cannot be cancelled: without the interrupt, closing the loop would wait for
+            # the whole experiment. Whether the thread has made its runner yet does not matter.
+            self._interrupt()
+            await asyncio.wait({fitting})
+            raise
+
+    @short_tracebacks
+    def submit(self) -> DetachedExperiment:
+        """Run the experiment's driver on the cluster, so that this process may end.
+
+        The driver becomes a task of the cluster. If its worker dies, Dask runs the task on another
+        worker, which resumes the experiment from the end of its journal, any number of times. All
+        workers must see ``storage_path``, and Dask's scheduler holds the ``storage_options``. An
+        initial checkpoint on this machine is sent with the driver, up to 16 MiB. A restored
+        experiment may be submitted like a new one.
+
+        Returns
+        -------
+        DetachedExperiment
+            A handle to wait for the experiment or to stop it. :func:`attach` returns one in any
+            other process.
+
+        Raises
+        ------
+        ConfigError
+            If the cluster would end with this process, if it has an experiment of this name, if the
+            workers do not share ``storage_path`` or lack a file, or if an object cannot be pickled.
+        """
+        self._take_experiment()
+        parts = {
+            "trainable": self._trainable,
+            "param_space": self._param_space,
+            "tune_config": self._tune_config,
+            "run_config": self._run_config,
+        }
+        if self._session is not None:
+            name = self._session.name
+        else:
+            name = self._run_config.name or experiment_name(self._trainable)
+        return submit(parts, name, self._client, self._session, self._initial_checkpoint)
+
+    @property
+    def runner(self) -> TrialRunner | None:
+        """The runner of the experiment; None until :meth:`fit` starts the trials."""
+        return self._runner
+
+    @property
+    def dashboard_link(self) -> str | None:
+        """The experiment's page in Dask's dashboard; None before :meth:`fit` has begun."""
+        return self._dashboard_page[0] or None
+
+    def __repr__(self) -> str:
+        shown = f", dashboard {self._dashboard_page[0]}" if self._dashboard_page[0] else ""
+        return f"Tuner({trainable_name(self._trainable)}{shown})"
+
+    def _repr_html_(self) -> str:
+        return with_dashboard_link(f"Tuner({trainable_name(self._trainable)})", self.dashboard_link)
+
+    def get_results(self) -> ResultGrid:
+        """Return the results of the last :meth:`fit`, or of the restored experiment.
+
+        Raises
+        ------
+        ConfigError
+            If :meth:`fit` was not called and nothing was restored.
+        """
+        if self._results is None:
+            raise ConfigError("get_results() must be called after fit(). Call fit() first.")
+        return self._results
+
+    def _take_experiment(self) -> ExperimentMachine:
+        """Return the experiment at the first call, and raise ConfigError at the next ones.
+
+        A run changes the state of the searcher and the scheduler, so they cannot be used again.
+        """
+        experiment, self._experiment = self._experiment, None
+        if experiment is None:
+            raise ConfigError("fit() must be called once for each Tuner. Make a new one.")
+        return experiment
+
+    def _new_storage(self, name: str) -> Storage:
+        """Return the experiment's directory if it is writable and holds no experiment."""
+        from dasktune.cluster.checks.preflight import check_storage
+
+        config = self._run_config
+        storage = Storage(config.storage_url, config.storage_options or {}).child(name)
+        check_storage(storage)
+        # Another driver may create the experiment after this check. `ExperimentStore.create`
+        # detects that under the leader lock; checking here saves waiting for a cluster.
+        if storage.exists(SPEC_FILE):
+            raise StorageError(
+                f"name must be new to its storage_path, got {name!r}: {storage} holds an "
+                "experiment already. Choose another name, or resume that experiment with "
+                "Tuner.restore()."
+            )
+        return storage
+
+    def _open_store(self, storage: Storage, name: str, experiment: ExperimentMachine) -> ExperimentStore:
+        store = ExperimentStore(storage.with_retry(self._run_config.storage_patience))
+        if self._session is not None:
+            store.begin(after=self._session.end)
+            return store
+        store.create(self._description(experiment, name))
+        self._setup.write(storage)
+        for what, why in self._setup.lost:
+            logger.warning("%s cannot be pickled (%s): give it again to Tuner.restore()", what, why)
+        return store
+
+    def _description(self, experiment: ExperimentMachine, name: str) -> dict[str, Any]:
+        of, total = trainable_name(self._trainable), experiment.search.total_samples
+        return experiment_json(name, of, self._tune_config, self._param_space, total)
+
+    def _serve_dashboard(
+        self, experiment: ExperimentMachine, name: str, storage: Storage, now: Callable[[], float]
+    ) -> AbstractContextManager[None]:
+        config = self._run_config
+
+        def commands() -> Commands | None:
+            return None if self._runner is None else self._runner.commands
+
+        return serve_dashboard(
+            config.dashboard,
+            partial(self._description, experiment, name),
+            storage=storage,
+            runner_time=now,
+            announce=config.verbose > 0,
+            find_dask=lambda: self._dashboard_page[0] if self._dashboard_page[1] else "",
+            commander=commands if config.dashboard_controls else None,
+        )
+
+    def _run(self, runner: TrialRunner, storage: Storage) -> None:
+        # `_interrupt` says why this order loses no interrupt.
+        self._runner = runner
+        if self._cancelled:
+            runner.interrupt()
+        runner.commands.config_rule = partial(check_config, self._param_space)
+        port = self._run_config.server_port
+        with controlled(port, runner.commands, storage), interruptible(runner):
+            runner.run()
+
+    def _read_results(
+        self, experiment: ExperimentMachine, store: ExperimentStore, storage: Storage
+    ) -> ResultGrid:
+        config = self._tune_config
+        return ResultGrid.from_trials(
+            experiment.trials.values(),
+            storage.url,
+            config.metric,
+            config.mode,
+            store.checkpoints.load,
+            self._run_config.checkpoint_config.retention,
+            storage=storage,
+        )
+
+
+def _of_type(value: Any, kind: type[Any], name: str) -> Any:
+    check(value is None or isinstance(value, kind), name, f"a {kind.__name__}", value)
+    return kind() if value is None else value

@@ -1,0 +1,38 @@
+"""What reaches a scheduler of a task, without a scheduler."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import subprocess
+import sys
+
+import cloudpickle
+import pytest
+
+from dasktune.cluster.connection.by_value import by_value
+from dasktune.placement import Claim
+
+
+def test_what_dask_gives_comes_first():
+    assert by_value(divmod, 4)(11) == (2, 3)
+    assert by_value(dict)(a=1) == {"a": 1}
+
+
+def test_a_coroutine_function_stays_one():
+    async def add(a, b):
+        return a + b
+
+    task = by_value(add, 2)
+    assert inspect.iscoroutinefunction(task)
+    assert asyncio.run(task(1)) == 3
+
+
+@pytest.mark.parametrize("given", [(Claim,), (id, Claim(resources={}))])
+def test_a_process_without_dasktune_unpickles_it(given):
+    program = (
+        "import pickle, sys; sys.modules['dasktune'] = None;"
+        "assert callable(pickle.loads(sys.stdin.buffer.read()))"
+    )
+    blob = cloudpickle.dumps(by_value(*given))
+    subprocess.run([sys.executable, "-c", program], input=blob, check=True)

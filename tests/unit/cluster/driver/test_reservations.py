@@ -1,0 +1,48 @@
+"""Seats on workers, without any worker."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from dasktune.cluster.driver.reservations import Reservations
+from dasktune.placement import WorkerCapacity
+from dasktune.trial.resources import PlacementGroupFactory
+
+ONE = PlacementGroupFactory([{"CPU": 1}])
+
+
+def seating_of(nthreads: int) -> Reservations:
+    seating = Reservations(heartbeat_timeout=30.0)
+    seating.update({"a": WorkerCapacity(address="a", nthreads=nthreads)})
+    return seating
+
+
+def seated(seating: Reservations, request: PlacementGroupFactory, depth: int = 1) -> Any:
+    run = SimpleNamespace(reservation=None, end_reported=False, not_reusable=False)
+    return run if seating.reserve(run, request, depth) else None
+
+
+def test_who_wants_to_be_alone_is_joined_by_nobody_and_follows_nobody() -> None:
+    seating = seating_of(4)
+    first = seated(seating, ONE)
+    assert not seating.check_room(ONE.exclusively())
+    assert not seating.can_prefetch(ONE.exclusively(), 16)
+    seating.release(first)
+    alone = seated(seating, ONE.exclusively())
+    assert alone is not None
+    assert not seating.check_room(ONE)
+    assert not seating.can_prefetch(ONE, 16)
+    assert seated(seating, ONE.exclusively(), depth=16) is None
+    seating.admit_others(alone)
+    assert seated(seating, ONE) is not None
+
+
+def test_nobody_waits_to_be_alone_for_user_code_that_does_not_leave() -> None:
+    seating = seating_of(2)
+    stubborn = seated(seating, ONE)
+    stubborn.end_reported = True
+    assert seating.check_room(ONE.exclusively())
+    assert seated(seating, ONE.exclusively()) is not None
+    seating.release(stubborn)
+    assert not seating.check_room(ONE)

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from dasktune.cluster.driver import worker_link as line_module
+from dasktune.cluster.driver.actor_handle import ActorCallFailed
+from dasktune.cluster.driver.trial_run import TrialRun
+from dasktune.cluster.driver.worker_link import LinkCallbacks, WorkerLink, WorkerLost
+from dasktune.cluster.protocol.wire_messages import Reply, Request
+
+
+class Slot:
+    """Does not answer so many times, and each time takes a while about it."""
+
+    is_cancelled = False
+
+    def __init__(self, failures, seconds):
+        self.failures = failures
+        self.seconds = seconds
+        self.passed = 0.0
+
+    async def poll(self, request):
+        if self.failures:
+            self.failures -= 1
+            self.passed += self.seconds
+            raise ActorCallFailed("no answer")
+        return Reply(reports=(), more=False, refused=())
+
+
+def call(actor, monkeypatch):
+    """Call a worker that is given up after 30 seconds of silence."""
+    monkeypatch.setattr(line_module, "_RETRY_PAUSE", 0.0)
+
+    async def work():
+        loop = asyncio.get_running_loop()
+        time = loop.time
+        monkeypatch.setattr(loop, "time", lambda: time() + actor.passed)
+        link = WorkerLink(
+            "tcp://a:1",
+            heartbeat_timeout=30.0,
+            stop_grace=1.0,
+            now=loop.time,
+            interval=lambda: (1.0, 0.0),
+            callbacks=LinkCallbacks(
+                emit=print,
+                on_transfer=print,
+                on_end=print,
+                on_memory=print,
+            ),
+        )
+        link.runs["a"] = SimpleNamespace(assigned=True, reservation=SimpleNamespace(actor=actor))
+        await link._call(Request(number=1, batch_window=0.0, assignments=(), updates=(), ended=()))
+        return link.answered_at - loop.time()
+
+    return asyncio.run(work())
+
+
+def test_a_worker_that_is_silent_for_too_long_is_given_up(monkeypatch):
+    with pytest.raises(WorkerLost, match="no answer"):
+        call(Slot(failures=100, seconds=5.0), monkeypatch)
+
+
+def test_a_worker_that_answers_at_last_is_not(monkeypatch):
+    assert call(Slot(failures=6, seconds=5.0), monkeypatch) == pytest.approx(0.0, abs=1.0)
+
+
+def test_the_sleep_of_the_driver_is_no_silence_of_the_worker(monkeypatch):
+    assert call(Slot(failures=1, seconds=3600.0), monkeypatch) == pytest.approx(0.0, abs=1.0)
+
+
+def losses(runs, *, charged=True, shared=False):
+    """Return of each run whether its loss counts and was shared, when the worker dies."""
+    told = {}
+
+    async def work():
+        link = WorkerLink(
+            "tcp://a:1",
+            heartbeat_timeout=30.0,
+            stop_grace=1.0,
+            now=lambda: 0.0,
+            interval=lambda: (1.0, 0.0),
+            callbacks=LinkCallbacks(
+                emit=print,
+                on_transfer=print,
+                on_memory=print,
+                on_end=lambda link, run, end: told.update({run.trial_id: (end.charged, end.shared)}),
+            ),
+        )
+        link.runs.update(runs)
+        link.mark_lost("it died", charged=charged, shared=shared)
+        await link.poll_loop()
+
+    asyncio.run(work())
+    return told
+
+
+def run_on(reservation, name, *, assigned=True):
+    run = TrialRun(trial_id=name, incarnation=1, key=name, spec=None, config=b"", assigned=assigned)
+    run.reservation = reservation
+    reservation.runs.append(run)
+    return run
+
+
+class FakeSeat(SimpleNamespace):
+    __hash__ = object.__hash__
+
+    def __init__(self):
+        super().__init__(actor=None, runs=[])
+
+
+def test_a_worker_s_death_is_shared_by_the_trials_that_had_begun_there():
+    alone = run_on(FakeSeat(), "alone")
+    assert losses({"alone": alone}) == {"alone": (True, False)}
+    early = run_on(FakeSeat(), "early", assigned=False)
+    assert losses({"alone": alone, "early": early}) == {
+        "alone": (True, False),
+        "early": (False, False),
+    }
+    other = run_on(FakeSeat(), "other")
+    assert losses({"alone": alone, "other": other}) == {
+        "alone": (True, True),
+        "other": (True, True),
+    }
+
+
+def test_a_worker_s_death_is_shared_with_trials_elsewhere_that_needed_it():
+    alone = run_on(FakeSeat(), "alone")
+    assert losses({"alone": alone}, shared=True) == {"alone": (True, True)}
+
+
+def test_what_was_left_behind_shares_no_death():
+    alone, left = run_on(FakeSeat(), "alone"), run_on(FakeSeat(), "left")
+    left.end_reported = True
+    runs = {"alone": alone, "left": left}
+
+    async def count():
+        link = WorkerLink(
+            "tcp://a:1",
+            heartbeat_timeout=30.0,
+            stop_grace=1.0,
+            now=lambda: 0.0,
+            interval=lambda: (1.0, 0.0),
+            callbacks=LinkCallbacks(
+                emit=print,
+                on_transfer=print,
+                on_memory=print,
+                on_end=print,
+            ),
+        )
+        link.runs.update(runs)
+        return link.suspects
+
+    assert asyncio.run(count()) == 1

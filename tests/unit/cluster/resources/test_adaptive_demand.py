@@ -1,0 +1,153 @@
+"""What an adaptive cluster is shown, and what Dask makes of it."""
+
+from __future__ import annotations
+
+from math import ceil
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from distributed.deploy import SpecCluster
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dasktune.cluster.resources.adaptive_demand import DemandSignal, Growth, demand_signal
+from dasktune.placement import Ledger, WorkerCapacity
+from dasktune.trial.resources import PlacementGroupFactory
+
+
+def needs(**amounts: float) -> PlacementGroupFactory:
+    return PlacementGroupFactory([amounts])
+
+
+def worker(address: str = "new", nthreads: int = 1, **facts: Any) -> WorkerCapacity:
+    return WorkerCapacity(address=address, nthreads=nthreads, **facts)
+
+
+def ledger_of(*workers: WorkerCapacity) -> Ledger:
+    ledger = Ledger()
+    ledger.update({one.address: one for one in workers})
+    return ledger
+
+
+def dask_target(shown: DemandSignal | None, *, workers: int, threads: int, leases: int) -> int:
+    """Work out what `Scheduler.adaptive_target` does, for leases and what is shown."""
+    tasks, weight = (shown.tasks, shown.weight) if shown else (0, 0.0)
+    cpu = min(tasks + leases, ceil(round(tasks * weight, 6)))
+    if workers:
+        cpu = ceil(round(cpu / threads * workers, 6))
+    return cpu
+
+
+@given(workers=st.integers(1, 9), each=st.integers(1, 8), waiting=st.integers(1, 900))
+def test_a_full_cluster_grows_by_exactly_what_is_missing(workers: int, each: int, waiting: int) -> None:
+    ledger = ledger_of(*(worker(str(number), each) for number in range(workers)))
+    one = needs(CPU=1)
+    while ledger.place(one, now=0.0):
+        pass
+    busy = workers * each
+    shown = demand_signal(one, waiting, ledger, busy=busy, new_worker=worker("new", each))
+    target = dask_target(shown, workers=workers, threads=busy, leases=busy)
+    assert target == workers + ceil(waiting / each)
+
+
+def test_trials_larger_than_a_thread_count_as_what_they_take() -> None:
+    ledger = ledger_of(worker("a", 4), worker("b", 4))
+    two = needs(CPU=2)
+    for _ in range(4):
+        assert ledger.place(two, now=0.0)
+    shown = demand_signal(two, 4, ledger, busy=4, new_worker=worker("new", 4))
+    assert dask_target(shown, workers=2, threads=8, leases=4) == 4
+
+
+def test_without_workers_dask_counts_in_workers() -> None:
+    shown = demand_signal(needs(CPU=1), 8, Ledger(), new_worker=worker("new", 2))
+    assert shown == DemandSignal(tasks=4, weight=1.0)
+    assert dask_target(shown, workers=0, threads=0, leases=0) == 4
+
+
+def test_a_worker_of_which_nobody_knows_the_size_is_asked_for_alone() -> None:
+    assert demand_signal(needs(CPU=1), 8, Ledger()) == DemandSignal(tasks=1, weight=1.0)
+
+
+def test_room_that_is_there_or_about_to_be_is_not_asked_for() -> None:
+    # One is being looked at, one may never take a trial.
+    ledger = ledger_of(worker("a", 2), worker("b", 2, status="unchecked"), worker("c", 9, status="refused"))
+    assert demand_signal(needs(CPU=1), 4, ledger, new_worker=worker()) is None
+    assert demand_signal(needs(CPU=1), 5, ledger, new_worker=worker()) is not None
+
+
+def test_workers_that_would_be_too_small_are_not_asked_for() -> None:
+    assert demand_signal(needs(CPU=2), 1, Ledger(), new_worker=worker()) is None
+    assert demand_signal(needs(GPU=1), 1, ledger_of(worker("a", 8)), new_worker=worker("a", 8)) is None
+
+
+def test_no_more_tasks_are_shown_than_a_scheduler_easily_bears() -> None:
+    shown = demand_signal(needs(CPU=1), 50_000, Ledger(), new_worker=worker())
+    assert shown == DemandSignal(tasks=1000, weight=50.0)
+
+
+def test_a_request_for_nothing_needs_one_worker() -> None:
+    shown = demand_signal(needs(), 10, Ledger(), new_worker=worker())
+    assert shown == DemandSignal(tasks=1, weight=1.0)
+
+
+class Scaled(SpecCluster):  # type: ignore[misc]
+    """A cluster object without a cluster."""
+
+    def __init__(self, spec: dict[str, Any]) -> None:
+        self.new_spec = spec
+        self._adaptive = None
+
+    def __del__(self) -> None:
+        pass
+
+
+def adaptive_cluster(**options: Any) -> Scaled:
+    cluster = Scaled({"options": options})
+    cluster._adaptive = SimpleNamespace(periodic_callback=object(), target_duration=7.0)
+    return cluster
+
+
+def test_a_cluster_object_tells_whether_it_is_adaptive_now() -> None:
+    cluster = adaptive_cluster(nthreads=1)
+    growth = Growth(cluster)
+    assert growth.is_adaptive is True
+    assert growth.target_duration == 7.0
+    cluster._adaptive.periodic_callback = None
+    assert growth.is_adaptive is False
+    assert Growth(cluster, embedded=True).is_adaptive is False
+
+
+@pytest.mark.parametrize("named", ["tcp://127.0.0.1:1", None, SimpleNamespace()])
+def test_of_other_clusters_nobody_knows_whether_they_grow(named: Any) -> None:
+    growth = Growth(named)
+    assert growth.is_adaptive is None
+    assert growth.new_worker is None
+    assert growth.target_duration == 5.0
+
+
+def test_the_size_of_new_workers_is_remembered_when_all_are_gone() -> None:
+    growth = Growth("tcp://127.0.0.1:1")
+    assert growth.expected(Ledger()) is None
+    assert growth.expected(ledger_of(worker("a", 8))) == worker("a", 8)
+    assert growth.expected(Ledger()) == worker("a", 8)
+    told = Growth(adaptive_cluster(nthreads=2, resources={"GPU": 1}))
+    expected = told.expected(ledger_of(worker("a", 8)))
+    assert expected is not None
+    assert (expected.total("CPU"), expected.total("GPU")) == (2, 1)
+    several_at_a_time = adaptive_cluster(nthreads=2)
+    several_at_a_time.new_spec["group"] = ["-0", "-1"]
+    assert Growth(several_at_a_time).new_worker is None
+
+
+def test_who_may_wait_for_a_worker_that_is_large_enough() -> None:
+    unknown, known = Growth("tcp://127.0.0.1:1"), Growth(adaptive_cluster(nthreads=2))
+    assert not unknown.may_wait(needs(CPU=9), empty=False)
+    assert unknown.may_wait(needs(CPU=9), empty=True)
+    assert known.may_wait(needs(CPU=2), empty=False)
+    assert not known.may_wait(needs(CPU=3), empty=True)
+    assert known.limit_reason(needs(CPU=3)) == (
+        "The cluster is adaptive, but every worker that it starts has CPU 2. "
+    )
+    assert Growth(adaptive_cluster()).may_wait(needs(CPU=9), empty=False)

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from math import inf, nan
+
+import numpy as np
+from projection_kit import asha_journal, result, suggested
+
+from dasktune.dashboard.model.density import Density, robust_range
+from dasktune.dashboard.model.experiment_projection import ExperimentProjection
+
+
+def test_without_a_margin_a_range_is_that_of_the_values():
+    assert robust_range(np.array([0.91, 0.92]), margin=0.0) == (0.91, 0.92)
+
+
+def test_a_range_leaves_out_what_lies_far_off_and_what_is_not_finite():
+    low, high = robust_range(np.array([*np.linspace(0, 1, 50), 1e30, nan, inf, -inf]))
+    assert (round(low, 2), round(high, 2)) == (-0.05, 1.05)
+
+
+def test_a_range_is_never_empty():
+    for values in ([], [nan], [3.0, 3.0], [0.0]):
+        low, high = robust_range(np.array(values))
+        assert low < high
+
+
+def test_a_picture_that_is_kept_up_to_date_is_that_of_all_at_once():
+    journal = asha_journal()
+    projection = ExperimentProjection(metric="loss", mode="min")
+    live = Density()
+    for begin in range(0, len(journal), 17):
+        projection.extend(journal[begin : begin + 17])
+        live.update(projection)
+    at_once = Density()
+    at_once.update(projection)
+    assert live.counts.sum() > 0
+    # The borders may be older, so cells differ; how much of each column is drawn does not.
+    live._reset(projection)
+    live._draw(projection.trials)
+    assert (live.counts == at_once.counts).all()
+
+
+def test_only_what_is_new_is_drawn():
+    projection = ExperimentProjection(metric="loss", mode="min")
+    for i in range(50):
+        projection.add(suggested(f"t{i}"))
+        for iteration in (1, 2, 3, 9):
+            projection.add(result(f"t{i}", iteration, 1.0, loss=float(i)))
+    density = Density()
+    assert density.update(projection)
+    before = density.counts.copy()
+    assert not density.update(projection)
+    projection.add(suggested("new"))
+    projection.add(result("new", 1, 1.0, loss=7.0))
+    assert density.update(projection)
+    assert (density.counts - before).sum() == 1
+
+
+def test_what_outgrows_the_picture_makes_it_wider():
+    projection = ExperimentProjection(metric="loss", mode="min")
+    projection.add(suggested("a"))
+    density = Density()
+    for iteration in (1, 2, 50):
+        projection.add(result("a", iteration, 1.0, loss=1.0))
+        density.update(projection)
+    assert density.x_range[1] >= 50

@@ -1,0 +1,272 @@
+"""The dashboard's buttons: two clicks, a token, and nobody else's page."""
+
+from __future__ import annotations
+
+import http.client
+import logging
+import time
+from concurrent.futures import Future
+from http.cookies import SimpleCookie
+from types import SimpleNamespace
+
+import pytest
+from bokeh.client import pull_session
+from bokeh.document import Document
+from bokeh.events import ButtonClick
+from bokeh.models import Button
+from projection_kit import RecordFeed
+from tornado.httpclient import HTTPClientError, HTTPRequest
+from tornado.ioloop import IOLoop
+from tornado.websocket import websocket_connect
+
+from dasktune.dashboard.model.experiment_projection import ExperimentProjection
+from dasktune.dashboard.server.attach import serve_dashboard
+from dasktune.dashboard.server.controls import ControlBar
+from dasktune.dashboard.server.experiment_source import SingleExperiment
+from dasktune.dashboard.server.live_experiment import LiveExperiment
+from dasktune.dashboard.server.web import WebServer
+from dasktune.errors import ControlError
+from dasktune.storage.fs.storage import Storage
+
+
+class Commander:
+    """Writes down what it is told, and answers when the test says so."""
+
+    def __init__(self):
+        self.calls = []
+        self.future = Future()
+
+    def __getattr__(self, name):
+        def command(*arguments):
+            self.calls.append((name, *arguments))
+            return self.future
+
+        return command
+
+
+class Bar:
+    def __init__(self, selected=""):
+        self.commander = Commander()
+        self.document = Document()
+        self.bar = ControlBar(lambda: self.commander, self.document, lambda: selected)
+        self.document.add_root(self.bar.root)
+
+    def press(self, label):
+        [button] = [one for one in self.bar.root.children if getattr(one, "label", "") == label]
+        assert isinstance(button, Button)
+        assert button.visible
+        button._trigger_event(ButtonClick(button))
+
+    @property
+    def told(self):
+        return self.bar.root.children[-1].text
+
+    def hear(self):
+        """Let the document do what was put off to its next tick."""
+        for callback in list(self.document.session_callbacks):
+            callback.callback()
+
+
+@pytest.mark.parametrize(
+    ("label", "call"),
+    [
+        ("Hold new trials", ("hold",)),
+        ("Release", ("release",)),
+        ("Stop trial", ("stop_trial", "a<b")),
+        ("Stop experiment", ("stop",)),
+        ("Cancel", ("cancel",)),
+    ],
+)
+def test_a_button_does_nothing_until_it_is_confirmed(label, call):
+    bar = Bar(selected="a<b")
+    bar.press(label)
+    assert bar.commander.calls == []
+    assert bar.told.endswith("?")
+    assert "<" not in bar.told
+    bar.press("Confirm")
+    assert bar.commander.calls == [call]
+    bar.commander.future.set_result(SimpleNamespace(message="<b>done</b>"))
+    bar.hear()
+    assert bar.told == "&lt;b&gt;done&lt;/b&gt;"
+
+
+def test_who_goes_back_has_done_nothing():
+    bar = Bar()
+    bar.press("Stop experiment")
+    bar.press("Back")
+    assert (bar.told, bar.commander.calls) == ("", [])
+    bar.bar._execute()
+    assert bar.commander.calls == []
+
+
+def test_another_button_takes_the_place_of_the_first():
+    bar = Bar()
+    bar.press("Stop experiment")
+    bar.press("Hold new trials")
+    bar.press("Confirm")
+    assert bar.commander.calls == [("hold",)]
+
+
+def test_a_trial_must_be_selected_to_be_stopped():
+    bar = Bar()
+    bar.press("Stop experiment")
+    bar.press("Stop trial")
+    assert "select a trial" in bar.told
+    bar.bar._execute()
+    assert bar.commander.calls == []
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ControlError("trial a is over already", "over"), "trial a is over already"),
+        (ZeroDivisionError("x"), "the command failed: ZeroDivisionError"),
+    ],
+)
+def test_what_was_refused_is_told(error, told):
+    bar = Bar()
+    bar.press("Hold new trials")
+    bar.press("Confirm")
+    bar.commander.future.set_exception(error)
+    bar.hear()
+    assert bar.told == told
+
+
+def test_a_command_that_comes_before_the_run_is_not_done():
+    bar = Bar()
+    bar.commander = None
+    bar.press("Hold new trials")
+    bar.press("Confirm")
+    assert bar.told == "the experiment is not running yet"
+
+
+# The token
+
+
+def get(server, path, **headers):
+    connection = http.client.HTTPConnection("localhost", server.port, timeout=60)
+    try:
+        connection.request("GET", path, headers=headers)
+        answer = connection.getresponse()
+        return answer.status, dict(answer.getheaders()), answer.read()
+    finally:
+        connection.close()
+
+
+def cookie_of(server):
+    token = server.link.partition("token=")[2]
+    status, headers, _ = get(server, f"/?token={token}")
+    assert (status, headers["Location"]) == (302, "/")
+    return SimpleCookie(headers["Set-Cookie"])
+
+
+@pytest.fixture
+def server():
+    live = LiveExperiment(ExperimentProjection, RecordFeed())
+    server = WebServer(SingleExperiment(live), commander=lambda: Commander())
+    yield server
+    server.close()
+
+
+@pytest.mark.parametrize("path", ["/", "/?token=wrong", "/?token=", "/autoload.js", "/metadata"])
+def test_without_the_token_there_is_nothing_and_nowhere_to_go(server, path):
+    status, headers, _ = get(server, path)
+    assert status == 403
+    assert "Location" not in headers
+    assert "Set-Cookie" not in headers
+
+
+def test_the_token_is_taken_from_the_link_and_a_cookie_stands_for_it(server):
+    [(name, morsel)] = cookie_of(server).items()
+    assert morsel["httponly"] is True
+    assert morsel["samesite"] == "Strict"
+    assert server.link.partition("token=")[2] not in morsel.value
+    status, _, body = get(server, "/", Cookie=f"{name}={morsel.value}")
+    assert status == 200
+    assert server.link.partition("token=")[2].encode() not in body
+    assert get(server, "/", Cookie=f"{name}=guess")[0] == 403
+
+
+def connects(server, origin, cookie):
+    headers = {"Origin": origin, "Sec-WebSocket-Protocol": "bokeh, none", "Cookie": cookie}
+
+    async def connect():
+        request = HTTPRequest(f"ws://localhost:{server.port}/ws", headers=headers)
+        try:
+            connection = await websocket_connect(request)
+        except HTTPClientError as error:
+            return error.code
+        connection.close()
+        return 101
+
+    loop = IOLoop(make_current=False)
+    try:
+        return loop.run_sync(connect)
+    finally:
+        loop.close()
+
+
+def test_no_socket_is_opened_without_the_cookie_or_from_another_page(server):
+    [(name, morsel)] = cookie_of(server).items()
+    cookie, own = f"{name}={morsel.value}", f"http://localhost:{server.port}"
+    assert connects(server, own, cookie) == 101
+    assert connects(server, own, "") == 403
+    assert connects(server, "http://evil.example", cookie) == 403
+
+
+def test_a_session_is_given_to_nobody_without_the_token(server):
+    with pytest.raises(OSError, match=r".+"):
+        pull_session(url=server.url)
+
+
+def test_where_nothing_can_be_done_and_nobody_else_comes_no_token_is_needed():
+    live = LiveExperiment(ExperimentProjection, RecordFeed())
+    server = WebServer(SingleExperiment(live))
+    try:
+        assert server.link == server.url
+        assert get(server, "/")[0] == 200
+    finally:
+        server.close()
+
+
+def test_where_other_machines_can_reach_it_a_token_is_needed():
+    live = LiveExperiment(ExperimentProjection, RecordFeed())
+    server = WebServer(SingleExperiment(live), address="0.0.0.0")
+    try:
+        assert "?token=" in server.link
+        assert get(server, "/")[0] == 403
+        assert cookie_of(server)
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize("loud", [True, False])
+def test_the_link_with_the_token_is_told_on_stderr_and_nowhere_else(loud, tmp_path, caplog, capsys):
+    caplog.set_level(logging.DEBUG)
+    with serve_dashboard(
+        True,
+        lambda: {"name": "x"},
+        storage=Storage(tmp_path),
+        runner_time=time.time,
+        announce=loud,
+        commander=lambda: None,
+    ):
+        told = capsys.readouterr()
+        token = told.err.partition("token=")[2].strip()
+        assert len(token) >= 32
+        assert token not in told.out + caplog.text
+        assert "http://localhost:" in caplog.text
+
+
+@pytest.mark.parametrize("path", ["/", "/other", "/autoload.js", "/metadata", "/ws", "/static/a"])
+def test_the_token_of_a_link_that_is_opened_is_in_no_log(server, path, caplog, monkeypatch):
+    for name in ("", "tornado", "tornado.access"):
+        caplog.set_level(logging.DEBUG, logger=name)
+        # Distributed, if it is there, keeps it to itself.
+        monkeypatch.setattr(logging.getLogger(name), "propagate", True)
+    token = server.link.partition("token=")[2]
+    get(server, f"{path}?experiment=one&token={token}")
+    get(server, f"{path}?token={token[:-1]}")
+    server.close()
+    assert f"GET {path} " in caplog.text
+    assert token[:-1] not in caplog.text

@@ -1,0 +1,418 @@
+"""What the pages and the report say of an experiment: header, table, details, failures."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from bokeh.document import Document
+from bokeh.models import CustomJS, DataTable, PreText, Tabs, TextInput
+from projection_kit import (
+    PAYLOADS,
+    about,
+    action,
+    asha_journal,
+    hostile_projection,
+    projection_of,
+    result,
+    saved,
+    started,
+    suggested,
+)
+
+from dasktune.dashboard.figures.best_so_far import best_so_far
+from dasktune.dashboard.figures.learning_curves import learning_curves
+from dasktune.dashboard.model.objectives import density_of, with_objective
+from dasktune.dashboard.model.parameter_axis import parameter_names
+from dasktune.dashboard.model.trial_projection import MAX_CHECKPOINTS
+from dasktune.dashboard.report import to_html
+from dasktune.dashboard.report.failed_trials import MOST_ERRORS, failures_spec
+from dasktune.dashboard.report.header import header_html
+from dasktune.dashboard.report.report import _pages
+from dasktune.dashboard.report.trial_detail import trial_text
+from dasktune.dashboard.report.trial_table import table_spec, trial_table
+from dasktune.dashboard.server.diff import RenderedFigure
+from dasktune.dashboard.server.feed import DriverFeed
+from dasktune.dashboard.server.live_experiment import LiveExperiment
+from dasktune.dashboard.server.pages import experiment_pages, trial_section
+from dasktune.dashboard.server.viewer import Viewer
+from dasktune.storage.experiment.experiment_store import ExperimentStore
+from dasktune.storage.fs.storage import Storage
+from dasktune.storage.journal.journal_follower import JournalFollower
+
+
+def failing(trial_id, time, message="no"):
+    error = {"message": message, "traceback": f"Traceback\n{message}"}
+    return about("TrialFailed", trial_id, time, status="ERROR", error=error)
+
+
+def seen(html):
+    """Return what a reader sees, with what the page shows once nothing is heard in brackets."""
+    html = re.sub(r'<span class="dt-lost">((?:<span[^>]*>[^<]*</span>|[^<])*)</span>', r"[\1]", html)
+    return " ".join(re.sub(r"<[^>]*>", " ", html).split())
+
+
+# The table's parameters
+
+
+def many_parameters(count, **late):
+    constants = {f"c{i}": i for i in range(9)}
+    trials = [suggested(f"t{i}", **constants, lr=0.1 * (i + 1)) for i in range(count)]
+    return projection_of(*trials, suggested("late", **constants, lr=0.1, **late))
+
+
+def titles_of(root):
+    return [one.title for one in root.select_one({"type": DataTable}).columns]
+
+
+def filter_of(root):
+    """Return by which names the filter knows columns, and which values."""
+    box = root.select_one({"type": TextInput})
+    [script] = box.js_property_callbacks["change:value"]
+    assert isinstance(script, CustomJS)
+    return dict(script.args["names"]), dict(script.args["fixed"])
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_parameters_in_which_trials_differ_come_first_and_the_filter_knows_all(live):
+    root = trial_table(many_parameters(60, momentum=0.9), live=live)
+    titles = titles_of(root)
+    assert {"lr", "momentum"} <= set(titles)
+    names, fixed = filter_of(root)
+    data = root.select_one({"type": DataTable}).source.data
+    assert data[names["lr"]][0] == 0.1
+    assert data[names["momentum"]][-1] == 0.9
+    if live:
+        assert {*names, *fixed} >= {f"c{i}" for i in range(9)}
+        assert fixed["c8"] == "8"
+
+
+def test_more_varying_parameters_than_columns_are_still_fields_of_the_filter():
+    trials = [suggested(f"t{i}", **{f"v{k}": i + k for k in range(20)}) for i in range(3)]
+    root = trial_table(projection_of(*trials), live=True)
+    assert sum(title.startswith("v") for title in titles_of(root)) == 8
+    names, _ = filter_of(root)
+    table = root.select_one({"type": DataTable})
+    assert table.source.data[names["v19"]].tolist() == [19.0, 20.0, 21.0]
+
+
+def test_columns_stay_where_they_are_while_trials_differ_in_the_same_parameters():
+    records = asha_journal()
+    projection = projection_of(*records[:60])
+    before = RenderedFigure(table_spec(projection, live=True))
+    projection.extend(records[60:])
+    assert before.updated(table_spec(projection, live=True)) is not None
+
+
+def test_names_are_worked_out_of_what_changes_alone():
+    projection = projection_of(suggested("a", x=1, y=[1, 2]), suggested("b", x=1, y=[1, 2]))
+    assert parameter_names(projection) == (["x", "y"], {"x": 1, "y": [1, 2]})
+    projection.add(suggested("c", x=1))
+    assert parameter_names(projection) == (["x", "y"], {"x": 1})
+    projection.add(
+        about(
+            "TimePassed",
+            "b",
+            1.0,
+            actions=[action("ExploitTrial", "b", donor="a", config={"x": 2}, reason="", checkpoint=None)],
+        )
+    )
+    projection.add(suggested("d", x=1, z=0))
+    assert parameter_names(projection) == (["x", "y", "z"], {})
+
+
+def test_a_parameter_that_is_called_like_a_field_has_another_name():
+    root = trial_table(projection_of(suggested("a", best=1, x=1), suggested("b", best=2, x=2)))
+    names, _ = filter_of(root)
+    assert names["best"] == "best"
+    assert root.select_one({"type": DataTable}).source.data[names["config/best"]].tolist() == [1, 2]
+    assert (names["loss"], names["best loss"]) == ("last", "best")
+
+
+# Failures
+
+
+def many_failures(count):
+    trials = [f"t{i:03}" for i in range(count)]
+    # The first trial is the last one that fails.
+    order = [*trials[1:], trials[0]]
+    return projection_of(*map(suggested, trials), *(failing(one, float(i)) for i, one in enumerate(order)))
+
+
+def texts_of(root):
+    """Return the failures as they are seen."""
+    texts = [one for one in root.select({"type": PreText}) if one.visible]
+    return [one.text for one in sorted(texts, key=lambda one: int(one.styles["order"]))]
+
+
+def test_the_newest_failures_are_shown_first_and_the_others_are_counted():
+    projection = many_failures(MOST_ERRORS + 60)
+    root = failures_spec(projection).build()
+    texts = texts_of(root)
+    assert len(texts) == MOST_ERRORS
+    assert [text.split()[0] for text in texts[:3]] == ["t000", "t259", "t258"]
+    assert root.select_one({"name": "failures"}).text.endswith("The 60 oldest are left out.")
+    page = to_html(projection)
+    assert f"Errors ({MOST_ERRORS + 60})" in page
+    assert "t000 (ERROR, failed after" in page
+
+
+def test_a_new_failure_is_sent_alone():
+    projection = many_failures(MOST_ERRORS)
+    before = RenderedFigure(failures_spec(projection))
+    projection.extend([suggested("new"), failing("new", 1e4, "later")])
+    after = before.updated(failures_spec(projection))
+    changes = after.changes_from(before)
+    texts = [step for step in changes.steps if step.name == "text"]
+    assert len(texts) == 2  # the failure, and how many there are
+    changes.apply(before.models)
+    assert texts_of(before.models[0])[0].startswith("new (ERROR, failed after")
+    # And again, if it fails once more.
+    projection.extend([failing("t007", 2e4)])
+    changes = after.updated(failures_spec(projection)).changes_from(after)
+    changes.apply(before.models)
+    assert [text.split()[0] for text in texts_of(before.models[0])[:2]] == ["t007", "new"]
+
+
+def test_without_failures_the_page_says_so():
+    root = failures_spec(projection_of(suggested("a"))).build()
+    assert root.select_one({"name": "failures"}).text == "No trial has failed."
+
+
+def test_the_table_keeps_the_failures_that_came_last():
+    projection = many_failures(100)
+    projection.extend([suggested(f"ok{i}") for i in range(100)])
+    root = trial_table(projection, live=True, most=40)
+    trials = root.select_one({"type": DataTable}).source.data["trial"]
+    assert {"t000", "t099", "t098", "t095"} <= set(trials)
+    assert "t001" not in trials
+
+
+# The details of a trial
+
+
+def two_trials():
+    stored = [saved("b_1", i, i + 1) for i in range(3)]
+    gone = action("DeleteCheckpoint", "b", checkpoint=stored[0])
+    return projection_of(
+        suggested("a", lr=0.1, opt="adam"),
+        suggested("b", lr=0.2, opt="adam", momentum=0.9),
+        started("a", 1.0),
+        result("a", 1, 2.0, loss=0.25, size=9.0),
+        started("b", 1.0, worker="tcp://w1:1"),
+        result("b", 1, 3.0, loss=0.5, size=4.0, checkpoint=stored[0]),
+        about("TrialLost", "b", 4.0, status="PENDING", reason="gone"),
+        started("b", 5.0, worker="tcp://w2:2"),
+        result("b", 2, 6.0, loss=0.75, size=5.0, checkpoint=stored[1]),
+        about("CheckpointCommitted", "b", 7.0, checkpoint=stored[2], actions=[gone]),
+        metric=["loss", "size"],
+        mode=["min", "min"],
+    )
+
+
+def test_the_details_tell_where_it_ran_how_it_compares_and_what_is_stored():
+    projection = two_trials()
+    text = trial_text(projection, projection.find("b"))
+    for line in (
+        "loss: best 0.5 at iteration 1, last 0.75; the best trial, a, has 0.25",
+        "size: best 4 at iteration 1, last 5; no trial was better",
+        "on workers for 5 s",
+        "  tcp://w1:1: lost, 3 s, began after 1 s",
+        "  tcp://w2:2: running, 2 s, began after 5 s",
+        "  iteration 3: trials/b_1/checkpoint_000002_i01",
+        "  iteration 2: trials/b_1/checkpoint_000001_i01",
+        "configuration (that of the best trial, a)",
+        "  lr = 0.2  (0.1)",
+        "  opt = adam",
+        "  momentum = 0.9  (none)",
+    ):
+        assert f"\n{line}\n" in f"\n{text}\n"
+    assert "checkpoint_000000" not in text
+
+
+def test_of_checkpoints_the_newest_are_kept():
+    checkpoints = [saved("a", i, i) for i in range(3 * MAX_CHECKPOINTS)]
+    paths = [one["path"] for one in checkpoints]
+    commits = [about("CheckpointCommitted", "a", 1.0, checkpoint=one) for one in checkpoints]
+    projection = projection_of(suggested("a"), *commits)
+    assert list(projection.trials[0].stored_checkpoints) == paths[-MAX_CHECKPOINTS:]
+    assert projection.trials[0].checkpoints == len(paths)
+    projection.add(about("CheckpointLost", "a", 2.0, path=paths[-1]))
+    assert paths[-1] not in projection.trials[0].stored_checkpoints
+
+
+def test_the_details_of_the_best_trial_compare_it_with_nobody():
+    projection = two_trials()
+    text = trial_text(projection, projection.find("a"))
+    assert "\nconfiguration\n  lr = 0.1\n" in text
+
+
+# Several goals
+
+
+def test_the_table_has_columns_for_each_goal():
+    root = trial_table(two_trials())
+    assert {"best loss", "last loss", "best size", "last size"} <= set(titles_of(root))
+    data = root.select_one({"type": DataTable}).source.data
+    names, _ = filter_of(root)
+    assert data[names["best size"]].tolist() == [9.0, 4.0]
+    assert data[names["size"]].tolist() == [9.0, 5.0]
+
+
+def test_a_goal_is_seen_as_if_it_were_the_only_one():
+    records = asha_journal()
+    both = projection_of(*records, metric=["other", "loss"], mode=["max", "min"])
+    alone = projection_of(*records)
+    seen_alone = with_objective(both, 1)
+    assert with_objective(both, 0) is both
+    assert with_objective(both, 1) is seen_alone
+    assert seen_alone.improvements == alone.improvements
+    assert seen_alone.best.trial_id == alone.best.trial_id
+    assert seen_alone.best_value == alone.best_value
+    assert [one.trial_id for one in seen_alone.ranked()] == [one.trial_id for one in alone.ranked()]
+    for draw in (best_so_far, learning_curves):
+        one, other = draw(seen_alone), draw(alone)
+        assert one.title.text == other.title.text
+        ends = [(figure.y_range.start, figure.y_range.end) for figure in (one, other)]
+        assert ends[0] == ends[1]
+    density = density_of(seen_alone)
+    assert density.update(seen_alone)
+    assert density_of(seen_alone) is density
+
+
+def test_the_overview_has_figures_for_each_goal():
+    parts = dict(_pages(two_trials()))["Overview"]
+    assert [one.title.text.split(":")[0] for one in parts] == [
+        "Best loss so far",
+        "Learning curves of loss",
+        "Best size so far",
+        "Learning curves of size",
+    ]
+
+
+# The header
+
+
+def test_the_header_has_the_best_value_of_each_goal_and_the_best_configuration():
+    text = seen(header_html(two_trials()))
+    assert "best loss 0.25 a" in text
+    assert "best size 4 b" in text
+    assert "best configuration for loss, a: lr=0.1, opt=adam" in text
+    hostile = header_html(hostile_projection())
+    assert not any(evil in hostile for evil in PAYLOADS if "<" in evil)
+
+
+def test_the_header_says_what_differs_first():
+    records = [suggested(one, same=1, lr=x) for one, x in (("a", 0.1), ("b", 0.2))]
+    projection = projection_of(*records, result("b", 1, 1.0, loss=1.0))
+    assert "b: lr=0.2, same=1" in seen(header_html(projection))
+
+
+def half_done():
+    return projection_of(
+        suggested("a"),
+        started("a", 0.0),
+        result("a", 1, 1.0, loss=1.0),
+        about("TrialEnded", "a", 2.0, status="TERMINATED"),
+        suggested("b", 2.0),
+        started("b", 2.0),
+        result("b", 1, 4.0, loss=1.0),
+        total=4,
+    )
+
+
+RED, YELLOW, GREEN, GREY = "#CF222E", "#FFD33D", "#2DA44E", "#57606A"
+
+
+@pytest.mark.parametrize(
+    ("state", "colour", "goes_on"),
+    [
+        ("driver is running", GREEN, True),
+        ("driver is running, no new records for 2 min", YELLOW, True),
+        ("no new records for 2 min", YELLOW, True),
+        ("driver is lost, last sign of life 4 min ago", RED, False),
+        ("driver has ended", GREY, False),
+        ("experiment has ended", GREY, False),
+        ("the journal cannot be read: no", RED, False),
+    ],
+)
+def test_a_chip_says_how_it_is_with_the_driver(state, colour, goes_on):
+    html = header_html(half_done(), state)
+    chip = html[: html.index(state)].rpartition("<span")[2]
+    assert f"background:{colour};" in chip
+    text = seen(html)
+    # Where nothing goes on, nothing is said to run, and no time is left.
+    assert ("1 running" in text) == goes_on
+    assert ("left" in text) == goes_on
+    assert ("1 was running" in text.replace("[1 was running]", "")) != goes_on
+    # A page whose server is gone says so, unless nothing was to be expected any more.
+    assert ("[driver is lost" in " ".join(text.replace("[ ", "[").split())) == goes_on
+
+
+def test_what_is_said_of_other_states_has_no_chip():
+    text = seen(header_html(half_done(), "reading the journal: 7 records"))
+    assert "reading the journal: 7 records" in text
+    assert "lost" not in text
+
+
+def test_the_header_says_that_new_trials_are_held_until_they_are_released():
+    projection = half_done()
+    assert "on hold" not in header_html(projection)
+    projection.add({"event": "HoldRequested", "time": 5.0})
+    assert "on hold" in header_html(projection, "driver is running")
+    assert "on hold" not in header_html(projection, "driver has ended")
+    projection.add({"event": "ReleaseRequested", "time": 6.0})
+    assert "on hold" not in header_html(projection, "driver is running")
+    projection.add({"event": "HoldRequested", "time": 7.0})
+    projection.add({"event": "StopRequested", "reason": "enough", "time": 8.0})
+    assert "on hold" not in header_html(projection)
+
+
+class Feed:
+    state, always_follow, now, read_share = "driver is running", False, None, None
+
+    def poll(self):
+        return False, iter(())
+
+
+def test_pages_of_a_server_show_what_there_is_of_each_goal_and_of_a_trial():
+    projection = two_trials()
+    live = LiveExperiment(lambda: projection, Feed())
+    live.poll()
+    overview = experiment_pages(live)[0]
+    assert [part.name for part in overview.sections] == ["best", "curves", "best 1", "curves 1"]
+    document = Document()
+    Viewer(live, document)
+    cards = document.select_one({"type": Tabs}).tabs[0].child.children
+    titles = [card.children[0].title.text.split(":")[0] for card in cards]
+    assert titles[2:] == ["Best size so far", "Learning curves of size"]
+    detail = trial_section(live, 1).make()
+    curves = detail.children[1].children
+    assert [one.yaxis[0].axis_label for one in curves] == ["loss", "size"]
+
+
+def test_a_driver_in_this_process_that_says_nothing_is_told(tmp_path):
+    store = ExperimentStore(Storage(tmp_path / "exp"))
+    store.create({"name": "exp"})
+    store.begin()
+    now = [0.0]
+    feed = DriverFeed(JournalFollower(Storage(tmp_path / "exp")), lambda: 0.0)
+    feed._clock = lambda: now[0]
+    live = LiveExperiment(projection_of, feed)
+    for seconds, state in ((10.0, ""), (200.0, ", no new records for 3 min")):
+        now[0] = seconds
+        live.poll()
+        assert live.state == f"driver is running{state}"
+    feed.end()
+    live.poll()
+    assert live.state == "driver has ended"
+    store.close()
+
+
+def test_a_trial_s_detail_counts_what_has_happened_to_it_and_nothing_else():
+    projection = projection_of(suggested("a"), started("a", 0.0), result("a", 1, 1.0, loss=1.0))
+    text = trial_text(projection, projection.trials[0])
+    assert "\n1 start\n" in text
+    projection.trials[0].starts, projection.trials[0].restores = 3, 2
+    text = trial_text(projection, projection.trials[0])
+    assert "\n3 starts, 2 restarts from a checkpoint\n" in text

@@ -1,0 +1,513 @@
+from __future__ import annotations
+
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+from contextlib import closing
+from itertools import count
+
+import pytest
+from bokeh.document import Document
+from bokeh.models import Div, Plot, Tabs
+from projection_kit import PAYLOADS, RecordFeed, asha_journal, hostile_records, projection_of
+from tornado.httpclient import HTTPRequest
+from tornado.ioloop import IOLoop
+from tornado.websocket import websocket_connect
+
+from dasktune.dashboard import serve
+from dasktune.dashboard.figures.comparison import comparison
+from dasktune.dashboard.figures.figure_spec import empty_spec
+from dasktune.dashboard.labels import value_label
+from dasktune.dashboard.model.experiment_projection import ExperimentProjection
+from dasktune.dashboard.server.comparison_viewer import ComparisonViewer, comparison_html
+from dasktune.dashboard.server.experiment_source import ExperimentFolder, SingleExperiment
+from dasktune.dashboard.server.feed import DriverFeed, JournalFeed
+from dasktune.dashboard.server.live_experiment import LiveExperiment
+from dasktune.dashboard.server.viewer import PLACEHOLDER, Viewer
+from dasktune.dashboard.server.web import CONTENT_SECURITY_POLICY, WebServer
+from dasktune.errors import ConfigError, StorageError
+from dasktune.storage.experiment.experiment_store import ExperimentStore
+from dasktune.storage.fs.storage import Storage
+from dasktune.storage.journal.journal_follower import JournalFollower
+from dasktune.storage.journal.journal_reader import JournalReader
+from dasktune.storage.leader.leader_lock import LeaderLock, LeaderStatus
+
+
+def new_store(path, **more):
+    store = ExperimentStore(Storage(path))
+    store.create({"name": path.name, "metric": "loss", "mode": "min", **more})
+    return store
+
+
+def taken(live):
+    while live.poll():
+        pass
+    return live.projection
+
+
+def told(projection):
+    """Return what two projections of the same history have in common."""
+    trials = [
+        (log.trial_id, log.config, log.status, log.iteration, log.reason, log.curves[0].values)
+        for log in projection.trials
+    ]
+    return repr((projection.counts, projection.best_value, projection.saved_iterations, trials))
+
+
+@pytest.fixture(params=["disk", "objects"])
+def place(request, tmp_path):
+    return tmp_path / "exp" if request.param == "disk" else f"memory://follow-{tmp_path.name}"
+
+
+def test_a_journal_is_followed_as_it_grows_and_each_record_is_told_once(place):
+    storage = Storage(place)
+    store = ExperimentStore(storage)
+    store.create({"name": "exp"})
+    follower = JournalFollower(storage)
+    records = asha_journal()
+    store.begin()
+    seen = []
+    for first in range(0, len(records), 40):
+        for record in records[first : first + 40]:
+            store.append(record)
+        store.commit(force=True)
+        _, new = follower.poll()
+        seen += new
+        _, nothing = follower.poll()
+        assert list(nothing) == []
+    store.close()
+    assert seen == records
+    assert follower.end == JournalReader(storage).end or list(JournalReader(storage)) == records
+
+
+def test_a_driver_that_goes_on_is_followed_and_one_that_was_given_up_is_forgotten(place):
+    storage = Storage(place)
+    first = ExperimentStore(storage)
+    first.create({"name": "exp"})
+    first.begin()
+    first.append({"event": "TimePassed", "time": 1.0})
+    first.commit(force=True)
+    follower = JournalFollower(storage)
+    assert [one["time"] for one in follower.poll()[1]] == [1.0]
+    end = follower.end
+    second = ExperimentStore(storage)
+    second.begin(after=end)
+    second.append({"event": "TimePassed", "time": 2.0})
+    second.commit(force=True)
+    anew, records = follower.poll()
+    assert (anew, [one["time"] for one in records]) == (False, [2.0])
+    # The third driver has not seen what the second wrote.
+    third = ExperimentStore(storage)
+    third.begin(after=end)
+    third.append({"event": "TimePassed", "time": 3.0})
+    third.commit(force=True)
+    anew, records = follower.poll()
+    assert (anew, [one["time"] for one in records]) == (True, [1.0, 3.0])
+    for store in (first, second, third):
+        store.close()
+
+
+def test_a_torn_last_line_is_told_when_it_is_whole(tmp_path):
+    store = new_store(tmp_path / "exp")
+    store.begin()
+    store.close()
+    follower = JournalFollower(Storage(tmp_path / "exp"))
+    list(follower.poll()[1])
+    [segment] = (tmp_path / "exp" / "journal").iterdir()
+    line = json.dumps({"event": "TimePassed", "time": 1.0}) + "\n"
+    for part in (line[:9], line[9:]):
+        with segment.open("a") as stream:
+            stream.write(part)
+        told = list(follower.poll()[1])
+    assert told == [{"event": "TimePassed", "time": 1.0}]
+
+
+def test_a_driver_s_own_dashboard_follows_its_journal_and_knows_its_time(tmp_path):
+    storage, time_now = Storage(tmp_path / "exp"), [100.0]
+    feed = DriverFeed(JournalFollower(storage), lambda: time_now[0])
+    live = LiveExperiment(lambda: ExperimentProjection(metric="loss", mode="min"), feed)
+    # The driver begins after its dashboard.
+    taken(live)
+    assert live.state == "driver is running"
+    records = asha_journal()
+    with closing(new_store(tmp_path / "exp")) as store:
+        store.begin()
+        for record in records[:90]:
+            store.append(record)
+        store.commit(force=True)
+        taken(live)
+        time_now[0] = 1e9
+        taken(live)
+        assert live.projection.now == 1e9
+        assert told(live.projection) == told(projection_of(*records[:90]))
+        # It is read before anybody looks.
+        assert live.needs_polling
+    feed.end()
+    taken(live)
+    assert live.state == "driver has ended"
+
+
+def test_who_looks_at_something_old_is_told_how_old(tmp_path, monkeypatch):
+    monkeypatch.setattr("dasktune.dashboard.server.live_experiment._STRIDE", 8)
+    feed = RecordFeed(asha_journal)
+    ticks = count(step=0.5)
+    live = LiveExperiment(
+        lambda: ExperimentProjection(metric="loss", mode="min"), feed, clock=lambda: next(ticks)
+    )
+    live.has_caught_up = True
+    feed.pass_time(1_000.0)
+    assert live.poll()
+    assert live.state == f"driver is running, shown as of {1_000 - live.projection.now:.0f} s ago"
+    taken(live)
+    assert live.state == "driver is running"
+
+
+def test_the_state_says_how_long_a_journal_has_been_silent(tmp_path):
+    store = new_store(tmp_path / "exp")
+    store.begin()
+    now = [0.0]
+    feed = JournalFeed(JournalFollower(Storage(tmp_path / "exp")), clock=lambda: now[0])
+    live = LiveExperiment(ExperimentProjection, feed)
+    taken(live)
+    assert live.state == "waiting for records"
+    store.append({"event": "TimePassed", "time": 1.0})
+    store.commit(force=True)
+    taken(live)
+    assert live.state == "driver is running"
+    now[0] = 200.0
+    taken(live)
+    assert live.state == "no new records for 3 min"
+    store.append({"event": "StopRequested", "reason": "enough", "time": 2.0})
+    store.commit(force=True)
+    taken(live)
+    assert live.state == "experiment has ended"
+    store.close()
+
+
+def test_a_driver_that_died_is_told_from_one_that_has_nothing_to_say(tmp_path):
+    store = new_store(tmp_path / "exp")
+    store.begin()
+    now, signs = [0.0], []
+    follower = JournalFollower(Storage(tmp_path / "exp"))
+    feed = JournalFeed(follower, lambda: signs[-1], clock=lambda: now[0])
+    live = LiveExperiment(ExperimentProjection, feed)
+    for seconds, sign, state in (
+        (0.0, LeaderStatus("alive", 3.0), "driver is running"),
+        (100.0, LeaderStatus("alive", 3.0), "driver is running, no new records for 1 min"),
+        (10.0, LeaderStatus("lost", 250.0), "driver is lost, last sign of life 4 min ago"),
+        (1.0, LeaderStatus("alive"), "driver is lost, last sign of life 4 min ago"),
+        (10.0, LeaderStatus("lost"), "driver is lost"),
+        (10.0, LeaderStatus("ended", 3.0), "driver has ended"),
+        (10.0, LeaderStatus("none"), "no new records for 2 min"),
+    ):
+        now[0] += seconds
+        signs.append(sign)
+        taken(live)
+        assert live.state == state
+    # Who writes is alive, whatever the lock says.
+    signs.append(LeaderStatus("lost"))
+    store.append({"event": "TimePassed", "time": 1.0})
+    store.commit(force=True)
+    taken(live)
+    assert live.state == "driver is running"
+    store.close()
+
+
+def test_an_experiment_says_whether_its_driver_holds_the_lock(tmp_path):
+    new_store(tmp_path / "exp").close()
+    shelf = ExperimentFolder(Storage(tmp_path / "exp"))
+    with LeaderLock(Storage(tmp_path / "exp")):
+        taken(shelf.find(""))
+        assert shelf.find("").state == "driver is running"
+    ended = ExperimentFolder(Storage(tmp_path / "exp")).find("")
+    taken(ended)
+    assert ended.state == "driver has ended"
+
+
+def test_pages_are_drawn_while_a_journal_is_read_and_say_how_far_that_is(tmp_path, monkeypatch):
+    monkeypatch.setattr("dasktune.dashboard.server.live_experiment._STRIDE", 8)
+    store = new_store(tmp_path / "exp")
+    store.begin()
+    records = asha_journal()
+    for record in records:
+        store.append(record)
+    store.commit(force=True)
+    store.close()
+    live = ExperimentFolder(Storage(tmp_path / "exp")).find("")
+    # It is read before anybody looks.
+    assert live.needs_polling
+    # As if each look at the clock came half a second later than the last one.
+    document, ticks = Document(), count(step=0.5)
+    live._clock = lambda: next(ticks)
+    assert live.poll()
+    viewer = Viewer(live, document)
+    read = live.projection.version
+    assert 0 < read < len(records)
+    [header] = [one for one in document.select({"type": Div}) if "results" in one.text]
+    part = live._feed.read_share
+    assert f"reading the journal: {read} records, {part:.0%}" in header.text
+    assert 0 < part < 1
+    assert document.select_one({"type": Tabs}) is not None
+    taken(live)
+    viewer.update()
+    assert live.has_caught_up
+    assert live._feed.read_share == 1.0
+    assert "reading the journal" not in header.text
+    assert f">{live.projection.num_results:,}<" in header.text
+    assert not live.needs_polling
+
+
+def test_slow_figures_are_drawn_in_threads_and_never_two_in_one_moment():
+    live = LiveExperiment(lambda: ExperimentProjection(metric="loss", mode="min"), RecordFeed(asha_journal))
+    taken(live)
+    document = Document()
+    viewer = Viewer(live, document)
+    tabs = document.select_one({"type": Tabs})
+    number = [one.title for one in tabs.tabs].index("Parameters")
+    cards = tabs.tabs[number].child.children
+    tabs.active = number
+    # Nobody waits for them.
+    assert all(one.children[0].name == PLACEHOLDER or one.children[0].select(Plot) for one in cards)
+    until, drawn = time.monotonic() + 120, 0
+    while drawn < len(cards):
+        assert time.monotonic() < until
+        viewer.update()
+        before, drawn = drawn, sum(one.children[0].name != PLACEHOLDER for one in cards)
+        assert drawn <= before + 1
+    assert not viewer.needs_update
+
+
+def test_a_slow_figure_that_fails_is_logged_and_made_again(caplog):
+    live = LiveExperiment(lambda: ExperimentProjection(metric="loss", mode="min"), RecordFeed(asha_journal))
+    taken(live)
+    outcomes = iter([RuntimeError("no"), None])
+
+    def make():
+        error = next(outcomes)
+        if error is not None:
+            raise error
+        return empty_spec("title")
+
+    until = time.monotonic() + 120
+    while live.render_in_thread("one", make) is None:
+        assert time.monotonic() < until
+    assert "could not be rendered" in caplog.text
+
+
+def test_a_page_that_nobody_sees_is_not_brought_up_to_date_until_it_is_seen_again():
+    records = asha_journal()
+    live = LiveExperiment(
+        lambda: ExperimentProjection(metric="loss", mode="min"), RecordFeed(lambda: records[:90])
+    )
+    taken(live)
+    document = Document()
+    viewer = Viewer(live, document)
+    header = viewer._header
+    before = header.text
+    header.tags = ["hidden"]
+    live.projection.extend(records[90:])
+    viewer._tick()
+    assert header.text == before
+    header.tags = ["seen"]
+    assert header.text != before
+
+
+def test_a_damaged_journal_is_told_and_does_not_end_the_server(tmp_path):
+    store = new_store(tmp_path / "exp")
+    store.begin()
+    store.close()
+    [segment] = (tmp_path / "exp" / "journal").iterdir()
+    live = LiveExperiment(ExperimentProjection, JournalFeed(JournalFollower(Storage(tmp_path / "exp"))))
+    taken(live)
+    with segment.open("a") as stream:
+        stream.write("{\n")
+    taken(live)
+    assert "the journal cannot be read" in live.state
+
+
+def test_one_draft_serves_all_until_something_happens():
+    records = asha_journal()
+    now = [0.0]
+    live = LiveExperiment(
+        lambda: ExperimentProjection(metric="loss", mode="min"), RecordFeed(lambda: records[:90])
+    )
+    live._clock = lambda: now[0]
+    taken(live)
+    made = []
+
+    def make():
+        from bokeh.models import Div
+
+        now[0] += 1.0
+        made.append(Div())
+        return made[-1]
+
+    assert live.render("a", make) is live.render("a", make)
+    live.projection.add(records[90])
+    # It took a second to make, so that the next one has to wait.
+    live.render("a", make)
+    assert len(made) == 1
+    now[0] += 30.0
+    live.render("a", make)
+    assert len(made) == 2
+
+
+@pytest.fixture
+def server():
+    live = LiveExperiment(
+        lambda: ExperimentProjection(metric="loss", mode="min", name="demo"),
+        RecordFeed(hostile_records),
+    )
+    server = WebServer(SingleExperiment(live))
+    yield server
+    server.close()
+    assert not server._thread.is_alive()
+
+
+def test_the_page_says_what_a_browser_may_do_with_it(server):
+    with urllib.request.urlopen(server.url, timeout=60) as answer:
+        assert answer.headers["Content-Security-Policy"] == CONTENT_SECURITY_POLICY
+        assert "frame-ancestors 'self'" in CONTENT_SECURITY_POLICY
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert "Access-Control-Allow-Origin" not in answer.headers
+        page = answer.read().decode()
+    assert not any(evil in page for evil in PAYLOADS if "<" in evil)
+
+
+def connect(server, origin):
+    async def talk():
+        url = f"{server.url.replace('http', 'ws')}ws"
+        request = HTTPRequest(url, headers={"Origin": origin})
+        socket = await websocket_connect(request, subprotocols=["bokeh", "none"])
+        socket.close()
+
+    IOLoop(make_current=False).run_sync(talk, timeout=60)
+
+
+def test_pages_of_other_origins_are_refused(server):
+    for origin in ("http://evil.example", "http://localhost:1", "null"):
+        with pytest.raises(Exception, match="403"):
+            connect(server, origin)
+
+
+def test_the_server_listens_where_only_this_machine_reaches_it(server):
+    assert server.url.startswith("http://localhost:")
+
+
+def test_a_port_that_is_taken_is_replaced_by_a_free_one(server):
+    other = WebServer(SingleExperiment(LiveExperiment(ExperimentProjection, RecordFeed())), port=server.port)
+    assert other.port not in (0, server.port)
+    other.close()
+    other.close()
+
+
+def test_an_address_that_is_not_there_raises():
+    with pytest.raises(OSError, match=r".+"):
+        WebServer(
+            SingleExperiment(LiveExperiment(ExperimentProjection, RecordFeed())),
+            address="192.0.2.1",
+        )
+
+
+def test_a_directory_of_experiments_lists_them_and_escapes_what_they_are_called(tmp_path):
+    evil = "<img src=x onerror='1'>"
+    new_store(tmp_path / "one").close()
+    new_store(tmp_path / evil, total_trials=7).close()
+    goals = {"metric": ["loss", "size"], "mode": ["min", "max"]}
+    new_store(tmp_path / "goals", **goals, created="2026-11-22T16:49:14+00:00").close()
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "experiment.json").write_text("{")
+    (tmp_path / "other").mkdir()
+    shelf = ExperimentFolder(Storage(tmp_path))
+    listing = shelf.listing()
+    assert "<img" not in listing
+    assert 'href="?experiment=one"' in listing
+    assert "<td>loss (min), size (max)</td>" in listing
+    assert "<td>2026-11-22 16:49</td>" in listing
+    assert "cannot be read" in listing
+    assert "other" not in listing.replace(str(tmp_path), "")
+    assert shelf.find("one") is shelf.find("one")
+    assert shelf.find("../one") is shelf.find("other") is shelf.find("") is None
+    assert len(shelf.opened()) == 1
+
+
+def test_a_directory_without_experiments_is_refused(tmp_path):
+    with pytest.raises(StorageError, match="no experiment is stored at"):
+        serve(tmp_path)
+    with pytest.raises(ConfigError, match="port must be an int from 0 to 65535"):
+        serve(tmp_path, port=70_000)
+
+
+def compared(**projections):
+    return [LiveExperiment(lambda one=one: one, RecordFeed()) for one in projections.values()]
+
+
+def test_a_comparison_has_a_line_for_each_experiment_of_the_same_goal_and_a_row_for_each():
+    records = asha_journal()
+    lives = compared(
+        one=projection_of(*records, name="one"),
+        evil=projection_of(*records[: len(records) // 2], name=PAYLOADS[0]),
+        other=projection_of(*records, metric="loss", mode="max", name="other"),
+    )
+    told = [live.projection for live in lives]
+    for x in ("time", "results"):
+        figure = comparison(told, x=x)
+        assert figure.title.text.endswith("without 1 with another goal or without results")
+        ends = [line.data_source.data["x"][-1] for line in figure.renderers]
+        wanted = [one.elapsed if x == "time" else one.num_results for one in told[:2]]
+        assert ends == pytest.approx(wanted)
+    page = comparison_html(lives)
+    assert page.count("<tr>") == 4
+    assert "<img" not in page
+    assert value_label(told[0].best_value) in page
+
+
+def test_a_comparison_follows_what_happens():
+    records = asha_journal()
+    projections = {name: projection_of(*records[: len(records) // 2], name=name) for name in "ab"}
+    lives, document = compared(**projections), Document()
+    viewer = ComparisonViewer(lives, document)
+    [table] = [one for one in document.select({"type": Div}) if "<table" in one.text]
+    figures = list(document.select({"type": Plot}))
+    before = table.text
+    with lives[0].lock:
+        viewer.update()
+    assert viewer.needs_update
+    projections["b"].extend(records[len(records) // 2 :])
+    viewer.update()
+    assert not viewer.needs_update
+    assert table.text != before
+    assert set(document.select({"type": Plot})) == set(figures)
+    [over_time] = [one for one in figures if "time" in one.xaxis[0].axis_label]
+    ends = [line.data_source.data["x"][-1] for line in over_time.renderers]
+    assert ends == pytest.approx([one.elapsed for one in projections.values()])
+
+
+@pytest.mark.parametrize("wedged", ["poll", "loop"])
+def test_a_wedged_server_does_not_keep_a_run_from_ending(monkeypatch, wedged):
+    free = threading.Event()
+
+    class Stuck(RecordFeed):
+        def poll(self):
+            free.wait(300)
+            return super().poll()
+
+    server = WebServer(
+        SingleExperiment(LiveExperiment(ExperimentProjection, Stuck() if wedged == "poll" else RecordFeed()))
+    )
+    try:
+        if wedged == "loop":
+            server._loop.add_callback(free.wait, 300)
+        began = time.monotonic()
+        server.close()
+        assert time.monotonic() - began < 20  # of the thirty that it might have taken
+    finally:
+        free.set()
+        server._thread.join(60)
+
+
+def test_an_error_of_the_page_is_not_found_elsewhere(server):
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(f"{server.url}other", timeout=60)

@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import io
+import logging
+import sys
+from contextlib import redirect_stderr
+from functools import wraps
+
+import pytest
+from progress_kit import Run
+
+from dasktune.progress import PlainLines, Progress
+from dasktune.progress.choose import open_display
+
+rich = pytest.importorskip("rich")
+pyte = pytest.importorskip("pyte")
+
+
+class Terminal(io.StringIO):
+    encoding = "utf-8"
+
+    def isatty(self):
+        return True
+
+    def screen(self, columns=80, lines=24):
+        """Return the lines that a terminal shows now."""
+        screen = pyte.Screen(columns, lines)
+        pyte.Stream(screen).feed(self.getvalue().replace("\n", "\r\n"))
+        return [line.rstrip() for line in screen.display if line.strip()]
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("LINES", "24")
+    monkeypatch.setenv("TERM", "xterm")
+    return Terminal()
+
+
+@pytest.fixture
+def live(terminal):
+    return open_display("rich", terminal)
+
+
+def on_terminal(test):
+    """Let a test have its terminal as sys.stderr, which pytest changes before each test."""
+
+    @wraps(test)
+    def run(*, terminal, **fixtures):
+        with redirect_stderr(terminal):
+            try:
+                test(terminal=terminal, **fixtures)
+            finally:
+                if "live" in fixtures:
+                    fixtures["live"].close()
+
+    return run
+
+
+def progress(trial_counts, **more):
+    best = trial_counts.best
+    return Progress(
+        counts=trial_counts.counts,
+        total=40,
+        metric=trial_counts.metric,
+        best_value=trial_counts.best_value(best[1]) if best else None,
+        best_trial_id=best[1] if best else "",
+        **more,
+    )
+
+
+def running(count=3, metric="loss", **config):
+    run = Run(metric=metric)
+    for n in range(count):
+        run.report(run.start({"lr": n / 8, **config}), 1, float(n), **{metric: float(n)})
+    return run
+
+
+@on_terminal
+def test_a_bar_a_line_and_a_table_stay_in_place(live, terminal):
+    run = running()
+    for _ in range(3):
+        live.show(progress(run.trial_counts), run.trial_counts)
+    bar, line, head, *rows = terminal.screen()
+    assert set(bar) <= {"━", "╸", "╺"}
+    assert line.startswith("0/40 trials done · 3 running · 0 errors · best loss 0 (")
+    assert head.split() == ["trial", "iter", "loss", "best", "time", "lr"]
+    assert [row.split()[1] for row in rows] == [trial.trial_id for trial in run.trial_counts]
+
+
+@on_terminal
+def test_resources_have_a_line_of_their_own(live, terminal):
+    run = running()
+    live.show(progress(run.trial_counts, usage="2/4 CPUs, 0/1 GPU", workers=2), run.trial_counts)
+    _, line, usage, head, *rows = terminal.screen()
+    assert "worker" not in line
+    assert usage == "Resources used: 2/4 CPUs, 0/1 GPU on 2 workers"
+    assert head.split()[0] == "trial"
+    assert len(rows) == 3
+
+
+@on_terminal
+def test_the_last_picture_stays_and_the_rest_stands_below(live, terminal):
+    run = running()
+    live.show(progress(run.trial_counts), run.trial_counts)
+    live.end(progress(run.trial_counts), run.trial_counts, ["Best: it"])
+    assert len(terminal.screen()) == 7
+    assert terminal.screen()[-1] == "Best: it"
+    assert sys.stderr is terminal
+
+
+@on_terminal
+def test_everything_fits_a_terminal_whatever_it_is_called(live, terminal):
+    run = running(30, metric="validation/精度/" * 9, **{f"parameter_{n}": "x" * 90 for n in range(9)})
+    live.show(progress(run.trial_counts), run.trial_counts)
+    assert len(terminal.screen(80, 24)) == 13  # nothing went on in a line of its own
+
+
+@on_terminal
+def test_a_low_terminal_shows_fewer_trials(monkeypatch, terminal):
+    monkeypatch.setenv("LINES", "9")
+    display = open_display("rich", terminal)
+    run = running(30)
+    display.show(progress(run.trial_counts), run.trial_counts)
+    display.close()
+    assert len(terminal.screen(80, 9)) == 8
+
+
+@on_terminal
+def test_names_are_no_markup_and_control_nothing(live, terminal):
+    run = running(1, opt="[red]a[/red] :smile:", evil="\x1b]0;hacked\x07")
+    live.show(progress(run.trial_counts), run.trial_counts)
+    live.print_line("[bold]worker[/bold] :smile: says")
+    shown = "\n".join(terminal.screen(120))
+    assert "[red]a[/red]" in shown
+    assert "[bold]worker[/bold] :smile: says" in shown
+    assert "hacked\x07" not in terminal.getvalue()
+
+
+@on_terminal
+def test_what_is_printed_or_logged_meanwhile_stands_above(live, terminal):
+    handler = logging.StreamHandler(terminal)
+    log = logging.getLogger("somebody")
+    log.addHandler(handler)
+    try:
+        run = running()
+        live.show(progress(run.trial_counts), run.trial_counts)
+        sys.stderr.write("[b]printed[/b]\n")
+        log.warning("logged")
+        live.show(progress(run.trial_counts), run.trial_counts)
+        screen = terminal.screen()
+        assert screen[:2] == ["[b]printed[/b]", "logged"]
+        assert len(screen) == 8
+        live.close()
+        assert handler.stream is terminal
+    finally:
+        log.removeHandler(handler)
+
+
+@on_terminal
+def test_the_output_of_who_pipes_it_away_is_left_alone(live, terminal, monkeypatch):
+    output = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", output)
+    run = running()
+    live.show(progress(run.trial_counts), run.trial_counts)
+    print("a result")
+    assert output.getvalue() == "a result\n"
+
+
+@on_terminal
+def test_the_cursor_is_never_hidden_for_long(live, terminal):
+    run = running()
+    live.show(progress(run.trial_counts), run.trial_counts)
+    assert terminal.getvalue().rfind("\x1b[?25h") > terminal.getvalue().rfind("\x1b[?25l")
+
+
+@on_terminal
+def test_only_one_draws_at_a_time(live, terminal):
+    second = open_display("rich", terminal)
+    assert type(second) is PlainLines
+    live.close()
+    live.close()
+    third = open_display("rich", terminal)
+    assert type(third) is type(live)
+    third.close()
+
+
+@on_terminal
+def test_a_terminal_on_which_somebody_else_draws_gets_lines(terminal):
+    from rich.console import Console
+    from rich.live import Live
+
+    with Live(console=Console(file=terminal, force_terminal=True), auto_refresh=False):
+        assert type(open_display("rich", sys.stderr)) is PlainLines
+
+
+@on_terminal
+def test_nothing_is_drawn_before_there_is_something_to_draw(live, terminal):
+    live.close()
+    live.show(None, None)
+    assert terminal.getvalue() == ""

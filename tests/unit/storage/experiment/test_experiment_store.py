@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import json
+import logging
+import math
+from typing import Any
+
+import pytest
+from fake_object_store import FakeObjectStore
+
+from dasktune.errors import PreflightError, StorageError
+from dasktune.storage.experiment.experiment_store import ExperimentStore
+from dasktune.storage.fs.probe import probe
+from dasktune.storage.fs.storage import Storage
+from dasktune.storage.journal.journal_writer import JournalReader, read_journal
+from dasktune.trial.checkpoint_record import CheckpointRecord
+
+
+@pytest.fixture
+def store(storage: Storage) -> ExperimentStore:
+    return ExperimentStore(storage)
+
+
+def checkpoint(store: ExperimentStore, index: int = 0) -> CheckpointRecord:
+    return store.checkpoints.commit(
+        {"x": b"1"}, trial_dir="a", index=index, incarnation=1, iteration=1, metrics={}
+    )
+
+
+def test_the_specification_is_kept_without_secrets(store: ExperimentStore, storage: Storage) -> None:
+    run = {"name": "exp", "storage_options": {"key": "hunter2"}}
+    store.create({"run": run, "list": [run], "best": math.nan})
+    assert "hunter2" not in storage.read_bytes("experiment.json").decode()
+    spec = ExperimentStore(storage).spec()
+    assert spec["run"] == {"name": "exp"}
+    assert spec["list"] == [{"name": "exp"}]
+    assert math.isnan(spec["best"])
+
+
+def test_an_experiment_is_not_overwritten(store: ExperimentStore) -> None:
+    with pytest.raises(StorageError, match="no experiment is stored at"):
+        store.spec()
+    store.create({})
+    with pytest.raises(StorageError, match=r"Resume it with Tuner.restore"):
+        store.create({})
+
+
+def test_each_driver_begins_an_epoch(store: ExperimentStore, storage: Storage) -> None:
+    assert store.append({"n": 0}) == 1
+    store.close()
+    reader = JournalReader(storage)
+    list(reader)
+    successor = ExperimentStore(storage)
+    assert successor.begin(reader.end) == 2
+    assert successor.append({"n": 1}) == 2
+    assert successor.commit(force=True) == 2
+    successor.close()
+    assert [record["n"] for record in read_journal(storage)] == [0, 1]
+
+
+def test_params_are_plain_json(store: ExperimentStore, storage: Storage) -> None:
+    store.write_params("a", {"lr": 0.1, "layers": (1, 2)})
+    store.close()
+    assert json.loads(storage.read_bytes("trials/a/params.json")) == {"lr": 0.1, "layers": [1, 2]}
+
+
+def test_params_that_cannot_be_written_cost_a_warning(
+    store: ExperimentStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*args: object, **kwargs: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(Storage, "write_bytes", full)
+    store.write_params("a", {"lr": 0.1})
+    store.close()
+    assert "disk full" in caplog.text
+
+
+def test_failures_are_numbered(store: ExperimentStore, storage: Storage) -> None:
+    store.write_error("a", "ValueError: one\n")
+    store.write_error("a", "ValueError: two")
+    store.close()
+    lines = storage.read_bytes("trials/a/error.txt").decode().splitlines()
+    assert lines[0].startswith("Failure # 1 (occurred at ")
+    assert lines[1] == "ValueError: one"
+    assert lines[3].startswith("Failure # 2 (occurred at ")
+    assert lines[4] == "ValueError: two"
+
+
+def test_a_checkpoint_is_deleted_only_when_the_journal_is_durable(
+    store: ExperimentStore, storage: Storage
+) -> None:
+    record = checkpoint(store)
+    store.append({"event": "CheckpointExpired"})
+    store.delete_checkpoint(record)
+    store.checkpoints.load(record)
+    store.close()
+    assert storage.find("trials") == []
+
+
+def test_what_lost_workers_left_of_an_ended_trial_is_removed(
+    store: ExperimentStore, storage: Storage
+) -> None:
+    kept, _ = checkpoint(store, 0), checkpoint(store, 1)
+    store.remove_stale_checkpoints("a", 1, {kept.path})
+    store.close()
+    store.checkpoints.load(kept)
+    assert sorted(storage.names("trials", "a")) == [".incarnation", kept.path.rpartition("/")[2]]
+
+
+def test_what_cannot_be_removed_is_told_and_costs_nothing(
+    remote: Storage, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = ExperimentStore(remote)
+    checkpoint(store, 0)
+    FakeObjectStore.failures = [OSError("reset")]
+    with caplog.at_level(logging.WARNING):
+        store.remove_stale_checkpoints("a", 1, ())
+        store.close()
+    assert "could not remove the checkpoints that lost workers of trial a left" in caplog.text
+
+
+def test_without_a_journal_closing_deletes_too(store: ExperimentStore, storage: Storage) -> None:
+    store.delete_checkpoint(checkpoint(store))
+    store.close()
+    assert storage.find("trials") == []
+
+
+def test_closing_an_unused_store_writes_nothing(store: ExperimentStore, storage: Storage) -> None:
+    store.close()
+    assert storage.find() == []
+
+
+def test_a_deletion_that_failed_is_tried_again_at_the_end(
+    remote: Storage, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = ExperimentStore(remote)
+    first, second = checkpoint(store, 0), checkpoint(store, 1)
+    store.append({"n": 0})
+    store.commit(force=True)
+    FakeObjectStore.failures = [OSError("reset")]
+    store.delete_checkpoint(first)
+    store.delete_checkpoint(second)
+    with caplog.at_level(logging.WARNING):
+        store.commit()
+        store.close()
+    assert caplog.text.count("could not delete checkpoint") == 1
+    assert remote.find("trials") == []
+
+
+def test_closing_waits_for_an_object_whose_put_had_failed(remote: Storage) -> None:
+    store = ExperimentStore(remote)
+    store.append({"n": 0})
+    FakeObjectStore.failures = [OSError("reset")]
+    with pytest.raises(StorageError, match="reset"):
+        store.commit(force=True)
+    store.append({"n": 1})
+    store.close()
+    assert [record["n"] for record in read_journal(remote)] == [0, 1]
+
+
+def test_the_probe_leaves_nothing(storage: Storage) -> None:
+    probe(storage)
+    assert storage.find() == []
+
+
+def test_a_storage_that_cannot_be_written_is_named(local: Storage) -> None:
+    with pytest.raises(PreflightError, match=r"storage_path must be writable .*/proc/nope"):
+        probe(Storage("/proc/nope"))
+    with pytest.raises(PreflightError, match="fsspec can open here, got 'nosuch://x'"):
+        probe(Storage("nosuch://x"))
+
+
+def test_a_storage_that_gives_something_else_back_is_refused(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Storage, "read_bytes", lambda *_: b"stale")
+    with pytest.raises(PreflightError, match="must give back what was written"):
+        probe(storage)
+
+
+def test_a_storage_that_overwrites_is_refused(remote: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ignores_mode(self: Any, path: str, value: bytes, **_: Any) -> None:
+        self.objects[path] = value
+
+    monkeypatch.setattr(FakeObjectStore, "_pipe_file", ignores_mode)
+    with pytest.raises(PreflightError, match="must be able to refuse to overwrite"):
+        probe(remote)

@@ -1,0 +1,304 @@
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import pytest
+from fake_object_store import FakeObjectStore
+
+from dasktune.errors import ConfigError, StorageError
+from dasktune.storage.fs.storage import Storage
+from dasktune.storage.journal import journal_writer
+from dasktune.storage.journal.journal_writer import (
+    JournalEnd,
+    JournalReader,
+    JournalWriter,
+    next_epoch,
+    read_journal,
+)
+from dasktune.storage.journal.segments import segment_name
+
+T = TypeVar("T")
+
+
+def until(condition: Callable[[], T]) -> T:
+    """Look until a condition holds, and return what it gave."""
+    for _ in range(10_000):
+        if value := condition():
+            return value
+        time.sleep(0.001)
+    raise AssertionError("it has not come about")
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def write(storage: Storage, *numbers: int, after: JournalEnd | None = None) -> JournalWriter:
+    writer = JournalWriter(storage, next_epoch(storage), after=after)
+    for number in numbers:
+        writer.append({"n": number})
+    writer.close()
+    return writer
+
+
+def numbers(storage: Storage, start: int = 0) -> list[int]:
+    return [record["n"] for record in read_journal(storage, start=start)]
+
+
+def test_epochs_make_one_history(storage: Storage) -> None:
+    assert numbers(storage) == []
+    assert next_epoch(storage) == 1
+    write(storage, 0, 1)
+    write(storage)
+    write(storage, 2, 3)
+    assert next_epoch(storage) == 4
+    assert numbers(storage) == [0, 1, 2, 3]
+    assert numbers(storage, start=3) == [3]
+
+
+def test_positions_count_over_the_whole_journal(storage: Storage) -> None:
+    write(storage, 0, 1)
+    writer = JournalWriter(storage, 2)
+    assert writer.append({"n": 2}) == 3
+    assert writer.commit(force=True) == 3
+    reader = JournalReader(storage)
+    assert len(list(reader)) == len(list(reader)) == 3
+    assert (reader.end.epoch, reader.end.records, reader.end.position) == (2, 1, 3)
+    assert writer.close() == writer.close() == 3
+
+
+def test_only_one_driver_begins_an_epoch(storage: Storage) -> None:
+    first = JournalWriter(storage, 1)
+    with pytest.raises(StorageError, match="another driver has started epoch 1"):
+        JournalWriter(storage, 1, after=JournalEnd())
+    with pytest.raises(ConfigError, match="epoch must be later than 1"):
+        JournalWriter(storage, 1)
+    first.close()
+
+
+def test_a_frozen_driver_that_wakes_up_cannot_write_history(storage: Storage) -> None:
+    frozen = JournalWriter(storage, 1)
+    frozen.append({"n": 0})
+    frozen.commit(force=True)
+    reader = JournalReader(storage)
+    assert list(reader) == [{"n": 0}]
+    # It wrote between the reading and the beginning of the next epoch, and after that.
+    frozen.append({"n": -1})
+    frozen.commit(force=True)
+    successor = JournalWriter(storage, next_epoch(storage), after=reader.end)
+    successor.append({"n": 1})
+    frozen.append({"n": -2})
+    frozen.close()
+    successor.close()
+    write(storage, 2)
+    assert numbers(storage) == [0, 1, 2]
+
+
+def test_an_epoch_that_nobody_read_is_no_history(storage: Storage) -> None:
+    write(storage, 0)
+    reader = JournalReader(storage)
+    list(reader)
+    write(storage, -1, after=reader.end)
+    write(storage, 1, after=reader.end)
+    assert numbers(storage) == [0, 1]
+
+
+@pytest.mark.parametrize("cut", [1, 5])
+def test_a_torn_last_line_is_dropped(storage: Storage, cut: int) -> None:
+    write(storage, 0, 1)
+    name = segment_name(1, 0 if storage.is_local else 1)
+    storage.write_bytes(name, storage.read_bytes(name)[:-cut])
+    assert numbers(storage) == [0]
+    write(storage, 1)
+    assert numbers(storage) == [0, 1]
+
+
+def test_a_torn_line_in_the_middle_is_told(storage: Storage) -> None:
+    write(storage, 0)
+    storage.create(segment_name(1, 1 if storage.is_local else 2), b'{"n":1}\n')
+    name = segment_name(1, 0 if storage.is_local else 1)
+    storage.write_bytes(name, storage.read_bytes(name)[:-1])
+    with pytest.raises(StorageError, match=rf"line \d of {name} .* is torn"):
+        numbers(storage)
+
+
+@pytest.mark.parametrize(("line", "words"), [(b"{broken}", "strict JSON"), (b"3", "is not a record")])
+def test_a_malformed_line_is_told_with_its_place(local: Storage, line: bytes, words: str) -> None:
+    write(local, 0, 1, 2)
+    name = segment_name(1, 0)
+    local.write_bytes(name, local.read_bytes(name).replace(b'{"n":1}', line))
+    with pytest.raises(StorageError, match=f"line 3 of {name} .*{words}"):
+        numbers(local)
+
+
+def test_another_format_is_refused_by_name(storage: Storage) -> None:
+    write(storage, 0)
+    name = segment_name(1, 0)
+    storage.write_bytes(name, storage.read_bytes(name).replace(b'"format":1', b'"format":7'))
+    with pytest.raises(StorageError, match="has format 7, and this dasktune reads format 1"):
+        numbers(storage)
+
+
+def test_a_history_that_was_changed_or_lost_is_told(local: Storage) -> None:
+    write(local, 0, 1)
+    write(local, 2)
+    name = segment_name(1, 0)
+    content = local.read_bytes(name)
+    local.write_bytes(name, content.replace(b'{"n":1}\n', b""))
+    with pytest.raises(StorageError, match=r"epoch 1 .* has changed since its successor read it"):
+        numbers(local)
+    local.remove(name)
+    with pytest.raises(StorageError, match="lacks its epoch 1"):
+        numbers(local)
+
+
+def test_a_lost_segment_is_told(local: Storage) -> None:
+    write(local, 0)
+    local.create(segment_name(1, 2), b"")
+    with pytest.raises(StorageError, match=r"lacks a segment: \[0, 2\]"):
+        numbers(local)
+    local.create(segment_name(2, 1), b"")
+    with pytest.raises(StorageError, match=r"lacks journal/000002-000000.jsonl"):
+        numbers(local)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (b"$journal", b"journal", "is not a header"),
+        (b'"format":1,"epoch":2', b'"format":1,"epoch":3', "says that it is of epoch 3"),
+        (b'"after":{"epoch":1', b'"after":{"epoch":2', "comes after a later epoch"),
+    ],
+)
+def test_a_header_that_cannot_be_is_told(local: Storage, old: bytes, new: bytes, words: str) -> None:
+    write(local, 0)
+    write(local, 1)
+    name = segment_name(2, 0)
+    content = local.read_bytes(name)
+    assert old in content
+    local.write_bytes(name, content.replace(old, new))
+    with pytest.raises(StorageError, match=words):
+        numbers(local)
+
+
+def test_other_files_do_not_disturb(storage: Storage) -> None:
+    write(storage, 0)
+    storage.write_bytes("journal/.tmp-1", b"x")
+    storage.write_bytes("journal/notes.txt", b"x")
+    assert numbers(storage) == [0]
+
+
+def test_a_local_commit_is_one_write_and_is_synced_within_a_second(
+    local: Storage, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = JournalWriter(local, 1, clock=clock)
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    assert [writer.append({"n": 0}), writer.append({"n": 1}), writer.commit()] == [1, 2, 2]
+    assert numbers(local) == [0, 1]
+    assert not synced
+    clock.now = 1.0
+    assert writer.commit() == 2
+    assert len(synced) == 1
+    assert writer.commit() == 2
+    assert len(synced) == 1
+    writer.close()
+    assert len(synced) == 2
+
+
+def test_local_segments_rotate(local: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_writer, "SEGMENT_SIZE", 200)
+    writer = JournalWriter(local, 1)
+    for number in range(60):
+        writer.append({"n": number})
+        writer.commit()
+    writer.close()
+    assert len(local.names("journal")) > 2
+    assert numbers(local) == list(range(60))
+
+
+def test_a_full_disk_loses_nothing(local: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = JournalWriter(local, 1)
+    writer.append({"n": 0})
+    pwrite = os.pwrite
+
+    def full(descriptor: int, data: bytes, offset: int) -> int:
+        if len(data) > 3:
+            return pwrite(descriptor, data[:3], offset)
+        raise OSError(errno.ENOSPC, "full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        with pytest.raises(StorageError, match="cannot write the journal"):
+            writer.commit()
+    assert numbers(local) == []
+    assert writer.append({"n": 1}) == 2
+    assert writer.commit() == 2
+    assert numbers(local) == [0, 1]
+
+    def broken(_: int) -> None:
+        raise OSError(errno.EIO, "broken")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", broken)
+        with pytest.raises(StorageError, match="cannot close the journal"):
+            writer.close()
+    assert writer.close() == 2
+
+
+def test_an_object_store_gets_few_objects(remote: Storage, clock: Clock) -> None:
+    writer = JournalWriter(remote, 1, clock=clock)
+    assert writer.append({"n": 0}) == 1
+    assert writer.commit() == 0
+    clock.now = 1.0
+    assert until(lambda: writer.commit()) == 1
+    writer.append({"n": 1})
+    assert writer.commit() == 1
+    assert writer.commit(force=True) == 2
+    writer.append({"n": 2, "big": "x" * journal_writer.OBJECT_SIZE})
+    assert until(lambda: writer.commit() == 3)
+    assert writer.commit(force=True) == writer.close() == 3
+    assert len(remote.names("journal")) == 4
+    assert numbers(remote) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("carried_out", [False, True])
+def test_an_object_whose_put_failed_is_tried_again_as_it_was(remote: Storage, carried_out: bool) -> None:
+    writer = JournalWriter(remote, 1)
+    FakeObjectStore.failures, FakeObjectStore.answer_lost = [OSError("reset")], carried_out
+    writer.append({"n": 0})
+    with pytest.raises(StorageError, match="reset"):
+        writer.commit(force=True)
+    writer.append({"n": 1})
+    assert writer.commit(force=True) == writer.close() == 2
+    # What came later stands in an object of its own.
+    assert len(remote.names("journal")) == 3
+    assert numbers(remote) == [0, 1]
+
+
+def test_a_rival_in_the_same_epoch_is_told(remote: Storage) -> None:
+    writer = JournalWriter(remote, 1)
+    remote.create(segment_name(1, 1), b'{"n":-1}\n')
+    writer.append({"n": 0})
+    with pytest.raises(StorageError, match="another process writes to epoch 1"):
+        writer.commit(force=True)
+
+
+def test_strange_values_come_back(storage: Storage) -> None:
+    writer = JournalWriter(storage, 1)
+    record: dict[str, Any] = {"loss": float("inf"), "$k": [1, {"a": None}], "text": "\n\r\u2028"}
+    writer.append(record)
+    writer.close()
+    assert list(read_journal(storage)) == [record]

@@ -1,0 +1,606 @@
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_object_store import FakeObjectStore
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dasktune.errors import ConfigError, StorageError
+from dasktune.storage.fs.storage import Storage
+from dasktune.storage.leader import leader_lock
+from dasktune.storage.leader.leader_lease import LeaderLease, machine_id
+from dasktune.storage.leader.leader_lock import LeaderLock, LeaderStatus, leader_status
+
+DRIVER = """
+import sys
+from dasktune.storage.leader.leader_lock import LeaderLock
+from dasktune.storage.fs.storage import Storage
+
+def lost():
+    print("lost", flush=True)
+
+with LeaderLock(Storage(sys.argv[1]), ttl_s=float(sys.argv[2]), on_lost=lost) as lock:
+    print("leads", lock.epoch, flush=True)
+    sys.stdin.read()
+"""
+
+#: Seconds that a loaded machine may need for what takes an instant.
+PATIENCE = 60.0
+
+
+class Clock:
+    """Time that passes only when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.slept = 0.0
+        #: What happens elsewhere meanwhile.
+        self.meanwhile: Callable[[], object] = lambda: None
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds > 0
+        self.now += seconds
+        self.slept += seconds
+        self.meanwhile()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def lock_of(storage: Storage, clock: Clock, **options: Any) -> LeaderLock:
+    return LeaderLock(storage, clock=clock, sleep=clock.sleep, **options)
+
+
+@contextlib.contextmanager
+def elsewhere(name: str = "another machine") -> Iterator[None]:
+    """Do something as a process of another machine would."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(leader_lock, "machine_id", lambda: name)
+        yield
+
+
+@contextlib.contextmanager
+def driver(place: Path, ttl_s: float = 30.0) -> Iterator[subprocess.Popen[str]]:
+    """Run a driver that leads in a process of its own."""
+    command = [sys.executable, "-c", DRIVER, str(place), str(ttl_s)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "leads 1\n"
+            yield process
+        finally:
+            process.kill()
+
+
+def acquired(make: Callable[[], LeaderLock]) -> LeaderLock:
+    """Try until the lead can be taken."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        lock = make()
+        with contextlib.suppress(StorageError):
+            lock.acquire()
+            return lock
+    raise AssertionError("the lead was never free")
+
+
+def never(seconds: float) -> None:
+    raise AssertionError(f"waited for {seconds} s")
+
+
+# Real processes
+
+
+def test_a_second_driver_is_refused_while_the_first_one_lives(tmp_path: Path) -> None:
+    with driver(tmp_path) as first:
+        words = rf"another driver \(pid {first.pid} on host .+\) leads .*{tmp_path}: stop it, or"
+        for _ in range(2):
+            with pytest.raises(StorageError, match=words):
+                LeaderLock(Storage(str(tmp_path)), sleep=never).acquire()
+        first.communicate("")
+        assert first.returncode == 0
+        with LeaderLock(Storage(str(tmp_path)), sleep=never) as second:
+            assert second.epoch == 2
+
+
+def test_the_lead_of_a_killed_driver_is_free_at_once_on_a_disk(tmp_path: Path) -> None:
+    with driver(tmp_path, ttl_s=3600) as first:
+        first.kill()
+        first.wait()
+        with LeaderLock(Storage(str(tmp_path)), sleep=never) as second:
+            assert second.epoch == 2
+            assert not second.lost
+
+
+def test_a_frozen_driver_loses_the_lead_and_learns_of_it_when_it_wakes_up(tmp_path: Path) -> None:
+    with driver(tmp_path, ttl_s=0.5) as first:
+        first.send_signal(signal.SIGSTOP)
+        second = acquired(lambda: LeaderLock(Storage(str(tmp_path)), ttl_s=3600))
+        assert second.epoch == 2
+        first.send_signal(signal.SIGCONT)
+        assert first.stdout is not None
+        assert first.stdout.readline() == "lost\n"
+        first.communicate("")
+        assert not second.lost
+        assert second.renew()
+        with pytest.raises(StorageError, match=rf"another driver \(pid {os.getpid()} on"):
+            LeaderLock(Storage(str(tmp_path)), sleep=never).acquire()
+        second.close()
+
+
+def test_of_many_processes_one_gets_the_lead(tmp_path: Path) -> None:
+    with driver(tmp_path, ttl_s=3600) as first:
+        first.kill()
+        first.wait()
+    outcomes: list[LeaderLock | StorageError] = []
+    barrier = threading.Barrier(8)
+
+    def take() -> None:
+        # Each opens the lock file for itself, as processes do.
+        lock = LeaderLock(Storage(str(tmp_path)))
+        barrier.wait(PATIENCE)
+        try:
+            lock.acquire()
+        except StorageError as refused:
+            outcomes.append(refused)
+        else:
+            outcomes.append(lock)
+
+    threads = [threading.Thread(target=take) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    (leader,) = [one for one in outcomes if isinstance(one, LeaderLock)]
+    assert len(outcomes) == 8
+    assert leader.epoch == 2
+    leader.close()
+
+
+# Every kind of storage, in time that is made up
+
+
+def test_the_lead_is_held_and_handed_on(storage: Storage, clock: Clock) -> None:
+    with lock_of(storage, clock) as first:
+        assert (first.epoch, first.lost) == (1, False)
+        with pytest.raises(StorageError, match="another driver"):
+            lock_of(storage, clock).acquire()
+        clock.now += 20
+        assert first.renew()
+        clock.now += 20
+        with pytest.raises(StorageError, match=r"not renewed its lease for 30 s"):
+            lock_of(storage, clock).acquire()
+    with lock_of(storage, clock) as second:
+        assert second.epoch == 2
+    assert clock.slept == 0
+    assert not first.renew()
+
+
+def test_a_lease_says_to_people_who_leads_and_until_when(storage: Storage, clock: Clock) -> None:
+    with lock_of(storage, clock, ttl_s=12):
+        told = json.loads(storage.read_bytes("driver/000001.json"))
+    assert told["pid"] == os.getpid()
+    assert told["ttl_s"] == 12
+    assert told["host"]
+    assert told["expires"] > "2024"
+    assert json.loads(storage.read_bytes("driver/000001.json"))["released"]
+
+
+def test_it_is_told_whether_a_driver_lives_has_ended_or_is_lost(remote: Storage, clock: Clock) -> None:
+    def told() -> LeaderStatus:
+        return leader_status(remote, clock=clock)
+
+    assert told() == LeaderStatus("none")
+    lock_of(remote, clock).acquire()
+    clock.now += 10
+    assert told() == LeaderStatus("alive", 10.0)
+    with elsewhere():
+        # By the clock of the world there, which has hardly gone on.
+        assert told().word == "alive"
+        assert 0 <= (told().age_s or 0.0) < 30
+    clock.now += 25
+    assert told() == LeaderStatus("lost", 35.0)
+    with lock_of(remote, clock):
+        assert told() == LeaderStatus("alive", 0.0)
+    assert told().word == "ended"
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_a_dead_driver_holds_no_longer_than_its_ttl(remote: Storage, clock: Clock, here: bool) -> None:
+    # It is never closed nor renewed: its thread counts real seconds.
+    dead = lock_of(remote, clock)
+    dead.acquire()
+    if here:
+        clock.now += 29
+        with pytest.raises(StorageError, match="another driver"):
+            lock_of(remote, clock, ttl_s=1).acquire()
+        clock.now += 1
+        heir = lock_of(remote, clock)
+        heir.acquire()
+        assert clock.slept == 0
+    else:
+        with elsewhere():
+            heir = lock_of(remote, clock, ttl_s=1)
+            heir.acquire()
+        assert 30 <= clock.slept < 33
+    assert heir.epoch == 2
+    lost = dead.renew()
+    assert not lost
+    assert dead.lost
+    dead.close()
+    assert heir.renew()
+    heir.close()
+
+
+def test_a_lease_is_judged_by_whether_it_changes_and_not_by_clocks(storage: Storage, clock: Clock) -> None:
+    """The other machine's clock and its locks mean nothing here."""
+    with elsewhere():
+        far = lock_of(storage, Clock())
+        far.acquire()
+        os.close(far._descriptor) if storage.is_local else None
+        far._descriptor = -1
+    looks = 0
+
+    def beat() -> None:
+        nonlocal looks
+        looks += 1
+        if looks % 10 == 0:
+            far.renew()
+
+    clock.now = 1e9
+    clock.meanwhile = beat
+    with pytest.raises(StorageError, match="another driver"):
+        lock_of(storage, clock).acquire()
+    assert looks == 10
+    far._ending.set()
+    clock.meanwhile = lambda: None
+    heir = lock_of(storage, clock)
+    heir.acquire()
+    assert heir.epoch == 2
+    heir.close()
+    far.close()
+    assert json.loads(storage.read_bytes("driver/000002.json"))["released"]
+
+
+def test_a_lease_that_is_released_while_it_is_watched_is_taken(storage: Storage, clock: Clock) -> None:
+    with elsewhere():
+        far = lock_of(storage, Clock())
+        far.acquire()
+    clock.meanwhile = far.close
+    with lock_of(storage, clock) as heir:
+        assert heir.epoch == 2
+    assert clock.slept == 1.0
+
+
+def test_who_takes_the_lead_while_it_is_watched_is_watched_anew(storage: Storage, clock: Clock) -> None:
+    with elsewhere():
+        dead = lock_of(storage, Clock())
+        dead.acquire()
+    others: list[LeaderLock] = []
+
+    def take() -> None:
+        if clock.slept > 25 and not others:
+            with elsewhere("a third machine"), pytest.MonkeyPatch.context() as patch:
+                patch.setattr(leader_lock._LeaseWatch, "wait_for_end", lambda self: 2)
+                others.append(lock_of(storage, Clock()))
+                others[0].acquire()
+
+    clock.meanwhile = take
+    heir = lock_of(storage, clock)
+    heir.acquire()
+    assert heir.epoch == 3
+    assert clock.slept > 55
+    for one in (dead, *others):
+        assert not one.renew()
+        one.close()
+    heir.close()
+
+
+def test_only_one_gets_the_next_lease(storage: Storage, clock: Clock) -> None:
+    first, second = lock_of(storage, clock), lock_of(storage, clock)
+    with elsewhere("a disk that does not share its locks"):
+        first.acquire()
+    if storage.is_local:
+        fcntl.flock(first._descriptor, fcntl.LOCK_UN)
+    # It had looked before there was anybody.
+    assert not second._claim(1)
+    assert second.epoch == 0
+    assert second._descriptor == -1
+    first.close()
+
+
+def test_a_lease_that_was_locked_and_never_written_holds_nobody_up_for_ever(
+    local: Storage, clock: Clock
+) -> None:
+    """A process froze between the two."""
+    os.makedirs(local.path("driver"))
+    with open(local.path("driver", "000001.lock"), "wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with lock_of(local, clock) as lock:
+            assert lock.epoch == 1
+        assert 30 <= clock.slept < 33
+
+
+def test_a_disk_without_locks_is_judged_by_signs_of_life(
+    local: Storage, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unsupported(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "no locks")
+
+    monkeypatch.setattr(fcntl, "flock", unsupported)
+    dead = lock_of(local, clock)
+    dead.acquire()
+    assert not json.loads(local.read_bytes("driver/000001.json"))["flock"]
+    with pytest.raises(StorageError, match="another driver"):
+        lock_of(local, clock).acquire()
+    clock.now += 30
+    with lock_of(local, clock) as heir:
+        assert heir.epoch == 2
+    dead.close()
+
+
+def test_old_leases_are_swept(storage: Storage, clock: Clock) -> None:
+    storage.write_bytes("driver/notes.txt", b"mine")
+    for _ in range(4):
+        lock_of(storage, clock).__enter__().close()
+    expected = {"000004.json", "notes.txt"} | ({"000004.lock"} if storage.is_local else set())
+    assert set(storage.names("driver")) == expected
+
+
+# What goes wrong
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"\xff",
+        b"[" * 100_000,
+        b'{"kind":"dasktune driver","format":1}',
+        b'{"kind":"dasktune driver","format":2}',
+    ],
+)
+def test_a_damaged_lease_counts_until_it_was_seen_for_a_ttl(
+    storage: Storage, clock: Clock, content: bytes
+) -> None:
+    storage.write_bytes("driver/000007.json", content)
+    with lock_of(storage, clock) as lock:
+        assert lock.epoch == 8
+    assert 30 <= clock.slept < 33
+
+
+def test_a_damaged_lease_that_changes_is_somebodys(storage: Storage, clock: Clock) -> None:
+    storage.write_bytes("driver/000007.json", b"1")
+    clock.meanwhile = lambda: storage.write_bytes("driver/000007.json", b"2")
+    with pytest.raises(StorageError, match="another driver leads the experiment"):
+        lock_of(storage, clock).acquire()
+
+
+SOUND = json.loads(LeaderLease(owner="0" * 32, host="h", pid=1, ttl_s=5, machine="m").encode())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"owner": "../../x"},
+        {"owner": 3},
+        {"host": "a\nb"},
+        {"host": "a" * 1000},
+        {"host": None},
+        {"machine": 1},
+        {"pid": -1},
+        {"pid": 10**30},
+        {"pid": True},
+        {"ttl_s": 0},
+        {"ttl_s": 1e9},
+        {"ttl_s": "30"},
+        {"ttl_s": True},
+        {"renewed": 1e300},
+        {"renewed": None},
+        {"renewals": -1},
+        {"flock": 1},
+        {"released": "yes"},
+        {"kind": "another"},
+        {"format": 2},
+    ],
+)
+def test_a_forged_lease_is_none(change: dict[str, Any]) -> None:
+    assert LeaderLease.decode(json.dumps(SOUND).encode()) is not None
+    assert LeaderLease.decode(json.dumps({**SOUND, **change}).encode()) is None
+    key = next(iter(change))
+    assert LeaderLease.decode(json.dumps({k: v for k, v in SOUND.items() if k != key}).encode()) is None
+
+
+def test_a_lease_that_a_link_replaces_is_not_renewed(local: Storage, clock: Clock, tmp_path: Path) -> None:
+    with lock_of(local, clock) as lock:
+        os.rename(local.path("driver", "000001.json"), tmp_path / "moved")
+        os.symlink(tmp_path / "moved", local.path("driver", "000001.json"))
+        before = (tmp_path / "moved").read_bytes()
+        with pytest.raises(StorageError, match="must be a plain file"):
+            lock.renew()
+    assert (tmp_path / "moved").read_bytes() == before
+
+
+def test_old_leases_that_cannot_be_removed_are_in_nobodys_way(
+    remote: Storage, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    lock_of(remote, clock).__enter__().close()
+    FakeObjectStore.failures = [None, OSError("reset")]
+    with lock_of(remote, clock) as lock:
+        assert lock.epoch == 2
+    assert "could not remove old leases" in caplog.text
+
+
+def test_a_lease_that_is_removed_between_two_looks_is_looked_for_again(
+    storage: Storage, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A third driver took the lead, and swept."""
+    storage.write_bytes("driver/000001.json", b"damaged")
+    storage.write_bytes("driver/000002.json", json.dumps(SOUND).encode())
+    storage.remove("driver/000001.json")
+    names = Storage.names
+    listings = iter([["000001.json"]])
+    monkeypatch.setattr(Storage, "names", lambda *args: next(listings, None) or names(*args))
+    with lock_of(storage, clock) as lock:
+        assert lock.epoch == 3
+    assert 5 <= clock.slept < 7
+
+
+@given(st.binary(max_size=60))
+def test_nothing_makes_the_reading_of_a_lease_fail(data: bytes) -> None:
+    assert LeaderLease.decode(data) is None
+
+
+def test_a_lease_of_the_future_does_not_hold_for_ever(storage: Storage, clock: Clock) -> None:
+    lease = LeaderLease(
+        owner="0" * 32, host="h", pid=1, ttl_s=5, machine=machine_id(), renewed=1e12, flock=True
+    )
+    storage.write_bytes("driver/000001.json", lease.encode())
+    with lock_of(storage, clock) as lock:
+        assert lock.epoch == 2
+    assert 5 <= clock.slept < 6
+
+
+def test_a_number_that_cannot_be_followed_is_told(storage: Storage, clock: Clock) -> None:
+    storage.write_bytes("driver/999999999.json", b"")
+    with pytest.raises(StorageError, match=r"driver/999999999.json .* remove it"):
+        lock_of(storage, clock).acquire()
+
+
+def test_links_and_pipes_are_refused(local: Storage, clock: Clock, tmp_path: Path) -> None:
+    os.makedirs(local.path("driver"))
+    os.symlink(tmp_path / "elsewhere", local.path("driver", "000001.lock"))
+    with pytest.raises(StorageError, match="must be a plain file"):
+        lock_of(local, clock).acquire()
+    assert not (tmp_path / "elsewhere").exists()
+    os.unlink(local.path("driver", "000001.lock"))
+    os.mkfifo(local.path("driver", "000001.json"))
+    with pytest.raises(StorageError, match="must be a plain file"):
+        lock_of(local, clock).acquire()
+
+
+def test_a_directory_in_the_place_of_a_lease_is_told(local: Storage, clock: Clock) -> None:
+    os.makedirs(local.path("driver", "000001.json"))
+    with pytest.raises(StorageError, match="cannot read driver in"):
+        lock_of(local, clock).acquire()
+    os.rmdir(local.path("driver", "000001.json"))
+    os.makedirs(local.path("driver", "000001.lock"))
+    with pytest.raises(StorageError, match="cannot take the lead"):
+        lock_of(local, clock).acquire()
+
+
+def test_a_store_that_fails_costs_a_warning_and_is_tried_again(
+    remote: Storage, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    FakeObjectStore.failures = [OSError("reset")]
+    with pytest.raises(StorageError, match=r"cannot take the lead of .*reset"):
+        lock_of(remote, clock).acquire()
+    lock = lock_of(remote, clock, ttl_s=0.03)
+    lock.acquire()
+    before = len(caplog.records)
+    FakeObjectStore.failures = [OSError("reset"), OSError("reset")]
+    deadline = time.monotonic() + PATIENCE
+    # Its thread counts real seconds; only the lease's content is of the made-up time.
+    while json.loads(remote.read_bytes("driver/000001.json"))["renewals"] < 3:
+        assert time.monotonic() < deadline
+    assert len(caplog.records) - before == 1
+    assert "after 0.03 s another driver may take the lead" in caplog.text
+    lock._ending.set()
+    assert lock._thread is not None
+    lock._thread.join(PATIENCE)
+    FakeObjectStore.failures = [OSError("reset")]
+    lock.close()
+    assert "could not release the lead" in caplog.text
+
+
+def test_the_loss_is_told_once(storage: Storage, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    calls: list[str] = []
+
+    def lost() -> None:
+        calls.append("lost")
+        raise RuntimeError("cannot cope")
+
+    first = lock_of(storage, clock, on_lost=lost)
+    first.acquire()
+    clock.now += 30
+    second = lock_of(storage, clock)
+    second.acquire()
+    assert [first.renew(), first.renew()] == [False, False]
+    assert first.lost
+    assert calls == ["lost"]
+    assert "cannot cope" in caplog.text
+    first.close()
+    first.close()
+    assert second.renew()
+    second.close()
+
+
+def test_a_lock_may_be_closed_by_what_its_loss_calls(storage: Storage, clock: Clock) -> None:
+    called = threading.Event()
+
+    def lost() -> None:
+        first.close()
+        called.set()
+
+    first = lock_of(storage, clock, ttl_s=0.03, on_lost=lost)
+    second = lock_of(storage, clock)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(leader_lock._LeaseWatch, "wait_for_end", lambda self: self._lock.epoch + 1)
+        first.acquire()
+        patch.setattr(leader_lock._LeaseWatch, "wait_for_end", lambda self: 2)
+        second.acquire()
+    assert called.wait(PATIENCE)
+    assert second.renew()
+    second.close()
+
+
+@pytest.mark.parametrize("ttl_s", [0, -1, 3601, float("nan"), "30", None, True])
+def test_a_ttl_is_a_number_of_seconds(storage: Storage, ttl_s: Any) -> None:
+    with pytest.raises(ConfigError, match="ttl_s must be a positive number of seconds"):
+        LeaderLock(storage, ttl_s=ttl_s)
+
+
+def test_a_lock_is_acquired_once(storage: Storage) -> None:
+    lock = LeaderLock(storage)
+    lock.close()
+    with lock, pytest.raises(ConfigError, match="acquired once"):
+        lock.acquire()
+
+
+def test_processes_of_a_machine_know_each_other() -> None:
+    script = "from dasktune.storage.leader.leader_lock import machine_id; print(machine_id())"
+    told = subprocess.check_output([sys.executable, "-c", script], text=True)
+    assert told.strip() == machine_id() != ""
+
+
+def test_a_machine_without_proc_is_known_by_name_and_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def missing(*_: object) -> str:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(os, "readlink", missing)
+    assert "/" in machine_id.__wrapped__()

@@ -1,0 +1,208 @@
+"""Objects as frames: measured, written, mapped, and shared."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dasktune.trainable.data import shared_objects
+from dasktune.trainable.data.shared_objects import (
+    SharedObject,
+    dump,
+    dumps_without,
+    frames_of,
+    load,
+    loads_with,
+    pickled_size,
+)
+
+DATA = np.arange(12.0).reshape(3, 4)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where files are put, as there is no memory for them."""
+    monkeypatch.setattr(shared_objects, "_SHM", str(tmp_path / "missing"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def shared_files(folder: Path) -> list[Path]:
+    return list(folder.glob("dasktune-shared-*"))
+
+
+@pytest.mark.parametrize(
+    "thing",
+    [
+        DATA,
+        np.asfortranarray(DATA),
+        DATA[:, ::2],
+        np.zeros((0, 3)),
+        {"a": DATA, "b": [DATA[0], "text"]},
+        bytearray(b"x" * 1000),
+        None,
+    ],
+    ids=["array", "fortran", "with gaps", "empty", "nested", "bytearray", "none"],
+)
+def test_what_is_dumped_is_loaded(thing: Any, tmp_path: Path) -> None:
+    dump(thing, tmp_path / "file")
+    np.testing.assert_equal(load(tmp_path / "file"), thing)
+
+
+@given(st.lists(st.binary(max_size=200), max_size=5))
+def test_frames_of_any_size_are_found_again_in_the_file(parts: list[bytes]) -> None:
+    arrays = [np.frombuffer(part, dtype=np.uint8) for part in parts]
+    with tempfile.TemporaryDirectory() as place:
+        dump(arrays, Path(place, "file"))
+        assert [one.tobytes() for one in load(Path(place, "file"))] == parts
+
+
+def test_what_is_loaded_cannot_be_written_to_and_outlives_its_file(tmp_path: Path) -> None:
+    dump(DATA, tmp_path / "file")
+    loaded = load(tmp_path / "file")
+    (tmp_path / "file").unlink()
+    with pytest.raises(ValueError, match="read-only"):
+        loaded[0, 0] = 7
+    np.testing.assert_array_equal(loaded, DATA)
+
+
+def test_buffers_begin_where_vector_instructions_like_it(tmp_path: Path) -> None:
+    dump(["x" * 7, DATA, DATA[0]], tmp_path / "file")
+    _, one, two = load(tmp_path / "file")
+    assert one.ctypes.data % 64 == two.ctypes.data % 64 == 0
+
+
+def test_the_frames_of_an_array_are_its_own_memory() -> None:
+    _, buffer = frames_of(DATA)
+    assert np.shares_memory(np.frombuffer(buffer), DATA)
+
+
+@pytest.mark.parametrize("thing", [DATA, b"x" * 100_000, list(range(50_000)), "text"])
+def test_the_size_is_that_of_the_pickle_with_its_buffers(thing: Any) -> None:
+    assert pickled_size(thing) == sum(memoryview(frame).nbytes for frame in frames_of(thing))
+
+
+class Loud:
+    """Counts how often it is made of a pickle."""
+
+    made = 0
+
+    def __init__(self) -> None:
+        self.data = DATA
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ = state
+        Loud.made += 1
+
+
+def test_a_shared_object_is_made_once_and_is_the_same_for_all() -> None:
+    Loud.made = 0
+    shared = SharedObject(frames_of(Loud()))
+    assert Loud.made == 0
+    one, two = shared.get(), shared.get()
+    assert one is two
+    assert Loud.made == 1
+    assert not one.data.flags.writeable
+    shared.close()
+
+
+@pytest.mark.parametrize("opened", [False, True])
+def test_the_file_of_a_shared_object_is_written_once_and_removed(opened: bool, folder: Path) -> None:
+    shared = SharedObject(frames_of({"data": DATA}))
+    if opened:
+        shared.get()
+    path = shared.path()
+    assert [path] == [shared.path()] == [str(one) for one in shared_files(folder)]
+    np.testing.assert_array_equal(load(path)["data"], DATA)
+    np.testing.assert_array_equal(shared.get()["data"], DATA)
+    shared.close()
+    shared.close()
+    assert shared_files(folder) == []
+
+
+def test_the_file_is_in_memory_where_there_is_room(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = folder / "memory"
+    memory.mkdir()
+    monkeypatch.setattr(shared_objects, "_SHM", str(memory))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=10_000))
+    small, large = SharedObject(frames_of(DATA)), SharedObject(frames_of(np.zeros(2000)))
+    assert Path(small.path()).parent == memory
+    assert Path(large.path()).parent == folder
+    small.close()
+    large.close()
+
+
+def test_a_full_memory_is_no_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = folder / "memory"
+    memory.mkdir()
+    monkeypatch.setattr(shared_objects, "_SHM", str(memory))
+    write = shared_objects._write
+
+    def fill(frames: Any, file: Any) -> None:
+        if memory.samefile(Path(f"/proc/self/fd/{file.fileno()}").readlink().parent):
+            raise OSError(28, "No space left on device")
+        write(frames, file)
+
+    monkeypatch.setattr(shared_objects, "_write", fill)
+    shared = SharedObject(frames_of(DATA))
+    assert Path(shared.path()).parent == folder
+    assert shared_files(memory) == []
+    shared.close()
+
+
+HOLDER = """
+import os, signal, sys, tempfile
+from dasktune.trainable.data import shared_objects
+tempfile.tempdir = sys.argv[1]
+shared_objects._SHM = "/nowhere"
+shared_objects.SharedObject(shared_objects.frames_of([1])).path()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_process_left_is_swept_and_what_another_holds_is_not(folder: Path) -> None:
+    holder = SharedObject(frames_of([0]))
+    held = Path(holder.path())
+    subprocess.run([sys.executable, "-c", HOLDER, str(folder)], check=False, timeout=60)
+    [left] = set(shared_files(folder)) - {held}
+    another = SharedObject(frames_of([2]))
+    new = Path(another.path())
+    assert not left.exists()
+    assert set(shared_files(folder)) == {held, new}
+    holder.close()
+    another.close()
+
+
+def test_no_descriptor_stays_open_after_a_failed_write(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(frames: Any, file: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(shared_objects, "_write", fail)
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="No space left"):
+        SharedObject(frames_of(DATA)).path()
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert shared_files(folder) == []
+
+
+def test_objects_are_left_out_by_identity_wherever_they_stand() -> None:
+    data, like_it = [1, 2], [1, 2]
+    function = lambda: (data, like_it)  # noqa: E731 - a closure, as users have them
+    blob = dumps_without({"function": function, "data": data}, {"name": data})
+    opened = loads_with(blob, lambda name: [name])
+    assert opened["data"] == ["name"]
+    assert opened["function"]() == (["name"], [1, 2])
+    with pytest.raises(pickle.UnpicklingError):
+        pickle.loads(blob)

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, namedtuple
+
+import numpy as np
+import pytest
+
+from dasktune.errors import ConfigError
+from dasktune.trainable.reporting.plain_metrics import plain_metrics
+
+
+def test_numpy_scalars_become_python_numbers_at_every_depth():
+    given = {
+        "a": np.float64(1.5),
+        "b": {"c": [np.int32(2), (np.bool_(True),)]},
+        "d": np.array(3.0),
+        "e": np.longdouble(0.5),
+    }
+    plain = plain_metrics(given)
+    assert plain == {"a": 1.5, "b": {"c": [2, (True,)]}, "d": 3.0, "e": 0.5}
+    assert type(plain["a"]) is type(plain["d"]) is type(plain["e"]) is float
+    assert type(plain["b"]["c"][0]) is int
+
+
+def test_the_users_dict_is_not_the_one_that_is_kept():
+    given = {"a": {"b": 1}}
+    plain = plain_metrics(given)
+    given["a"]["b"] = 2
+    assert plain == {"a": {"b": 1}}
+
+
+def test_what_pickles_passes():
+    point = namedtuple("point", "x y")(1, 2)
+    array = np.arange(3)
+    plain = plain_metrics({"p": point, "o": OrderedDict(k=1), "array": array, "none": None})
+    assert plain["p"] == (1, 2)
+    assert plain["o"] == {"k": 1}
+    assert plain["array"] is array
+
+
+@pytest.mark.parametrize("metrics", [None, 0.5, [("loss", 1)], "loss"])
+def test_metrics_must_be_a_dict(metrics):
+    with pytest.raises(ConfigError, match="metrics must be a dict"):
+        plain_metrics(metrics)
+
+
+def test_keys_must_be_strings():
+    with pytest.raises(ConfigError, match=r"a key of metrics\['eval'\] must be a string, got int"):
+        plain_metrics({"eval": {1: 0.5}})
+
+
+def test_a_tensor_is_refused_with_its_name_and_the_remedy():
+    tensor = type("Tensor", (), {"__module__": "torch"})()
+    with pytest.raises(ConfigError, match=r"metrics\['loss'\] .* torch.Tensor. Report its .item\(\)"):
+        plain_metrics({"loss": tensor})
+
+
+def test_what_does_not_pickle_is_refused_with_its_name():
+    with pytest.raises(ConfigError, match=r"metrics\['a'\]\[1\] must be plain data .* _thread.lock"):
+        plain_metrics({"a": [1, threading.Lock()]})

@@ -1,0 +1,271 @@
+"""Tests of what notices user code that comes to no result."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import pytest
+from trial_run_kit import PATIENCE, Driver, make_spec
+
+from dasktune.config import FailureConfig
+from dasktune.errors import ConfigError
+from dasktune.storage.checkpoints.checkpoint import Checkpoint
+from dasktune.trainable import Trainable, get_checkpoint, report
+from dasktune.trainable.async_exception import TrialInterrupted
+from dasktune.trainable.reporting.outbox import Outbox
+from dasktune.trainable.reporting.report_timeout import ReportTimeout
+from dasktune.trainable.reporting.trial_messages import (
+    ContinueAnswer,
+    Ended,
+    Failed,
+    Started,
+    StopAnswer,
+    Stopped,
+)
+
+
+class HandClock:
+    """A clock that is set by hand."""
+
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+def watched(limit=8.0):
+    """Return a watchdog that does not run, and its clock."""
+    clock = HandClock()
+    watchdog = ReportTimeout(limit, lambda ident: None, timer=clock)
+    watchdog._since = clock.now
+    return watchdog, clock
+
+
+def test_the_time_of_user_code_is_counted_from_the_last_result():
+    watchdog, clock = watched()
+    clock.now += 3
+    assert watchdog._seconds_to_check() == 5
+    watchdog.reset()
+    assert watchdog._seconds_to_check() == 8
+    clock.now += 9
+    assert watchdog._seconds_to_check() == 0
+
+
+def test_blocks_do_not_count_though_they_overlap():
+    watchdog, clock = watched()
+    clock.now += 2
+    with watchdog:
+        clock.now += 50
+        with watchdog:
+            clock.now += 50
+        assert watchdog._seconds_to_check() == 6  # still in the outer one
+        clock.now += 50
+    clock.now += 1
+    assert watchdog._seconds_to_check() == 5
+
+
+def test_one_that_is_paused_is_not_looked_at_all_the_time():
+    watchdog, clock = watched()
+    clock.now += 7.999
+    with watchdog:
+        assert watchdog._seconds_to_check() == pytest.approx(0.8)
+
+
+def test_without_a_limit_nothing_is_watched():
+    barked = []
+    watchdog = ReportTimeout(None, barked.append)
+    before = threading.active_count()
+    watchdog.start()
+    with watchdog:
+        watchdog.reset()
+    assert threading.active_count() == before
+    assert barked == []
+
+
+def spin(config):
+    while True:
+        pass
+
+
+def test_code_that_comes_to_no_first_result_has_failed_and_its_place_is_told():
+    end = Driver(spin, report_timeout_s=0.2).end()
+    assert isinstance(end, Failed)
+    assert end.error.message == "no result for 0.2 s (report_timeout_s)"
+    assert "in spin" in end.error.traceback
+    assert "dasktune/trainable" not in end.error.traceback
+
+
+def test_code_that_comes_to_no_further_result_has_failed():
+    def train(config):
+        report({"x": 1})
+        spin(config)
+
+    driver = Driver(train, report_timeout_s=0.2)
+    assert isinstance(driver.end(), Failed)
+    assert driver.values("x") == [1]
+
+
+def test_a_class_whose_step_hangs_has_failed_and_is_cleaned_up():
+    cleaned = []
+
+    class Model(Trainable):
+        def step(self):
+            if self.iteration == 2:
+                spin(self.config)
+            return {"x": self.iteration}
+
+        def cleanup(self):
+            cleaned.append(True)
+
+    driver = Driver(Model, report_timeout_s=0.2)
+    assert isinstance(driver.end(), Failed)
+    assert len(driver.results) == 2
+    assert cleaned == [True]
+
+
+def test_waiting_for_the_driver_and_saving_do_not_count():
+    limit = 1.0
+    saving = threading.Event()
+
+    class Model(Trainable):
+        def step(self):
+            return {"done": self.iteration == 1, "should_checkpoint": True}
+
+        def save_checkpoint(self, directory):
+            assert not saving.wait(1.5 * limit)  # this time is what is tested
+            return {"x": 1}
+
+    from dasktune.trial.milestone import EVERY_RESULT
+
+    driver = Driver(Model, report_timeout_s=limit, milestones=EVERY_RESULT)
+    result = driver.awaiting()
+    assert not saving.wait(1.5 * limit)
+    driver.run.answer(ContinueAnswer(seq=result.seq))
+    assert isinstance(driver.end(), Ended)
+
+
+def test_results_in_time_are_no_hang():
+    pause = threading.Event()
+
+    def train(config):
+        for number in range(6):
+            pause.wait(0.2)
+            report({"x": number})
+
+    assert isinstance(Driver(train, report_timeout_s=1.0).end(), Ended)
+
+
+def blocked(config):
+    """Block where no interrupt of Python's reaches, and go on training afterwards."""
+    config["entered"].set()
+    try:
+        assert config["lock"].acquire(timeout=PATIENCE)
+        for _ in range(1000):
+            pass  # an interrupt strikes here at the latest
+    except TrialInterrupted:
+        pass
+    try:
+        report({"late": 1}, checkpoint=Checkpoint.from_dict({"late": 1}))
+    finally:
+        config["left"].set()
+
+
+def blocking():
+    lock = threading.Lock()
+    lock.acquire()
+    return {"lock": lock, "entered": threading.Event(), "left": threading.Event()}
+
+
+@pytest.fixture
+def untraced():
+    """Do without what measures coverage.
+
+    While an exception waits for a thread that is blocked, CPython 3.11 hangs all traced threads.
+    """
+    here, in_threads = sys.gettrace(), threading.gettrace()
+    sys.settrace(None)
+    threading.settrace(None)
+    yield
+    threading.settrace(in_threads)
+    sys.settrace(here)
+
+
+def test_code_that_cannot_be_interrupted_is_given_up_and_says_nothing_more(untraced):
+    config = blocking()
+    driver = Driver(blocked, config=config, report_timeout_s=0.2, stop_grace=0.1)
+    last = driver.until(lambda message: isinstance(message, Failed))
+    assert driver.run.finished
+    assert driver.run.in_use
+    assert driver.run.occupied
+    config["lock"].release()
+    assert config["left"].wait(PATIENCE)
+    assert driver.run.join(PATIENCE)
+    assert not driver.run.in_use
+    assert not driver.run.occupied
+    driver.collect()
+    assert driver.messages[-1] is last
+    assert driver.values("late") == []
+
+
+def test_a_trial_that_was_told_to_stop_is_left_to_its_driver():
+    config = blocking()
+    driver = Driver(blocked, config=config, report_timeout_s=0.3, stop_grace=0.0)
+    assert config["entered"].wait(PATIENCE)
+    driver.run.answer(StopAnswer())
+    pause = threading.Event()
+    assert not pause.wait(0.9)
+    assert not driver.run.finished
+    config["lock"].release()
+    assert isinstance(driver.end(), Stopped)
+
+
+def test_time_for_a_checkpoint_that_is_read_does_not_count():
+    def train(config):
+        assert get_checkpoint() is None
+        report({"x": 1})
+
+    assert isinstance(Driver(train, report_timeout_s=5.0).end(), Ended)
+
+
+# The outbox of a trial that is given up
+
+
+def test_a_sealed_outbox_has_its_last_word_and_takes_nothing_more():
+    rung = []
+    outbox = Outbox(rung.append)
+    outbox.put(lambda seq: Started(seq=seq))
+    outbox.put(lambda seq: Started(seq=seq), held=True)
+    outbox.put(lambda seq: Started(seq=seq))
+    outbox.close_with(lambda seq: Ended(seq=seq))
+    assert [seq for seq, _ in outbox.collect(0, 0)] == [1, 2]
+    with pytest.raises(TrialInterrupted):
+        outbox.put(lambda seq: Started(seq=seq))
+    outbox.release()
+    outbox.withdraw()
+    assert [seq for seq, _ in outbox.collect(0, 1)] == [2]
+
+
+def test_who_waits_for_room_is_let_go_when_the_outbox_is_sealed():
+    outbox = Outbox(lambda urgency: None, max_messages=1)
+    outbox.put(lambda seq: Started(seq=seq))
+    went = threading.Event()
+
+    def wait():
+        with pytest.raises(TrialInterrupted):
+            outbox.put(lambda seq: Started(seq=seq), bounded=True)
+        went.set()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    outbox.close_with(lambda seq: Ended(seq=seq))
+    assert went.wait(PATIENCE)
+    thread.join()
+
+
+@pytest.mark.parametrize("given", [0, -1, "soon", True, float("nan")])
+def test_a_limit_must_be_a_positive_number_of_seconds(given):
+    with pytest.raises(ConfigError, match="report_timeout_s must be a positive number of seconds"):
+        FailureConfig(report_timeout_s=given)
+    assert make_spec().report_timeout_s is None

@@ -205,7 +205,7 @@ def test_the_filter_understands_conditions_and_says_what_is_wrong_with_others(op
 def test_a_filter_finds_the_same_trials_on_the_command_line(four, text, trials):
     projection = projection_of(*four)
     holds = parse_filter(text, TrialTable(projection).filter_columns(), searchable_text)
-    assert " ".join(log.trial_id for log in projection.trials if holds(log)) == trials
+    assert " ".join(trial.trial_id for trial in projection.trials if holds(trial)) == trials
 
 
 def test_the_browser_gives_the_answers_of_the_filter_language(browser):

@@ -124,19 +124,19 @@ class _Dots:
         while len(projection.trials) > self._stride * _MOST:
             self._stride *= 2
             self.rows, self._where, changed = {}, {}, projection.trials
-        for log in changed:
-            if log.index % self._stride == 0:
-                self._take(log)
+        for trial in changed:
+            if trial.index % self._stride == 0:
+                self._take(trial)
 
-    def _take(self, log: TrialProjection) -> None:
-        before, outcome, value = self._where.get(log.index), log.outcome, log.best_value()
+    def _take(self, trial: TrialProjection) -> None:
+        before, outcome, value = self._where.get(trial.index), trial.outcome, trial.best_value()
         if before is not None and (before != outcome or not isfinite(value)):
-            del self.rows[before][log.index], self._where[log.index]
+            del self.rows[before][trial.index], self._where[trial.index]
         if isfinite(value):
-            iteration = log.best[0][0]
-            row = log.curves[0].time_of(iteration), value, label(log.trial_id), iteration
-            self.rows.setdefault(outcome, {})[log.index] = row
-            self._where[log.index] = outcome
+            iteration = trial.best[0][0]
+            row = trial.curves[0].time_of(iteration), value, label(trial.trial_id), iteration
+            self.rows.setdefault(outcome, {})[trial.index] = row
+            self._where[trial.index] = outcome
 
 
 def _dots(projection: ExperimentProjection, seconds: float, x: str) -> dict[str, Columns]:
@@ -177,8 +177,8 @@ def _steps(projection: ExperimentProjection, seconds: float, x: str) -> Columns:
 def _by_trial(projection: ExperimentProjection) -> list[tuple[float, float, int, int]]:
     """Return the improvements as if each trial had ended before the next one began."""
     steps: list[tuple[float, float, int, int]] = []
-    for log in sorted(projection.ranked(), key=lambda log: log.index):
-        iteration, value = log.best[0]
+    for trial in sorted(projection.ranked(), key=lambda trial: trial.index):
+        iteration, value = trial.best[0]
         if not steps or projection.better[0](value, steps[-1][1]):
-            steps.append((projection.began, value, log.index, iteration))
+            steps.append((projection.began, value, trial.index, iteration))
     return steps

@@ -94,21 +94,21 @@ def contour_spec(
     """Return what :func:`contour` shows, with the same parameters."""
     name = goal_name(projection)
     title = f"{name} over two parameters"
-    logs = [log for log in projection.ranked() if log.config][:_MOST]
-    if not logs:
+    trials = [trial for trial in projection.ranked() if trial.config][:_MOST]
+    if not trials:
         return empty_spec(title, height=height)
-    names = _names(projection, logs, x, y, ranked)
+    names = _names(projection, trials, x, y, ranked)
     if len(names) < 2:
         return empty_spec(title, "fewer than two parameters differ between trials", height)
-    across, up = parameter_axes(projection, logs, names)
+    across, up = parameter_axes(projection, trials, names)
     keep = np.isfinite(across.values) & np.isfinite(up.values)
     if not keep.any():
         return empty_spec(title, "no trial has both parameters", height)
     columns = {
         "x": across.units[keep],
         "y": up.units[keep],
-        "value": np.array([log.best_value() for log in logs])[keep],
-        "trial": [label(log.trial_id) for log, kept in zip(logs, keep, strict=True) if kept],
+        "value": np.array([trial.best_value() for trial in trials])[keep],
+        "trial": [label(trial.trial_id) for trial, kept in zip(trials, keep, strict=True) if kept],
     }
     palette = SCALE if projection.mode != "min" else SCALE[::-1]
     return static_spec(partial(_draw, title, (across, up), columns, palette, height))
@@ -159,21 +159,21 @@ def _draw_values(made: Figure, columns: dict[str, Any], palette: Sequence[str]) 
 
 def _names(
     projection: ExperimentProjection,
-    logs: Sequence[TrialProjection],
+    trials: Sequence[TrialProjection],
     x: str | None,
     y: str | None,
     known_ranks: Ranked | None,
 ) -> list[str]:
     for argument, name in (("x", x), ("y", y)):
-        if name is not None and all(name not in log.config for log in projection.trials):
-            known = dict.fromkeys(name for log in projection.trials for name in log.config)
+        if name is not None and all(name not in trial.config for trial in projection.trials):
+            known = dict.fromkeys(name for trial in projection.trials for name in trial.config)
             raise ConfigError(f"{argument} must be one of {list(known)}, got {name!r}")
     if x is not None and x == y:
         raise ConfigError(f"y must be a parameter other than x, got {y!r}")
     if x is not None and y is not None:
         return [x, y]
     ranked = [name for name, _ in (known_ranks or ranked_parameters(projection))[0]]
-    ranked = ranked or [one.name for one in parameter_axes(projection, logs)]
+    ranked = ranked or [one.name for one in parameter_axes(projection, trials)]
     free = [name for name in ranked if name not in (x, y)]
     chosen = [free.pop(0) if name is None and free else name for name in (x, y)]
     return [name for name in chosen if name is not None]

@@ -59,11 +59,11 @@ def ranking_task(projection: ExperimentProjection, iteration: int | None = None)
         As for :func:`ranked_parameters`.
     """
     at = fair_iteration(projection) if iteration is None else iteration
-    those = [log for log in projection.trials if log.iteration and log.iteration >= at]
+    those = [trial for trial in projection.trials if trial.iteration and trial.iteration >= at]
     those = those[:: max(1, -(-len(those) // _MOST_TRIALS))]
-    pairs = [(value_at(log, at, projection.mode), log) for log in those]
-    pairs = [(value, log) for value, log in pairs if np.isfinite(value)]
-    columns = parameter_axes(projection, [log for _, log in pairs])
+    pairs = [(value_at(trial, at, projection.mode), trial) for trial in those]
+    pairs = [(value, trial) for value, trial in pairs if np.isfinite(value)]
+    columns = parameter_axes(projection, [trial for _, trial in pairs])
     scores = np.array([value for value, _ in pairs])
 
     def work() -> Ranked:

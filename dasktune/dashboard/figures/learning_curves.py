@@ -85,7 +85,7 @@ def curves_spec(
     if not projection.num_results or not projection.metrics:
         return empty_spec(title, height=height)
     lines = _chosen(projection, max_lines) if trials is None else _named(projection, trials)
-    count = sum(len(log.curves[0]) > 0 for log in projection.trials if log.curves)
+    count = sum(len(trial.curves[0]) > 0 for trial in projection.trials if trial.curves)
     sources = _lines(projection, lines)
     parts = tuple(sources)
     if count > len(lines):
@@ -97,8 +97,8 @@ def curves_spec(
         longest = density.longest
         sources["shadow"] = _shadow(density)
     else:
-        longest = max(log.iteration for log in lines)
-        y_range = robust_range(np.concatenate([log.curves[0].values for log in lines]))
+        longest = max(trial.iteration for trial in lines)
+        y_range = robust_range(np.concatenate([trial.curves[0].values for trial in lines]))
     right = max(longest * 1.02, 1.0)
     return FigureSpec(
         draw=_draw,
@@ -139,45 +139,45 @@ def _draw(spec: FigureSpec) -> theme.Figure:
 def _chosen(projection: ExperimentProjection, most: int) -> list[TrialProjection]:
     """Return the trials to draw: half the best, half the running ones that changed last."""
     if len(projection.trials) <= most:
-        return [log for log in projection.trials if log.iteration]
-    running = (log for log in projection.changed_since(0) if log.status == "RUNNING")
+        return [trial for trial in projection.trials if trial.iteration]
+    running = (trial for trial in projection.changed_since(0) if trial.status == "RUNNING")
     best = projection.ranked()[:most]
     some = dict.fromkeys([*best[: most // 2], *_first(running, most // 2), *best])
     return list(some)[:most]
 
 
-def _first(logs: object, most: int) -> list[TrialProjection]:
-    return [log for log, _ in zip(logs, range(most), strict=False)]  # type: ignore[call-overload]
+def _first(trials: object, most: int) -> list[TrialProjection]:
+    return [trial for trial, _ in zip(trials, range(most), strict=False)]  # type: ignore[call-overload]
 
 
 def _named(projection: ExperimentProjection, trials: Sequence[str]) -> list[TrialProjection]:
     found = []
     for trial_id in trials:
-        log = projection.find(trial_id)
-        if log is None:
+        trial = projection.find(trial_id)
+        if trial is None:
             raise ConfigError(f"trials must be ids of trials of this experiment, got {trial_id!r}")
-        found.append(log)
+        found.append(trial)
     return found
 
 
-def _lines(projection: ExperimentProjection, logs: Sequence[TrialProjection]) -> dict[str, Any]:
+def _lines(projection: ExperimentProjection, trials: Sequence[TrialProjection]) -> dict[str, Any]:
     """Return the columns of lines and dots by outcome; the best trial has its own columns."""
     best = projection.best
     parts = {
-        outcome: [log for log in logs if log.outcome == outcome and log is not best]
-        for outcome in theme.sorted_outcomes(log.outcome for log in logs if log is not best)
+        outcome: [trial for trial in trials if trial.outcome == outcome and trial is not best]
+        for outcome in theme.sorted_outcomes(trial.outcome for trial in trials if trial is not best)
     }
-    if best is not None and best in logs and len(best.curves[0]):
+    if best is not None and best in trials and len(best.curves[0]):
         parts["best trial"] = [best]
     columns = {}
     for part, members in parts.items():
-        points = [_thinned(log) for log in members]
+        points = [_thinned(trial) for trial in members]
         columns[part] = {
             "xs": [xs for xs, _ in points],
             "ys": [ys for _, ys in points],
-            "trial": [label(log.trial_id) for log in members],
-            "config": [config_label(log.config, 120) for log in members],
-            "best": [log.best_value() for log in members],
+            "trial": [label(trial.trial_id) for trial in members],
+            "config": [config_label(trial.config, 120) for trial in members],
+            "best": [trial.best_value() for trial in members],
         }
         # A curve with a single point is drawn as a dot.
         single = [(xs[0], ys[0]) for xs, ys in points if len(xs) == 1]
@@ -202,14 +202,14 @@ def _draw_lines(made: theme.Figure, spec: FigureSpec, part: str) -> None:
     made.add_tools(theme.hover(tips, [line], line_policy="nearest"))
 
 
-def _thinned(log: TrialProjection) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def _thinned(trial: TrialProjection) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return the points to draw, with the precision of a screen."""
-    xs, ys = log.curves[0].iterations, log.curves[0].values
+    xs, ys = trial.curves[0].iterations, trial.curves[0].values
     step = -(-len(xs) // _POINTS) or 1
     keep = np.arange(len(xs))[::-step][::-1]
     xs, ys = xs[keep], ys[keep]
     # A clone continues from another trial's checkpoint: no line leads there.
-    gaps = np.unique(np.searchsorted(xs, log.jumps, side="right"))
+    gaps = np.unique(np.searchsorted(xs, trial.jumps, side="right"))
     gaps = gaps[(gaps > 0) & (gaps < len(xs))]
     with np.errstate(over="ignore"):
         return (

@@ -49,7 +49,7 @@ def lineage(projection: ExperimentProjection, *, height: int | None = None) -> F
         return empty_figure(title, "no trial has become a clone of another one", height or 340)
     exploits = [one for one in projection.exploits if one.clone != one.donor]
     rows = _rows(projection)
-    place = {log.index: row for row, log in enumerate(rows)}
+    place = {trial.index: row for row, trial in enumerate(rows)}
     unit, seconds = elapsed_unit(projection.elapsed)
     made = new_figure(
         f"{title}: {len(exploits):,} clones; colours are founders, the best trial is on top",
@@ -64,7 +64,7 @@ def lineage(projection: ExperimentProjection, *, height: int | None = None) -> F
     _draw_links(made, _links(arrows, place, projection, seconds))
     made.ygrid.visible = False
     made.yaxis.ticker = FixedTicker(ticks=list(range(len(rows))))
-    made.yaxis.major_label_overrides = {i: label(log.trial_id, 24) for i, log in enumerate(rows)}
+    made.yaxis.major_label_overrides = {i: label(trial.trial_id, 24) for i, trial in enumerate(rows)}
     return made
 
 
@@ -74,16 +74,16 @@ def _pieces(
     rows: Sequence[TrialProjection],
 ) -> list[Piece]:
     """Return the pieces of each trial between the times at which it became a clone."""
-    founders = {log.index: log.index for log in projection.trials}
-    begins = {log.index: _begin(log) for log in rows}
+    founders = {trial.index: trial.index for trial in projection.trials}
+    begins = {trial.index: _begin(trial) for trial in rows}
     pieces: list[Piece] = []
     for one in exploits:
         if one.clone in begins:
-            log = projection.trials[one.clone]
-            pieces.append((log, begins[one.clone], one.time, founders[one.clone]))
+            trial = projection.trials[one.clone]
+            pieces.append((trial, begins[one.clone], one.time, founders[one.clone]))
             begins[one.clone] = one.time
         founders[one.clone] = founders[one.donor]
-    pieces += [(log, begins[log.index], _end(log, projection), founders[log.index]) for log in rows]
+    pieces += [(trial, begins[trial.index], _end(trial, projection), founders[trial.index]) for trial in rows]
     return pieces
 
 
@@ -134,16 +134,16 @@ def _links(
 def _rows(projection: ExperimentProjection) -> list[TrialProjection]:
     # The best trial comes first. It may rank lower if it became a clone since.
     best = [] if projection.best is None else [projection.best]
-    rest = [log for log in projection.trials if log.attempts]
+    rest = [trial for trial in projection.trials if trial.attempts]
     return list(dict.fromkeys([*best, *projection.ranked(), *rest]))[:_MOST]
 
 
-def _begin(log: TrialProjection) -> float:
-    return log.attempts[0].start if log.attempts else log.created
+def _begin(trial: TrialProjection) -> float:
+    return trial.attempts[0].start if trial.attempts else trial.created
 
 
-def _end(log: TrialProjection, projection: ExperimentProjection) -> float:
-    end = log.attempts[-1].end if log.attempts else log.created
+def _end(trial: TrialProjection, projection: ExperimentProjection) -> float:
+    end = trial.attempts[-1].end if trial.attempts else trial.created
     return projection.now if end is None else end
 
 
@@ -163,9 +163,9 @@ def _lines(
     return {
         "x0": [(begin - began) / seconds for _, begin, _, _ in pieces],
         "x1": [(end - began) / seconds for _, _, end, _ in pieces],
-        "y": [place[log.index] for log, *_ in pieces],
+        "y": [place[trial.index] for trial, *_ in pieces],
         "colour": [colours[founder] for *_, founder in pieces],
-        "trial": [label(log.trial_id) for log, *_ in pieces],
+        "trial": [label(trial.trial_id) for trial, *_ in pieces],
         "founder": [label(projection.trials[founder].trial_id) for *_, founder in pieces],
-        "config": [config_label(log.config, 120) for log, *_ in pieces],
+        "config": [config_label(trial.config, 120) for trial, *_ in pieces],
     }

@@ -60,44 +60,44 @@ def parallel_spec(
     name = theme.goal_name(projection)
     title = "Parallel coordinates"
     ranked = projection.ranked()
-    logs = _chosen(ranked)
-    if not logs:
+    trials = _chosen(ranked)
+    if not trials:
         return empty_spec(title, height=height)
-    columns = parameter_axes(projection, logs, parameters)[:_MOST_AXES]
+    columns = parameter_axes(projection, trials, parameters)[:_MOST_AXES]
     if not columns:
         return empty_spec(title, "no parameter differs between trials", height)
-    if len(logs) < len(ranked):
-        title += f" of {len(logs)} trials: the best {_MOST // 2} and a sample of the others"
-    axes = [*columns, ParameterAxis(name, np.array([log.best_value() for log in logs]))]
-    trials = [label(log.trial_id) for log in logs]
+    if len(trials) < len(ranked):
+        title += f" of {len(trials)} trials: the best {_MOST // 2} and a sample of the others"
+    axes = [*columns, ParameterAxis(name, np.array([trial.best_value() for trial in trials]))]
+    trial_labels = [label(trial.trial_id) for trial in trials]
     if projection.mode is not None:
         title += "; darker is better"
-    return static_spec(partial(_draw, title, axes, trials, projection.mode is not None, height))
+    return static_spec(partial(_draw, title, axes, trial_labels, projection.mode is not None, height))
 
 
 def _draw(
-    title: str, axes: Sequence[ParameterAxis], trials: Sequence[str], ordered: bool, height: int
+    title: str, axes: Sequence[ParameterAxis], trial_labels: Sequence[str], ordered: bool, height: int
 ) -> theme.Figure:
     made = theme.new_figure(title, "", "", height=height, y_range=Range1d(-0.08, 1.1), tools="save,reset")
-    _draw_lines(made, axes, trials, ordered)
+    _draw_lines(made, axes, trial_labels, ordered)
     _draw_axes(made, axes)
     return made
 
 
 def _draw_lines(
-    made: theme.Figure, axes: Sequence[ParameterAxis], trials: Sequence[str], ordered: bool
+    made: theme.Figure, axes: Sequence[ParameterAxis], trial_labels: Sequence[str], ordered: bool
 ) -> None:
     # The best are drawn last, on top. Colours show ranks: one outlier would use up the whole scale.
-    quality = np.linspace(1.0, 0.0, len(trials)) if ordered else np.full(len(trials), 0.5)
+    quality = np.linspace(1.0, 0.0, len(trial_labels)) if ordered else np.full(len(trial_labels), 0.5)
     order = np.argsort(quality, kind="stable")
     places = np.column_stack([axis.units for axis in axes])[order]
     source = ColumnDataSource(
         {
-            "xs": [np.arange(len(axes), dtype=np.float64)] * len(trials),
+            "xs": [np.arange(len(axes), dtype=np.float64)] * len(trial_labels),
             "ys": list(places),
             "quality": quality[order],
             "width": np.where(quality[order] >= 0.95, 2.5, 1.0),
-            "trial": [trials[row] for row in order],
+            "trial": [trial_labels[row] for row in order],
             "value": axes[-1].values[order],
         }
     )

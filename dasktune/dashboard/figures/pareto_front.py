@@ -65,12 +65,12 @@ def objectives(
     if len(projection.metrics) < 2:
         return theme.empty_figure(title, "this figure needs at least two goals", height)
     across, up = _goal(projection, "x", x, 0), _goal(projection, "y", y, 1)
-    logs, points = _points(projection)
-    if not logs:
+    trials, points = _points(projection)
+    if not trials:
         return theme.empty_figure(title, height=height)
     best = _non_dominated(points, projection)
     made = theme.new_figure(
-        f"{title}: {best.sum()} of {len(logs)} trials are not dominated",
+        f"{title}: {best.sum()} of {len(trials)} trials are not dominated",
         f"{theme.goal_name(projection, across)} ({projection.modes[across]})",
         f"{theme.goal_name(projection, up)} ({projection.modes[up]})",
         height=height,
@@ -84,22 +84,22 @@ def objectives(
     plane = points[:, [across, up]]
     if len(points[0]) == 2:
         made.line(*plane[front].T, line_color=theme.COLOURS["ERROR"], line_dash="dashed")
-    _draw(made, plane, logs, others, "dominated")
-    _draw(made, plane, logs, front, "Pareto front")
+    _draw(made, plane, trials, others, "dominated")
+    _draw(made, plane, trials, front, "Pareto front")
     theme.legend_above(made)
     return made
 
 
 def _draw(
-    made: theme.Figure, plane: _Floats, logs: Sequence[TrialProjection], rows: Sequence[int], legend: str
+    made: theme.Figure, plane: _Floats, trials: Sequence[TrialProjection], rows: Sequence[int], legend: str
 ) -> None:
     is_front = legend == "Pareto front"
     source = ColumnDataSource(
         {
             "x": plane[rows, 0],
             "y": plane[rows, 1],
-            "trial": [label(logs[row].trial_id) for row in rows],
-            "config": [config_label(logs[row].config, 120) for row in rows],
+            "trial": [label(trials[row].trial_id) for row in rows],
+            "config": [config_label(trials[row].config, 120) for row in rows],
         }
     )
     dots = made.scatter(
@@ -151,11 +151,11 @@ def hypervolume_over_time(
     title = "Hypervolume"
     if not 2 <= len(projection.metrics) <= _MOST_GOALS:
         return theme.empty_figure(title, f"this figure needs two to {_MOST_GOALS} goals", height)
-    logs, points = _points(projection)
-    if not logs:
+    trials, points = _points(projection)
+    if not trials:
         return theme.empty_figure(title, height=height)
     corner = _corner(projection, points, reference_point)
-    times, volumes = _volumes(projection, logs, points, corner)
+    times, volumes = _volumes(projection, trials, points, corner)
     unit, seconds = elapsed_unit(projection.elapsed)
     worst = ", ".join(f"{value:.4g}" for value in corner)
     made = theme.new_figure(
@@ -199,10 +199,10 @@ def _goal(projection: ExperimentProjection, argument: str, name: str | None, def
 def _points(projection: ExperimentProjection) -> tuple[list[TrialProjection], _Floats]:
     """Return the trials whose last result has all goals, and the values of the goals."""
     goals = range(len(projection.metrics))
-    rows = [([log.last_value(goal) for goal in goals], log) for log in projection.trials]
-    rows = [(row, log) for row, log in rows if np.isfinite(row).all()]
+    rows = [([trial.last_value(goal) for goal in goals], trial) for trial in projection.trials]
+    rows = [(row, trial) for row, trial in rows if np.isfinite(row).all()]
     points = np.array([row for row, _ in rows], dtype=np.float64).reshape(len(rows), len(goals))
-    return [log for _, log in rows], points
+    return [trial for _, trial in rows], points
 
 
 def _signs(projection: ExperimentProjection) -> _Floats:
@@ -225,13 +225,13 @@ def _non_dominated(points: _Floats, projection: ExperimentProjection) -> NDArray
 
 def _volumes(
     projection: ExperimentProjection,
-    logs: Sequence[TrialProjection],
+    trials: Sequence[TrialProjection],
     points: _Floats,
     corner: _Floats,
 ) -> tuple[list[float], list[float]]:
     """Return the times at which the front changed, and the hypervolume after each."""
     signs = _signs(projection)
-    when = [log.curves[0].times[-1] for log in logs]
+    when = [trial.curves[0].times[-1] for trial in trials]
     times, volumes = [], []
     front = np.empty((0, len(signs)))
     for row in np.argsort(when, kind="stable"):

@@ -50,11 +50,11 @@ def rungs(projection: ExperimentProjection, *, height: int = 380) -> theme.Figur
     """
     name = theme.goal_name(projection)
     title = "Rungs"
-    visits = [(visit, log) for log in projection.trials for visit in _last_visits(log)]
+    visits = [(visit, trial) for trial in projection.trials for visit in _last_visits(trial)]
     if not visits:
         return theme.empty_figure(title, "no scheduler has compared trials yet", height)
     top = max(visit.budget for visit, _ in visits)
-    columns = sorted({_column(visit, log) for visit, log in visits})
+    columns = sorted({_column(visit, trial) for visit, trial in visits})
     if len(columns) > _MOST_RUNGS:
         return theme.empty_figure(
             title,
@@ -95,17 +95,17 @@ def rungs(projection: ExperimentProjection, *, height: int = 380) -> theme.Figur
     return made
 
 
-def _last_visits(log: TrialProjection) -> list[RungVisit]:
-    return list({visit.budget: visit for visit in log.rungs}.values())
+def _last_visits(trial: TrialProjection) -> list[RungVisit]:
+    return list({visit.budget: visit for visit in trial.rungs}.values())
 
 
 def _is_cloned(visits: list[tuple[RungVisit, TrialProjection]]) -> bool:
     return any(visit.outcome == "cloned" for visit, _ in visits)
 
 
-def _column(visit: RungVisit, log: TrialProjection) -> tuple[float, float]:
+def _column(visit: RungVisit, trial: TrialProjection) -> tuple[float, float]:
     """Return the bracket, by its first rung, and the rung."""
-    return min(log.first_rung, visit.budget), visit.budget
+    return min(trial.first_rung, visit.budget), visit.budget
 
 
 def _outcome(visit: RungVisit, top: float) -> str:
@@ -119,8 +119,8 @@ def _draw_dots(
         {
             "x": xs,
             "y": [visit.value for visit, _ in visits],
-            "trial": [label(log.trial_id) for _, log in visits],
-            "reason": [label(log.reason, 100) for _, log in visits],
+            "trial": [label(trial.trial_id) for _, trial in visits],
+            "reason": [label(trial.reason, 100) for _, trial in visits],
         }
     )
     style = {"color": theme.COLOURS["TERMINATED" if outcome == "ended" else outcome]}
@@ -147,8 +147,8 @@ def _draw_cutoffs(
 ) -> None:
     """Draw the last recorded cut-off of each rung."""
     cutoffs: dict[int, tuple[float, float]] = {}
-    for visit, log in visits:
-        at = place[_column(visit, log)]
+    for visit, trial in visits:
+        at = place[_column(visit, trial)]
         if visit.cutoff is not None and visit.time >= cutoffs.get(at, (-np.inf, 0.0))[0]:
             cutoffs[at] = visit.time, visit.cutoff
     if cutoffs:
@@ -173,8 +173,8 @@ def _label_columns(
     what = "cloned" if _is_cloned(visits) else "continued"
     came = dict.fromkeys(place.values(), 0)
     chosen = dict.fromkeys(place.values(), 0)
-    for visit, log in visits:
-        at = place[_column(visit, log)]
+    for visit, trial in visits:
+        at = place[_column(visit, trial)]
         came[at] += 1
         chosen[at] += visit.outcome == what
     top = max(visit.budget for visit, _ in visits)

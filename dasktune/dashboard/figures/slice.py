@@ -66,17 +66,17 @@ def slices_spec(
     """Return what :func:`slices` shows, with the same parameters."""
     name = goal_name(projection)
     title = f"{name} over each parameter"
-    logs = sorted(projection.ranked(), key=lambda log: log.index)
-    logs = logs[:: -(-len(logs) // _MOST_TRIALS)] if logs else []
-    if not logs:
+    trials = sorted(projection.ranked(), key=lambda trial: trial.index)
+    trials = trials[:: -(-len(trials) // _MOST_TRIALS)] if trials else []
+    if not trials:
         return empty_spec(title, height=height)
-    columns = parameter_axes(projection, logs, parameters)[:_MOST_PARAMETERS]
+    columns = parameter_axes(projection, trials, parameters)[:_MOST_PARAMETERS]
     if not columns:
         return empty_spec(title, "no parameter differs between trials", height)
     rows = {
-        "y": np.array([log.best_value() for log in logs]),
-        "index": np.array([log.index for log in logs]),
-        "trial": [label(log.trial_id) for log in logs],
+        "y": np.array([trial.best_value() for trial in trials]),
+        "index": np.array([trial.index for trial in trials]),
+        "trial": [label(trial.trial_id) for trial in trials],
     }
     return static_spec(partial(_draw, name, columns, rows, len(projection.trials), height))
 

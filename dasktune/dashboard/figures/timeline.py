@@ -60,8 +60,8 @@ def timeline_spec(projection: ExperimentProjection, *, height: int | None = None
     lanes, numbers = _lanes(attempts, projection)
     unit, seconds = elapsed_unit(projection.elapsed)
     parts: dict[str, list[tuple[Attempt, TrialProjection, int]]] = {}
-    for (one, log), number in zip(attempts, numbers, strict=True):
-        parts.setdefault(_outcome(one, log, projection), []).append((one, log, number))
+    for (one, trial), number in zip(attempts, numbers, strict=True):
+        parts.setdefault(_outcome(one, trial, projection), []).append((one, trial, number))
     outcomes = tuple(theme.sorted_outcomes(parts))
     for part in parts.values():
         # In the order of their ends, so that an update only appends bars.
@@ -140,9 +140,9 @@ def _lanes(attempts: Attempts, projection: ExperimentProjection) -> tuple[list[s
     return lanes, [first[one.worker] + lane for (one, _), lane in zip(attempts, within, strict=True)]
 
 
-def _outcome(one: Attempt, log: TrialProjection, projection: ExperimentProjection) -> str:
+def _outcome(one: Attempt, trial: TrialProjection, projection: ExperimentProjection) -> str:
     """Return how an attempt ended; a trial that was stopped at the full budget has ended."""
-    full = log.iteration >= projection.full_budget or not log.stopped_early
+    full = trial.iteration >= projection.full_budget or not trial.stopped_early
     return "ended" if one.outcome == "stopped" and full else one.outcome
 
 
@@ -159,9 +159,9 @@ def _bars(
         "right": (ends - projection.began) / seconds,
         "bottom": lanes + 0.42,
         "top": lanes - 0.42,
-        "trial": [label(log.trial_id) for _, log, _ in part],
+        "trial": [label(trial.trial_id) for _, trial, _ in part],
         "worker": [label(one.worker, 60) for one, _, _ in part],
         "seconds": ends - starts,
         "restored": ["none" if one.restored_from is None else str(one.restored_from) for one, _, _ in part],
-        "reason": [label(log.reason, 100) for _, log, _ in part],
+        "reason": [label(trial.reason, 100) for _, trial, _ in part],
     }

@@ -103,10 +103,10 @@ class Density:
         """
         changed = list(projection.changed_since(self._version))
         self._version = projection.version
-        changed = [log for log in changed if self._goal < len(log.curves)]
+        changed = [trial for trial in changed if self._goal < len(trial.curves)]
         if not changed or not projection.num_results:
             return False
-        self.longest = max(self.longest, *(log.iteration for log in changed))
+        self.longest = max(self.longest, *(trial.iteration for trial in changed))
         outgrown = self.longest > self.x_range[1]
         if outgrown or projection.num_results >= 2 * self._results:
             self._reset(projection)
@@ -118,24 +118,24 @@ class Density:
         # Up to the full budget; if that is not known, leave room for trials that continue.
         room = 1.02 if self.longest < projection.full_budget else 1.25
         self.x_range = 0.0, max(projection.full_budget * room, 1.0)
-        values = [log.curves[self._goal].values for log in projection.trials]
+        values = [trial.curves[self._goal].values for trial in projection.trials]
         self.y_range = robust_range(np.concatenate(values))
         self.counts[:] = 0
         self._drawn.clear()
         self._results = projection.num_results
 
-    def _draw(self, logs: list[TrialProjection]) -> None:
-        pieces = [piece for log in logs if len(piece := self._new_segments(log))]
+    def _draw(self, trials: list[TrialProjection]) -> None:
+        pieces = [piece for trial in trials if len(piece := self._new_segments(trial))]
         if pieces:
             self._add(*np.concatenate(pieces).T)
 
-    def _new_segments(self, log: TrialProjection) -> NDArray[np.float64]:
+    def _new_segments(self, trial: TrialProjection) -> NDArray[np.float64]:
         """Return the new segments of a trial's curve, each as x0, y0, x1, y1."""
-        curve = log.curves[self._goal]
-        drawn = self._drawn.get(log.index, -1)
+        curve = trial.curves[self._goal]
+        drawn = self._drawn.get(trial.index, -1)
         # If results were discarded, the curve continues from the last one that is left.
         xs, ys = curve.since(min(drawn, curve.last[0]))
-        self._drawn[log.index] = curve.last[0]
+        self._drawn[trial.index] = curve.last[0]
         if len(xs) == 1:
             # A single result has no segment: a segment of length 0 makes it visible.
             return np.array([[xs[0], ys[0], xs[0], ys[0]]]) if drawn < xs[0] else np.empty((0, 4))

@@ -238,7 +238,7 @@ class ExperimentProjection:
         version : int
             The version that the caller has seen; 0 for none.
         """
-        return takewhile(lambda log: log.version > version, reversed(self._changed.values()))
+        return takewhile(lambda trial: trial.version > version, reversed(self._changed.values()))
 
     def ranked(self, goal: int = 0) -> list[TrialProjection]:
         """Return the trials that have a finite best value, best first.
@@ -250,10 +250,10 @@ class ExperimentProjection:
         """
         version, some = self._ranked.get(goal, (-1, []))
         if version != self.version:
-            some = [log for log in self.trials if isfinite(log.best_value(goal))]
+            some = [trial for trial in self.trials if isfinite(trial.best_value(goal))]
             mode = self.modes[goal] if goal < len(self.modes) else None
             if mode is not None:
-                some.sort(key=lambda log: log.best_value(goal), reverse=mode == "max")
+                some.sort(key=lambda trial: trial.best_value(goal), reverse=mode == "max")
             self._ranked[goal] = self.version, some
         return some.copy()
 
@@ -297,7 +297,7 @@ class ExperimentProjection:
         """Add a trial; None if the suggestion was empty or repeated an id."""
         if config is None or trial_id in self._trials_by_id:
             return None
-        log = TrialProjection(
+        trial = TrialProjection(
             trial_id=trial_id,
             index=len(self.trials),
             config=flatten(config),
@@ -306,24 +306,24 @@ class ExperimentProjection:
             best=[(0, nan)] * len(self.metrics),
             folder=folder or trial_id,
         )
-        self.trials.append(log)
-        self._trials_by_id[trial_id] = log
-        self.counts[log.status] += 1
-        return log
+        self.trials.append(trial)
+        self._trials_by_id[trial_id] = trial
+        self.counts[trial.status] += 1
+        return trial
 
-    def begin_attempt(self, log: TrialProjection, worker: str, time: float) -> None:
+    def begin_attempt(self, trial: TrialProjection, worker: str, time: float) -> None:
         """Record that a worker has started a trial."""
         self.workers.setdefault(worker, len(self.workers))
-        log.begin_attempt(worker, time)
-        self.attempts.append((log.attempts[-1], log))
+        trial.begin_attempt(worker, time)
+        self.attempts.append((trial.attempts[-1], trial))
         self.num_attempts += 1
 
     def begin_session(self, last_time: float, time: float) -> None:
         """Mark the attempts of the previous driver as lost at the time of its last record."""
-        for log in self.trials:
-            if log.attempt is not None:
-                log.end_attempt("lost", last_time)
-                self.mark_changed(log)
+        for trial in self.trials:
+            if trial.attempt is not None:
+                trial.end_attempt("lost", last_time)
+                self.mark_changed(trial)
         self._session, self.stop_reason = (time, self.num_finished), ""
 
     def choose_metric(self, metrics: Mapping[str, Any]) -> None:
@@ -333,17 +333,17 @@ class ExperimentProjection:
         if name is None:
             return
         self.metrics, self.modes, self.better = [name], [None], [_COMPARISONS[None]]
-        for log in self.trials:
-            log.curves, log.best = [Curve(self._max_points)], [(0, nan)]
+        for trial in self.trials:
+            trial.curves, trial.best = [Curve(self._max_points)], [(0, nan)]
 
-    def count_result(self, log: TrialProjection, iteration: int) -> None:
+    def count_result(self, trial: TrialProjection, iteration: int) -> None:
         """Count a result, unless a retry repeats it."""
-        if iteration <= log.iteration:
+        if iteration <= trial.iteration:
             return
         self.num_results += 1
-        if log.stopped_early:
-            self._stopped_iterations += iteration - log.iteration
-        log.iteration = iteration
+        if trial.stopped_early:
+            self._stopped_iterations += iteration - trial.iteration
+        trial.iteration = iteration
         self.full_budget = max(self.full_budget, iteration)
 
     def record_capacity(self, workers: Mapping[str, Mapping[str, float]], time: float) -> None:
@@ -364,7 +364,7 @@ class ExperimentProjection:
         return self._interned.setdefault(tuple(sums.items()), sums)
 
     def record_best(
-        self, log: TrialProjection, value: float, iteration: int, time: float, goal: int = 0
+        self, trial: TrialProjection, value: float, iteration: int, time: float, goal: int = 0
     ) -> None:
         """Record a trial's value if it is the best of all trials so far."""
         improvements = self.improvements_of[goal]
@@ -372,7 +372,7 @@ class ExperimentProjection:
         if self.modes[goal] is None or not self.better[goal](value, best):
             return
         lists: list[list[Any]] = [improvements] if goal else [improvements, self.improved_after]
-        improvements.append((time, value, log.index, iteration))
+        improvements.append((time, value, trial.index, iteration))
         if goal == 0:
             self.improved_after.append(self.num_results)
         if len(improvements) > _MOST_IMPROVEMENTS:
@@ -385,42 +385,42 @@ class ExperimentProjection:
             if name == "training_iteration" and isfinite(budget):
                 self.full_budget = max(self.full_budget, int(budget))
 
-    def mark_stopped_early(self, log: TrialProjection) -> None:
+    def mark_stopped_early(self, trial: TrialProjection) -> None:
         """Count a trial as stopped early, unless the whole experiment is being stopped."""
-        if log.iteration < self.full_budget and not log.stopped_early and not self.stop_reason:
-            self.num_terminated_early += log.status == "TERMINATED"
-            log.stopped_early = True
+        if trial.iteration < self.full_budget and not trial.stopped_early and not self.stop_reason:
+            self.num_terminated_early += trial.status == "TERMINATED"
+            trial.stopped_early = True
             self.num_stopped_early += 1
-            self._stopped_iterations += log.iteration
+            self._stopped_iterations += trial.iteration
 
-    def clear_stopped_early(self, log: TrialProjection) -> None:
+    def clear_stopped_early(self, trial: TrialProjection) -> None:
         """Undo :meth:`mark_stopped_early`."""
-        if log.stopped_early:
-            self.num_terminated_early -= log.status == "TERMINATED"
-            log.stopped_early = False
+        if trial.stopped_early:
+            self.num_terminated_early -= trial.status == "TERMINATED"
+            trial.stopped_early = False
             self.num_stopped_early -= 1
-            self._stopped_iterations -= log.iteration
+            self._stopped_iterations -= trial.iteration
 
-    def rewind(self, log: TrialProjection, iteration: int) -> None:
+    def rewind(self, trial: TrialProjection, iteration: int) -> None:
         """Discard a trial's results after an iteration; `improvements` keep theirs."""
-        log.discard_after(iteration, self.better)
+        trial.discard_after(iteration, self.better)
 
-    def set_status(self, log: TrialProjection, word: str) -> None:
+    def set_status(self, trial: TrialProjection, word: str) -> None:
         """Set the public status of a trial."""
-        if word != log.status:
+        if word != trial.status:
             self.counts[word] += 1
-            self.counts[log.status] -= 1
-            if log.stopped_early:
-                self.num_terminated_early += (word == "TERMINATED") - (log.status == "TERMINATED")
-            log.status = word
+            self.counts[trial.status] -= 1
+            if trial.stopped_early:
+                self.num_terminated_early += (word == "TERMINATED") - (trial.status == "TERMINATED")
+            trial.status = word
             if word == "ERROR":
-                self.clear_stopped_early(log)
+                self.clear_stopped_early(trial)
 
-    def mark_changed(self, log: TrialProjection) -> None:
+    def mark_changed(self, trial: TrialProjection) -> None:
         """Record that a trial has changed at this version."""
-        log.version = self.version
-        self._changed[log.index] = log
-        self._changed.move_to_end(log.index)
+        trial.version = self.version
+        self._changed[trial.index] = trial
+        self._changed.move_to_end(trial.index)
 
 
 def _less(value: float, than: float) -> bool:

@@ -65,9 +65,9 @@ def filter_text(value: Any) -> str:
     return number_text(value) if is_number else value_label(value, _MAX_TEXT)
 
 
-def trial_name(log: TrialProjection) -> str:
+def trial_name(trial: TrialProjection) -> str:
     """Return the ID of a trial on one line."""
-    return label(log.trial_id, _MAX_NAME)
+    return label(trial.trial_id, _MAX_NAME)
 
 
 def message_text(message: str) -> str:
@@ -75,19 +75,19 @@ def message_text(message: str) -> str:
     return label(message, _MAX_TEXT)
 
 
-def status_words(log: TrialProjection) -> list[str]:
+def status_words(trial: TrialProjection) -> list[str]:
     """Return the status of a trial; that of one stopped early is STOPPED and TERMINATED."""
-    return list(dict.fromkeys((log.outcome, log.status)))
+    return list(dict.fromkeys((trial.outcome, trial.status)))
 
 
-def worker_names(log: TrialProjection) -> list[str]:
+def worker_names(trial: TrialProjection) -> list[str]:
     """Return the address of a trial's worker with and without its protocol."""
-    address = label(log.worker, _MAX_NAME)
+    address = label(trial.worker, _MAX_NAME)
     return [address, address.rpartition("//")[2]]
 
 
-def searchable_text(log: TrialProjection) -> str:
+def searchable_text(trial: TrialProjection) -> str:
     """Return the texts of a trial in which words without a comparison are searched for."""
-    values = map(filter_text, log.config.values())
-    why = message_text(log.error or log.reason)
-    return " ".join((log.trial_id, log.outcome, log.worker, *values, why))
+    values = map(filter_text, trial.config.values())
+    why = message_text(trial.error or trial.reason)
+    return " ".join((trial.trial_id, trial.outcome, trial.worker, *values, why))

@@ -49,27 +49,27 @@ def density_of(projection: ExperimentProjection) -> Density:
 class _SingleGoalTrial:
     """A trial with one goal."""
 
-    __slots__ = ("_goal", "_log")
+    __slots__ = ("_goal", "_trial")
 
-    def __init__(self, log: TrialProjection, goal: int) -> None:
-        self._log, self._goal = log, goal
+    def __init__(self, trial: TrialProjection, goal: int) -> None:
+        self._trial, self._goal = trial, goal
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._log, name)
+        return getattr(self._trial, name)
 
     @property
     def curves(self) -> list[Any]:
-        return self._log.curves[self._goal : self._goal + 1]
+        return self._trial.curves[self._goal : self._goal + 1]
 
     @property
     def best(self) -> list[tuple[int, float]]:
-        return self._log.best[self._goal : self._goal + 1]
+        return self._trial.best[self._goal : self._goal + 1]
 
     def best_value(self, goal: int = 0) -> float:
-        return self._log.best_value(self._goal)
+        return self._trial.best_value(self._goal)
 
     def last_value(self, goal: int = 0) -> float:
-        return self._log.last_value(self._goal)
+        return self._trial.last_value(self._goal)
 
 
 class _SingleGoalProjection:
@@ -84,16 +84,16 @@ class _SingleGoalProjection:
         self.improvements_of = [self.improvements]
         self.memo: dict[str, Any] = {}
         #: One object per trial, because figures compare trials by identity.
-        self._logs: list[_SingleGoalTrial] = []
+        self._trials: list[_SingleGoalTrial] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._projection, name)
 
     @property
     def trials(self) -> list[_SingleGoalTrial]:
-        for log in self._projection.trials[len(self._logs) :]:
-            self._logs.append(_SingleGoalTrial(log, self._goal))
-        return self._logs
+        for trial in self._projection.trials[len(self._trials) :]:
+            self._trials.append(_SingleGoalTrial(trial, self._goal))
+        return self._trials
 
     @property
     def best(self) -> _SingleGoalTrial | None:
@@ -104,13 +104,13 @@ class _SingleGoalProjection:
         return self.improvements[-1][1] if self.improvements else nan
 
     def find(self, trial_id: object) -> _SingleGoalTrial | None:
-        log = self._projection.find(trial_id)
-        return None if log is None else self.trials[log.index]
+        trial = self._projection.find(trial_id)
+        return None if trial is None else self.trials[trial.index]
 
     def changed_since(self, version: int) -> Iterator[_SingleGoalTrial]:
         trials = self.trials
-        return (trials[log.index] for log in self._projection.changed_since(version))
+        return (trials[trial.index] for trial in self._projection.changed_since(version))
 
     def ranked(self, goal: int = 0) -> list[_SingleGoalTrial]:
         trials = self.trials
-        return [trials[log.index] for log in self._projection.ranked(self._goal)]
+        return [trials[trial.index] for trial in self._projection.ranked(self._goal)]

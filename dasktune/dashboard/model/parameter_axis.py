@@ -93,7 +93,7 @@ class ParameterAxis:
 
 def parameter_axes(
     projection: ExperimentProjection,
-    logs: Sequence[TrialProjection],
+    trials: Sequence[TrialProjection],
     names: Sequence[str] | None = None,
 ) -> list[ParameterAxis]:
     """Return the parameters that differ between trials, in the order of the configurations.
@@ -102,14 +102,14 @@ def parameter_axes(
     ----------
     projection : ExperimentProjection
         The experiment, which has the scales.
-    logs : sequence of TrialProjection
+    trials : sequence of TrialProjection
         The trials.
     names : sequence of str, optional
         Only these parameters, even if they do not differ.
     """
-    wanted = dict.fromkeys(name for log in logs for name in log.config) if names is None else names
+    wanted = dict.fromkeys(name for trial in trials for name in trial.config) if names is None else names
     found = [
-        _parameter(name, [log.config.get(name, _MISSING) for log in logs], projection)
+        _parameter(name, [trial.config.get(name, _MISSING) for trial in trials], projection)
         for name in list(wanted)[: 10 * _MOST_PARAMETERS]
     ]
     if names is None:
@@ -133,10 +133,10 @@ class _ParameterNames:
         """Read the configurations that are new or have changed."""
         changed = list(projection.changed_since(self._version))[::-1]
         self._version = projection.version
-        for log in changed:
-            if self._configs.get(log.index) is not log.config:
-                self._add_config(log.config)
-                self._configs[log.index] = log.config
+        for trial in changed:
+            if self._configs.get(trial.index) is not trial.config:
+                self._add_config(trial.config)
+                self._configs[trial.index] = trial.config
 
     def _add_config(self, config: dict[str, Any]) -> None:
         for name, value in config.items():
@@ -214,16 +214,16 @@ def fair_iteration(projection: ExperimentProjection, share: float = 0.5) -> int:
     share : float, default=0.5
         The share of the trials with a result.
     """
-    reached = sorted((log.iteration for log in projection.trials if log.iteration), reverse=True)
+    reached = sorted((trial.iteration for trial in projection.trials if trial.iteration), reverse=True)
     return reached[min(len(reached) - 1, int(len(reached) * share))] if reached else 0
 
 
-def value_at(log: TrialProjection, iteration: int, mode: Mode | None, goal: int = 0) -> float:
+def value_at(trial: TrialProjection, iteration: int, mode: Mode | None, goal: int = 0) -> float:
     """Return the best finite value of a trial up to an iteration; NaN if it did not reach it.
 
     Parameters
     ----------
-    log : TrialProjection
+    trial : TrialProjection
         The trial.
     iteration : int
         ``training_iteration``.
@@ -232,12 +232,12 @@ def value_at(log: TrialProjection, iteration: int, mode: Mode | None, goal: int 
     goal : int, default=0
         The index of the goal.
     """
-    best_at, best = log.best[goal]
-    if log.iteration < iteration:
+    best_at, best = trial.best[goal]
+    if trial.iteration < iteration:
         return nan
     if best_at <= iteration and not isnan(best):
         return best
-    curve = log.curves[goal]
+    curve = trial.curves[goal]
     values = curve.values[curve.iterations <= iteration]
     values = values[np.isfinite(values)]
     if not values.size:

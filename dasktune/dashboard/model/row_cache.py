@@ -24,7 +24,7 @@ class _Rows:
 def rows_of(
     projection: ExperimentProjection,
     name: str,
-    logs: Iterable[TrialProjection],
+    trials: Iterable[TrialProjection],
     row: Callable[[TrialProjection], T],
 ) -> list[T]:
     """Return a row for each trial; computes only the rows of trials that have changed.
@@ -35,19 +35,19 @@ def rows_of(
         The experiment, whose `memo` holds the rows.
     name : str
         The name of the kind of rows.
-    logs : iterable of TrialProjection
+    trials : iterable of TrialProjection
         The trials.
     row : callable
         Returns the row of a trial; must depend on the trial alone.
     """
     memo = projection.memo.setdefault(name, _Rows())
-    for log in projection.changed_since(memo.version):
-        memo.rows.pop(log.index, None)
+    for trial in projection.changed_since(memo.version):
+        memo.rows.pop(trial.index, None)
     memo.version = projection.version
     rows: dict[int, T] = memo.rows
     found = []
-    for log in logs:
-        if log.index not in rows:
-            rows[log.index] = row(log)
-        found.append(rows[log.index])
+    for trial in trials:
+        if trial.index not in rows:
+            rows[trial.index] = row(trial)
+        found.append(rows[trial.index])
     return found

@@ -25,9 +25,9 @@ _MOST_TRACEBACK: Final = 4_000
 _SIZES: Final = (0, 8, 32, 128, MOST_ERRORS)
 
 
-def failure_order(log: TrialProjection) -> tuple[float, int]:
+def failure_order(trial: TrialProjection) -> tuple[float, int]:
     """Return a sort key by which the newest failure comes last."""
-    return -inf if isnan(log.failed_at) else log.failed_at, log.index
+    return -inf if isnan(trial.failed_at) else trial.failed_at, trial.index
 
 
 class _FailureSlots:
@@ -43,13 +43,13 @@ class _FailureSlots:
     def update(self, failed: list[TrialProjection]) -> None:
         """Assign slots to failures, given in order; the last one is the newest."""
         before, self._known = self._known, {}
-        for log in failed:
-            known = before.get(log.index)
-            if known is None or known[0] != log.failed_at:
-                known = log.failed_at, next(self._numbers)
-            self._known[log.index] = known
+        for trial in failed:
+            known = before.get(trial.index)
+            if known is None or known[0] != trial.failed_at:
+                known = trial.failed_at, next(self._numbers)
+            self._known[trial.index] = known
         seated = set(self.places)
-        coming = iter([log.index for log in reversed(failed) if log.index not in seated])
+        coming = iter([trial.index for trial in reversed(failed) if trial.index not in seated])
         self.places = [place if place in self._known else next(coming, -1) for place in self.places]
         self.places = [place for place in [*self.places, *coming] if place >= 0]
 
@@ -66,7 +66,7 @@ def failures_spec(projection: ExperimentProjection) -> FigureSpec:
     projection : ExperimentProjection
         The experiment.
     """
-    failed = sorted((log for log in projection.trials if log.error), key=failure_order)
+    failed = sorted((trial for trial in projection.trials if trial.error), key=failure_order)
     left_out = max(0, len(failed) - MOST_ERRORS)
     seats: _FailureSlots = projection.memo.setdefault("failures", _FailureSlots())
     seats.update(failed[left_out:])
@@ -89,11 +89,11 @@ def failures_spec(projection: ExperimentProjection) -> FigureSpec:
     return FigureSpec(draw=_draw, structure=(size,), settings=settings)
 
 
-def _text(projection: ExperimentProjection, log: TrialProjection) -> str:
-    when = "" if isnan(log.failed_at) else f" after {format_duration(log.failed_at - projection.began)}"
-    more = f"{log.failures} failures, the last one{when}" if log.failures > 1 else f"failed{when}"
-    head = f"{log.trial_id} ({log.outcome}, {more})"
-    return printable_lines(f"{head}\n{(log.traceback or log.error)[-_MOST_TRACEBACK:]}")
+def _text(projection: ExperimentProjection, trial: TrialProjection) -> str:
+    when = "" if isnan(trial.failed_at) else f" after {format_duration(trial.failed_at - projection.began)}"
+    more = f"{trial.failures} failures, the last one{when}" if trial.failures > 1 else f"failed{when}"
+    head = f"{trial.trial_id} ({trial.outcome}, {more})"
+    return printable_lines(f"{head}\n{(trial.traceback or trial.error)[-_MOST_TRACEBACK:]}")
 
 
 def _draw(spec: FigureSpec) -> Any:

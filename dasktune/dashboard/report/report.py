@@ -113,7 +113,7 @@ def _pages(projection: ExperimentProjection) -> list[tuple[str, list[Any]]]:
     if figures:
         pages.append(("Scheduler", figures))
     pages.append(("Workers", [timeline(projection), resources(projection)]))
-    failed = sum(bool(log.error) for log in projection.trials)
+    failed = sum(bool(trial.error) for trial in projection.trials)
     if failed:
         pages.append((f"Errors ({failed:,})", [failures_spec(projection).build()]))
     return pages
@@ -127,6 +127,6 @@ def decision_figures(projection: ExperimentProjection) -> list[Any]:
     projection : ExperimentProjection
         The experiment.
     """
-    visits = (visit for log in projection.trials for visit in log.rungs)
+    visits = (visit for trial in projection.trials for visit in trial.rungs)
     judged = [rungs(projection)] if any(one.outcome != "continued" for one in visits) else []
     return [*judged, lineage(projection)] if projection.exploits else judged

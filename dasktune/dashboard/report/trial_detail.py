@@ -49,67 +49,67 @@ def text_box(text: str, *, styles: Mapping[str, str] | None = None, **more: Any)
     )
 
 
-def trial_text(projection: ExperimentProjection, log: TrialProjection) -> str:
+def trial_text(projection: ExperimentProjection, trial: TrialProjection) -> str:
     """Return a trial's configuration, attempts and results, compared with the best trial.
 
     Parameters
     ----------
     projection : ExperimentProjection
         The experiment.
-    log : TrialProjection
+    trial : TrialProjection
         The trial.
     """
     lines = [
-        f"{log.trial_id}: {log.outcome}, iteration {log.iteration}",
-        *([f"why: {log.reason}"] if log.reason else []),
-        *_values(projection, log),
-        *([f"clone of: {projection.trials[log.parent].trial_id}"] if log.parent >= 0 else []),
-        *_counts(log),
-        *_attempts(projection, log),
-        *_checkpoints(log),
+        f"{trial.trial_id}: {trial.outcome}, iteration {trial.iteration}",
+        *([f"why: {trial.reason}"] if trial.reason else []),
+        *_values(projection, trial),
+        *([f"clone of: {projection.trials[trial.parent].trial_id}"] if trial.parent >= 0 else []),
+        *_counts(trial),
+        *_attempts(projection, trial),
+        *_checkpoints(trial),
         "",
-        *_configuration(projection, log),
+        *_configuration(projection, trial),
         "",
         "last result",
         *(
             f"  {label(name, 60)} = {value_label(value, 120)}"
-            for name, value in flatten(log.metrics).items()
+            for name, value in flatten(trial.metrics).items()
             if not is_auto_filled(name)
         ),
     ]
     head = "\n".join(printable_lines(line) for line in lines)[:_MOST]
-    error = printable_lines(log.traceback or log.error)[-_MOST:]
+    error = printable_lines(trial.traceback or trial.error)[-_MOST:]
     return f"{head}\n\nerror\n{error}" if error else head
 
 
-def _values(projection: ExperimentProjection, log: TrialProjection) -> Iterator[str]:
+def _values(projection: ExperimentProjection, trial: TrialProjection) -> Iterator[str]:
     """Yield the values of the trial and of the best trial, for each goal."""
     for goal, (name, mode) in enumerate(zip(projection.metrics, projection.modes, strict=True)):
-        if isnan(log.best_value(goal)):
+        if isnan(trial.best_value(goal)):
             continue
-        iteration, value = log.best[goal]
-        last = f"last {value_label(log.last_value(goal))}"
+        iteration, value = trial.best[goal]
+        last = f"last {value_label(trial.last_value(goal))}"
         if mode is None:
             yield f"{label(name, 60)}: {last}"
             continue
         values = f"{label(name, 60)}: best {value_label(value)} at iteration {iteration}, {last}"
         _, best, place, _ = projection.improvements_of[goal][-1]
-        if place == log.index:
+        if place == trial.index:
             yield f"{values}; no trial was better"
         else:
             other = label(projection.trials[place].trial_id, 60)
             yield f"{values}; the best trial, {other}, has {value_label(best)}"
 
 
-def _counts(log: TrialProjection) -> Iterator[str]:
+def _counts(trial: TrialProjection) -> Iterator[str]:
     """Yield the counts of starts, failures and so on; counts of 0 are left out."""
     counts = {
-        "start": log.starts,
-        "restart from a checkpoint": log.restores,
-        "pause": log.pauses,
-        "failure": log.failures,
-        "lost worker": log.losses,
-        "checkpoint": log.checkpoints,
+        "start": trial.starts,
+        "restart from a checkpoint": trial.restores,
+        "pause": trial.pauses,
+        "failure": trial.failures,
+        "lost worker": trial.losses,
+        "checkpoint": trial.checkpoints,
     }
     if parts := [f"{count} {_plural(word, count)}" for word, count in counts.items() if count]:
         yield ", ".join(parts)
@@ -120,12 +120,12 @@ def _plural(word: str, count: int) -> str:
     return f"{plural(first, count)}{space}{rest}"
 
 
-def _attempts(projection: ExperimentProjection, log: TrialProjection) -> Iterator[str]:
-    if not log.attempts:
+def _attempts(projection: ExperimentProjection, trial: TrialProjection) -> Iterator[str]:
+    if not trial.attempts:
         return
-    attempts = log.attempts[-_MOST_ATTEMPTS:]
-    more = f"; the last {len(attempts)} attempts" if len(log.attempts) > len(attempts) else ""
-    yield f"on workers for {format_duration(log.runtime(projection.now))}{more}"
+    attempts = trial.attempts[-_MOST_ATTEMPTS:]
+    more = f"; the last {len(attempts)} attempts" if len(trial.attempts) > len(attempts) else ""
+    yield f"on workers for {format_duration(trial.runtime(projection.now))}{more}"
     for one in attempts:
         lasted = (projection.now if one.end is None else one.end) - one.start
         began = format_duration(one.start - projection.began)
@@ -133,21 +133,21 @@ def _attempts(projection: ExperimentProjection, log: TrialProjection) -> Iterato
         yield f"  {worker}: {one.outcome}, {format_duration(lasted)}, began after {began}"
 
 
-def _checkpoints(log: TrialProjection) -> Iterator[str]:
-    if not log.stored_checkpoints:
+def _checkpoints(trial: TrialProjection) -> Iterator[str]:
+    if not trial.stored_checkpoints:
         return
     yield f"stored checkpoints (at most the last {MAX_CHECKPOINTS})"
-    for path, iteration in reversed(log.stored_checkpoints.items()):
+    for path, iteration in reversed(trial.stored_checkpoints.items()):
         yield f"  iteration {iteration}: {path}"
 
 
-def _configuration(projection: ExperimentProjection, log: TrialProjection) -> Iterator[str]:
+def _configuration(projection: ExperimentProjection, trial: TrialProjection) -> Iterator[str]:
     """Yield the configuration, and the values of the best trial that differ."""
     best = projection.best
-    other = {} if best is None or best is log else best.config
+    other = {} if best is None or best is trial else best.config
     yield "configuration" + (f" (that of the best trial, {best.trial_id})" if other and best else "")
-    for name in dict.fromkeys([*log.config, *other]):
-        own = value_label(log.config[name], 120) if name in log.config else "none"
+    for name in dict.fromkeys([*trial.config, *other]):
+        own = value_label(trial.config[name], 120) if name in trial.config else "none"
         theirs = value_label(other[name], 120) if name in other else "none"
         differs = f"  ({theirs})" if other and own != theirs else ""
         yield f"  {label(name, 60)} = {own}{differs}"

@@ -101,20 +101,20 @@ def table_spec(
 ) -> FigureSpec:
     """Return what :func:`trial_table` shows, with the same parameters."""
     most = MOST_ROWS if most is None else most
-    logs = _stable_rows(projection, most) if live else _selected_trials(projection, most)
+    trials = _stable_rows(projection, most) if live else _selected_trials(projection, most)
     # Columns must not appear and disappear while a viewer reads the table.
     wanted, fixed = _stable_columns(projection) if live else (None, ())
-    parameters = parameter_axes(projection, logs, wanted)
+    parameters = parameter_axes(projection, trials, wanted)
     if not live:
         shown = {one.name for one in parameters}
         common = parameter_names(projection)[1]
         fixed = tuple((name, filter_text(common[name])) for name in common if name not in shown)
-    data = _data(projection, logs, parameters)
+    data = _data(projection, trials, parameters)
     if live:
-        data["place"] = [log.index for log in logs]
+        data["place"] = [trial.index for trial in trials]
     else:
-        data["detail"] = [trial_text(projection, log) for log in logs]
-    left_out = len(projection.trials) - len(logs)
+        data["detail"] = [trial_text(projection, trial) for trial in trials]
+    left_out = len(projection.trials) - len(trials)
     columns = tuple(
         (one.name, _kind(one) if place < _MOST_PARAMETERS else "") for place, one in enumerate(parameters)
     )
@@ -126,8 +126,8 @@ def table_spec(
             "the newest."
         )
     return FigureSpec(
-        draw=lambda spec: _draw(spec, projection, () if live else logs),
-        structure=(live, _goals(projection), columns, fixed, left_out > 0, live or len(logs)),
+        draw=lambda spec: _draw(spec, projection, () if live else trials),
+        structure=(live, _goals(projection), columns, fixed, left_out > 0, live or len(trials)),
         sources={"trials": data},
         settings=settings,
     )
@@ -161,7 +161,7 @@ def _stable_columns(
     return names[:columns], tuple((name, filter_text(common[name])) for name in names[columns:])
 
 
-def _draw(spec: FigureSpec, projection: ExperimentProjection, logs: Sequence[TrialProjection]) -> Any:
+def _draw(spec: FigureSpec, projection: ExperimentProjection, trials: Sequence[TrialProjection]) -> Any:
     live, goals, parameters, fixed, _, _ = spec.structure
     source, view = spec.source("trials"), CDSView(filter=AllIndices())
     table = DataTable(
@@ -172,12 +172,12 @@ def _draw(spec: FigureSpec, projection: ExperimentProjection, logs: Sequence[Tri
         # The columns keep their widths; the table scrolls.
         autosize_mode="none",
         reorderable=False,
-        height=420 if live else min(420, 60 + 26 * max(3, len(logs))),
+        height=420 if live else min(420, 60 + 26 * max(3, len(trials))),
         sizing_mode="stretch_width",
     )
     parts = [_filter(source, view, *_fields(goals, parameters, fixed), live), table]
     if not live:
-        parts.append(_details(projection, logs, source))
+        parts.append(_details(projection, trials, source))
     text = spec.settings.get(("left out", "text"))
     if text is not None:
         parts.insert(1, Paragraph(text=text, name="left out", sizing_mode="stretch_width"))
@@ -249,24 +249,24 @@ def _selected_trials(projection: ExperimentProjection, most: int) -> list[TrialP
     if len(projection.trials) <= most:
         return list(projection.trials)
     failed = sorted(
-        (log for log in projection.trials if log.status == "ERROR"), key=failure_order, reverse=True
+        (trial for trial in projection.trials if trial.status == "ERROR"), key=failure_order, reverse=True
     )
     share = most // 2 // (len(projection.metrics) or 1)
     goals = range(len(projection.metrics))
-    best = [log for goal in goals for log in projection.ranked(goal)[:share]]
+    best = [trial for goal in goals for trial in projection.ranked(goal)[:share]]
     some = [*failed[: int(most * _ERRORS)], *best, *reversed(projection.trials)]
     chosen = list(dict.fromkeys(some))[:most]
-    return sorted(chosen, key=lambda log: log.index)
+    return sorted(chosen, key=lambda trial: trial.index)
 
 
 def _stable_rows(projection: ExperimentProjection, most: int) -> list[TrialProjection]:
     """Return the trials of :func:`_selected_trials`; a trial keeps its first row."""
-    logs = _selected_trials(projection, most)
+    trials = _selected_trials(projection, most)
     # One list per size: another page may show fewer rows.
     seats: list[int] = projection.memo.setdefault(f"seats of {most}", [])
-    places = {log.index for log in logs}
+    places = {trial.index for trial in trials}
     seated = set(seats)
-    coming = iter([log.index for log in logs if log.index not in seated])
+    coming = iter([trial.index for trial in trials if trial.index not in seated])
     for seat, place in enumerate(seats):
         if place not in places:
             seats[seat] = next(coming)
@@ -276,12 +276,12 @@ def _stable_rows(projection: ExperimentProjection, most: int) -> list[TrialProje
 
 def _data(
     projection: ExperimentProjection,
-    logs: Sequence[TrialProjection],
+    trials: Sequence[TrialProjection],
     parameters: Sequence[ParameterAxis],
 ) -> dict[str, Any]:
     goals = len(_goals(projection))
     # The number of goals may change: the first result may choose the goal.
-    rows = rows_of(projection, f"trial table of {goals}", logs, partial(_row, goals=goals))
+    rows = rows_of(projection, f"trial table of {goals}", trials, partial(_row, goals=goals))
     shown = ("trial", "status", "worker", "address", "why", "reason", "error", "all")
     names = (*shown, "config", "texts", "numbers")
     by_name = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(names, ())
@@ -313,25 +313,25 @@ def _cells(
     return values
 
 
-def _row(log: TrialProjection, goals: int) -> tuple[Any, ...]:
+def _row(trial: TrialProjection, goals: int) -> tuple[Any, ...]:
     """Return the row of a trial, in the order of `_data`."""
-    attempt = log.attempt
-    address, worker = worker_names(log)
-    closed = sum(one.end - one.start for one in log.attempts if one.end is not None)
+    attempt = trial.attempt
+    address, worker = worker_names(trial)
+    closed = sum(one.end - one.start for one in trial.attempts if one.end is not None)
     began = nan if attempt is None else attempt.start
-    values = [one for goal in range(goals) for one in (log.best_value(goal), log.last_value(goal))]
+    values = [one for goal in range(goals) for one in (trial.best_value(goal), trial.last_value(goal))]
     return (
-        trial_name(log),
-        log.outcome,
+        trial_name(trial),
+        trial.outcome,
         worker,
         address,
-        message_text(log.error or log.reason),
-        message_text(log.reason),
-        message_text(log.error),
-        searchable_text(log),
-        log.config,
-        {name: filter_text(value) for name, value in log.config.items()},
-        (log.iteration, closed, began, *values),
+        message_text(trial.error or trial.reason),
+        message_text(trial.reason),
+        message_text(trial.error),
+        searchable_text(trial),
+        trial.config,
+        {name: filter_text(value) for name, value in trial.config.items()},
+        (trial.iteration, closed, began, *values),
     )
 
 
@@ -362,9 +362,9 @@ def _columns(goals: Sequence[str], parameters: Sequence[tuple[str, str]]) -> lis
 
 
 def _details(
-    projection: ExperimentProjection, logs: Sequence[TrialProjection], source: ColumnDataSource
+    projection: ExperimentProjection, trials: Sequence[TrialProjection], source: ColumnDataSource
 ) -> Any:
-    pieces = [_thinned_curve(log) for log in logs]
+    pieces = [_thinned_curve(trial) for trial in trials]
     offsets = np.cumsum([0, *(len(xs) for xs, _ in pieces)])
     xs = np.concatenate([np.empty(0), *(xs for xs, _ in pieces)]).astype(np.float32)
     ys = np.concatenate([np.empty(0), *(ys for _, ys in pieces)]).astype(np.float32)
@@ -386,9 +386,9 @@ def _details(
     return row(text, figure, sizing_mode="stretch_width")
 
 
-def _thinned_curve(log: TrialProjection) -> tuple[Any, Any]:
-    if not log.curves:
+def _thinned_curve(trial: TrialProjection) -> tuple[Any, Any]:
+    if not trial.curves:
         return np.empty(0), np.empty(0)
-    xs, ys = log.curves[0].iterations, log.curves[0].values
+    xs, ys = trial.curves[0].iterations, trial.curves[0].values
     keep = np.arange(len(xs))[:: -(-len(xs) // _POINTS) or 1]
     return xs[keep], ys[keep]

@@ -138,10 +138,10 @@ def trial_section(live: LiveExperiment, place: int) -> PageSection:
 
     def make() -> Any:
         projection = live.projection
-        log = projection.trials[place]
-        text = text_box(trial_text(projection, log))
+        trial = projection.trials[place]
+        text = text_box(trial_text(projection, trial))
         goals = range(len(projection.metrics) or 1)
-        curves = [_curve_with_best(live, goal, log.trial_id) for goal in goals]
+        curves = [_curve_with_best(live, goal, trial.trial_id) for goal in goals]
         return row(text, column(*curves, sizing_mode="stretch_width"), sizing_mode="stretch_width")
 
     return PageSection(f"trial {place}", make)

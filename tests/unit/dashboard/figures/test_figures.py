@@ -166,9 +166,9 @@ def test_importance_tells_its_method_and_compares_at_one_iteration(asha):
 
 
 def test_trials_are_compared_by_what_they_had_come_to_then(asha):
-    log = max(asha.trials, key=lambda one: one.iteration)
-    assert value_at(log, 1, "min") == log.curves[0].values[0]
-    assert np.isnan(value_at(log, 1_000, "min"))
+    trial = max(asha.trials, key=lambda one: one.iteration)
+    assert value_at(trial, 1, "min") == trial.curves[0].values[0]
+    assert np.isnan(value_at(trial, 1_000, "min"))
 
 
 def test_scales_are_logarithmic_where_the_domain_is(asha):
@@ -213,7 +213,7 @@ def test_the_timeline_has_each_stay_and_none_overlaps_another(asha):
         for data in bars
         for lane, left, right in zip(data["top"], data["left"], data["right"], strict=True)
     )
-    assert len(stays) == sum(log.starts for log in asha.trials)
+    assert len(stays) == sum(trial.starts for trial in asha.trials)
     for (lane, _, end), (other, begin, _) in pairwise(stays):
         assert lane != other or end <= begin + 1e-9
 
@@ -221,9 +221,9 @@ def test_the_timeline_has_each_stay_and_none_overlaps_another(asha):
 def test_rungs_show_everybody_who_came_and_what_was_asked_of_the_last(asha):
     figure = plot(asha, "rungs")
     came = [trial for data in sources(figure) if "reason" in data for trial in data["trial"]]
-    assert len(came) == sum(len(log.rungs) for log in asha.trials)
+    assert len(came) == sum(len(trial.rungs) for trial in asha.trials)
     assert len(figure.xaxis.ticker.ticks) == 4
-    cutoffs = [visit for log in asha.trials for visit in log.rungs if visit.cutoff and visit.budget == 1]
+    cutoffs = [visit for trial in asha.trials for visit in trial.rungs if visit.cutoff and visit.budget == 1]
     drawn = [data["y0"] for data in sources(figure) if "y0" in data]
     assert max(cutoffs, key=lambda visit: visit.time).cutoff in drawn[0]
 
@@ -308,7 +308,7 @@ def test_lineage_draws_each_clone_where_its_donor_is():
     assert len(links["x"]) == len(told.exploits)
     [lines] = [data for data in sources(figure) if "founder" in data]
     assert len(lines["x0"]) == len(told.exploits) + len(told.trials)
-    assert set(lines["founder"]) <= {log.trial_id for log in told.trials}
+    assert set(lines["founder"]) <= {trial.trial_id for trial in told.trials}
 
 
 def test_the_best_trial_is_on_top_of_the_lineage_even_if_it_is_a_clone_since():

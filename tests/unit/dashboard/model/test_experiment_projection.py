@@ -43,13 +43,13 @@ def test_a_trial_is_told_from_its_records():
         result("a", 2, 4.0, loss=0.7),
         about("TrialEnded", "a", 5.0, status="TERMINATED"),
     )
-    [log] = projection.trials
-    assert log.config == {"net/lr": 0.1}
-    assert (log.status, log.outcome, log.iteration) == ("TERMINATED", "TERMINATED", 2)
-    assert (log.best[0], log.last_value()) == ((1, 0.5), 0.7)
-    assert (log.checkpoints, log.checkpoint) == (1, "trials/a/checkpoint_000000_i01")
-    assert [(one.start, one.end, one.outcome) for one in log.attempts] == [(2.0, 5.0, "ended")]
-    assert log.runtime(now=9.0) == 3.0
+    [trial] = projection.trials
+    assert trial.config == {"net/lr": 0.1}
+    assert (trial.status, trial.outcome, trial.iteration) == ("TERMINATED", "TERMINATED", 2)
+    assert (trial.best[0], trial.last_value()) == ((1, 0.5), 0.7)
+    assert (trial.checkpoints, trial.checkpoint) == (1, "trials/a/checkpoint_000000_i01")
+    assert [(one.start, one.end, one.outcome) for one in trial.attempts] == [(2.0, 5.0, "ended")]
+    assert trial.runtime(now=9.0) == 3.0
     assert projection.workers == {"tcp://w1:1": 0}
     assert projection.counts["TERMINATED"] == projection.num_finished == 1
     assert (projection.num_results, projection.elapsed) == (2, 4.0)
@@ -70,7 +70,7 @@ def test_the_best_so_far_is_noted_when_it_changes_and_never_undefined():
         (5.0, 0.1),
     ]
     assert projection.best.trial_id == "b"
-    assert [log.trial_id for log in projection.ranked()] == ["b", "a"]
+    assert [trial.trial_id for trial in projection.ranked()] == ["b", "a"]
 
 
 def test_what_is_more_can_be_what_is_better():
@@ -106,10 +106,10 @@ def test_results_that_are_computed_again_replace_the_first_ones_and_do_not_count
         about("TrialLost", "a", 3.0, status="PENDING", reason="its worker died"),
         result("a", 2, 4.0, loss=0.75),
     )
-    [log] = projection.trials
+    [trial] = projection.trials
     assert projection.num_results == 2
-    assert log.best[0] == (1, 0.5)
-    assert (log.losses, log.reason) == (1, "its worker died")
+    assert trial.best[0] == (1, 0.5)
+    assert (trial.losses, trial.reason) == (1, "its worker died")
 
 
 def test_attempts_tell_how_they_ended_and_from_where_they_went_on():
@@ -124,14 +124,14 @@ def test_attempts_tell_how_they_ended_and_from_where_they_went_on():
         about("ResourcesGranted", "a", 6.0, status="PENDING", actions=[restore]),
         started("a", 7.0, "w1"),
     )
-    [log] = projection.trials
-    assert [(one.outcome, one.restored_from) for one in log.attempts] == [
+    [trial] = projection.trials
+    assert [(one.outcome, one.restored_from) for one in trial.attempts] == [
         ("paused", None),
         ("lost", 3),
         ("running", 3),
     ]
-    assert (log.starts, log.restores, log.pauses) == (3, 2, 1)
-    assert log.attempt is log.attempts[-1]
+    assert (trial.starts, trial.restores, trial.pauses) == (3, 2, 1)
+    assert trial.attempt is trial.attempts[-1]
 
 
 def test_what_ran_under_a_driver_that_died_ends_where_that_was_last_heard_of():
@@ -151,10 +151,10 @@ def test_an_error_is_kept_with_the_end_of_its_traceback():
         started("a", 1.0),
         about("TrialFailed", "a", 2.0, status="ERROR", error=error),
     )
-    [log] = projection.trials
-    assert (log.status, log.error, log.failures) == ("ERROR", "ValueError: no", 1)
-    assert log.traceback.endswith("the end")
-    assert len(log.traceback) == 10_000
+    [trial] = projection.trials
+    assert (trial.status, trial.error, trial.failures) == ("ERROR", "ValueError: no", 1)
+    assert trial.traceback.endswith("the end")
+    assert len(trial.traceback) == 10_000
 
 
 def test_what_was_saved_is_what_trials_that_were_ended_early_have_not_done():
@@ -194,7 +194,7 @@ def test_actions_move_trials_that_the_event_is_not_about():
         action("EndExperiment", "", reason="time is up"),
     ]
     projection = projection_of(*records, {"event": "TimePassed", "time": 2.0, "actions": orders})
-    assert [log.status for log in projection.trials] == [
+    assert [trial.status for trial in projection.trials] == [
         "TERMINATED",
         "ERROR",
         "PENDING",
@@ -240,12 +240,12 @@ def test_only_those_that_have_changed_are_looked_at():
     projection.add(result("t7", 1, 1.0, loss=0.5))
     projection.add(result("t3", 1, 1.0, loss=0.5))
     projection.add(result("t7", 2, 1.0, loss=0.5))
-    assert [log.trial_id for log in projection.changed_since(version)] == ["t7", "t3"]
+    assert [trial.trial_id for trial in projection.changed_since(version)] == ["t7", "t3"]
 
 
 def test_asha_says_what_trials_were_compared_with():
     projection = projection_of(*asha_journal())
-    visits = [visit for log in projection.trials for visit in log.rungs]
+    visits = [visit for trial in projection.trials for visit in trial.rungs]
     assert {visit.budget for visit in visits} == {1.0, 3.0, 9.0, 27.0}
     stopped = [one for one in visits if one.outcome == "stopped" and one.budget < 27]
     assert stopped
@@ -253,8 +253,8 @@ def test_asha_says_what_trials_were_compared_with():
     assert all(one.cutoff is None for one in visits if one.outcome == "continued")
     assert projection.full_budget == 27
     assert projection.num_stopped_early == len(stopped)
-    spent = sum(log.iteration for log in projection.trials)
-    assert projection.saved_iterations == sum(27 - log.iteration for log in projection.trials)
+    spent = sum(trial.iteration for trial in projection.trials)
+    assert projection.saved_iterations == sum(27 - trial.iteration for trial in projection.trials)
     assert projection.num_results == spent
 
 
@@ -265,8 +265,8 @@ def test_population_based_training_tells_who_came_of_whom():
         assert one.clone != one.donor
         assert one.resumed % 4 == 0
     last = {one.clone: one.donor for one in projection.exploits}
-    assert {log.index: log.parent for log in projection.trials if log.parent >= 0} == last
-    assert all(log.iteration == 20 for log in projection.trials)
+    assert {trial.index: trial.parent for trial in projection.trials if trial.parent >= 0} == last
+    assert all(trial.iteration == 20 for trial in projection.trials)
 
 
 def test_live_records_tell_the_same_as_the_journal():
@@ -284,8 +284,8 @@ def test_live_records_tell_the_same_as_the_journal():
     live = store.projection
     assert live.malformed == 0
     assert live.improvements == journal.improvements
-    assert [(log.attempts, log.rungs) for log in live.trials] == [
-        (log.attempts, log.rungs) for log in journal.trials
+    assert [(trial.attempts, trial.rungs) for trial in live.trials] == [
+        (trial.attempts, trial.rungs) for trial in journal.trials
     ]
 
 

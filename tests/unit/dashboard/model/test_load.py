@@ -37,7 +37,7 @@ def test_a_directory_tells_what_its_journal_does(experiment):
     projection = load_projection(path)
     assert (projection.name, projection.metric, projection.mode) == ("exp", "loss", "min")
     assert projection.scales == {"x": "log"}
-    assert [log.iteration for log in projection.trials] == [len(one.history) for one in grid]
+    assert [trial.iteration for trial in projection.trials] == [len(one.history) for one in grid]
     assert projection.best.trial_id == grid.get_best_result(scope="all").trial_id
 
 
@@ -58,12 +58,12 @@ def test_results_alone_tell_curves_configurations_and_ends(experiment):
     _, grid = experiment
     projection = projection_of_results(grid, metric="loss", mode="min")
     assert projection.malformed == 0
-    assert [log.iteration for log in projection.trials] == [len(one.history) for one in grid]
-    assert [log.status for log in projection.trials] == [one.status.value for one in grid]
-    assert [log.reason for log in projection.trials] == [one.reason for one in grid]
+    assert [trial.iteration for trial in projection.trials] == [len(one.history) for one in grid]
+    assert [trial.status for trial in projection.trials] == [one.status.value for one in grid]
+    assert [trial.reason for trial in projection.trials] == [one.reason for one in grid]
     assert projection.best.trial_id == grid.get_best_result(scope="all").trial_id
-    for log, one in zip(projection.trials, grid, strict=True):
-        assert log.runtime(projection.now) == pytest.approx(one.metrics["time_total_s"])
+    for trial, one in zip(projection.trials, grid, strict=True):
+        assert trial.runtime(projection.now) == pytest.approx(one.metrics["time_total_s"])
 
 
 def test_results_whose_directory_is_gone_still_tell_something(experiment, tmp_path):

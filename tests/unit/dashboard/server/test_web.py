@@ -50,8 +50,8 @@ def taken(live):
 def told(projection):
     """Return what two projections of the same history have in common."""
     trials = [
-        (log.trial_id, log.config, log.status, log.iteration, log.reason, log.curves[0].values)
-        for log in projection.trials
+        (trial.trial_id, trial.config, trial.status, trial.iteration, trial.reason, trial.curves[0].values)
+        for trial in projection.trials
     ]
     return repr((projection.counts, projection.best_value, projection.saved_iterations, trials))
 

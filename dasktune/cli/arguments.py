@@ -30,9 +30,8 @@ def add_experiment(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "experiment",
         metavar="EXPERIMENT",
-        help="the experiment's directory, a URL such as s3://bucket/exp, or its name in 'ls'",
+        help="its directory, its URL such as s3://bucket/exp, or its name as 'dasktune ls' lists it",
     )
-    add_storage_options(parser)
 
 
 def add_storage_options(parser: argparse.ArgumentParser) -> None:
@@ -42,22 +41,41 @@ def add_storage_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="an option of fsspec for the URL; put secrets into fsspec's configuration instead",
+        help=(
+            "an option of fsspec for a URL, such as anon=true; may be repeated (default: none). "
+            "Put secrets into fsspec's configuration: other users can see command lines"
+        ),
     )
 
 
-def add_address(parser: argparse.ArgumentParser, otherwise: str) -> None:
-    """Add the argument for a cluster."""
+def add_address(parser: argparse.ArgumentParser, *, default: str) -> None:
+    """Add the argument for a cluster.
+
+    Parameters
+    ----------
+    parser : argparse.ArgumentParser
+        The parser of the subcommand.
+    default : str
+        Which cluster it is without the argument, for the help.
+    """
     parser.add_argument(
         "--address",
         metavar="ADDRESS",
-        help=f"a Dask scheduler such as tcp://host:8786, or a scheduler file; {otherwise}",
+        help=(
+            "the cluster: the address of its Dask scheduler, such as tcp://host:8786, or a "
+            f"scheduler file (default: {default})"
+        ),
     )
 
 
 def add_format(parser: argparse.ArgumentParser, *formats: str) -> None:
     """Add the argument for the output format."""
-    parser.add_argument("--format", choices=formats, default=formats[0], help="the output format")
+    parser.add_argument(
+        "--format",
+        choices=formats,
+        default=formats[0],
+        help="the output format (default: %(default)s)",
+    )
 
 
 def storage_of(arguments: argparse.Namespace) -> Storage:

@@ -23,18 +23,38 @@ __all__ = ["COMMANDS", "main"]
 #: and ``run(arguments)``, which returns the exit code. Only the module of the given subcommand is
 #: imported, so that ``dasktune ls`` need not import Dask or Bokeh.
 COMMANDS: Final = {
+    "run": "tune a function or a Trainable of a script or a module",
+    "resume": "resume an interrupted experiment (unpickles its objects)",
+    "stop": "stop a running experiment, here or on a cluster",
     "ls": "list experiments: state, trials by status, best value",
-    "show": "show one experiment: settings, progress, best trial, failures, how to resume",
-    "trials": "list the trials of an experiment: filter, sort, choose columns, CSV or JSON",
+    "show": "show one experiment: settings, progress, best trial, errors",
+    "trials": "list the trials of an experiment: filter, sort, export",
     "best": "show the best trial of an experiment",
     "errors": "show why trials failed, with tracebacks",
     "report": "write an experiment as one HTML page",
     "dashboard": "serve a live dashboard of experiments until Ctrl-C",
-    "run": "tune a function or a Trainable of a script or a module",
-    "resume": "resume an interrupted experiment (unpickles its stored objects)",
-    "stop": "stop a running experiment, in another process or submitted to a cluster",
-    "doctor": "check whether a cluster can run experiments, and advise what to fix",
+    "doctor": "check whether a cluster can run experiments",
 }
+
+#: One line for each subcommand, of at most 80 columns.
+_DESCRIPTION: Final = "\n".join(
+    (
+        "Hyperparameter tuning on Dask.",
+        "",
+        "commands:",
+        *(f"  {name:<10}  {summary}" for name, summary in COMMANDS.items()),
+    )
+)
+
+_EPILOG: Final = """\
+Example: run 20 trials of train() in train.py, then show the best one
+
+  dasktune run train.py:train --space '{"lr": ["loguniform", 1e-4, 1e-1]}' \\
+      --metric loss --mode min --num-samples 20 --name first
+  dasktune best first
+
+'dasktune COMMAND --help' lists the arguments of a command.
+"""
 
 #: The exit codes that shells use after Ctrl-C, and after a write to a closed pipe.
 _INTERRUPTED: Final = 130
@@ -95,15 +115,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run_subcommand(given: list[str]) -> int:
-    parser = _ArgumentParser(prog="dasktune", description="Hyperparameter tuning on Dask.")
+    parser = _ArgumentParser(
+        prog="dasktune",
+        usage="dasktune [-h] [--version] COMMAND ...",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     version = f"dasktune {dasktune.__version__}"
-    parser.add_argument("--version", action="version", version=version)
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    parser.add_argument("--version", action="version", version=version, help="show the version and exit")
+    # The description lists the commands: argparse breaks the line of a long name.
+    subparsers = parser.add_subparsers(
+        dest="command", metavar="COMMAND", required=True, prog="dasktune", help=argparse.SUPPRESS
+    )
     modules = {}
     for name, summary in COMMANDS.items():
         subparser = subparsers.add_parser(
             name,
-            help=summary,
             description=f"{summary[0].upper()}{summary[1:]}.",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )

@@ -21,13 +21,14 @@ from dasktune.schedulers.population_based.pbt_replay import PopulationBasedTrain
 from dasktune.schedulers.resources.resource_changing import ResourceChangingScheduler
 from dasktune.schedulers.trial_scheduler import TrialScheduler
 
-__all__ = ["create_scheduler"]
+__all__ = ["SCHEDULERS", "create_scheduler"]
 
-_BY_NAME: Final[Mapping[str, Callable[..., TrialScheduler]]] = {
+#: The schedulers of dasktune by name.
+SCHEDULERS: Final[Mapping[str, Callable[..., TrialScheduler]]] = {
     "fifo": FIFOScheduler,
+    "asha": AsyncHyperBandScheduler,
     "async_hyperband": AsyncHyperBandScheduler,
     "asynchyperband": AsyncHyperBandScheduler,
-    "asha": AsyncHyperBandScheduler,
     "hyperband": HyperBandScheduler,
     "hb_bohb": HyperBandForBOHB,
     "successive_halving": SuccessiveHalvingScheduler,
@@ -68,4 +69,4 @@ def create_scheduler(name: str, **kwargs: Any) -> TrialScheduler:
     >>> create_scheduler("asha", max_t=9, reduction_factor=3).max_t
     9
     """
-    return create("scheduler", (TrialScheduler,), _BY_NAME, name, kwargs)
+    return create("scheduler", (TrialScheduler,), SCHEDULERS, name, kwargs)

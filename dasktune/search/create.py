@@ -16,11 +16,12 @@ from dasktune.search.quasi_random import QuasiRandomSearch
 from dasktune.search.search_algorithm import SearchAlgorithm
 from dasktune.search.searcher import Searcher
 
-__all__ = ["create_searcher"]
+__all__ = ["SEARCHERS", "create_searcher"]
 
-_BY_NAME: Final[Mapping[str, Callable[..., Searcher | SearchAlgorithm]]] = {
-    "variant_generator": BasicVariantGenerator,
+#: The searchers of dasktune by name.
+SEARCHERS: Final[Mapping[str, Callable[..., Searcher | SearchAlgorithm]]] = {
     "random": BasicVariantGenerator,
+    "variant_generator": BasicVariantGenerator,
     "quasi_random": QuasiRandomSearch,
     "optuna": OptunaSearch,
     "bohb": TuneBOHB,
@@ -54,4 +55,4 @@ def create_searcher(name: str, **kwargs: Any) -> Searcher | SearchAlgorithm:
     4
     """
     kinds: tuple[type[Searcher | SearchAlgorithm], ...] = (Searcher, SearchAlgorithm)
-    return create("searcher", kinds, _BY_NAME, name, kwargs)
+    return create("searcher", kinds, SEARCHERS, name, kwargs)

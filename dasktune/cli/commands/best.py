@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from dasktune.cli.arguments import add_experiment, add_format, storage_of
+from dasktune.cli.arguments import add_experiment, add_format, add_storage_options, storage_of
 from dasktune.cli.experiment_overview import Overview, read_experiment
 from dasktune.cli.history import MetricHistory
 from dasktune.cli.output import write, write_json
@@ -24,15 +24,27 @@ _SCOPES: Final = ("last", "all", "avg", "last-5-avg", "last-10-avg")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the subcommand."""
     add_experiment(parser)
-    parser.add_argument("--metric", help="the metric to compare; by default the optimised one")
-    parser.add_argument("--mode", choices=("min", "max"), help="whether lower or higher is better")
+    parser.add_argument(
+        "--metric",
+        metavar="NAME",
+        help="the metric to compare (default: the one that the experiment optimises)",
+    )
+    parser.add_argument(
+        "--mode",
+        choices=("min", "max"),
+        help="whether the lowest or the highest value is best (default: the experiment's mode)",
+    )
     parser.add_argument(
         "--scope",
         choices=_SCOPES,
         default="last",
-        help="the value of a trial: its last one (default), its best one, or a mean",
+        help=(
+            "which of a trial's values counts: the last one, the best one (all), the mean of all "
+            "(avg), or the mean of its last 5 or 10 (default: %(default)s)"
+        ),
     )
     add_format(parser, "text", "json")
+    add_storage_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

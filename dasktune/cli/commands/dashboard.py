@@ -13,17 +13,38 @@ __all__ = ["add_arguments", "run"]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the subcommand."""
-    parser.add_argument("path", metavar="PATH", help="the directory or URL of an experiment, or of several")
-    add_storage_options(parser)
-    parser.add_argument("--port", type=int, default=8788, help="the port (8788); 0 is a free one")
-    parser.add_argument("--host", default="localhost", help="the interface (localhost)")
+    parser.add_argument(
+        "path",
+        metavar="PATH",
+        help="the directory or URL of an experiment, or one with several experiments below it",
+    )
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=8788,
+        metavar="PORT",
+        help="the TCP port; a free one is chosen for 0, or if it is in use (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--host",
+        default="localhost",
+        metavar="HOST",
+        help=(
+            "the network interface; with 0.0.0.0 other machines can connect, if they use the "
+            "printed link and its token (default: %(default)s, this machine only)"
+        ),
+    )
     parser.add_argument(
         "--origin",
         action="append",
         default=[],
         metavar="HOST:PORT",
-        help="another address that browsers use, such as a proxy's",
+        help=(
+            "another address by which browsers reach the server, such as a proxy's; may be "
+            "repeated (default: none)"
+        ),
     )
+    add_storage_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

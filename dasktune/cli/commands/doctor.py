@@ -21,21 +21,21 @@ __all__ = ["add_arguments", "run"]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the subcommand."""
     parser.epilog = "Exit code: 1 if something must be fixed, 0 otherwise."
-    add_address(parser, "by default a cluster that is started on this machine")
+    add_address(parser, default="one that dasktune starts on this machine")
     parser.add_argument(
         "--storage-path",
         metavar="PATH",
-        help="check access to this directory or URL from each host",
+        help="also write and read a file below this directory or URL on each host (default: no such check)",
     )
-    add_storage_options(parser)
     parser.add_argument(
         "--timeout",
         type=float,
         default=10.0,
         metavar="SECONDS",
-        help="the time limit of each check",
+        help="the most seconds that each check may take (default: %(default)g)",
     )
     add_format(parser, "text", "json")
+    add_storage_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from dasktune.cli.arguments import add_experiment, storage_of
+from dasktune.cli.arguments import add_experiment, add_storage_options, storage_of
 from dasktune.cli.experiment_overview import read_experiment
 from dasktune.cli.output import write
 from dasktune.dashboard.model.trial_projection import TrialProjection
@@ -20,7 +20,13 @@ __all__ = ["add_arguments", "run"]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the subcommand."""
     add_experiment(parser)
-    parser.add_argument("trial", nargs="?", metavar="TRIAL", help="show all failures of this trial")
+    parser.add_argument(
+        "trial",
+        nargs="?",
+        metavar="TRIAL",
+        help="the ID of a trial: show all its failures (default: the last failure of each trial)",
+    )
+    add_storage_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

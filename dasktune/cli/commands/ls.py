@@ -27,9 +27,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default=DEFAULT_STORAGE_PATH,
         metavar="PATH",
-        help=f"a directory or a URL; {DEFAULT_STORAGE_PATH} by default",
+        help="the directory or URL to search (default: %(default)s)",
     )
-    parser.add_argument("--depth", type=int, default=2, metavar="N", help="levels to search below PATH")
+    parser.add_argument(
+        "--depth",
+        type=int,
+        default=2,
+        metavar="N",
+        help="how many levels of directories below PATH to search (default: %(default)s)",
+    )
     add_format(parser, "table", "csv", "json")
     add_storage_options(parser)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from dasktune.cli.arguments import add_experiment, storage_of
+from dasktune.cli.arguments import add_experiment, add_storage_options, storage_of
 from dasktune.cli.experiment_overview import read_experiment
 from dasktune.cli.output import write
 from dasktune.errors import ConfigError, check
@@ -21,9 +21,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         metavar="FILE",
-        help="a file or a directory; by default NAME.html in the working directory",
+        help=(
+            "the file to write, or a directory for NAME.html, where NAME is the experiment's "
+            "(default: the working directory)"
+        ),
     )
-    parser.add_argument("--force", action="store_true", help="overwrite an existing file")
+    parser.add_argument("--force", action="store_true", help="overwrite the file if it exists")
+    add_storage_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -6,7 +6,13 @@ import argparse
 import sys
 from typing import Final
 
-from dasktune.cli.arguments import add_address, add_experiment, storage_of, storage_options
+from dasktune.cli.arguments import (
+    add_address,
+    add_experiment,
+    add_storage_options,
+    storage_of,
+    storage_options,
+)
 from dasktune.cli.fitting import fit
 from dasktune.cli.loading import load_object
 from dasktune.config.resume_config import ResumeConfig, ResumeType
@@ -16,8 +22,19 @@ from dasktune.tuner.tuner import Tuner
 __all__ = ["add_arguments", "run"]
 
 _EPILOG: Final = """\
-Resuming unpickles objects of the experiment's directory, which can run any code: only resume
-directories that you trust. The subcommands that show experiments unpickle nothing.
+For each trial, "resume" continues it from its last checkpoint, "restart" starts
+it from the beginning, and "skip" leaves it as it is.
+
+Resuming unpickles objects of the experiment's directory, which can run any
+code: only resume directories that you trust. The commands that show experiments
+unpickle nothing.
+
+Example: resume an interrupted experiment, and restart the trials that failed
+
+  dasktune resume ~/dasktune_results/exp train.py:train --errored restart
+
+Exit code: 0 if no trial failed, 1 if some failed, 2 after an error, 130 after
+Ctrl-C.
 """
 
 
@@ -28,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "trainable",
         metavar="TRAINABLE",
-        help="script.py:name or package.module:name of the experiment's trainable",
+        help="the experiment's function or Trainable: script.py:name or package.module:name",
     )
     defaults = ResumeConfig()
     for name, what in (
@@ -40,10 +57,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             f"--{name}",
             choices=[kind.value for kind in ResumeType],
             default=ResumeType(getattr(defaults, name)).value,
-            help=f"what to do with trials {what}; %(default)s by default",
+            help=f"what to do with trials {what} (default: %(default)s)",
         )
-    add_address(parser, "by default a cluster on this machine, which is closed at the end")
+    add_address(parser, default="one that dasktune starts on this machine and closes at the end")
     parser.add_argument("--quiet", action="store_true", help="print no results")
+    add_storage_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -10,78 +10,158 @@ from dasktune.cli.fitting import fit
 from dasktune.cli.loading import load_object, load_space
 from dasktune.config import DEFAULT_STORAGE_PATH, FailureConfig, RunConfig, TuneConfig
 from dasktune.errors import check
-from dasktune.schedulers import create_scheduler
-from dasktune.search import create_searcher
+from dasktune.schedulers.create import SCHEDULERS, create_scheduler
+from dasktune.search.create import SEARCHERS, create_searcher
 from dasktune.trainable.api.binding import with_resources
 from dasktune.tuner.tuner import Tuner
 
 __all__ = ["add_arguments", "run"]
 
 _EPILOG: Final = """\
-In a space, a list that begins with the name of a domain is that domain; other values are constants:
-  {"lr": ["loguniform", 1e-4, 1e-1], "opt": ["choice", ["sgd", "adam"]], "epochs": 20}
+In a space, a list that begins with the name of a domain is that domain, and any
+other value is a constant:
+
+  {"lr": ["loguniform", 1e-4, 1e-1], "opt": ["choice", ["sgd", "adam"]]}
+
+Example: find the learning rate with 50 trials, and stop bad ones early
 
   dasktune run train.py:train --space '{"lr": ["loguniform", 1e-4, 1e-1]}' \\
-      --metric loss --mode min --num-samples 50 --scheduler asha --scheduler-arg max_t=100
+      --metric loss --mode min --num-samples 50 \\
+      --scheduler asha --scheduler-arg max_t=100
 
-Exit code: 0 if no trial failed, 1 if some failed, 2 after an error, 130 after Ctrl-C.
+Exit code: 0 if no trial failed, 1 if some failed, 2 after an error, 130 after
+Ctrl-C.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the subcommand."""
     parser.epilog = _EPILOG
-    parser.add_argument("trainable", metavar="TRAINABLE", help="script.py:name or package.module:name")
-    _add_search(parser)
-    parser.add_argument("--name", help="the experiment's name; by default the trainable's and the date")
+    parser.add_argument(
+        "trainable",
+        metavar="TRAINABLE",
+        help="the function or Trainable to tune: script.py:name or package.module:name",
+    )
+    _add_objective(parser)
+    _add_policies(parser)
+    _add_limits(parser)
+    parser.add_argument(
+        "--seed",
+        type=int,
+        metavar="N",
+        help=(
+            "the seed of all random numbers, an integer of at least 0; the same seed gives the same "
+            "configurations (default: another one for each experiment)"
+        ),
+    )
+    parser.add_argument(
+        "--name",
+        metavar="NAME",
+        help="the experiment's name (default: the trainable's name and the date)",
+    )
     parser.add_argument(
         "--storage-path",
         metavar="PATH",
-        help=f"a directory or URL; by default {DEFAULT_STORAGE_PATH}",
+        help=f"the directory or URL to store experiments in (default: {DEFAULT_STORAGE_PATH})",
     )
+    add_address(parser, default="one that dasktune starts on this machine and closes at the end")
+    parser.add_argument("--quiet", action="store_true", help="print no progress and no results")
     add_storage_options(parser)
-    add_address(parser, "by default a cluster on this machine, which is closed at the end")
+
+
+def _add_objective(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--space",
+        metavar="SPACE",
+        help=(
+            "the search space: JSON, a .json or .yaml file, or a dict as script.py:name or "
+            "package.module:name (default: no parameters)"
+        ),
+    )
+    parser.add_argument(
+        "--metric",
+        metavar="NAME",
+        help=(
+            "the metric to optimise, as the trainable reports it (default: none, or with --mode "
+            "the number that a function returns)"
+        ),
+    )
+    parser.add_argument(
+        "--mode",
+        choices=("min", "max"),
+        help="whether to minimise or maximise the metric; needed with --metric (default: none)",
+    )
+    parser.add_argument(
+        "--num-samples",
+        type=int,
+        default=1,
+        metavar="N",
+        help=(
+            "the number of samples of the search space; each is combined with all points of its "
+            "grids; -1 is no limit (default: %(default)s)"
+        ),
+    )
+
+
+def _add_policies(parser: argparse.ArgumentParser) -> None:
+    # A command line cannot give the scheduler "function" its function.
+    schedulers = ", ".join(name for name in SCHEDULERS if name != "function")
+    for flag, task, names, default, example in (
+        ("scheduler", "stops and pauses trials", schedulers, "fifo, which stops none", "max_t=100"),
+        ("searcher", "chooses configurations", ", ".join(SEARCHERS), "random", "max_concurrent=4"),
+    ):
+        parser.add_argument(
+            f"--{flag}",
+            metavar="NAME",
+            help=f"what {task}: {names}, or one of another package (default: {default})",
+        )
+        parser.add_argument(
+            f"--{flag}-arg",
+            action="append",
+            default=[],
+            metavar="KEY=VALUE",
+            help=f"an argument of the {flag}, such as {example}; may be repeated (default: none)",
+        )
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--stop",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="stop a trial when the metric KEY reaches VALUE",
+        help=(
+            "stop a trial when it reports a KEY of at least VALUE, such as training_iteration=10; "
+            "may be repeated (default: none)"
+        ),
     )
     parser.add_argument(
-        "--resources", metavar="cpu=2,gpu=1", help="the resources of each trial; one CPU by default"
+        "--max-concurrent",
+        type=int,
+        metavar="N",
+        help="the most trials that run at the same time (default: as many as the cluster can run)",
+    )
+    parser.add_argument(
+        "--time-budget",
+        type=float,
+        metavar="SECONDS",
+        help="end the experiment after so many seconds (default: no limit)",
+    )
+    parser.add_argument(
+        "--resources",
+        metavar="cpu=2,gpu=1",
+        help="the CPUs, GPUs and other resources of each trial (default: the trainable's, or one CPU)",
     )
     parser.add_argument(
         "--max-failures",
         type=int,
         default=0,
         metavar="N",
-        help="the number of retries of a failed trial",
+        help=(
+            "how many times a trial that fails is retried from its last checkpoint; -1 is no limit "
+            "(default: %(default)s)"
+        ),
     )
-    parser.add_argument("--quiet", action="store_true", help="print no progress and no results")
-
-
-def _add_search(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--space", metavar="SPACE", help="JSON, a .json or .yaml file, or a name like TRAINABLE"
-    )
-    parser.add_argument("--metric", help="the metric to optimise, as the trainable reports it")
-    parser.add_argument("--mode", choices=("min", "max"), help="whether to minimise or maximise")
-    parser.add_argument("--num-samples", type=int, default=1, metavar="N", help="samples; -1 is no limit")
-    for flag, what in (("scheduler", "asha, pbt, hyperband"), ("searcher", "random, optuna, bohb")):
-        parser.add_argument(f"--{flag}", metavar="NAME", help=f"{what}, ...")
-        parser.add_argument(
-            f"--{flag}-arg",
-            action="append",
-            default=[],
-            metavar="KEY=VALUE",
-            help=f"an argument of the {flag}, as JSON or text",
-        )
-    parser.add_argument("--max-concurrent", type=int, metavar="N", help="the most trials at a time")
-    parser.add_argument(
-        "--time-budget", type=float, metavar="SECONDS", help="end the experiment after this time"
-    )
-    parser.add_argument("--seed", type=int, metavar="N", help="the seed of all random numbers")
 
 
 def run(arguments: argparse.Namespace) -> int:

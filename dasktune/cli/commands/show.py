@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from dasktune.cli.arguments import add_experiment, add_format, storage_of
+from dasktune.cli.arguments import add_experiment, add_format, add_storage_options, storage_of
 from dasktune.cli.experiment_overview import Overview, read_experiment
 from dasktune.cli.output import write, write_json
 from dasktune.config import RunConfig, TuneConfig
@@ -34,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the subcommand."""
     add_experiment(parser)
     add_format(parser, "text", "json")
+    add_storage_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -28,19 +28,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "experiment",
         metavar="EXPERIMENT",
         nargs="?",
-        help="the name of a submitted experiment, with --address; otherwise a directory or URL",
+        help=(
+            "the name of a submitted experiment, with --address; otherwise its directory, its URL, "
+            "or its name as 'dasktune ls' lists it"
+        ),
     )
-    add_address(parser, "the cluster of a submitted experiment")
-    parser.add_argument("--url", metavar="URL", help="the URL of the driver's control server")
+    add_address(parser, default="none: a driver on this machine runs the experiment")
+    parser.add_argument(
+        "--url",
+        metavar="URL",
+        help=(
+            "the control server of the driver, such as http://127.0.0.1:4321, in place of EXPERIMENT "
+            "(default: as the experiment's directory has it)"
+        ),
+    )
     parser.add_argument(
         "--token",
         metavar="TOKEN",
-        help="the token that the driver printed; prompted for by default",
+        help=(
+            "the token that the driver printed; other users can see command lines (default: prompt "
+            "for it, or read it from standard input)"
+        ),
     )
     parser.add_argument(
         "--interrupt",
         action="store_true",
-        help="leave trials unfinished, so that the experiment can be resumed, as after Ctrl-C",
+        help="leave trials unfinished, as Ctrl-C does, so that 'dasktune resume' can continue them",
     )
     add_storage_options(parser)
 

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Final
 
-from dasktune.cli.arguments import add_experiment, add_format, storage_of
+from dasktune.cli.arguments import add_experiment, add_format, add_storage_options, storage_of
 from dasktune.cli.columns import TrialTable
 from dasktune.cli.experiment_overview import read_experiment
 from dasktune.cli.output import terminal_width, write, write_csv, write_json
@@ -19,13 +19,16 @@ from dasktune.text.text_table import table_text
 __all__ = ["add_arguments", "run"]
 
 _EPILOG: Final = """\
-A filter compares columns (fields, metrics of the last result, parameters) with numbers and texts
-by < <= > >= == != ~ (contains) and in [...], joined by and, or, not and parentheses. Conditions
-beside each other must all hold, status:ERROR is status == ERROR, and a word without a comparison is
-searched for in all texts of a trial. loss == null finds trials without a loss. Names with spaces
-are quoted with `backticks`. The dashboard's table accepts the same filters.
+A filter EXPRESSION compares columns (fields of a trial, metrics of its last
+result, parameters) with numbers and texts by < <= > >= == != ~ (contains) and
+in [...]. Join comparisons by and, or, not and parentheses; those beside each
+other must all hold. status:ERROR is short for status == ERROR, loss == null
+finds trials without a loss, and a word alone is searched for in all texts of a
+trial. Put names with spaces in `backticks`. The dashboard has the same filters.
 
-  dasktune trials ~/dasktune_results/exp --filter "loss < 0.1 and lr > 1e-4" --sort loss
+Examples:
+
+  dasktune trials exp --filter "loss < 0.1 and lr > 1e-4" --sort loss --limit 10
   dasktune trials s3://bucket/exp --filter status:ERROR --columns trial_id,error
 """
 
@@ -34,12 +37,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the subcommand."""
     parser.epilog = _EPILOG
     add_experiment(parser)
-    parser.add_argument("--filter", metavar="FILTER", help="show only trials for which it holds")
-    parser.add_argument("--sort", metavar="COLUMN", help="sort by a column; by default in order of creation")
-    parser.add_argument("--desc", action="store_true", help="largest first")
-    parser.add_argument("--columns", metavar="A,B", help="columns to show; 'all' shows every column")
-    parser.add_argument("--limit", type=int, metavar="N", help="show at most N trials")
+    parser.add_argument(
+        "--filter",
+        metavar="EXPRESSION",
+        help="show only trials for which EXPRESSION holds (default: all trials)",
+    )
+    parser.add_argument(
+        "--sort", metavar="COLUMN", help="sort by this column (default: in order of creation)"
+    )
+    parser.add_argument("--desc", action="store_true", help="with --sort: the largest values first")
+    parser.add_argument(
+        "--columns",
+        metavar="A,B",
+        help=(
+            "the columns to show, or 'all' (default: all in CSV and JSON; in a table the status, the "
+            "objectives and the parameters that vary)"
+        ),
+    )
+    parser.add_argument("--limit", type=int, metavar="N", help="show at most N trials (default: all trials)")
     add_format(parser, "table", "csv", "json")
+    add_storage_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

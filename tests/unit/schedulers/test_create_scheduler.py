@@ -129,7 +129,7 @@ def test_arguments_that_are_missing_or_unknown_are_named(foreign, name, given, t
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones():
-    with pytest.raises(ConfigError, match=r"one of fifo, async_hyperband, .* got 'ash'"):
+    with pytest.raises(ConfigError, match=r"one of fifo, asha, .* got 'ash'"):
         create_scheduler("ash")
 
 

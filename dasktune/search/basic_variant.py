@@ -117,7 +117,7 @@ class BasicVariantGenerator(SearchAlgorithm):
             the experiment's limit.
         """
         number = as_int("num_samples", spec.num_samples)
-        check(number >= 1 or number == -1, "num_samples", ">= 1, or -1 for no end", number)
+        check(number >= 1 or number == -1, "num_samples", ">= 1, or -1 for no limit", number)
         agreed = spec.max_concurrent in (0, self.max_concurrent) or self.max_concurrent == 0
         rule, hint = f"equal to max_concurrent_trials={spec.max_concurrent}", "Set it in one place."
         check(agreed, "max_concurrent", rule, self.max_concurrent, hint)

@@ -89,7 +89,7 @@ class ConcurrencyLimiter(Searcher):
         Raises
         ------
         ConfigError
-            If it is another one.
+            If the two limits differ.
         """
         check(
             max_concurrent == self.max_concurrent,
@@ -116,7 +116,7 @@ class ConcurrencyLimiter(Searcher):
         cut_short = not isinstance(suggestion, dict) or self._left == 0
         self._batch_is_full = cut_short or len(self._open) >= self.max_concurrent
         if self._deliver_batch() and suggestion is None:
-            return self.suggest(trial_id)  # it may have waited for the results it has just got
+            return self.suggest(trial_id)  # the searcher may have waited for the batch's results
         return suggestion
 
     def adopt(self, trial_id: str, config: Mapping[str, Any] | None) -> None:
@@ -163,16 +163,17 @@ class ConcurrencyLimiter(Searcher):
         self.searcher.on_unpause(trial_id)
 
     def _deliver_batch(self) -> bool:
-        over = self._batch_is_full and len(self._held) == len(self._open)
-        if over:
+        """Deliver the held results if all trials of a full batch have ended; return whether so."""
+        is_over = self._batch_is_full and len(self._held) == len(self._open)
+        if is_over:
             self._batch_is_full = False
             self._deliver()
-        return over
+        return is_over
 
     def _deliver(self) -> None:
         held, self._held = self._held, {}
         for trial_id in held:
-            # First, so that the trials no longer count even if the searcher raises below.
+            # Before the calls below, so that no trial counts any more even if the searcher raises.
             del self._open[trial_id]
         for trial_id, (result, error) in held.items():
             self.searcher.on_trial_complete(trial_id, result, error)

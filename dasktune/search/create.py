@@ -1,4 +1,4 @@
-"""Create a searcher from its name."""
+"""`create_searcher`, which creates a searcher from its name."""
 
 from __future__ import annotations
 

@@ -55,9 +55,15 @@ class SearchSpec:
 class Suggestion:
     """The return value of :meth:`SearchAlgorithm.next_trial`.
 
-    `config` is a configuration or None. None with ``finished=False`` means that there is none now:
-    call again after a trial has ended. None with ``finished=True`` means that there will be no
-    more.
+    Parameters
+    ----------
+    config : dict or None
+        The configuration of the new trial. None with ``finished=False`` means that there is none
+        now: call again after a trial has ended.
+    finished : bool, default=False
+        Whether there will be no more configurations; `config` is then None.
+    tag : str, default=""
+        A short description of the configuration, such as ``"0_lr=0.1,depth=3"``.
 
     Examples
     --------
@@ -67,7 +73,6 @@ class Suggestion:
 
     config: dict[str, Any] | None
     finished: bool = False
-    #: A short description of the configuration, such as ``"0_lr=0.1,depth=3"``.
     tag: str = ""
 
 
@@ -87,8 +92,8 @@ class SearchAlgorithm(ABC):
     lookahead: int = 1
 
     #: Whether :meth:`next_trial` takes only microseconds, so the driver can call it in its own
-    #: loop. Otherwise a background thread calls it. Events during that call are passed afterwards
-    #: by the driver's thread, so two threads never call an algorithm at once.
+    #: loop. Otherwise a background thread calls it. The driver's thread holds back events until
+    #: that call returns, so two threads never call an algorithm at once.
     answers_at_once: bool = False
 
     @abstractmethod
@@ -128,10 +133,11 @@ class SearchAlgorithm(ABC):
         """Handle that a paused trial resumes."""
 
     def adopt(self, trial_id: str, config: Mapping[str, Any] | None) -> None:  # noqa: B027
-        """Handle that a trial has another configuration than :meth:`next_trial` has just returned.
+        """Replace what :meth:`next_trial` has just returned by what the trial really got.
 
-        This happens when an experiment is restored and the answers differ. `config` is None if
-        there was no configuration then.
+        When an experiment is restored, the driver calls :meth:`next_trial` again for the trials
+        that started after the last snapshot. It calls this method if the answer differs from the
+        recorded one. `config` is None if there was no configuration then.
         """
 
     def state_dict(self) -> dict[str, Any]:

@@ -20,37 +20,38 @@ class EvaluatedTrial(Protocol):
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """Its configuration."""
+        """The configuration of the trial."""
 
     @property
     def history(self) -> Sequence[Mapping[str, Any]]:
-        """Its results, oldest first."""
+        """The results of the trial, oldest first."""
 
     @property
     def error(self) -> object:
-        """The reason of its final failure; None if it has not failed."""
+        """The error that ended the trial; None if the trial did not fail."""
 
     @property
     def stopped_early(self) -> bool:
-        """Whether a trial scheduler has ended it though it had further to go."""
+        """Whether a trial scheduler stopped the trial before its training was complete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluatedPoint:
-    """A configuration that was evaluated elsewhere, as :meth:`Searcher.add_evaluated_point` has it.
+    """An evaluated configuration: the arguments of :meth:`Searcher.add_evaluated_point` as a value.
 
     Parameters
     ----------
     parameters : mapping
-        The configuration, perhaps with constants of the search space.
+        The configuration, with or without the constants of the search space.
     value : float or list of float
-        Its value of each metric; NaN only with `error`.
+        The final value of the metric; a list, one for each metric, if there are several. NaN is
+        allowed only with `error`.
     error : bool, default=False
-        Whether it failed.
+        Whether the evaluation failed.
     pruned : bool, default=False
-        Whether it was stopped early.
+        Whether the evaluation was stopped early.
     intermediate_values : tuple of float, default=()
-        The values of the metric on the way, in order.
+        The values of the metric at steps 1, 2, 3 and so on.
     """
 
     parameters: Mapping[str, Any]
@@ -86,21 +87,22 @@ STOPPED_EARLY: Final = "stopped_early"
 class Searcher(ABC):
     """Suggests configurations and learns from their results.
 
-    A searcher uses neither a clock nor a global random generator; :meth:`set_search_properties`
-    passes its seed. :meth:`on_trial_complete` is called exactly once for each trial that it
-    suggested.
+    A searcher must use neither a clock nor a global random generator; its seed is an argument of
+    :meth:`set_search_properties`. The driver calls :meth:`on_trial_complete` exactly once for each
+    trial that the searcher suggested.
 
     Parameters
     ----------
     metric : str or list of str, optional
-        What is to be optimised; a list for several goals at once. Left out, it is the experiment's.
+        The metric to optimise; a list for several objectives. By default the experiment's.
     mode : {"min", "max"} or list of them, optional
-        Which way it is better; a list, one for each, if `metric` is one. Likewise.
+        Whether to minimise or maximise; a list, one for each, if `metric` is one. By default the
+        experiment's.
 
     Raises
     ------
     ConfigError
-        If a mode is not known, or metrics and modes do not match in number.
+        If a mode is neither "min" nor "max", or the numbers of metrics and modes differ.
 
     Examples
     --------
@@ -119,10 +121,10 @@ class Searcher(ABC):
     mode: Modes = None
 
     #: Whether :meth:`suggest` takes only microseconds, so the driver can call it in its own loop.
-    #: Any other searcher is called in a background thread while trials run. Two threads never call
-    #: it at once: events during a call of :meth:`suggest` are passed afterwards. Set it to True for
-    #: a library that must be called by one thread only; then the driver's loop waits for each
-    #: suggestion.
+    #: Otherwise the driver calls it in a background thread while trials run. Two threads never call
+    #: a searcher at once: the driver holds back events until a running :meth:`suggest` returns. Set
+    #: it to True also for a library that may be called by one thread only; the driver's loop then
+    #: waits for each suggestion.
     answers_at_once: bool = False
 
     def __init__(self, *, metric: Metric = None, mode: Modes = None) -> None:
@@ -134,12 +136,28 @@ class Searcher(ABC):
     def suggest(self, trial_id: str) -> dict[str, Any] | Literal[Finished.FINISHED] | None:
         """Return a configuration for a new trial.
 
-        None means that there is none now; it is called again when a trial has ended.
-        :data:`FINISHED` means that there will be no more.
+        Parameters
+        ----------
+        trial_id : str
+            The name of the new trial.
+
+        Returns
+        -------
+        dict, None or FINISHED
+            The configuration. None if there is none now: the driver calls again after a trial has
+            ended. :data:`FINISHED` if there will be no more.
         """
 
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:  # noqa: B027
-        """Handle a flat result of a trial that continues."""
+        """Handle a result of a trial that continues.
+
+        Parameters
+        ----------
+        trial_id : str
+            The name of the trial.
+        result : mapping
+            The metrics, flat: nested names are joined by ``/``.
+        """
 
     def on_trial_complete(  # noqa: B027
         self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False
@@ -149,48 +167,65 @@ class Searcher(ABC):
         Parameters
         ----------
         trial_id : str
-            A name that :meth:`suggest` was given.
+            The name of the trial, as passed to :meth:`suggest`.
         result : mapping, optional
-            Its last result, flat, where the metric may be missing or NaN. None if there is none, or
-            if it is not one of the suggested configuration: the scheduler may have given the trial
-            another one since, as population based training does. Nor are results of that told.
-            :data:`STOPPED_EARLY` is in it if a trial scheduler has ended the trial early.
+            The last result of the trial, flat; the metric may be missing or NaN. If a trial
+            scheduler stopped the trial early, it contains the key :data:`STOPPED_EARLY`. None if
+            the trial reported no result, or if the scheduler replaced the suggested configuration,
+            as population based training does: the searcher gets no results of such a replacement.
         error : bool, default=False
-            Whether it failed, after all retries.
+            Whether the trial failed, after all retries.
         """
 
     def on_pause(self, trial_id: str) -> None:  # noqa: B027
-        """Handle that a trial is paused at a rung; it may wait for trials not suggested yet."""
+        """Handle that a trial is paused at a rung, perhaps until other trials reach the rung.
+
+        Those may include trials that are not suggested yet, so a paused trial must not count
+        towards a limit of unfinished trials.
+
+        Parameters
+        ----------
+        trial_id : str
+            The name of the trial.
+        """
 
     def on_unpause(self, trial_id: str) -> None:  # noqa: B027
-        """Handle that a paused trial resumes."""
+        """Handle that a paused trial resumes.
+
+        Parameters
+        ----------
+        trial_id : str
+            The name of the trial.
+        """
 
     def set_search_properties(
         self, metric: Metric, mode: Modes, config: Mapping[str, Any], **spec: Any
     ) -> bool:
-        """Take what the constructor left open from the experiment; called once, before all else.
+        """Set the experiment's metric, mode and space where the constructor got none.
+
+        The driver calls it once, before any other method.
 
         Parameters
         ----------
         metric : str, list of str or None
-            What is to be optimised.
+            The experiment's metric; a list for several objectives.
         mode : {"min", "max"}, list of them or None
-            Which way it is better; one for each if there are several metrics.
+            Whether to minimise or maximise; one for each metric if there are several.
         config : mapping
             The search space as the user wrote it.
         **spec
-            ``seed`` (`SeedSequence`, the source of all randomness) and ``num_samples`` (int, -1 is
-            without end).
+            ``seed`` (`SeedSequence`), the seed of all randomness; and ``num_samples`` (int), the
+            number of samples, -1 for no limit.
 
         Returns
         -------
         bool
-            Whether `config` was taken as the space to search; False if the searcher has its own.
+            Whether the searcher searches `config`; False if it has its own search space.
 
         Raises
         ------
         ConfigError
-            If metric or mode is given in both places, and they differ.
+            If the searcher and the experiment both set metric or mode, to different values.
         """
         for name, given in (("metric", metric), ("mode", mode)):
             own = getattr(self, name)
@@ -207,7 +242,18 @@ class Searcher(ABC):
         return False
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:
-        """Return whether this searcher itself will keep at most so many trials unfinished."""
+        """Ask the searcher to limit its number of unfinished trials itself.
+
+        Parameters
+        ----------
+        max_concurrent : int
+            The largest number of unfinished trials, at least 1.
+
+        Returns
+        -------
+        bool
+            Whether the searcher does so. If not, the driver wraps it in a `ConcurrencyLimiter`.
+        """
         return False
 
     def add_evaluated_point(
@@ -224,23 +270,24 @@ class Searcher(ABC):
         Parameters
         ----------
         parameters : mapping
-            The configuration, perhaps with constants of the search space.
+            The configuration, with or without the constants of the search space.
         value : float or list of float
-            Its value of each metric; NaN only with `error`.
+            The final value of the metric; a list, one for each metric, if there are several. NaN is
+            allowed only with `error`.
         error : bool, default=False
-            Whether it failed.
+            Whether the evaluation failed.
         pruned : bool, default=False
-            Whether it was stopped early.
+            Whether the evaluation was stopped early.
         intermediate_values : list of float, optional
-            The values of `metric` on the way, in order.
+            The values of `metric` at steps 1, 2, 3 and so on.
 
         Raises
         ------
         ConfigError
-            If it is no point of the search space, or has not one value for each metric. If the
-            space is not known yet, that shows when it is.
+            If `parameters` is not a point of the search space, or `value` does not have one value
+            for each metric. If the space is not set yet, :meth:`set_search_properties` raises it.
         NotImplementedError
-            If this searcher cannot.
+            If this searcher cannot learn from evaluated points.
         """
         self.learn_point(
             EvaluatedPoint(
@@ -253,39 +300,45 @@ class Searcher(ABC):
         )
 
     def learn_point(self, point: EvaluatedPoint) -> None:
-        """Learn from a point: what a searcher overrides that can.
+        """Learn from an evaluated point; searchers that can do so override this method.
+
+        Parameters
+        ----------
+        point : EvaluatedPoint
+            The arguments of :meth:`add_evaluated_point`.
 
         Raises
         ------
         ConfigError
-            As :meth:`add_evaluated_point`.
+            As in :meth:`add_evaluated_point`.
         NotImplementedError
-            If this searcher cannot.
+            If this searcher cannot learn from evaluated points.
         """
         raise NotImplementedError(f"{type(self).__name__} cannot learn from evaluated points")
 
     def add_evaluated_trials(
         self, trials: Iterable[EvaluatedTrial], metric: str | list[str] | None = None
     ) -> None:
-        """Learn from the trials of an earlier experiment, by their last results.
+        """Learn from the last results of an earlier experiment's trials.
 
-        Trials that failed or whose value is NaN count as failed. Trials that did not fail and never
-        reported the metric are left out. Trials that a trial scheduler stopped early count as
-        pruned.
+        A trial counts as failed if it failed or its last value is NaN, and as pruned if a trial
+        scheduler stopped it early. A trial that did not fail and whose last result lacks the metric
+        is left out.
 
         Parameters
         ----------
         trials : iterable of Result
             A :class:`~dasktune.ResultGrid`, or some of its results.
         metric : str or list of str, optional
-            What to learn, by the names of then; by default this searcher's own metric.
+            The metric, by its name in the earlier experiment; by default this searcher's metric.
 
         Raises
         ------
         ConfigError
-            If it is open what to learn.
+            If neither `metric` nor the searcher's metric is set, or a configuration is not a point
+            of the search space.
         NotImplementedError
-            If this searcher cannot.
+            If this searcher cannot learn from evaluated points.
         """
         given = metric if metric is not None else self.metric
         hint = "Give it to add_evaluated_trials(), or to the searcher."
@@ -308,16 +361,19 @@ class Searcher(ABC):
             )
 
     def adopt(self, trial_id: str, config: Mapping[str, Any] | None) -> None:  # noqa: B027
-        """Handle that a trial has another configuration than :meth:`suggest` has just returned.
+        """Replace what :meth:`suggest` has just returned by what the trial really got.
 
-        This happens when an experiment is restored and the searcher's answers differ.
+        When an experiment is restored, the driver calls :meth:`suggest` again for the trials that
+        started after the last snapshot. It calls this method if the searcher's answer differs from
+        the recorded one.
 
         Parameters
         ----------
         trial_id : str
-            The trial.
+            The name of the trial.
         config : mapping or None
-            Its configuration, constants of the search space included; None if there was none.
+            The trial's configuration, with the constants of the search space; None if the searcher
+            had no configuration then.
         """
 
     def state_dict(self) -> dict[str, Any]:

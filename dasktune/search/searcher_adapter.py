@@ -120,7 +120,7 @@ class SearchGenerator(SearchAlgorithm):
         # A copy, because user code may change the configuration that it gets.
         config = _merge(self._space, deepcopy(answer))
         missing = [path for path, value in _nodes(config) if isinstance(value, Domain)]
-        check(not missing, name, "a dict with a value for every domain", answer, f"Left: {missing}")
+        check(not missing, name, "a dict with a value for every domain", answer, f"Missing: {missing}")
         suggestion = Suggestion(config=config, tag=experiment_tag(self._count, answer))
         self._open[trial_id] = True
         self._count += 1

@@ -1,4 +1,4 @@
-"""A client of Ax as an optimiser that is asked and told."""
+"""`AxClient`, the ask-and-tell interface to a client of Ax."""
 
 from __future__ import annotations
 
@@ -16,30 +16,31 @@ __all__ = ["AxClient"]
 
 
 class AxClient(AskTell):
-    """Its trials are found again by their points.
+    """Suggests the points of an Ax client; a point identifies its Ax trial.
 
     Parameters
     ----------
     client : ax.api.client.Client
-        One that can be asked.
+        A client with an experiment, an objective and a generation strategy.
     space : AxSpace
-        What its answers stand for.
+        The conversion between points and values of Ax's parameters.
     goals : mapping of str to {"min", "max"}
-        The metrics, in the order of the losses.
-    points : sequence of mapping
-        Values of some or all parameters, by name, to begin with. What one leaves open Ax chooses.
+        The metrics to optimise, in the order of the losses.
+    points : sequence of mapping, default=()
+        Complete or partial points that are suggested first, as values by parameter name. Ax chooses
+        missing values.
 
     Attributes
     ----------
     client : ax.api.client.Client
-        The client, to be looked at.
+        The client, for inspection only.
     outcomes : list of str
-        Further metrics with constraints; their values follow the losses.
+        The metrics that have a constraint and are not optimised. Their values follow the losses.
 
     Raises
     ------
     ConfigError
-        If one of `points` is none of the search space.
+        If one of `points` is not in the search space.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class AxClient(AskTell):
         self._goals = goals
         known = client._experiment.optimization_config.metric_names
         self.outcomes: list[str] = sorted(known - goals.keys())
-        #: The number, in Ax, and the point of each trial that runs.
+        #: The index in Ax and the point of each unfinished trial.
         self._running: list[tuple[int, Mapping[str, Any]]] = []
         self._points = [self._check_point(point) for point in points]
 
@@ -68,14 +69,14 @@ class AxClient(AskTell):
                 searched.parameters[name].validate(value, raises=True)
             if values.keys() == searched.parameters.keys():
                 searched.check_membership(values, raise_error=True)
-        except Exception as error:  # it has many exceptions of its own
+        except Exception as error:  # Ax raises exceptions of many types
             rule = "points of the space, or parts of one"
             text = f"points_to_evaluate must be {rule}, got {point!r}: {error}"
             raise ConfigError(text) from None
         return values
 
     def ask(self) -> dict[str, Any] | Literal[Finished.FINISHED] | None:
-        """Return what Ax proposes; None if it waits for results, FINISHED if there is no more."""
+        """Return Ax's next point; None if it waits for results, FINISHED if there are no more."""
         from ax.exceptions.core import DataRequiredError, SearchSpaceExhausted
         from ax.exceptions.generation_strategy import MaxParallelismReachedException
 
@@ -85,7 +86,7 @@ class AxClient(AskTell):
         try:
             index, values = self._start_trial(fixed)
         except SearchSpaceExhausted:
-            # A trial that fails may be proposed again.
+            # If an unfinished trial fails, Ax may suggest its point again.
             return None if self._running else FINISHED
         except (DataRequiredError, MaxParallelismReachedException):
             if not self._running:
@@ -98,45 +99,48 @@ class AxClient(AskTell):
         return point
 
     def _has_tried_all(self) -> bool:
-        """Whether no point is left: of a few points Ax itself finds out within minutes only."""
+        """Whether every point of a finite space was tried; Ax itself takes minutes to notice."""
         size = _size(self.client._experiment.search_space)
         trials = self.client._experiment.trials.values()
         if len(trials) < size:
             return False
-        # One that has failed may be proposed again.
-        points = [one.arm.parameters for one in trials if not one.status.is_failed]
+        # Ax may suggest the point of a failed trial again.
+        points = [trial.arm.parameters for trial in trials if not trial.status.is_failed]
         return len({tuple(sorted(point.items())) for point in points}) >= size
 
     def _start_trial(self, fixed: Mapping[str, Any] | None) -> tuple[int, Mapping[str, Any]]:
-        """Return the number and the values of a new trial, some of them perhaps known."""
+        """Start an Ax trial with the values in `fixed`; return its index and all its values."""
         searched = self.client._experiment.search_space.parameters
         if fixed is not None and fixed.keys() == searched.keys():
             return self.client.attach_trial(fixed), fixed
         [(index, values)] = self.client.get_next_trials(1, fixed_parameters=fixed).items()
-        if fixed is not None and any(values.get(name) != one for name, one in fixed.items()):
-            # The center of the space, with which Ax begins, is the center whatever is fixed.
+        if fixed is not None and any(values.get(name) != value for name, value in fixed.items()):
+            # Ax starts with the center of the space, and ignores fixed parameters for that point.
             self.client.mark_trial_abandoned(index)
             [(index, values)] = self.client.get_next_trials(1, fixed_parameters=fixed).items()
         return index, values
 
     def tell(self, params: Mapping[str, Any], loss: float | list[float] | None) -> None:
-        """Report the result of a point to Ax, whether Ax proposed it or not."""
+        """Report the result of a point to Ax, whether or not Ax suggested the point."""
         index = self._index(params)
         if index is None:
             return
         if loss is None:
             self.client.mark_trial_failed(index)
             return
-        told = loss if isinstance(loss, list) else [loss]
+        losses = loss if isinstance(loss, list) else [loss]
         values = {
             name: -value if mode == "max" else value
-            for value, (name, mode) in zip(told, self._goals.items(), strict=False)
+            for value, (name, mode) in zip(losses, self._goals.items(), strict=False)
         }
-        others = dict(zip(self.outcomes, told[len(values) :], strict=False))
-        self.client.complete_trial(index, {**values, **others})
+        constrained = dict(zip(self.outcomes, losses[len(values) :], strict=False))
+        self.client.complete_trial(index, {**values, **constrained})
 
     def _index(self, params: Mapping[str, Any]) -> int | None:
-        """Return the number of a point's trial, a new one if it has none; None if it can't."""
+        """Return the index of a point's Ax trial; attach a new one if there is none.
+
+        Return None if Ax does not accept the point.
+        """
         for place, (index, point) in enumerate(self._running):
             if point is params or point == params:
                 del self._running[place]
@@ -145,7 +149,7 @@ class AxClient(AskTell):
         try:
             return None if values is None else int(self.client.attach_trial(values))
         except (KeyError, RuntimeError, ValueError):
-            # It breaks a constraint or lacks a value: nothing that Ax can learn from.
+            # Ax cannot learn from a point that violates a constraint or lacks a value.
             return None
 
 
@@ -153,7 +157,7 @@ def _size(searched: Any) -> float:
     """Return the largest number of points of a search space; infinity if it is not finite."""
     if searched.is_hierarchical:
         return inf
-    return prod(_count(one) for one in searched.parameters.values())
+    return prod(_count(parameter) for parameter in searched.parameters.values())
 
 
 def _count(parameter: Any) -> float:
@@ -164,5 +168,5 @@ def _count(parameter: Any) -> float:
     if isinstance(parameter, RangeParameter):
         whole = parameter.parameter_type is ParameterType.INT
         return float(parameter.upper - parameter.lower + 1) if whole else inf
-    # It is fixed, or derived from others.
+    # The parameter is fixed, or derived from others.
     return 1

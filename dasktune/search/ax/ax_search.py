@@ -1,4 +1,4 @@
-"""Suggestions by Ax."""
+"""`AxSearch`, the searcher with Ax."""
 
 from __future__ import annotations
 
@@ -18,54 +18,57 @@ __all__ = ["AxSearch"]
 
 
 class AxSearch(AskTellSearch):
-    """Suggest what Ax proposes: Sobol's points first, then Bayesian optimisation with BoTorch.
+    """Suggest configurations with Ax [1]_: Sobol points first, then Bayesian optimisation.
 
     It needs Ax, which needs PyTorch: ``pip install dasktune[ax]``.
 
     Parameters
     ----------
     space : mapping or sequence, optional
-        What to search, in place of ``param_space``: a dict of dasktune's domains; or a list of
-        parameters for Ax, be it configs of ``ax.api.configs``, or dicts as
-        ``{"name": "lr", "type": "range", "bounds": [1e-4, 1.0], "log_scale": True}``, where ``/``
-        in a name is a level of the configuration.
+        The search space; by default the experiment's ``param_space``. It is either a dict of
+        dasktune's domains; or a list of Ax parameters, each of which is a config of
+        ``ax.api.configs`` or a dict such as
+        ``{"name": "lr", "type": "range", "bounds": [1e-4, 1.0], "log_scale": True}``. A ``/`` in
+        the name of an Ax parameter separates levels of the configuration.
     metric : str or list of str, optional
-        What is to be optimised; a list for several goals at once. By default the experiment's.
+        The metric to optimise; a list for several objectives. By default the experiment's.
     mode : {"min", "max"} or list of them, optional
-        Which way it is better; a list, one for each, if `metric` is one. Likewise.
+        Whether to minimise or maximise; a list, one for each, if `metric` is one. By default the
+        experiment's.
     points_to_evaluate : sequence of mapping, optional
-        Configurations, or parts of one, that are suggested first; what they leave open is drawn at
-        random. In a space of Ax's own, values by name, of which Ax chooses those that are left
-        open.
+        Complete or partial configurations that are suggested before all others. Missing values are
+        drawn at random. With a list of Ax parameters, these are values by parameter name, and Ax
+        chooses missing ones.
     parameter_constraints : sequence of str, optional
-        Linear constraints on parameters, as ``"x1 + 2 * x2 <= 1.5"``.
+        Linear constraints on parameters, such as ``"x1 + 2 * x2 <= 1.5"``.
     outcome_constraints : sequence of str, optional
-        Linear constraints on metrics that are not optimised, as ``"latency <= 0.5"``. With several
-        goals, one on a goal says where it begins to be of interest.
+        Linear constraints on metrics that are not optimised, such as ``"latency <= 0.5"``. With
+        several objectives, a constraint on an objective is its threshold for the Pareto front.
     ax_client : ax.api.client.Client, optional
-        A client of yours, which is copied and not changed; :attr:`client` is the copy. What it
-        says, its experiment, its optimization and its generation strategy, must not be said again.
+        Your own client, which is copied and not changed; :attr:`client` is the copy. Arguments for
+        what the client already defines (experiment, objective, generation strategy) must be left
+        out.
     seed : int, optional
-        The source of all randomness; by default that of `ax_client`, or the experiment's.
+        The seed of all randomness; by default that of `ax_client`, or the experiment's.
     **ax_kwargs
-        What ``ax.api.client.Client.configure_generation_strategy`` takes, as
+        Arguments of ``ax.api.client.Client.configure_generation_strategy``, such as
         ``initialization_budget=10``.
 
     Raises
     ------
     ConfigError
-        If an argument breaks its rule, or is not understood by Ax, or the space has a grid, a
-        domain without bounds, or nothing to be searched.
+        If an argument is invalid, Ax rejects it, or the space has a grid, a domain without bounds,
+        or no domain.
     ImportError
         If Ax is not installed.
 
     Notes
     -----
-    A choice may hold domains of its own, of which Ax knows that they depend on it. Ax knows which
-    trials run and which failed. One without a finite value of a metric that is constrained has
-    failed. The search has finished when Ax finds no point that was not tried.
+    A choice may contain further domains, which Ax treats as parameters that depend on the choice.
+    Ax also models running and failed trials. A trial without a finite value of a constrained metric
+    counts as failed. The search has finished when Ax finds no new point.
 
-    A restore asks Ax again for all points, which takes as long as before.
+    Restoring an experiment requests all points from Ax again, which takes as long as before.
 
     References
     ----------
@@ -126,7 +129,7 @@ class AxSearch(AskTellSearch):
 
     @property
     def client(self) -> Any:
-        """The client of Ax, to be looked at; None before the search has begun."""
+        """The Ax client, for inspection only; None before the search has begun."""
         return None if self._optimizer is None else self._ax.client
 
     @property
@@ -140,9 +143,10 @@ class AxSearch(AskTellSearch):
         if losses is None or not self._ax.outcomes:
             return losses
         values = [number(lookup(result, name)) for name in self._ax.outcomes]
-        others = [value for value in values if value is not None and isfinite(value)]
-        whole = len(others) == len(values)
-        return [*(losses if isinstance(losses, list) else [losses]), *others] if whole else None
+        finite = [value for value in values if value is not None and isfinite(value)]
+        if len(finite) < len(values):
+            return None
+        return [*(losses if isinstance(losses, list) else [losses]), *finite]
 
 
 def _known(mode: Any) -> Mode:
@@ -153,16 +157,16 @@ def _known(mode: Any) -> Mode:
 def _texts(name: str, given: Sequence[str] | None) -> tuple[str, ...]:
     texts = [] if given is None else given
     valid = isinstance(texts, list | tuple) and all(isinstance(one, str) for one in texts)
-    check(valid, name, "a list of texts, as ['x1 + 2 * x2 <= 1.5']", given)
+    check(valid, name, "a list of strings, such as ['x1 + 2 * x2 <= 1.5']", given)
     return tuple(texts)
 
 
 def _check_no_duplicates(
     problem: AxProblem, given: UserClient, space: Any, metric: Metric, mode: Modes
 ) -> None:
-    """Raise ConfigError if an argument says what the user's client says."""
-    hint = "The client in ax_client says it already: say it in one place."
-    said = {
+    """Raise ConfigError if an argument sets what the user's client already defines."""
+    hint = "The client in ax_client already defines it: set it in one place."
+    defined = {
         "space": (given.names is not None, space),
         "parameter_constraints": (given.names is not None, problem.parameter_constraints),
         "metric": (given.goals is not None, metric),
@@ -170,12 +174,12 @@ def _check_no_duplicates(
         "outcome_constraints": (given.goals is not None, problem.outcome_constraints),
         "**ax_kwargs": (given.has_strategy, problem.strategy),
     }
-    for name, (already, value) in said.items():
+    for name, (already, value) in defined.items():
         check(not already or not value, f"AxSearch({name}=...)", "left out", value, hint)
 
 
 def _goals_of(given: UserClient, metric: Metric, mode: Modes) -> tuple[Metric, Modes]:
-    """Return what the user's client optimises, or what was given if it does not say."""
+    """Return metric and mode of the user's client; the arguments if it has no objective."""
     if given.goals is None:
         return metric, mode
     names, modes = list(given.goals), list(given.goals.values())

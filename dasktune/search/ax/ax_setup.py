@@ -1,4 +1,4 @@
-"""Clients of Ax: how they are made, and what one that a user made says."""
+"""Creation and configuration of Ax clients."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["AxProblem", "UserClient", "check_strategy", "require_ax"]
 
 
 def require_ax() -> None:
-    """Raise ImportError if Ax is not installed; the message says how to."""
+    """Raise ImportError if Ax is not installed; the message says how to install it."""
     from importlib.util import find_spec
 
     if find_spec("ax") is None:
@@ -23,50 +23,52 @@ def require_ax() -> None:
 
 
 def check_strategy(strategy: Mapping[str, Any]) -> None:
-    """Raise ConfigError if Ax does not know an argument of how points are generated."""
+    """Raise ConfigError if a name is not an argument of Ax's generation strategy."""
     if not strategy:
         return
     from ax.api.client import Client
 
     known = list(signature(Client.configure_generation_strategy).parameters)[1:]
     unknown = [name for name in strategy if name not in known]
-    hint = "Anything else of Ax is set in a client of yours: AxSearch(ax_client=...)."
+    hint = "Set other options of Ax in your own client: AxSearch(ax_client=...)."
     check(not unknown, "an argument of AxSearch", f"its own or one of {known}", unknown, hint)
 
 
 class UserClient:
-    """A client of Ax that a user made, which is copied and never changed.
+    """A copy of the Ax client that a user configured; the original is never changed.
 
     Parameters
     ----------
     client : ax.api.client.Client or ax.service.ax_client.AxClient
-        The user's.
+        The user's client.
 
     Attributes
     ----------
+    seed : int or None
+        The random seed of the client.
     goals : dict of str to {"min", "max"} or None
-        What its experiment optimises, in order; None if it does not say.
+        The metrics that its experiment optimises, in order; None if it has no objective.
     names : list of str or None
-        The parameters of its experiment; None if it has none.
+        The names of its experiment's parameters; None if it has no experiment.
     has_strategy : bool
-        Whether it says how points are generated.
+        Whether it has a generation strategy.
 
     Raises
     ------
     ConfigError
-        If it is something else.
+        If `client` is not a client of Ax.
     """
 
     def __init__(self, client: Any) -> None:
         from ax.api.client import Client
         from ax.service.ax_client import AxClient as OldClient
 
-        rule = "a client of Ax, as ax.api.client.Client()"
+        rule = "a client of Ax, such as ax.api.client.Client()"
         check(isinstance(client, Client | OldClient), "ax_client", rule, client)
         is_new = isinstance(client, Client)
         experiment = client._maybe_experiment if is_new else client._experiment
         strategy = client._maybe_generation_strategy if is_new else client._generation_strategy
-        #: Copied together, as the one knows the other.
+        #: The experiment and the strategy, copied together because they refer to each other.
         self._copied = deepcopy((experiment, strategy))
         self.seed: int | None = client._random_seed
         config = None if experiment is None else experiment.optimization_config
@@ -75,7 +77,7 @@ class UserClient:
         self.has_strategy = strategy is not None
 
     def copy(self, seed: int) -> Any:
-        """Return a client that continues from the state of the user's one."""
+        """Return a new client with the user's experiment and strategy; `seed` if it has none."""
         from ax.api.client import Client
 
         client = Client(random_seed=seed if self.seed is None else self.seed)
@@ -95,16 +97,16 @@ def _goals(config: Any) -> dict[str, Mode]:
 
 @dataclass(frozen=True, kw_only=True)
 class AxProblem:
-    """What a client of Ax is to search, and how.
+    """The arguments with which an Ax client is configured.
 
     Parameters
     ----------
     given : UserClient, optional
-        The user's own. What it says is not said again.
-    parameter_constraints, outcome_constraints : tuple of str
-        Linear ones, of parameters and of metrics.
-    strategy : mapping
-        What ``Client.configure_generation_strategy`` takes.
+        The user's client; what it defines is not configured again.
+    parameter_constraints, outcome_constraints : tuple of str, default=()
+        Linear constraints on parameters and on metrics.
+    strategy : mapping, default={}
+        Arguments of ``Client.configure_generation_strategy``.
     """
 
     given: UserClient | None = None
@@ -113,12 +115,21 @@ class AxProblem:
     strategy: Mapping[str, Any] = field(default_factory=dict)
 
     def client(self, configs: Sequence[Any], seed: int, goals: Mapping[str, Mode]) -> Any:
-        """Return a client that can be asked.
+        """Return a client that is ready to generate trials.
+
+        Parameters
+        ----------
+        configs : sequence
+            The configs of Ax's parameters.
+        seed : int
+            The seed of all randomness.
+        goals : mapping of str to {"min", "max"}
+            The metrics to optimise.
 
         Raises
         ------
         ConfigError
-            If Ax does not understand the space, the goals, a constraint or the strategy.
+            If Ax rejects the space, the goals, a constraint or the strategy.
         """
         from ax.api.client import Client
 
@@ -133,18 +144,18 @@ class AxProblem:
                 self._configure_objective(client, goals)
             if given is None or not given.has_strategy:
                 self._configure_generation(client, seed)
-        except Exception as error:  # it has many exceptions of its own
-            rule = "what Ax understands"
+        except Exception as error:  # Ax raises exceptions of many types
+            rule = "accepted by Ax"
             raise ConfigError(f"the arguments of AxSearch must be {rule}, got {error}") from error
         return client
 
     def _configure_objective(self, client: Any, goals: Mapping[str, Mode]) -> None:
         objective = ", ".join(f"-{name}" if mode == "min" else name for name, mode in goals.items())
-        relative = any("baseline" in one for one in self.outcome_constraints)
+        relative = any("baseline" in constraint for constraint in self.outcome_constraints)
         if relative and client._experiment.status_quo is None:
             raise ValueError(
-                "an outcome constraint relative to a baseline without a value; attach one to a "
-                "client of yours: AxSearch(ax_client=...)"
+                "an outcome constraint relative to a baseline without a value; attach a baseline "
+                "to your own client: AxSearch(ax_client=...)"
             )
         client.configure_optimization(objective, list(self.outcome_constraints) or None)
 
@@ -152,7 +163,7 @@ class AxProblem:
         client.configure_generation_strategy(
             **{
                 "initialization_random_seed": seed,
-                # Else it raises where more are asked for than have ended.
+                # Otherwise Ax raises if all initial points are suggested and too few have results.
                 "allow_exceeding_initialization_budget": True,
                 **self.strategy,
             }

@@ -1,4 +1,4 @@
-"""Search spaces as Ax's parameters, and what its answers stand for."""
+"""Conversion of search spaces to Ax's parameters, and of their values to configurations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dasktune.trial.metrics import flatten
 
 __all__ = ["AxDomainSpace", "AxNativeSpace", "AxSpace", "native_configs"]
 
-#: What may be said of a parameter in a dict, beside its name, by its type.
+#: The keys that a parameter's dict may have besides name and type: ``{type: keys}``.
 _DICT_KEYS: Final[Mapping[str, frozenset[str]]] = {
     "range": frozenset({"bounds", "value_type", "log_scale", "step_size"}),
     "choice": frozenset({"values", "value_type", "is_ordered", "dependents"}),
@@ -23,23 +23,23 @@ _DICT_KEYS: Final[Mapping[str, frozenset[str]]] = {
 
 
 class AxSpace(ABC):
-    """What lies between configurations and Ax's parameters."""
+    """The conversion between points of the search and values of Ax's parameters."""
 
     @abstractmethod
     def configs(self) -> list[Any]:
-        """Return what Ax makes its parameters of."""
+        """Return a config of ``ax.api.configs`` for each parameter."""
 
     @abstractmethod
     def point(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the point of the search that values of parameters make."""
+        """Convert the values of Ax's parameters, by name, to a point."""
 
     @abstractmethod
     def values(self, point: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the values of parameters of a point, None if it is no point of the space."""
+        """Convert a point to the values of Ax's parameters; None if it is not in the space."""
 
 
 class AxDomainSpace(AxSpace):
-    """Domains as parameters: of a choice Ax knows the options' numbers.
+    """Domains as Ax parameters; the values of a choice are the indices of its options.
 
     Parameters
     ----------
@@ -49,14 +49,14 @@ class AxDomainSpace(AxSpace):
     Raises
     ------
     ConfigError
-        If there is a domain without bounds, or nothing to be searched.
+        If a domain has no bounds, or no domain has more than one value.
     """
 
     def __init__(self, domains: Mapping[str, Domain]) -> None:
         self._flat = FlatSpace(domains, "Ax")
 
     def configs(self) -> list[Any]:
-        """Return a range or a choice for each; Ax knows which depend on an option."""
+        """Return a range or choice config for each; choices list the dependent parameters."""
         return [self._config(one) for one in self._flat.parameters]
 
     def _config(self, one: FlatParameter) -> Any:
@@ -67,33 +67,33 @@ class AxDomainSpace(AxSpace):
             scaling = "log" if one.log else "linear"
             return RangeParameterConfig(one.name, (one.low, one.high), kind, scaling=scaling)
         options = list(range(int(one.high) + 1))
-        below = {
+        inner = {
             option: [other.name for other in self._flat.parameters if other.condition == (one.name, option)]
             for option in options
         }
-        dependent = {option: names for option, names in below.items() if names}
+        dependent = {option: names for option, names in inner.items() if names}
         return ChoiceParameterConfig(
             one.name, options, "int", is_ordered=False, dependent_parameters=dependent or None
         )
 
     def point(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return values by path."""
+        """Convert the numbers of the parameters to values by path."""
         return self._flat.point(values)
 
     def values(self, point: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return numbers by the names of parameters, None if it is no point of the space."""
+        """Convert values by path to the parameters' numbers; None if not in the space."""
         return self._flat.values(point)
 
 
 class AxNativeSpace(AxSpace):
-    """Parameters that a user wrote for Ax, with ``/`` in their names for levels.
+    """Parameters that a user wrote for Ax; ``/`` in a name separates levels.
 
     Parameters
     ----------
     given : sequence
-        Ax's own config objects.
+        Configs of ``ax.api.configs``.
     names : iterable of str
-        All the names.
+        The names of all parameters.
     """
 
     def __init__(self, given: Sequence[Any], names: Iterable[str]) -> None:
@@ -101,32 +101,38 @@ class AxNativeSpace(AxSpace):
         self._names = frozenset(names)
 
     def configs(self) -> list[Any]:
-        """Return them."""
+        """Return the user's configs."""
         return self._given
 
     def point(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the configuration."""
+        """Convert the values of Ax's parameters to a nested configuration."""
         return nest(values)
 
     def values(self, point: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return those of a configuration's values that are parameters; None if none is."""
+        """Return the values of a configuration that are Ax parameters; None if there are none."""
         flat = flatten(point)
         return {name: value for name, value in flat.items() if name in self._names} or None
 
 
 def native_configs(given: Sequence[Any]) -> list[Any]:
-    """Return Ax's config objects for a list of them, or of dicts as its older interface has them.
+    """Convert a list of Ax parameters to configs of ``ax.api.configs``.
+
+    Parameters
+    ----------
+    given : sequence
+        Configs, or dicts as in Ax's older interface, ``ax.service.ax_client``.
 
     Raises
     ------
     ConfigError
-        If one of them is neither, or says what cannot be said in a dict.
+        If the list is empty, a name occurs twice, an element is neither a config nor a dict, or a
+        dict has a key that is not supported.
     """
     check(len(given) > 0, "space", "a list with at least one parameter", given)
     configs = [_native(one) for one in given]
-    names = [one.name for one in configs]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    check(not twice, "space", "a list of parameters with a name each", twice)
+    names = [config.name for config in configs]
+    duplicates = sorted({name for name in names if names.count(name) > 1})
+    check(not duplicates, "space", "a list of parameters with different names", duplicates)
     return configs
 
 
@@ -141,21 +147,22 @@ def _native(given: Any) -> Any:
     if isinstance(given, kinds):
         return given
     name = "a parameter in space"
-    rule = "a dict with name and type, or a parameter config of ax.api.configs"
-    check(isinstance(given, Mapping) and isinstance(given.get("name"), str), name, rule, given)
+    form = "a dict with name and type, or a parameter config of ax.api.configs"
+    check(isinstance(given, Mapping) and isinstance(given.get("name"), str), name, form, given)
     kind = given.get("type")
     check(kind in _DICT_KEYS, f"the type of {given['name']!r}", f"one of {[*_DICT_KEYS]}", kind)
-    said = given.keys() - {"name", "type"}
-    hint = "Say more by AxSearch(ax_client=...)."
+    options = given.keys() - {"name", "type"}
+    hint = "Set other options in your own client: AxSearch(ax_client=...)."
     allowed = _DICT_KEYS[kind]
-    check(said <= allowed, f"the parameter {given['name']!r}", f"of {sorted(allowed)}", given, hint)
+    rule = f"a dict with name, type and some of {sorted(allowed)}"
+    check(options <= allowed, f"the parameter {given['name']!r}", rule, given, hint)
     try:
-        return _of_dict(kind, given)
+        return _config_from_dict(kind, given)
     except (KeyError, TypeError, ValueError) as error:
-        raise ConfigError(f"{name} must be {rule}, got {given!r}: {error!r}") from error
+        raise ConfigError(f"{name} must be {form}, got {given!r}: {error!r}") from error
 
 
-def _of_dict(kind: str, given: Mapping[str, Any]) -> Any:
+def _config_from_dict(kind: str, given: Mapping[str, Any]) -> Any:
     from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
 
     if kind == "range":
@@ -178,7 +185,7 @@ def _of_dict(kind: str, given: Mapping[str, Any]) -> Any:
 
 
 def _type_of(given: Mapping[str, Any], values: Sequence[Any]) -> Any:
-    """Return the type that is given, or the narrowest that all values are of."""
+    """Return ``value_type`` if it is set, otherwise the narrowest type of all values."""
     if "value_type" in given:
         return given["value_type"]
     for kind, name in ((bool, "bool"), (int, "int"), (int | float, "float"), (str, "str")):

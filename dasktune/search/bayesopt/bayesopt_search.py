@@ -1,4 +1,4 @@
-"""Suggestions by the package bayesian-optimization."""
+"""`BayesOptSearch`, the searcher with the package bayesian-optimization."""
 
 from __future__ import annotations
 
@@ -19,58 +19,61 @@ from dasktune.trial.metrics import Metric, Modes
 
 __all__ = ["BayesOptSearch"]
 
-#: What weighs exploring against exploiting, by the names that users know.
+#: The default acquisition function and its parameters, by the names in `utility_kwargs`.
 _UTILITY: Final = {"kind": "ucb", "kappa": 2.576, "xi": 0.0}
 
 
 class BayesOptSearch(AskTellSearch):
-    """Suggest what a Gaussian process of the package bayesian-optimization proposes.
+    """Suggest configurations by Bayesian optimisation with a Gaussian process [1]_.
 
-    It needs the package: ``pip install dasktune[bayesopt]``.
+    It needs the package bayesian-optimization: ``pip install dasktune[bayesopt]``.
 
     Parameters
     ----------
     space : mapping, optional
-        What to search, in place of ``param_space``: ranges, or pairs of bounds as
-        ``{"lr": (0, 1)}``.
+        The search space, which has only ranges; by default the experiment's ``param_space``. A pair
+        of bounds, as in ``{"lr": (0, 1)}``, is a uniform range of floats.
     metric : str, optional
-        What is to be optimised. By default the experiment's.
+        The metric to optimise. By default the experiment's.
     mode : {"min", "max"}, optional
-        Which way it is better. Likewise.
+        Whether to minimise or maximise. By default the experiment's.
     points_to_evaluate : sequence of mapping, optional
-        Configurations, or parts of one, that are suggested first; what they leave open is drawn at
-        random.
+        Complete or partial configurations that are suggested before all others. Missing values are
+        drawn at random.
     utility_kwargs : mapping, optional
-        ``kind``: "ucb", "ei" or "poi"; ``kappa`` (for "ucb") and ``xi`` (for the others), the
-        larger the more is explored. By default "ucb" with ``kappa=2.576``.
+        The acquisition function: ``kind`` is "ucb" (upper confidence bound), "ei" (expected
+        improvement) or "poi" (probability of improvement). ``kappa`` (for "ucb") and ``xi`` (for
+        the others), at least 0, favour exploration the larger they are. By default
+        ``{"kind": "ucb", "kappa": 2.576, "xi": 0.0}``.
     random_state : int, optional
-        The source of all randomness; by default the experiment's.
+        The seed of all randomness; by default the experiment's.
     random_search_steps : int, default=10
-        How many suggestions are random, before the process is asked.
+        Number of random suggestions before the Gaussian process is used, at least 1.
     verbose : int, default=0
-        Above 0, each proposal is logged at the level INFO, with what the process expects there.
+        Above 0, each suggestion is logged at level INFO, with its predicted mean and deviation.
     patience : int, default=5
-        How many proposals in a row that were tried before end the search.
+        Number of duplicates in a row after which the search ends, at least 1. While trials are
+        running, the searcher waits for their results instead.
     skip_duplicate : bool, default=True
-        Whether what was tried before is not suggested again.
+        Whether points that were suggested before are skipped.
     analysis : ResultGrid, optional
         An earlier experiment to learn from.
     repeat_float_precision : int, default=5
-        To how many digits, of parameters scaled to [0, 1], two points are the same.
+        Number of decimal digits, of parameters scaled to [0, 1], in which duplicates agree.
 
     Raises
     ------
     ConfigError
-        If an argument breaks its rule, or the space has a grid, a choice, a domain without bounds,
-        or nothing to be searched.
+        If an argument is invalid, or the space has a grid, a choice, a domain without bounds, or no
+        domain.
     ImportError
         If the package is not installed.
 
     Notes
     -----
-    Parameters are scaled to [0, 1], on their logarithms where they are so, and integers are
-    rounded. To the process, points that run have come to the mean of all others, so that it does
-    not propose the same again. It ignores trials that failed or have no finite value.
+    Ranges are scaled to [0, 1], log ranges by their logarithms; integers are rounded. The Gaussian
+    process is fitted with running trials at the mean of all known values, so that it does not
+    suggest their points again. It ignores trials that failed or have no finite value.
 
     References
     ----------
@@ -102,21 +105,21 @@ class BayesOptSearch(AskTellSearch):
     ) -> None:
         require_bayes_opt()
         steps = as_int("random_search_steps", random_search_steps, least=1)
-        tries = DuplicateRule(
+        duplicate_rule = DuplicateRule(
             as_int("patience", patience, least=1) if skip_duplicate else 0,
             as_int("repeat_float_precision", repeat_float_precision, least=1),
         )
         utility = _utility(utility_kwargs)
-        tells = as_int("verbose", verbose, least=0) > 0
+        logs_suggestions = as_int("verbose", verbose, least=0) > 0
 
         def make(domains: dict[str, Domain], seed: int) -> GaussianProcess:
             return GaussianProcess(
                 domains,
                 seed=seed,
                 random_steps=steps,
-                patience=tries,
+                patience=duplicate_rule,
                 utility=utility,
-                verbose=tells,
+                verbose=logs_suggestions,
             )
 
         self._analysis = analysis
@@ -132,12 +135,13 @@ class BayesOptSearch(AskTellSearch):
     def set_search_properties(
         self, metric: Metric, mode: Modes, config: Mapping[str, Any], **spec: Any
     ) -> bool:
-        """Take what the constructor left open, and learn from the earlier experiment.
+        """Set what the constructor left open from the experiment, and learn from `analysis`.
 
         Raises
         ------
         ConfigError
-            As of every searcher of spaces.
+            If metric or mode is missing or differs between searcher and experiment, if there are
+            several metrics, or if the searcher cannot search the space.
         """
         taken = super().set_search_properties(metric, mode, config, **spec)
         if self._analysis is not None:
@@ -146,14 +150,14 @@ class BayesOptSearch(AskTellSearch):
 
 
 def _ranges(space: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a space with domains in the place of pairs of bounds."""
-    pairs = {key: isinstance(one, tuple) and len(one) == 2 for key, one in space.items()}
-    return {key: uniform(*one) if pairs[key] else one for key, one in space.items()}
+    """Return the space with pairs of bounds replaced by uniform domains."""
+    is_pair = {key: isinstance(value, tuple) and len(value) == 2 for key, value in space.items()}
+    return {key: uniform(*value) if is_pair[key] else value for key, value in space.items()}
 
 
 def _utility(given: Mapping[str, Any] | None) -> dict[str, Any]:
-    told: object = {} if given is None else given
-    valid = isinstance(told, Mapping) and told.keys() <= _UTILITY.keys()
+    options: object = {} if given is None else given
+    valid = isinstance(options, Mapping) and options.keys() <= _UTILITY.keys()
     check(valid, "utility_kwargs", f"a dict with some of {list(_UTILITY)}", given)
     utility = {**_UTILITY, **(given or {})}
     kind = utility["kind"]

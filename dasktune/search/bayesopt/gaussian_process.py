@@ -1,4 +1,4 @@
-"""The optimiser of the package bayesian-optimization as one that is asked and told."""
+"""`GaussianProcess`, the ask-and-tell interface to the package bayesian-optimization."""
 
 from __future__ import annotations
 
@@ -34,14 +34,15 @@ def require_bayes_opt() -> None:
 
 @dataclass(frozen=True, slots=True)
 class DuplicateRule:
-    """How proposals are treated that were tried before.
+    """How to treat suggestions that repeat an earlier point.
 
     Parameters
     ----------
     tries : int
-        How many of them in a row are enough; 0 if they are taken as any other.
+        Number of duplicates in a row after which the optimiser gives no suggestion; 0 if duplicates
+        are suggested like other points.
     digits : int
-        To how many digits two points are the same.
+        Number of decimal digits, of parameters scaled to [0, 1], in which duplicates agree.
     """
 
     tries: int
@@ -49,27 +50,30 @@ class DuplicateRule:
 
 
 class GaussianProcess(AskTell):
-    """What the package proposes is a function of what was told, of what runs, and of a seed.
+    """Suggests points by a Gaussian process, which is created and fitted for each suggestion.
+
+    A suggestion depends only on the known values, the running trials, the number of suggestions and
+    the seed, so the saved state contains no model.
 
     Parameters
     ----------
     domains : mapping of str to Domain
-        The domains by path: ranges.
+        The domains by path, all of them ranges.
     seed : int
-        The source of all randomness.
+        The seed of all randomness.
     random_steps : int
-        How many proposals are random.
+        Number of random suggestions before the Gaussian process is used.
     patience : DuplicateRule
-        What to do about proposals that were tried before.
+        How to treat suggestions that repeat an earlier point.
     utility : mapping
         ``kind``, ``kappa`` and ``xi`` of the acquisition function.
     verbose : bool, default=False
-        Whether proposals are logged.
+        Whether suggestions are logged.
 
     Raises
     ------
     ConfigError
-        If there is a choice, a domain without bounds, or nothing to be searched.
+        If there is a choice or a domain without bounds, or no domain has more than one value.
     """
 
     def __init__(
@@ -85,7 +89,7 @@ class GaussianProcess(AskTell):
         self._flat = FlatSpace(domains, "BayesOptSearch")
         self._cube = UnitCube(self._flat.parameters)
         choices = [one.name for one in self._flat.parameters if one.is_choice]
-        hint = "BayesOptSearch searches ranges; take OptunaSearch for choices."
+        hint = "BayesOptSearch searches ranges; use OptunaSearch for choices."
         check(not choices, "param_space", "made of ranges", choices, hint)
         self._seed = seed
         self._random_steps = random_steps
@@ -93,19 +97,23 @@ class GaussianProcess(AskTell):
         self._utility = utility
         self._verbose = verbose
         self._asked = 0
-        #: Points of the unit cube: those of running trials, the evaluated ones with their values
-        #: (higher is better), and all.
+        #: The points of running trials, in the unit cube, as in the two lists below.
         self._running: list[list[float]] = []
+        #: The evaluated points with their values, higher is better.
         self._known: list[tuple[list[float], float]] = []
+        #: All points: running, evaluated and failed ones.
         self._seen: list[list[float]] = []
 
     def ask(self) -> dict[str, Any] | Literal[Finished.FINISHED] | None:
-        """Return what the package proposes; if that was tried, wait for others, or finish."""
+        """Return the next point; if all attempts are duplicates, None or FINISHED.
+
+        FINISHED if no trial is running, because the next attempts would be duplicates too.
+        """
         for attempt in range(max(self._duplicates.tries, 1)):
             [seed] = SeedSequence([self._seed, self._asked, attempt]).generate_state(1)
             point = self._flat.point(self._cube.values(self._propose(int(seed))))
             vector = self._vector(point)
-            assert vector is not None, "what is proposed is a point of the space"
+            assert vector is not None, "a suggestion is a point of the space"
             if not self._duplicates.tries or not self._is_duplicate(vector):
                 self._asked += 1
                 self._running.append(vector)
@@ -114,7 +122,7 @@ class GaussianProcess(AskTell):
         return None if self._running else FINISHED
 
     def tell(self, params: Mapping[str, Any], loss: float | list[float] | None) -> None:
-        """Add the value of a point, whether it was proposed here or not."""
+        """Add the value of a point, whether or not it was suggested here."""
         vector = self._vector(params)
         if vector is None:
             return
@@ -151,17 +159,16 @@ class GaussianProcess(AskTell):
             allow_duplicate_points=True,
         )
         mean = float(np.mean([target for _, target in self._known]))
-        for vector, target in [*self._known, *((one, mean) for one in self._running)]:
+        for vector, target in [*self._known, *((point, mean) for point in self._running)]:
             optimizer.register(dict(zip(names, vector, strict=True)), target)
         with warnings.catch_warnings():
-            # That the kernel is at its bounds, which is no news with few points.
+            # With few points the fitted kernel is often at its bounds, of which scikit-learn warns.
             warnings.simplefilter("ignore")
-            proposed = optimizer.suggest()
-        vector = [float(proposed[name]) for name in names]
+            suggested = optimizer.suggest()
+        vector = [float(suggested[name]) for name in names]
         if self._verbose:
-            # The process is the same: no value was added since the last proposal.
-            # The package's own process, which is fitted to what is known already.
-            [mean], [deviation] = optimizer.predict([proposed], return_std=True, fit_gp=False)
+            # suggest() has fitted the process to the same points, so it is not fitted again.
+            [mean], [deviation] = optimizer.predict([suggested], return_std=True, fit_gp=False)
             logger.info(
                 "a Gaussian process of %d trials proposes %s and expects %.4g +- %.4g there "
                 "(higher is better)",
@@ -182,7 +189,7 @@ class GaussianProcess(AskTell):
         return acquisition.ProbabilityOfImprovement(xi=self._utility["xi"])
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all points, and how often it was asked."""
+        """Return all points, and the number of suggestions made."""
         return {
             "asked": self._asked,
             "running": list(self._running),

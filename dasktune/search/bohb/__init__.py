@@ -1,4 +1,4 @@
-"""BOHB: HyperBand's budgets, and a model of the density of good configurations."""
+"""Search with the model of BOHB: kernel density estimates of good and bad configurations."""
 
 from dasktune.search.bohb.tune_bohb import TuneBOHB
 

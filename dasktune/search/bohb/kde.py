@@ -1,4 +1,4 @@
-"""Kernel density estimates over ranges and choices at once."""
+"""Kernel density estimation in spaces of ranges and choices."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ __all__ = ["MixedKDE"]
 
 
 class MixedKDE:
-    """A multivariate density: the mean of product kernels around known points.
+    """A multivariate kernel density estimate: the mean of a product kernel around each point.
 
-    Along a range the kernel is Gaussian, along a choice that of Aitchison and Aitken [1]_. The
-    bandwidths are those of the normal reference rule, ``h_j = 1.06 sigma_j n**(-1 / (4 + d))``.
+    The kernel is Gaussian for a range, and that of Aitchison and Aitken [1]_ for a choice. The
+    bandwidths follow the normal reference rule, ``h_j = 1.06 sigma_j n**(-1 / (4 + d))``.
 
     Parameters
     ----------
     points : ndarray of shape (n, d)
-        The known points: in [0, 1] along ranges, numbers of options along choices.
+        The points: values in [0, 1] for ranges, indices of options for choices.
     options : ndarray of shape (d,)
-        How many options there are along each axis; 0 along ranges.
+        Number of options of each choice; 0 for ranges.
     min_bandwidth : float
-        The least bandwidth, > 0. It keeps a kernel from shrinking to a point where all values are
-        the same.
+        The smallest bandwidth, > 0. Without it, the bandwidth would be 0 if all values are equal.
 
     References
     ----------
@@ -51,41 +50,46 @@ class MixedKDE:
         )
 
     def _bounded(self, bandwidths: NDArray[np.float64]) -> Any:
-        # With (c - 1) / c all of c options are as likely: no kernel on a choice is wider.
+        # A kernel on c options is uniform with the bandwidth (c - 1) / c, which is the largest.
         widest = np.where(self._options > 0, 1 - 1 / np.maximum(self._options, 1), np.inf)
         return np.minimum(bandwidths, widest)
 
     def log_pdf(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the logarithm of the density at each of some points.
+        """Return the logarithm of the density at each of m points.
 
         Parameters
         ----------
         points : ndarray of shape (m, d)
-            Where.
+            The points, scaled like those of the constructor.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            The logarithms.
         """
         logs = np.zeros((len(points), len(self._points)))
         for axis, (h, c) in enumerate(zip(self._bandwidths, self._options, strict=True)):
-            apart = points[:, axis, None] - self._points[None, :, axis]
+            distances = points[:, axis, None] - self._points[None, :, axis]
             if c:
-                logs += np.where(apart == 0, np.log1p(-h), np.log(h / (c - 1)))
+                logs += np.where(distances == 0, np.log1p(-h), np.log(h / (c - 1)))
             else:
-                logs += -0.5 * (apart / h) ** 2 - np.log(h * np.sqrt(2 * np.pi))
-        # The logarithm of a mean of exponentials, none of which may vanish before it is added.
+                logs += -0.5 * (distances / h) ** 2 - np.log(h * np.sqrt(2 * np.pi))
+        # log-mean-exp; subtracting the maximum keeps all exponentials from underflowing to 0.
         highest = logs.max(axis=1)
         log_pdf: NDArray[np.float64] = highest + np.log(np.exp(logs - highest[:, None]).mean(axis=1))
         return log_pdf
 
     def sample(self, size: int, rng: Generator, *, factor: float) -> NDArray[np.float64]:
-        """Draw points of the same density with wider kernels, within the space.
+        """Draw points from the density with scaled bandwidths, truncated to the space.
 
         Parameters
         ----------
         size : int
-            How many.
+            Number of points.
         rng : Generator
-            Where randomness comes from.
+            The random generator.
         factor : float
-            By how much each bandwidth is multiplied.
+            Factor of each bandwidth, > 0.
 
         Returns
         -------
@@ -97,7 +101,7 @@ class MixedKDE:
         for axis, (h, c) in enumerate(zip(widths, self._options, strict=True)):
             if c:
                 moved = rng.random(size) < h
-                # One of the others: so many steps on in a circle.
+                # A shift by 1 to c - 1, modulo c, reaches each of the other options equally often.
                 steps = rng.integers(1, c, size=size)
                 drawn[:, axis] = np.where(moved, (drawn[:, axis] + steps) % c, drawn[:, axis])
             else:
@@ -106,11 +110,11 @@ class MixedKDE:
 
 
 def _truncated_normal(centres: NDArray[np.float64], sd: float, rng: Generator) -> NDArray[np.float64]:
-    """Draw from normal distributions around points of [0, 1] until all have hit it.
+    """Draw from normal distributions with centres in [0, 1], truncated to [0, 1].
 
-    No bandwidth is so wide that more than a few throws would be needed.
+    Values outside are drawn again. Bandwidths are small enough that a few repetitions suffice.
     """
     values = rng.normal(centres, sd)
-    while (missed := (values < 0) | (values > 1)).any():
-        values[missed] = rng.normal(centres[missed], sd)
+    while (outside := (values < 0) | (values > 1)).any():
+        values[outside] = rng.normal(centres[outside], sd)
     return values

@@ -1,4 +1,4 @@
-"""The model of BOHB: where good configurations are dense, and bad ones are not."""
+"""The model of BOHB: the density ratio of good and bad configurations."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ __all__ = ["BOHBConfig", "has_enough", "propose"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BOHBConfig:
-    """The parameters of the method, by the names of its reference implementation.
+    """The parameters of BOHB [1]_, with the names of its reference implementation.
 
     Parameters
     ----------
     min_points_in_model : int, optional
-        N_min of [1]_, the least number of configurations behind each density. By default, and at
-        least, one more than there are parameters.
+        The paper's N_min: the smallest number of configurations in each density. By default, and at
+        least, the number of parameters plus 1.
     top_n_percent : int, default=15
-        q, the percentage of the configurations that counts as good. In [1, 99].
+        The paper's q: the percentage of configurations that are modelled as good. In [1, 99].
     num_samples : int, default=64
-        N_s, among how many candidates the best one is chosen.
+        The paper's N_s: the number of candidates, from which the best one is chosen. At least 1.
     random_fraction : float, default=1/3
-        rho, the share of configurations that are drawn at random all the same. In [0, 1].
+        The paper's rho: the fraction of suggestions that are random. In [0, 1].
     bandwidth_factor : float, default=3
-        b_w, how much wider the kernels are from which candidates are drawn. > 0.
+        The paper's b_w: the factor of the bandwidths with which candidates are drawn. > 0.
     min_bandwidth : float, default=1e-3
-        The least bandwidth, of a parameter that is scaled to [0, 1]. > 0.
+        The smallest bandwidth of a parameter that is scaled to [0, 1]. > 0.
 
     Raises
     ------
     ConfigError
-        If one breaks its rule.
+        If an argument is invalid.
 
     References
     ----------
@@ -61,36 +61,44 @@ class BOHBConfig:
         percent = as_int("top_n_percent", self.top_n_percent)
         check(1 <= percent <= 99, "top_n_percent", "from 1 to 99", percent)
         as_int("num_samples", self.num_samples, least=1)
-        share = as_float("random_fraction", self.random_fraction)
-        check(0 <= share <= 1, "random_fraction", "from 0 to 1", share)
+        fraction = as_float("random_fraction", self.random_fraction)
+        check(0 <= fraction <= 1, "random_fraction", "from 0 to 1", fraction)
         for name in ("bandwidth_factor", "min_bandwidth"):
             width = as_float(name, getattr(self, name))
             check(width > 0 and isfinite(width), name, "finite and > 0", width)
 
     @classmethod
     def from_mapping(cls, given: Mapping[str, Any] | None) -> BOHBConfig:
-        """Return what a dict says.
+        """Create a config from a dict of some of its parameters; None means all defaults.
 
         Raises
         ------
         ConfigError
-            If it is none, or names what there is not.
+            If `given` is not a dict, has an unknown key, or a value is invalid.
         """
-        known = [one.name for one in fields(cls)]
-        told: object = {} if given is None else given
-        valid = isinstance(told, Mapping) and told.keys() <= {*known}
+        known = [field.name for field in fields(cls)]
+        options: object = {} if given is None else given
+        valid = isinstance(options, Mapping) and options.keys() <= {*known}
         check(valid, "bohb_config", f"a dict with some of {known}", given)
         return cls(**(given or {}))
 
     def min_points(self, dimensions: int) -> int:
-        """Return N_min in a space of so many parameters."""
+        """Return N_min for a space with `dimensions` parameters."""
         return max(self.min_points_in_model or 0, dimensions + 1)
 
 
 def has_enough(losses: NDArray[np.float64], least: int) -> bool:
-    """Return whether configurations are enough for a model: N_min + 2 of them.
+    """Return whether there are enough configurations for a model.
 
-    Those that have failed have an infinite loss. No density of good ones is made of them.
+    The paper requires N_min + 2 of them. Here N_min must also have a finite loss, because failed
+    configurations, whose loss is infinite, are never in the density of good ones.
+
+    Parameters
+    ----------
+    losses : ndarray of shape (n,)
+        The loss of each configuration.
+    least : int
+        N_min.
     """
     return len(losses) >= least + 2 and int(np.isfinite(losses).sum()) >= least
 
@@ -107,24 +115,24 @@ def propose(
     Parameters
     ----------
     points : ndarray of shape (n, d)
-        What was observed at one budget, scaled as `MixedKDE` wants it; NaN where a parameter is not
-        there.
+        The configurations observed at one budget, scaled as for `MixedKDE`; NaN for parameters
+        that a configuration does not have.
     losses : ndarray of shape (n,)
-        Its loss, lower is better; inf if it failed.
+        The loss of each configuration, lower is better; inf if it failed.
     options : ndarray of shape (d,)
-        How many options each choice has, 0 for ranges.
+        Number of options of each choice; 0 for ranges.
     config : BOHBConfig
-        The parameters of the method.
+        The parameters of BOHB.
     rng : Generator
-        Where randomness comes from.
+        The random generator.
 
     Returns
     -------
     ndarray of shape (d,)
-        A point. Parameters that are not there under its choices have a value, too.
+        The candidate. It has values also for parameters whose condition does not hold.
     """
     least = config.min_points(len(options))
-    # Equation 3. The two sets overlap as long as there are few.
+    # Equation 3. With few configurations, some are in both sets.
     num_good = max(least, len(losses) * config.top_n_percent // 100)
     num_bad = max(least, len(losses) - num_good)
     order = np.argsort(losses, kind="stable")
@@ -132,7 +140,7 @@ def propose(
         MixedKDE(_impute(points[rows], options, rng), options, min_bandwidth=config.min_bandwidth)
         for rows in (order[: min(num_good, np.isfinite(losses).sum())], order[-num_bad:])
     )
-    # Equation 2: l and g, and l' with wider kernels, where candidates come from.
+    # Equation 2: l is `good`, g is `bad`. Candidates come from l', which is l with wider kernels.
     candidates = good.sample(config.num_samples, rng, factor=config.bandwidth_factor)
     ratios = good.log_pdf(candidates) - bad.log_pdf(candidates)
     best: NDArray[np.float64] = candidates[ratios.argmax()]
@@ -140,16 +148,16 @@ def propose(
 
 
 def _impute(points: NDArray[np.float64], options: NDArray[np.int64], rng: Generator) -> NDArray[np.float64]:
-    """Return points with a value wherever a parameter was not there.
+    """Return the points with NaN replaced, as in the reference implementation.
 
-    It is that of another point of the same set, if any has one, else drawn at random. So does the
-    reference implementation, and nothing is learnt of a parameter where it was not there.
+    A missing value is copied from a random other point of the set that has the parameter. If no
+    point has it, the value is drawn uniformly. So missing values do not influence the densities.
     """
-    whole: NDArray[np.float64] = points.copy()
+    imputed: NDArray[np.float64] = points.copy()
     for axis, c in enumerate(options):
         missing = np.isnan(points[:, axis])
         known = points[~missing, axis]
         if not len(known):
             known = np.arange(c, dtype=float) if c else rng.random(len(points))
-        whole[missing, axis] = rng.choice(known, size=int(missing.sum()))
-    return whole
+        imputed[missing, axis] = rng.choice(known, size=int(missing.sum()))
+    return imputed

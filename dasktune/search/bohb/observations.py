@@ -1,4 +1,4 @@
-"""What configurations have come to, budget by budget."""
+"""`Observations`, the losses of configurations at each budget."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 __all__ = ["Observations", "Point"]
 
-#: Where a configuration is in the cube; None for each parameter that it has not.
+#: A configuration in the unit cube; None for each parameter that it does not have.
 Point = Sequence[float | None]
 
 
 class Observations:
-    """The sets D_b of the paper: who has been observed at which budget.
+    """The paper's sets D_b: the configurations observed at each budget b, with their losses.
 
-    A configuration that failed counts at every budget at which it has not come to anything.
+    A configuration that failed has an infinite loss at every budget without an observation of it.
 
     Examples
     --------
@@ -31,56 +31,56 @@ class Observations:
     """
 
     def __init__(self) -> None:
-        #: Whatever was observed, or has failed: its point.
+        #: The point of each configuration that was observed or failed, by name.
         self._points: dict[str, Point] = {}
-        #: ``{budget: {name: loss}}``; lower is better, inf if it is not defined.
+        #: ``{budget: {name: loss}}``; lower is better, inf if not defined.
         self._losses: dict[float, dict[str, float]] = {}
         self._failed: dict[str, None] = {}
 
     @property
     def budgets(self) -> list[float]:
-        """All budgets, the largest first."""
+        """The budgets with observations, the largest first."""
         return sorted(self._losses, reverse=True)
 
     def observe(self, name: str, point: Point, *, budget: float, loss: float) -> None:
-        """Note what a configuration has come to at a budget; the latest word stands.
+        """Record the loss of a configuration at a budget; a later loss replaces an earlier one.
 
         Parameters
         ----------
         name : str
-            Of the configuration.
+            The name of the configuration.
         point : sequence of float or None
-            Where it is; None for parameters that it has not.
+            The configuration in the unit cube; None for parameters that it does not have.
         budget : float
-            At which budget.
+            The budget, in units of the scheduler's time attribute.
         loss : float
-            Its loss, lower is better.
+            The loss, lower is better; a loss that is not finite is recorded as inf.
         """
         self._points[name] = point
         self._losses.setdefault(budget, {})[name] = loss if isfinite(loss) else inf
 
     def is_observed(self, name: str, budget: float) -> bool:
-        """Return whether a configuration was observed at a budget."""
+        """Return whether there is a loss of the configuration at this budget."""
         return name in self._losses.get(budget, {})
 
     def fail(self, name: str, point: Point) -> None:
-        """Note that a configuration has failed."""
+        """Record that a configuration failed."""
         self._points[name] = point
         self._failed[name] = None
 
     def keep_only(self, budget: float) -> None:
-        """Forget what was observed at all other budgets."""
+        """Delete the observations at all other budgets."""
         self._losses = {budget: self._losses[budget]} if budget in self._losses else {}
 
     def at(self, budget: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return what counts at a budget.
+        """Return D_b: the configurations observed at a budget, and all failed ones.
 
         Returns
         -------
         points : ndarray of shape (n, d)
-            Where they are; NaN for parameters that are not there.
+            The configurations; NaN for parameters that they do not have.
         losses : ndarray of shape (n,)
-            Their losses.
+            Their losses, lower is better; inf if not defined.
         """
         observed = self._losses[budget]
         losses = {**observed, **{name: inf for name in self._failed if name not in observed}}
@@ -88,7 +88,7 @@ class Observations:
         return points, np.array(list(losses.values()))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all of it as plain values; None stands for a loss that is not defined."""
+        """Return the complete state as JSON-serializable values; infinite losses become None."""
         return {
             "points": {name: list(point) for name, point in self._points.items()},
             "losses": [

@@ -1,4 +1,4 @@
-"""Suggestions by the model of BOHB."""
+"""`TuneBOHB`, the searcher with the model of BOHB."""
 
 from __future__ import annotations
 
@@ -26,59 +26,59 @@ _UNKNOWN_BUDGET: Final = 0.0
 
 
 class TuneBOHB(SpaceSearcher):
-    """Suggest what is likelier among good configurations than among bad ones, budget by budget.
+    """Suggest configurations by the density ratio of good and bad ones: the model of BOHB [1]_.
 
-    The model of BOHB [1]_. It goes with
-    :class:`~dasktune.schedulers.HyperBandForBOHB`, and with any other scheduler, or none.
+    Use it with :class:`~dasktune.schedulers.HyperBandForBOHB`, with any other scheduler, or without
+    one.
 
     Parameters
     ----------
     space : mapping, optional
-        What to search; by default the experiment's ``param_space``.
+        The search space; by default the experiment's ``param_space``.
     bohb_config : mapping, optional
-        Parameters of the method, by the names of its reference implementation:
-        ``min_points_in_model`` (int, default and least: one more than there are parameters),
-        ``top_n_percent`` (15), ``num_samples`` (64), ``random_fraction`` (1/3),
-        ``bandwidth_factor`` (3), ``min_bandwidth`` (1e-3).
+        Parameters of BOHB, with the names of its reference implementation:
+        ``min_points_in_model`` (the paper's N_min; default and minimum: the number of parameters
+        plus 1), ``top_n_percent`` (q, default 15), ``num_samples`` (N_s, 64), ``random_fraction``
+        (rho, 1/3), ``bandwidth_factor`` (b_w, 3), ``min_bandwidth`` (1e-3).
     metric : str, optional
-        What is to be optimised. By default the experiment's.
+        The metric to optimise. By default the experiment's.
     mode : {"min", "max"}, optional
-        Which way it is better. Likewise.
+        Whether to minimise or maximise. By default the experiment's.
     points_to_evaluate : sequence of mapping, optional
-        Configurations, or parts of one, that are suggested before all others. What they leave open
-        is drawn at random.
+        Complete or partial configurations that are suggested before all others. Missing values are
+        drawn at random.
     seed : int, optional
-        The source of all randomness; by default the experiment's.
+        The seed of all randomness; by default the experiment's.
     max_concurrent : int, default=0
-        Most trials that are unfinished at a time, those that wait at a rung aside; 0 is no limit.
+        The largest number of unfinished trials, without those paused at a rung; 0 for no limit.
     time_attr : str, default="training_iteration"
-        What budgets are measured by if no scheduler tells them.
+        The metric that measures budgets if the scheduler does not report them.
 
     Raises
     ------
     ConfigError
-        If an argument breaks its rule, or the space has a grid, a domain without bounds, or nothing
-        to be searched.
+        If an argument is invalid, or the space has a grid, a domain without bounds, or no domain.
 
     Notes
     -----
-    For each budget there is a set D_b of configurations with their losses there. The model uses
-    the largest budget with N_min + 2 of them: the best q percent are good, the rest bad
-    (equation 3), each with a kernel density, l and g (equation 2). Of N_s candidates, drawn from l
-    with wider kernels, the one with the largest l(x) / g(x) is suggested; one suggestion in three
-    is random (algorithm 2).
+    For each budget b there is a set D_b of configurations with their losses. The model uses the
+    largest budget with at least N_min + 2 of them. The best q percent are good, the others bad
+    (equation 3); each part has a kernel density, l and g (equation 2). Of N_s candidates, drawn
+    from l with wider kernels, the searcher suggests the one with the largest l(x) / g(x). A
+    fraction rho of the suggestions is random (algorithm 2).
 
-    `HyperBandForBOHB` tells the budget of each rung. Where no scheduler does, a trial counts at 1,
-    2, 4, 8... units of `time_attr`, with its first result there or after, and where it ends.
+    `HyperBandForBOHB` reports the budget of each rung. With other schedulers, the budgets of a
+    trial are 1, 2, 4, 8, ... units of `time_attr`, each with the first result at or after it, and
+    the time of its last result.
 
-    A configuration that failed, or whose value at a budget is not a finite number, is a bad one,
-    and never among the good. What was evaluated elsewhere counts at the times of its
-    `intermediate_values`; without these, as if at the least of budgets.
+    A configuration that failed, or whose value at a budget is not finite, is always a bad one. For
+    a point that was evaluated elsewhere, the budgets are 1, 2, 4, 8, ... and the number of its
+    `intermediate_values`; without these, it has one budget, below all others.
 
-    Parameters inside a choice are there only with their option. In the model others get a value
-    from configurations that have them, as in the reference implementation.
+    A parameter inside a choice exists only with its option. In the model, configurations without
+    the parameter get a random value of those that have it, as in the reference implementation.
 
-    A suggestion costs 3 ms with 100 observed configurations of 10 parameters, 0.25 s with 10,000.
+    A suggestion takes 3 ms with 100 observed configurations of 10 parameters, 0.25 s with 10,000.
 
     References
     ----------
@@ -116,26 +116,29 @@ class TuneBOHB(SpaceSearcher):
         self.max_concurrent = as_int("max_concurrent", max_concurrent, least=0)
         check(isinstance(time_attr, str), "time_attr", "the name of a reported number", time_attr)
         self.time_attr = time_attr
-        #: The points of those that have not ended; None if it is not in the space.
+        #: The point of each unfinished trial; None if its configuration is not in the space.
         self._open: dict[str, Point | None] = {}
         self._paused: dict[str, None] = {}
         self._evidence = Observations()
-        #: Whether a scheduler tells budgets.
+        #: Whether the scheduler reports budgets.
         self._is_told = False
-        #: How many points were evaluated elsewhere; and those that wait for a space.
+        #: The number of evaluated points that were added.
         self._num_evaluated = 0
+        #: Evaluated points that were added before the space was set.
         self._untold: list[EvaluatedPoint] = []
         super().__init__(space, metric=metric, mode=mode, points_to_evaluate=points_to_evaluate, seed=seed)
 
     def set_search_properties(
         self, metric: Metric, mode: Modes, config: Mapping[str, Any], **spec: Any
     ) -> bool:
-        """Take what the constructor left open, and learn what was evaluated before.
+        """Set what the constructor left open from the experiment, and learn evaluated points.
 
         Raises
         ------
         ConfigError
-            As of every searcher of spaces, and if an evaluated point is none of the space.
+            If metric or mode is missing or differs between searcher and experiment, if there are
+            several metrics, if the searcher cannot search the space, or if an evaluated point is
+            not in the space.
         """
         taken = super().set_search_properties(metric, mode, config, **spec)
         untold, self._untold = self._untold, []
@@ -149,7 +152,7 @@ class TuneBOHB(SpaceSearcher):
         self._cube = UnitCube(self._flat.parameters)
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:
-        """Keep at most so many trials unfinished from now on."""
+        """Set the limit, and return True: the searcher limits itself."""
         self.max_concurrent = max_concurrent
         return True
 
@@ -164,7 +167,10 @@ class TuneBOHB(SpaceSearcher):
         return self._searched_part(config)
 
     def _sample_model(self, rng: Generator) -> dict[str, Any] | None:
-        """Return the best candidate of the model; None if it is the turn of a random one."""
+        """Return the model's best candidate; None if the suggestion must be random.
+
+        It is random with the probability rho, and as long as no budget has enough observations.
+        """
         if rng.random() < self._config.random_fraction:
             return None
         least = self._config.min_points(len(self._cube.options))
@@ -181,13 +187,13 @@ class TuneBOHB(SpaceSearcher):
         return None if values is None else self._cube.vector(values)
 
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
-        """Learn what a trial has come to at a budget."""
+        """Record the result at its budget, if it has one."""
         self._observe(trial_id, result)
 
     def on_trial_complete(
         self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False
     ) -> None:
-        """Learn what a trial has come to, or that it has failed."""
+        """Record the trial's last result or its failure."""
         if result is not None and not error:
             self._observe(trial_id, result, last=True)
         self._paused.pop(trial_id, None)
@@ -196,7 +202,7 @@ class TuneBOHB(SpaceSearcher):
             self._evidence.fail(trial_id, point)
 
     def on_pause(self, trial_id: str) -> None:
-        """Do not count the paused trial in any limit until it continues."""
+        """Exclude the trial from the limit until it resumes."""
         if trial_id in self._open:
             self._paused[trial_id] = None
 
@@ -205,7 +211,7 @@ class TuneBOHB(SpaceSearcher):
         self._paused.pop(trial_id, None)
 
     def adopt(self, trial_id: str, config: Mapping[str, Any] | None) -> None:
-        """Take another configuration for the trial, or forget it."""
+        """Replace the trial's configuration, or remove the trial if `config` is None."""
         self._open.pop(trial_id, None)
         self._paused.pop(trial_id, None)
         if config is not None:
@@ -221,14 +227,14 @@ class TuneBOHB(SpaceSearcher):
             self._evidence.observe(trial_id, point, budget=budget, loss=loss)
 
     def _budget(self, trial_id: str, result: Mapping[str, Any], last: bool) -> float | None:
-        """Return at which budget a result counts, None if at none."""
-        told = _finite(lookup(result, "hyperband_info/budget"))
-        if told is not None and not self._is_told:
-            # What came before was not at the scheduler's budgets.
+        """Return the budget at which to record a result; None if not to record it."""
+        reported = _finite(lookup(result, "hyperband_info/budget"))
+        if reported is not None and not self._is_told:
+            # Earlier results were recorded at other budgets than the scheduler's.
             self._is_told = True
             self._evidence.keep_only(_UNKNOWN_BUDGET)
         if self._is_told:
-            return told
+            return reported
         time = _finite(lookup(result, self.time_attr))
         if last:
             return _UNKNOWN_BUDGET if time is None else time
@@ -246,13 +252,14 @@ class TuneBOHB(SpaceSearcher):
     def learn_point(self, point: EvaluatedPoint) -> None:
         """Learn from a configuration that was evaluated elsewhere.
 
-        `intermediate_values` are its losses after 1, 2, 3... units of `time_attr`. If they are
+        `intermediate_values` are the values after 1, 2, 3, ... units of `time_attr`. If they are
         given, `value` is ignored; without them a pruned point is ignored.
 
         Raises
         ------
         ConfigError
-            If it is no point of the space. If the space is not known yet, that shows when it is.
+            If it is not a point of the space. If the space is not set yet,
+            :meth:`set_search_properties` raises it.
         """
         if self._entropy:
             self._learn(point)
@@ -278,7 +285,7 @@ class TuneBOHB(SpaceSearcher):
             self._evidence.observe(name, point, budget=_UNKNOWN_BUDGET, loss=loss)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the trials that have not ended, and all that was observed."""
+        """Return the unfinished trials and all observations."""
         return {
             "count": self._count,
             "entropy": list(self._entropy),
@@ -305,5 +312,5 @@ def _finite(value: Any) -> float | None:
 
 
 def _level(time: float) -> float:
-    """Return the largest power of 2 that is not above a time, which is at least 1."""
+    """Return the largest power of 2 that is at most `time`, which is at least 1."""
     return 2.0 ** floor(log2(time))

@@ -1,4 +1,4 @@
-"""Suggestions by Hyperopt."""
+"""`HyperOptSearch`, the searcher with Hyperopt's tree of Parzen estimators."""
 
 from __future__ import annotations
 
@@ -23,42 +23,42 @@ __all__ = ["HyperOptSearch"]
 
 
 class HyperOptSearch(AskTellSearch):
-    """Suggest what Hyperopt's tree of Parzen estimators proposes.
+    """Suggest configurations with Hyperopt's tree of Parzen estimators (TPE) [1]_.
 
     It needs Hyperopt: ``pip install dasktune[hyperopt]``.
 
     Parameters
     ----------
     space : mapping, optional
-        What to search, in place of ``param_space``: a dict of dasktune's domains, or one with
-        Hyperopt's own expressions, as ``{"lr": hp.uniform("lr", 0, 1)}``.
+        The search space; by default the experiment's ``param_space``. It is a dict of dasktune's
+        domains or of Hyperopt expressions, such as ``{"lr": hp.uniform("lr", 0, 1)}``.
     metric : str, optional
-        What is to be optimised. By default the experiment's.
+        The metric to optimise. By default the experiment's.
     mode : {"min", "max"}, optional
-        Which way it is better. Likewise.
+        Whether to minimise or maximise. By default the experiment's.
     points_to_evaluate : sequence of mapping, optional
-        Configurations, or parts of one, that are suggested first; what they leave open is drawn at
-        random. In a space of Hyperopt's own, values by label, of a choice the option's number.
+        Complete or partial configurations that are suggested before all others. Missing values are
+        drawn at random. With Hyperopt expressions, these are complete dicts of values by label; the
+        value of a choice is the index of its option.
     n_initial_points : int, default=20
-        How many suggestions are random, before there is a model.
+        Number of random suggestions before TPE is used, at least 1.
     random_state_seed : int, optional
-        The source of all randomness; by default the experiment's.
+        The seed of all randomness; by default the experiment's.
     gamma : float, default=0.25
-        How many of n trials count as good: ``gamma * sqrt(n)``. In (0, 1].
+        Of n trials, the best ``gamma * sqrt(n)`` are modelled as good. In (0, 1].
 
     Raises
     ------
     ConfigError
-        If an argument breaks its rule, or the space has a grid, a domain without bounds, or nothing
-        to be searched.
+        If an argument is invalid, or the space has a grid, a domain without bounds, or no domain.
     ImportError
         If Hyperopt is not installed.
 
     Notes
     -----
-    A choice may contain further domains; Hyperopt learns about them from the trials that use them.
-    Running trials count as poor ones, as always with Hyperopt; trials that failed or have no
-    finite value are ignored. In a native Hyperopt space it learns from its own suggestions only.
+    A choice may contain further domains; TPE models them by the trials that use them. TPE treats
+    running trials as bad ones, and ignores trials that failed or have no finite value. With
+    Hyperopt expressions, the searcher learns only from its own suggestions.
 
     References
     ----------
@@ -84,13 +84,13 @@ class HyperOptSearch(AskTellSearch):
     ) -> None:
         require_hyperopt()
         initial = as_int("n_initial_points", n_initial_points, least=1)
-        share = as_float("gamma", gamma)
-        check(isfinite(share) and 0 < share <= 1, "gamma", "above 0, at most 1", gamma)
+        fraction = as_float("gamma", gamma)
+        check(isfinite(fraction) and 0 < fraction <= 1, "gamma", "above 0, at most 1", gamma)
         native = HyperoptNativeSpace(space, points_to_evaluate or []) if is_native(space) else None
 
         def make(domains: dict[str, Domain], seed: int) -> TPE:
             searched: HyperoptSpace = native or HyperoptDomainSpace(domains)
-            return TPE(searched, seed=seed, n_initial_points=initial, gamma=share)
+            return TPE(searched, seed=seed, n_initial_points=initial, gamma=fraction)
 
         super().__init__(
             make,

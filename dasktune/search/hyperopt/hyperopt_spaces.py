@@ -1,4 +1,4 @@
-"""Search spaces as Hyperopt's expressions."""
+"""Conversion of search spaces to Hyperopt expressions, and of their values to configurations."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["HyperoptDomainSpace", "HyperoptNativeSpace", "HyperoptSpace", "is_na
 
 
 class HyperoptSpace(ABC):
-    """An expression, and what its values stand for.
+    """A Hyperopt expression, and the conversion between its values and points of the search.
 
     Attributes
     ----------
     expression : object
-        What Hyperopt searches.
+        The expression that Hyperopt searches.
     points : sequence of mapping
-        Values by label to begin with.
+        Values by label that are suggested first.
     """
 
     expression: Any
@@ -31,20 +31,25 @@ class HyperoptSpace(ABC):
 
     @abstractmethod
     def point(self, values: Mapping[str, float]) -> dict[str, Any]:
-        """Return the point of the search that values by label make."""
+        """Convert values by label to a point."""
 
     @abstractmethod
     def values(self, point: Mapping[str, Any]) -> dict[str, float] | None:
-        """Return the values by label of a point, None if they are not known."""
+        """Convert a point to values by label; None if they are not known."""
 
 
 class HyperoptDomainSpace(HyperoptSpace):
-    """Domains as an expression: conditional ones as choices of Hyperopt's.
+    """Domains as an expression; a choice is ``hp.choice`` of its options' inner parameters.
 
     Parameters
     ----------
     domains : mapping of str to Domain
         The domains by path.
+
+    Raises
+    ------
+    ConfigError
+        If a domain has no bounds, or no domain has more than one value.
     """
 
     def __init__(self, domains: Mapping[str, Domain]) -> None:
@@ -61,8 +66,9 @@ class HyperoptDomainSpace(HyperoptSpace):
 
         if one.is_choice:
             options = range(int(one.high) + 1)
-            return hp.choice(one.name, [self._under((one.name, number)) for number in options])
-        # An integer is rounded to, the outermost ones from as far as all others.
+            return hp.choice(one.name, [self._under((one.name, option)) for option in options])
+        # Hyperopt rounds a float to the integer. Half a unit beyond each bound gives the first and
+        # the last integer the same weight as the others.
         half = 0.5 * one.is_whole
         low, high = one.low - half, one.high + half
         bounds = (log(low), log(high)) if one.log else (low, high)
@@ -71,30 +77,31 @@ class HyperoptDomainSpace(HyperoptSpace):
         return (hp.loguniform if one.log else hp.uniform)(one.name, *bounds)
 
     def point(self, values: Mapping[str, float]) -> dict[str, Any]:
-        """Return values by path."""
+        """Convert values by label to values by path."""
         return self._flat.point(values)
 
     def values(self, point: Mapping[str, Any]) -> dict[str, float] | None:
-        """Return the values by label, None if it is no point of the space."""
+        """Convert values by path to values by label; None if not in the space."""
         return self._flat.values(point)
 
 
 class HyperoptNativeSpace(HyperoptSpace):
-    """An expression that a user wrote with Hyperopt.
+    """A Hyperopt expression that a user wrote.
 
-    What a configuration was made of cannot be told from it: that is kept in mind.
+    The values by label cannot be computed from a configuration, so they are stored for each
+    configuration that was suggested.
 
     Parameters
     ----------
     expression : object
-        What the user wrote.
+        The user's expression.
     points : sequence of mapping
-        Values by label to begin with.
+        Values by label that are suggested first.
 
     Raises
     ------
     ConfigError
-        If it has nothing to be searched, or a label of a point is unknown.
+        If the expression has no parameter, or a point has an unknown label or lacks one.
     """
 
     def __init__(self, expression: Any, points: Sequence[Mapping[str, float]]) -> None:
@@ -103,7 +110,7 @@ class HyperoptNativeSpace(HyperoptSpace):
 
         self.expression = expression
         labels = list(Domain(None, expression, pass_expr_memo_ctrl=False).params)
-        check(bool(labels), "space", "one with something to be searched", expression)
+        check(bool(labels), "space", "an expression with at least one parameter", expression)
         for point in points:
             given: object = point
             known = isinstance(given, Mapping) and given.keys() <= {*labels}
@@ -111,27 +118,27 @@ class HyperoptNativeSpace(HyperoptSpace):
             try:
                 space_eval(expression, dict(point))
             except Exception as error:
-                rule = "a dict with values for all labels that it needs"
-                raise ConfigError(f"a point to evaluate must be {rule}, got {point!r}") from error
+                rule = "dicts with values for all labels that the expression needs"
+                raise ConfigError(f"points_to_evaluate must be {rule}, got {point!r}") from error
         self.points = points
         #: Values by label of each configuration, as JSON.
         self._known: dict[str, dict[str, float]] = {}
 
     def point(self, values: Mapping[str, float]) -> dict[str, Any]:
-        """Return the configuration."""
+        """Convert values by label to the configuration, and store them for it."""
         from hyperopt import space_eval
 
         point: dict[str, Any] = space_eval(self.expression, dict(values))
-        self._known[_text(point)] = dict(values)
+        self._known[_json_key(point)] = dict(values)
         return point
 
     def values(self, point: Mapping[str, Any]) -> dict[str, float] | None:
-        """Return the values by label, None if it was not suggested."""
-        return self._known.get(_text(point))
+        """Return the stored values by label; None if the configuration was not suggested."""
+        return self._known.get(_json_key(point))
 
 
 def is_native(space: object) -> bool:
-    """Return whether there is an expression of Hyperopt's in a search space."""
+    """Return whether a search space contains a Hyperopt expression."""
     from hyperopt.pyll import Apply
 
     if isinstance(space, Mapping):
@@ -141,5 +148,5 @@ def is_native(space: object) -> bool:
     return isinstance(space, Apply)
 
 
-def _text(point: Mapping[str, Any]) -> str:
+def _json_key(point: Mapping[str, Any]) -> str:
     return json.dumps(point, sort_keys=True, default=repr)

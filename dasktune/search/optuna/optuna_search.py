@@ -1,4 +1,4 @@
-"""Suggestions by Optuna's samplers."""
+"""`OptunaSearch`, the searcher with Optuna's samplers."""
 
 from __future__ import annotations
 
@@ -28,58 +28,63 @@ logger = logging.getLogger(__name__)
 
 
 class OptunaSearch(Searcher):
-    """Suggest what an Optuna sampler proposes: TPE, CMA-ES, NSGA-II, Gaussian processes and others.
+    """Suggest configurations with an Optuna sampler: TPE, CMA-ES, NSGA-II and others [1]_.
 
     It needs Optuna: ``pip install dasktune[optuna]``.
 
     Parameters
     ----------
     space : dict or callable, optional
-        What to search, in place of ``param_space``: a dict, at any depth, of dasktune's domains,
-        Optuna's distributions and plain values; or ``space(trial)``, which asks an
-        ``optuna.Trial`` for parameters and may return a dict to be laid over them.
+        The search space; by default the experiment's ``param_space``. It is either a dict of
+        dasktune's domains, Optuna's distributions, plain values and nested dicts; or a function
+        ``space(trial)`` that calls the ``suggest_`` methods of an ``optuna.Trial`` and returns
+        None, or a dict whose values override the suggested ones.
     metric : str or list of str, optional
-        What is to be optimised; a list for several goals at once. By default the experiment's.
+        The metric to optimise; a list for several objectives. By default the experiment's.
     mode : {"min", "max"} or list of them, optional
-        Which way it is better; a list, one for each, if `metric` is one. Likewise.
+        Whether to minimise or maximise; a list, one for each, if `metric` is one. By default the
+        experiment's.
     points_to_evaluate : list of dict, optional
-        Configurations to begin with. Parameters that one of them lacks are sampled.
+        Complete or partial configurations that are suggested before all others. The sampler
+        chooses missing values.
     sampler : optuna.samplers.BaseSampler, optional
-        The sampler; a copy is used. By default ``TPESampler``, which counts running trials as poor
-        ones, so that it does not propose the same again, and which samples parameters that depend
-        on others in groups.
-    study_name : str, optional
-        Name of the study, by default "optuna".
+        The sampler, which is copied. By default a ``TPESampler``, which treats running trials as
+        bad ones to avoid suggesting the same point again. For a conditional space it models groups
+        of parameters (``multivariate=True, group=True``).
+    study_name : str, default="optuna"
+        Name of the study.
     storage : None
         Not supported: the study is kept in the driver's memory and in the experiment's snapshots.
     seed : int, optional
-        Seed of the default sampler, by default derived from the experiment's seed. A sampler that
-        you pass has its own seed; without one, a restored experiment gets other proposals.
-    evaluated_rewards : list of float or of lists, optional
-        Known values of `points_to_evaluate`: Optuna learns from them, and they are not run.
+        Seed of the default sampler; by default derived from the experiment's seed. A sampler that
+        you pass has its own seed; without one, a restored experiment gets other suggestions.
+    evaluated_rewards : list of float or list of list of float, optional
+        Known values of `points_to_evaluate`, one for each: Optuna learns from them, and the points
+        are not run.
     stopped_trials : {"pruned", "complete"}, optional
-        How trials that a trial scheduler ends early are reported to Optuna: as pruned at their
-        last step, or as complete with their last value. By default the former for TPE, which
-        ranks them behind all others, by how far they came; and the latter for samplers that ignore
-        pruned trials, and for several metrics.
+        State in which Optuna gets trials that a trial scheduler stopped early: pruned at their last
+        step, or complete with their last value. By default "pruned" for TPE with one metric: it
+        ranks pruned trials behind complete ones, by their last step. Otherwise "complete", because
+        other samplers ignore pruned trials.
     constraints : callable, optional
-        ``constraints(result)`` returns a dict of numbers; a trial is feasible if none is above 0.
+        ``constraints(result)`` returns a dict of numbers. A trial is feasible if none is above 0.
 
     Raises
     ------
     ConfigError
-        If an argument breaks its rule, or the space has what Optuna cannot search.
+        If an argument is invalid, or Optuna cannot search the space.
     ImportError
         If Optuna is not installed.
 
     Notes
     -----
-    A trial that fails, is lost without a result, or whose last value is missing or not finite, is
-    told to have failed: samplers ignore it.
+    Optuna gets a trial as failed if it failed, reported no result, or its last value is missing or
+    not finite. Samplers ignore failed trials.
 
-    ``sample_from`` is computed of what was suggested, and not searched itself.
+    Functions of ``sample_from`` are called with the suggested values; Optuna does not search their
+    results.
 
-    Asking costs 10 ms with the default sampler after 100 trials, and 70 ms after 5,000.
+    A suggestion of the default sampler takes 10 ms after 100 trials, and 70 ms after 5,000.
 
     References
     ----------
@@ -132,7 +137,7 @@ class OptunaSearch(Searcher):
         self._points = [] if rewards is not None else points
         self._stopped_trials = stopped_trials
         self._constraints = constraints
-        #: Arguments of :meth:`add_evaluated_point` that came before there was a study.
+        #: Evaluated points that were added before the study was created.
         self._evaluated: list[EvaluatedPoint] = []
         self._book: OptunaStudy | None = None
         for point, reward in zip(points, rewards or [], strict=False):
@@ -141,12 +146,13 @@ class OptunaSearch(Searcher):
     def set_search_properties(
         self, metric: Metric | None, mode: Modes | None, config: Mapping[str, Any], **spec: Any
     ) -> bool:
-        """Take metric, mode, space and seed of the experiment, where they were left open.
+        """Set what the constructor left open from the experiment, and create the study.
 
         Raises
         ------
         ConfigError
-            If something is missing, set differently in two places, or cannot be searched.
+            If metric or mode is missing or differs between searcher and experiment, or Optuna
+            cannot search the space.
         """
         super().set_search_properties(metric, mode, config, **spec)
         if self._own_space is None:
@@ -156,12 +162,12 @@ class OptunaSearch(Searcher):
         return self._own_space is None
 
     def suggest(self, trial_id: str) -> dict[str, Any] | Literal[Finished.FINISHED] | None:
-        """Ask the sampler; :data:`FINISHED` if it has proposed all there is.
+        """Return the next preset or the sampler's suggestion; FINISHED if it has no more.
 
         Raises
         ------
         ConfigError
-            If metric, mode or space is missing, or the function that is the space raises.
+            If metric, mode or space is missing, or the function that defines the space raises.
         """
         book = self._require_study()
         if book.exhausted:
@@ -169,7 +175,7 @@ class OptunaSearch(Searcher):
         return self._ask(book, trial_id, book.waiting.pop(0) if book.waiting else None)
 
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
-        """Report it as an intermediate value; with several metrics Optuna takes none."""
+        """Report the result as an intermediate value, which Optuna accepts for one metric only."""
         book, values = self._book, self._values(result)
         step = number(lookup(result, "training_iteration"))
         if book is not None and trial_id in book.open and step is not None and values is not None:
@@ -178,7 +184,7 @@ class OptunaSearch(Searcher):
     def on_trial_complete(
         self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False
     ) -> None:
-        """Tell Optuna what came of a trial: a value, that it was pruned, or that it failed."""
+        """Report the trial to Optuna as complete, pruned or failed."""
         book = self._book
         if book is None or trial_id not in book.open:
             return
@@ -192,13 +198,13 @@ class OptunaSearch(Searcher):
             book.tell(trial_id, "COMPLETE", values)
 
     def learn_point(self, point: EvaluatedPoint) -> None:
-        """Add a trial to the study; one value that is not finite means that it failed.
+        """Add the point to the study as a finished trial; it failed if a value is not finite.
 
         Raises
         ------
         ConfigError
-            If it is no point of the space, or values and metrics do not match in number. If the
-            space is not known yet, that shows when it is.
+            If it is not a point of the space, or the numbers of values and metrics differ. If the
+            space is not set yet, :meth:`set_search_properties` raises it.
         """
         if self._book is None:
             self._evaluated.append(point)
@@ -206,7 +212,7 @@ class OptunaSearch(Searcher):
             self._learn(self._book, point)
 
     def adopt(self, trial_id: str, config: Mapping[str, Any] | None) -> None:
-        """Let Optuna forget what it proposed, and give the trial what it had."""
+        """Report the own suggestion as failed, and open a trial with the recorded configuration."""
         book = self._require_study()
         if trial_id in book.open:
             book.tell(trial_id, "FAIL")
@@ -215,7 +221,7 @@ class OptunaSearch(Searcher):
             self._ask(book, trial_id, self._space.known_params(config))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the study with its sampler, as a pickle in text; nothing before it has begun."""
+        """Return the study and its sampler as base64 of a pickle; empty before the search."""
         return {} if self._book is None else self._book.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -225,7 +231,7 @@ class OptunaSearch(Searcher):
 
     @property
     def study(self) -> Any:
-        """The Optuna study, to be looked at; None before the search has begun."""
+        """The Optuna study, for inspection only; None before the search has begun."""
         return None if self._book is None else self._book.study
 
     def _require_study(self) -> OptunaStudy:
@@ -271,28 +277,28 @@ class OptunaSearch(Searcher):
         """Return the values of the metrics, None if one is missing or not finite."""
         metrics = self.metric if isinstance(self.metric, list) else [str(self.metric)]
         values = (number(lookup(result, metric)) for metric in metrics)
-        told = [value for value in values if value is not None and isfinite(value)]
-        return told if len(told) == len(metrics) else None
+        finite = [value for value in values if value is not None and isfinite(value)]
+        return finite if len(finite) == len(metrics) else None
 
     def _constrain(self, trial: Any, result: Mapping[str, Any]) -> bool:
-        """Tell the values of the constraints, and return whether all are numbers."""
+        """Set the trial's constraint values; return False if one cannot be computed."""
         try:
             values = {} if self._constraints is None else self._constraints(result)
-        except Exception as error:  # what it looks for may be missing in one result of many
+        except Exception as error:  # for example a KeyError: a single result may lack a metric
             logger.warning("constraints(result) raised %r; the trial counts as failed", error)
             return False
         name = "constraints(result)"
         check(isinstance(values, Mapping), name, "a dict of numbers", values)
         numbers = {key: number(value) for key, value in values.items()}
-        told = {key: value for key, value in numbers.items() if value is not None}
-        if len(told) < len(numbers) or not all(map(isfinite, told.values())):
+        finite = {key: value for key, value in numbers.items() if value is not None and isfinite(value)}
+        if len(finite) < len(numbers):
             return False
-        for key, value in told.items():
+        for key, value in finite.items():
             trial.set_constraint(str(key), value)
         return True
 
     def _prunes(self, book: OptunaStudy) -> bool:
-        """Whether a trial that was ended early is reported as pruned."""
+        """Whether a trial that a scheduler stopped early is reported as pruned."""
         if self._stopped_trials is None:
             return book.ranks_pruned
         return self._stopped_trials == "pruned"
@@ -300,10 +306,10 @@ class OptunaSearch(Searcher):
     def _learn(self, book: OptunaStudy, point: EvaluatedPoint) -> None:
         assert self._space is not None
         value = point.value
-        told = [number(one) for one in (value if isinstance(value, list) else [value])]
+        numbers = [number(one) for one in (value if isinstance(value, list) else [value])]
         rule = f"one number for each of {book.metrics} metrics"
-        check(len(told) == book.metrics, "value", rule, value)
-        values = [one for one in told if one is not None and isfinite(one) and not point.error]
+        check(len(numbers) == book.metrics, "value", rule, value)
+        values = [one for one in numbers if one is not None and isfinite(one) and not point.error]
         trial = require_optuna().trial.FixedTrial(
             self._space.params_of(point.parameters), number=len(book.study.trials)
         )
@@ -313,7 +319,7 @@ class OptunaSearch(Searcher):
             rule = "a whole point of the space"
             given = dict(point.parameters)
             raise ConfigError(f"parameters must be {rule}, got {given!r}: {problem}") from None
-        if len(values) < len(told):
+        if len(values) < len(numbers):
             book.learn(trial, "FAIL", None, point.intermediate_values)
         else:
             state = "PRUNED" if point.pruned else "COMPLETE"
@@ -322,7 +328,7 @@ class OptunaSearch(Searcher):
 
 def _check_sampler(sampler: Any, seed: int | None) -> None:
     known = isinstance(sampler, require_optuna().samplers.BaseSampler)
-    rule = "an Optuna sampler, as optuna.samplers.TPESampler()"
+    rule = "an Optuna sampler, such as optuna.samplers.TPESampler()"
     check(known, "sampler", rule, sampler)
     require_picklable(sampler)
     if seed is not None:

@@ -1,4 +1,4 @@
-"""Search spaces as Optuna can search them: what it is asked, and what its answers stand for."""
+"""Search spaces for Optuna: dicts of domains or distributions, and define-by-run functions."""
 
 from __future__ import annotations
 
@@ -24,57 +24,58 @@ from dasktune.trial.metrics import flatten
 
 __all__ = ["DefinedByRun", "OptunaSpace", "TreeSpace", "make_space"]
 
-#: How a search space that a user gives to a searcher is called in errors; else it is param_space.
+#: The name in errors of a search space that is an argument of the searcher; else "param_space".
 _SEARCHER_SPACE: Final = "space"
 
 
 class OptunaSpace(ABC):
-    """Asks Optuna for configurations.
+    """Creates configurations from the suggestions of an Optuna trial.
 
     Attributes
     ----------
     conditional : bool
-        Whether what is asked for may depend on what was answered.
+        Whether a parameter may exist only for some values of others.
     """
 
     conditional: bool
 
     @abstractmethod
     def draw(self, trial: Any, seed: SeedSequence) -> dict[str, Any]:
-        """Return a configuration, whose parameters an Optuna trial is asked for.
+        """Return a configuration with the parameters that an Optuna trial suggests.
 
-        What is random in it besides, because functions return domains, comes from `seed`.
+        Domains that functions of the space return are drawn with `seed`.
         """
 
     @abstractmethod
     def params_of(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the parameters, as Optuna names them, that lead to a configuration.
+        """Return the Optuna parameters, by name, that lead to a whole or partial configuration.
 
         Raises
         ------
         ConfigError
-            If none do.
+            If no parameters lead to it.
         """
 
     @abstractmethod
     def known_params(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return those of the parameters that can be told from a configuration, perhaps strange."""
+        """Return the Optuna parameters of the parts of a configuration that are in the space."""
 
 
 def make_space(given: Any, name: str = _SEARCHER_SPACE) -> OptunaSpace:
-    """Return the space that a user describes, by a dict or by a function.
+    """Convert a search space that a user wrote.
 
     Parameters
     ----------
     given : dict or callable
-        What the user wrote.
+        The search space: a dict, or a function of an Optuna trial.
     name : {"space", "param_space"}, default="space"
-        Where. Of `param_space` everybody knows the plain values.
+        The argument that holds the space. Suggestions for "param_space" leave out its constants,
+        which `SearchGenerator` adds.
 
     Raises
     ------
     ConfigError
-        If it is neither, has a domain that Optuna cannot search, or nothing to be searched.
+        If `given` is neither, has a domain that Optuna cannot search, or has no domain.
     """
     if not isinstance(given, Mapping):
         rule = "a dict with domains, or a function that asks an Optuna trial"
@@ -84,12 +85,12 @@ def make_space(given: Any, name: str = _SEARCHER_SPACE) -> OptunaSpace:
 
 
 class DefinedByRun(OptunaSpace):
-    """What a function asks an Optuna trial for, and what it returns besides.
+    """A space that a function defines by the parameters that it requests from an Optuna trial.
 
     Parameters
     ----------
     function : callable
-        ``function(trial)`` returns None, or a dict that is laid over the parameters.
+        ``function(trial)`` returns None, or a dict whose values override the parameters.
     """
 
     conditional = True
@@ -98,7 +99,7 @@ class DefinedByRun(OptunaSpace):
         self._function = function
 
     def draw(self, trial: Any, seed: SeedSequence) -> dict[str, Any]:
-        """Return what is asked for, with ``/`` in a name for levels, and what is returned."""
+        """Return the parameters, nested by ``/`` in their names, and the returned values."""
         try:
             more = self._function(trial)
         except Exception as error:
@@ -109,7 +110,7 @@ class DefinedByRun(OptunaSpace):
         return nest({**trial.params, **(more or {})})
 
     def params_of(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all the values by path: which of them are asked for, only the function knows."""
+        """Return all values by path: only the function knows which of them are parameters."""
         return flatten(config)
 
     known_params = params_of
@@ -121,14 +122,14 @@ class TreeSpace(OptunaSpace):
     Parameters
     ----------
     space : mapping
-        As the user wrote it.
-    name : {"space", "param_space"}
-        As for :func:`make_space`.
+        The search space as the user wrote it.
+    name : {"space", "param_space"}, default="space"
+        As in :func:`make_space`.
 
     Raises
     ------
     ConfigError
-        If it has a grid, a domain that Optuna cannot search, or nothing to be searched.
+        If the space has a grid, a domain that Optuna cannot search, or no domain.
     """
 
     def __init__(self, space: Mapping[str, Any], name: str = _SEARCHER_SPACE) -> None:
@@ -141,18 +142,18 @@ class TreeSpace(OptunaSpace):
         self._computes = any(isinstance(node, Function) for node in nodes)
 
     def draw(self, trial: Any, seed: SeedSequence) -> dict[str, Any]:
-        """Return the tree with all its values; functions see those that were asked for."""
+        """Return the tree with all its values; functions are called with the suggested ones."""
         config: dict[str, Any] = draw_tree(self._tree, trial, "")
         if self._computes:
             config = resolve(config, seed)
         return config if self._whole else _searched_part(self._tree, config)
 
     def params_of(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the parameters of a configuration, which may be a part of one."""
+        """Return the parameters of a whole or partial configuration."""
         return dict(parameter_values(self._tree, nest(config), ""))
 
     def known_params(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the parameters of those branches of the tree that fit."""
+        """Return the parameters under those keys of the space that match the configuration."""
         known: dict[str, Any] = {}
         for key in self._tree.keys() & config.keys():
             try:
@@ -163,7 +164,7 @@ class TreeSpace(OptunaSpace):
 
 
 def _searched_part(node: dict[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those parts of a configuration that are not plain values of the space."""
+    """Return a configuration without the constants of the space."""
     return {
         key: _searched_part(child, config[key]) if isinstance(child, dict) else config[key]
         for key, child in node.items()
@@ -172,7 +173,7 @@ def _searched_part(node: dict[str, Any], config: Mapping[str, Any]) -> dict[str,
 
 
 def parameter_of(node: Any, where: str, library: str) -> Any:
-    """Return the parameter for a domain or an Optuna distribution, anything else as it is.
+    """Convert a domain or an Optuna distribution to a parameter; return other values unchanged.
 
     Raises
     ------
@@ -189,27 +190,27 @@ def parameter_of(node: Any, where: str, library: str) -> Any:
 
 
 class DistributionParameter(Parameter):
-    """A distribution of Optuna's own.
+    """A parameter with an Optuna distribution.
 
     Parameters
     ----------
     distribution : optuna.distributions.BaseDistribution
-        As the user wrote it.
+        The distribution as the user wrote it.
     """
 
     def __init__(self, distribution: Any) -> None:
         self._distribution = distribution
 
-    def ask(self, trial: Any, name: str) -> Any:
+    def suggest(self, trial: Any, name: str) -> Any:
         """Return a value of the distribution."""
         from optuna.distributions import CategoricalDistribution, FloatDistribution
 
         given = self._distribution
         if isinstance(given, CategoricalDistribution):
             return trial.suggest_categorical(name, given.choices)
-        kind = trial.suggest_float if isinstance(given, FloatDistribution) else trial.suggest_int
-        return kind(name, given.low, given.high, step=given.step, log=given.log)
+        suggest = trial.suggest_float if isinstance(given, FloatDistribution) else trial.suggest_int
+        return suggest(name, given.low, given.high, step=given.step, log=given.log)
 
-    def answer_for(self, value: Any, where: str) -> Any:
-        """Return the value."""
+    def encode(self, value: Any, where: str) -> Any:
+        """Return the value unchanged."""
         return value

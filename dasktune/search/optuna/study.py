@@ -1,4 +1,4 @@
-"""An Optuna study that is asked and told by the names of our trials."""
+"""`OptunaStudy`, an Optuna study whose trials are known by the names of dasktune's trials."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from dasktune.trial.metrics import Mode
 
 __all__ = ["OptunaStudy", "new_tpe", "require_optuna", "require_picklable"]
 
-#: What Optuna takes of a fitted Gaussian process when it fits the next one.
+#: The attributes of a fitted Gaussian process from which Optuna starts the next fit.
 _STARTS: Final = ("inverse_squared_lengthscales", "kernel_scale", "noise_var")
 
 
 def require_optuna() -> Any:
-    """Return the module.
+    """Import Optuna and return the module.
 
     Raises
     ------
     ImportError
-        If it is not installed; the message says how to.
+        If Optuna is not installed; the message says how to install it.
     """
     try:
         import optuna
@@ -38,14 +38,15 @@ def require_optuna() -> Any:
 
 
 def new_tpe(seed: int | None, *, grouped: bool) -> Any:
-    """Return the sampler that is taken by default.
+    """Return a new default sampler.
 
     Parameters
     ----------
     seed : int or None
-        Its seed.
+        The sampler's seed; None gives suggestions that cannot be reproduced.
     grouped : bool
-        Whether to learn separately of parameters that do not always occur together.
+        Whether to model each group of parameters that always occur together separately, for
+        conditional spaces.
     """
     optuna = require_optuna()
     if not grouped:
@@ -59,7 +60,7 @@ def require_picklable(sampler: Any) -> None:
     """Raise ConfigError if a sampler cannot be part of a snapshot."""
     try:
         pickle.dumps(sampler)
-    except Exception as error:  # users' functions are among what a sampler may hold
+    except Exception as error:  # a sampler may hold users' functions, which may raise anything
         raise ConfigError(
             f"sampler must be picklable, got {sampler!r} ({error}). It is a part of the "
             "experiment's snapshots: use functions of a module in it, no lambdas."
@@ -67,14 +68,14 @@ def require_picklable(sampler: Any) -> None:
 
 
 class OptunaStudy:
-    """A study in memory, and which of its trials have not ended.
+    """An Optuna study in memory, with its unfinished trials.
 
     Parameters
     ----------
     sampler : optuna.samplers.BaseSampler
-        What proposes.
+        The sampler.
     modes : sequence of {"min", "max"}
-        Which way each metric is better.
+        Whether to minimise or maximise each metric.
     name : str
         Name of the study.
 
@@ -83,11 +84,12 @@ class OptunaStudy:
     study : optuna.Study
         The study.
     open : dict of str to optuna.Trial
-        Those that were asked for and have not ended, by the names of ours.
+        The unfinished Optuna trials, by the names of dasktune's trials.
     waiting : list of dict
-        Parameters to begin with. Optuna's own queue has no way to put a trial first.
+        Parameters of the presets that are not suggested yet. They are not in Optuna's own queue,
+        because a trial cannot be put at the front of that queue.
     exhausted : bool
-        Whether the sampler has proposed all there is.
+        Whether the sampler has no more suggestions.
     """
 
     def __init__(self, sampler: Any, modes: Sequence[Mode | None], name: str) -> None:
@@ -103,12 +105,12 @@ class OptunaStudy:
         self.open: dict[str, Any] = {}
         self.waiting: list[dict[str, Any]] = []
         self.exhausted = False
-        #: The last step that was reported of each open trial; Optuna takes each only once.
+        #: The last step reported for each open trial; Optuna accepts each step only once.
         self._steps: dict[str, int] = {}
 
     @property
     def metrics(self) -> int:
-        """How many metrics there are."""
+        """The number of metrics."""
         return len(self.study.directions)
 
     @property
@@ -118,14 +120,14 @@ class OptunaStudy:
         return tpe and self.metrics == 1
 
     def ask(self, trial_id: str, params: Mapping[str, Any] | None = None) -> Any:
-        """Return a new trial, which has no parameters until it is asked for some.
+        """Return a new Optuna trial, whose ``suggest_`` methods choose its parameters.
 
         Parameters
         ----------
         trial_id : str
-            Whose.
+            The name of dasktune's trial.
         params : mapping, optional
-            What it will answer, as far as it is here.
+            Parameters, by name, that the trial suggests as they are. The sampler chooses others.
         """
         if params is not None:
             self.study.enqueue_trial(dict(params))
@@ -133,29 +135,30 @@ class OptunaStudy:
         return trial
 
     def report(self, trial_id: str, step: int, value: float) -> None:
-        """Report an intermediate value, if it is one that Optuna takes."""
+        """Report an intermediate value, unless the step is not new or there are several metrics."""
         if self.metrics == 1 and step > self._steps.get(trial_id, -1):
             self._steps[trial_id] = step
             self.open[trial_id].report(value, step)
 
     def tell(self, trial_id: str, state: str, values: list[float] | None = None) -> None:
-        """Tell how an open trial has ended.
+        """Report the final state of an unfinished trial.
 
         Parameters
         ----------
         trial_id : str
-            Whose.
+            The name of dasktune's trial.
         state : {"COMPLETE", "PRUNED", "FAIL"}
-            How.
+            The name of the Optuna state.
         values : list of float, optional
-            The value of each metric, if it is complete.
+            The value of each metric, if the trial is complete.
         """
         trial = self.open.pop(trial_id)
         self._steps.pop(trial_id, None)
         try:
             self.study.tell(trial, values, state=require_optuna().trial.TrialState[state])
         except RuntimeError as error:
-            # So samplers that try each point once say that there are no more; it has been told.
+            # Samplers that try each point once call Study.stop() after the last one, which raises
+            # outside of Study.optimize(). The trial's state is already stored then.
             if "Study.stop" not in str(error):
                 raise
             self.exhausted = True
@@ -163,16 +166,18 @@ class OptunaStudy:
     def learn(
         self, trial: Any, state: str, values: list[float] | None, intermediate: Sequence[float]
     ) -> None:
-        """Add a trial that has ended already.
+        """Add a finished trial that this study did not suggest.
 
         Parameters
         ----------
         trial : optuna.trial.FixedTrial
-            One that was asked for all its parameters.
-        state, values
-            As for :meth:`tell`; a pruned one has values, too.
+            A trial that has already suggested all its parameters.
+        state : {"COMPLETE", "PRUNED", "FAIL"}
+            The name of the Optuna state.
+        values : list of float or None
+            The value of each metric, for a pruned trial too; None if it failed.
         intermediate : sequence of float
-            The values on the way.
+            The values at steps 1, 2, 3 and so on.
         """
         optuna = require_optuna()
         finite = {step: one for step, one in enumerate(intermediate, 1) if isfinite(one)}
@@ -187,7 +192,7 @@ class OptunaStudy:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all of it: some samplers keep their state in the study, others in themselves."""
+        """Return the pickled study, since samplers keep state both there and in themselves."""
         _slim(self.study.sampler)
         blob = pickle.dumps((self.study, self.open, self._steps, self.waiting))
         return {"study": base64.b64encode(blob).decode("ascii"), "exhausted": self.exhausted}
@@ -200,9 +205,9 @@ class OptunaStudy:
 
 
 def _slim(sampler: Any) -> None:
-    """Keep of fitted Gaussian processes only what the next fit starts from.
+    """Reduce a sampler's fitted Gaussian processes to the start values of the next fit.
 
-    Everything else is computed again, and grows with the square of the number of trials.
+    The sampler recomputes the rest, which grows with the square of the number of trials.
     """
     if not isinstance(sampler, require_optuna().samplers.GPSampler):
         return
@@ -215,14 +220,14 @@ def _slim(sampler: Any) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep Optuna from telling everybody that there is a study; its logging is the user's."""
-    told = logging.getLogger("optuna.storages._in_memory")
-    told.addFilter(_is_serious)
+    """Suppress Optuna's message about the new study, without changing its logging settings."""
+    storage_logger = logging.getLogger("optuna.storages._in_memory")
+    storage_logger.addFilter(_is_above_info)
     try:
         yield
     finally:
-        told.removeFilter(_is_serious)
+        storage_logger.removeFilter(_is_above_info)
 
 
-def _is_serious(record: logging.LogRecord) -> bool:
+def _is_above_info(record: logging.LogRecord) -> bool:
     return record.levelno > logging.INFO

@@ -1,4 +1,4 @@
-"""Search spaces as other libraries know them: flat, as parameters, as a unit cube.
+"""Conversions of search spaces for other libraries: parameter trees, flat lists, the unit cube.
 
-The domains themselves live in ``dasktune.space``.
+The domains themselves are in ``dasktune.space``.
 """

@@ -1,4 +1,4 @@
-"""A search space as most libraries want it: one flat list of parameters, some with a condition."""
+"""Search spaces as flat lists of parameters, some of which are conditional."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ __all__ = ["FlatParameter", "FlatSpace"]
 
 @dataclass(frozen=True, slots=True)
 class FlatParameter:
-    """A range of numbers, or a choice among so many options that are known by their numbers.
+    """A range of numbers, or a choice as the range of its options' indices.
 
     Parameters
     ----------
     name : str
-        Its path, ``"optimizer[1]/lr"`` for one that is inside the second option of a choice.
+        The path; ``"optimizer[1]/lr"`` is inside the second option of the choice ``optimizer``.
     low, high : float
-        The bounds, both included; of a choice the first and the last number.
+        The bounds, both included; for a choice the first and the last index.
     log : bool
-        Whether every order of magnitude is as likely as any other.
+        Whether the range has a log scale.
     is_whole : bool
-        Whether its values are integers.
+        Whether the values are integers.
     is_choice : bool
-        Whether their order means nothing.
-    condition : tuple of str and int, optional
-        The choice, and the option of it, without which there is no such parameter. None if there is
-        always.
+        Whether the parameter is a choice, so its values have no order.
+    condition : tuple of str and int, or None
+        The name of a choice and the index of the option in which the parameter exists. None if the
+        parameter is unconditional.
     """
 
     name: str
@@ -50,25 +50,24 @@ class FlatParameter:
 
 
 class FlatSpace:
-    """What lies between domains and the parameters of a library, in both directions.
+    """Domains as a flat list of parameters, with conversions between their values.
 
     Parameters
     ----------
     domains : mapping of str to Domain
         The domains by path.
     library, root : str
-        Who is to search it, and what the whole is called, for errors.
+        The names of the library and of the search space, for error messages.
 
     Attributes
     ----------
     parameters : tuple of FlatParameter
-        What there is to search, each after the choice that it depends on. What has one value only
-        is none.
+        The parameters with more than one value, each after the choice that it depends on.
 
     Raises
     ------
     ConfigError
-        If there is a domain that has no bounds, or nothing to be searched.
+        If a domain has no bounds, or no domain has more than one value.
 
     Examples
     --------
@@ -83,9 +82,9 @@ class FlatSpace:
     """
 
     def __init__(self, domains: Mapping[str, Domain], library: str, root: str = "param_space") -> None:
-        # The names of paths have slashes in them: each domain is a tree of its own.
+        # One tree for each domain, because a tree rejects keys that contain slashes.
         self._trees = {path: compile_tree(domain, path, root, library) for path, domain in domains.items()}
-        #: The options of each choice, as the trees name them.
+        #: The `Options.seen` of each choice, by name.
         self._seen: dict[str, list[Any]] = {}
         found = []
         for path, tree in self._trees.items():
@@ -98,16 +97,20 @@ class FlatSpace:
         check(bool(self.parameters), root, rule, dict(domains))
 
     def point(self, values: Mapping[str, float]) -> dict[str, Any]:
-        """Return a value for each path, of numbers by the names of parameters.
+        """Convert the parameters' values to a point: a value for each path of `domains`.
 
-        Of a choice it is the option's number. Values of conditions that do not hold are not looked
-        at, and all are brought into their bounds.
+        Parameters
+        ----------
+        values : mapping of str to float
+            The number of each parameter, by name; for a choice the index of the option. Numbers are
+            clipped to the bounds, missing ones are replaced by the lower bound, and those of
+            parameters whose condition does not hold are ignored.
         """
-        answers = _Answers(values)
-        return {path: draw_tree(tree, answers, path) for path, tree in self._trees.items()}
+        trial = _FixedTrial(values)
+        return {path: draw_tree(tree, trial, path) for path, tree in self._trees.items()}
 
     def values(self, point: Mapping[str, Any]) -> dict[str, float] | None:
-        """Return the numbers by the names of parameters, None if it is no point of the space."""
+        """Convert a point to the parameters' numbers by name; None if it is not in the space."""
         try:
             known = {
                 name: value
@@ -126,7 +129,7 @@ class FlatSpace:
 def _parameters(
     node: Any, path: str, condition: tuple[str, int] | None
 ) -> Iterator[tuple[str, Options | Range, tuple[str, int] | None]]:
-    """Yield names, parameters and conditions of a tree, whatever its choices may come to."""
+    """Yield the name, node and condition of each parameter of a tree, in all options."""
     if isinstance(node, dict):
         for key, child in node.items():
             yield from _parameters(child, join_path(path, key), condition)
@@ -136,7 +139,7 @@ def _parameters(
     elif isinstance(node, Options):
         yield path, node, condition
         for index, option in enumerate(node.items):
-            # Under a choice of one option, things are as they are above it.
+            # A choice with one option is not a parameter, so it cannot be a condition.
             inner = (path, index) if len(node.items) > 1 else condition
             yield from _parameters(option, f"{path}[{index}]", inner)
     elif isinstance(node, Range):
@@ -149,8 +152,8 @@ def _flat(name: str, node: Options | Range, condition: tuple[str, int] | None) -
     return FlatParameter(name, node.low, node.high, node.log, node.is_whole, False, condition)
 
 
-class _Answers:
-    """Answers as an Optuna trial would, out of numbers that are known; the least one if not."""
+class _FixedTrial:
+    """A stand-in for an Optuna trial that suggests given numbers, and lower bounds without one."""
 
     def __init__(self, values: Mapping[str, float]) -> None:
         self._values = values

@@ -1,4 +1,4 @@
-"""Search spaces as trees of parameters: what a library is asked, and what its answers stand for."""
+"""Search spaces as trees of parameters, and their conversion to and from configurations."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ def compile_tree(
     library: str,
     parameter_of: Callable[[Any, str, str], Any] = parameter_for,
 ) -> Any:
-    """Return a tree with parameters in the place of domains.
+    """Return a copy of a search space in which each domain is replaced by a parameter.
 
     Parameters
     ----------
     node : object
-        A search space, or what is in it at `path`.
+        A search space, or a part of one.
     path : str
-        Where it is, with ``/`` between levels; "" at the top.
+        The path of `node`, with ``/`` between levels; "" for a whole space.
     root, library : str
-        What the whole space and the library are called in errors.
+        The names of the whole space and of the library, for error messages.
     parameter_of : callable
-        As :func:`parameter_for`, for what is neither a container nor a choice.
+        Converts leaves other than choices and functions; by default :func:`parameter_for`.
 
     Raises
     ------
     ConfigError
-        If it has a grid, or a domain that the library cannot search.
+        If the space has a grid, a key with ``/``, or a domain that the library cannot search.
     """
 
     def inside(child: Any, where: str) -> Any:
@@ -60,12 +60,12 @@ def compile_tree(
 
 
 def varies(node: Any) -> bool:
-    """Return whether anything under a node is no plain value."""
+    """Return whether a node contains a parameter or a function, so its value may vary."""
     return any(isinstance(leaf, Parameter | Function) for leaf in leaves(node))
 
 
 def leaves(node: Any) -> Iterator[Any]:
-    """Yield whatever is no container under a node, what is inside options included."""
+    """Yield the leaves under a node: all but dicts, lists and tuples, also inside options."""
     if isinstance(node, dict):
         node = list(node.values())
     if type(node) in (list, tuple):
@@ -78,25 +78,25 @@ def leaves(node: Any) -> Iterator[Any]:
 
 
 def draw_tree(node: Any, trial: Any, path: str) -> Any:
-    """Return a tree with all its values, which a trial is asked for."""
+    """Return the tree with each parameter replaced by the value that `trial` suggests."""
     if isinstance(node, dict):
         return {key: draw_tree(child, trial, join_path(path, key)) for key, child in node.items()}
     if type(node) in (list, tuple):
         items = (draw_tree(child, trial, join_path(path, index)) for index, child in enumerate(node))
         return type(node)(items)
     if isinstance(node, Options):
-        index = node.ask(trial, path)
+        index = node.suggest(trial, path)
         return draw_tree(node.items[index], trial, f"{path}[{index}]")
-    return node.ask(trial, path) if isinstance(node, Parameter) else node
+    return node.suggest(trial, path) if isinstance(node, Parameter) else node
 
 
 def parameter_values(node: Any, value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield names and values of the parameters that make `value` of a node.
+    """Yield the names and library values of the parameters with which `node` becomes `value`.
 
     Raises
     ------
     ConfigError
-        If none do.
+        If no values of the parameters lead to `value`.
     """
     where = f"the point at {path!r}" if path else "the point"
     if isinstance(node, dict):
@@ -112,21 +112,21 @@ def parameter_values(node: Any, value: Any, path: str) -> Iterator[tuple[str, An
     elif isinstance(node, Options):
         yield from _option(node, value, path)
     elif isinstance(node, Parameter):
-        yield path, node.answer_for(value, where)
+        yield path, node.encode(value, where)
     elif not isinstance(node, Function):
         check(_same(node, value), where, repr(node), value)
 
 
 def _option(node: Options, value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield which option `value` is, and the parameters in it."""
-    # 1 is equal to True, and yet another value.
+    """Yield the option that matches `value`, and the parameters inside it."""
+    # Try options of the same type first, because 1 == True.
     order = sorted(range(len(node.items)), key=lambda at: type(node.items[at]) is not type(value))
     for index in order:
         try:
             inner = list(parameter_values(node.items[index], value, f"{path}[{index}]"))
         except ConfigError:
             continue
-        yield path, node.answer_for(index, path)
+        yield path, node.encode(index, path)
         yield from inner
         return
     check(False, f"the point at {path!r}", "one of its choices", value)
@@ -135,22 +135,22 @@ def _option(node: Options, value: Any, path: str) -> Iterator[tuple[str, Any]]:
 def _same(one: Any, other: Any) -> bool:
     try:
         return one is other or bool(one == other)
-    except Exception:  # arrays do not say, and users' classes may raise
+    except Exception:  # arrays have no single truth value, and users' classes may raise anything
         return False
 
 
 def join_path(path: str, key: Any) -> str:
-    """Return the path of what is below another one."""
+    """Return the path of the child `key` of the node at `path`."""
     return f"{path}/{key}" if path else str(key)
 
 
 def nest(flat: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return values by path as levels.
+    """Return nested dicts for values by path, with ``/`` between levels.
 
     Raises
     ------
     ConfigError
-        If a path leads through a value.
+        If one path is a prefix of another and has a plain value.
 
     Examples
     --------

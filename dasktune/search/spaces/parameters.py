@@ -1,4 +1,4 @@
-"""Domains as the parameters that libraries of optimisers know: closed ranges, and choices."""
+"""Conversion of domains to what optimisation libraries support: closed ranges and choices."""
 
 from __future__ import annotations
 
@@ -15,35 +15,42 @@ __all__ = ["Options", "Parameter", "Range", "parameter_for"]
 
 
 class Parameter(ABC):
-    """A value that a library is asked for, by the methods that an Optuna trial has."""
+    """One parameter, whose value a library suggests through the methods of an Optuna trial."""
 
     @abstractmethod
-    def ask(self, trial: Any, name: str) -> Any:
-        """Return what a trial suggests under a name."""
+    def suggest(self, trial: Any, name: str) -> Any:
+        """Return the value that `trial`, an Optuna trial or a stand-in, suggests for `name`."""
 
     @abstractmethod
-    def answer_for(self, value: Any, where: str) -> Any:
-        """Return what the trial would have suggested for `value`.
+    def encode(self, value: Any, where: str) -> Any:
+        """Return the library's value that :meth:`suggest` converts to `value`.
 
         Raises
         ------
         ConfigError
-            If `value` cannot be had; `where` says which one it is.
+            If `value` is not a value of this parameter. The message begins with `where`.
         """
 
 
 def parameter_for(node: Any, where: str, library: str) -> Any:
-    """Return the parameter for a domain of numbers, anything that is no domain as it is.
+    """Convert a range to a parameter, and return anything that is not a domain unchanged.
+
+    Parameters
+    ----------
+    node : object
+        A range of numbers, or a value of the search space.
+    where, library : str
+        The location of `node` and the name of the library, for error messages.
 
     Raises
     ------
     ConfigError
-        If it is a domain that no library can search; `where` and `library` are for the message.
+        If `node` is a domain without bounds, which no library can search.
     """
     if not isinstance(node, Domain):
         return node
     try:
-        # Without a sampler it is drawn from uniformly, for which it must have bounds.
+        # A range without a sampler gets the uniform one, which raises if there are no bounds.
         sampler = node.get_sampler() if isinstance(node, Float | Integer) else None
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
@@ -56,24 +63,24 @@ def parameter_for(node: Any, where: str, library: str) -> Any:
 
 
 class Range(Parameter):
-    """A range of numbers, exactly as the domain has it.
+    """A closed range with exactly the values of a domain.
 
-    Libraries' ranges include both bounds. Multiples are counted: Optuna has no log scale for them,
-    and its own steps go wrong where a quantum such as 1/3 is no short decimal.
+    The library suggests a quantised value as the integer k of ``k * q``. Optuna's own steps do not
+    allow a log scale, and they round wrongly if `q` is not a short decimal, such as 1/3.
 
     Parameters
     ----------
     domain : Float or Integer
-        With bounds, uniform or log-uniform, quantised or not.
+        A range with bounds, uniform or log-uniform, quantised or not.
 
     Attributes
     ----------
     low, high : float
-        The bounds of what is asked for, both included: of values, or of how often the quantum.
+        The bounds for the library, both included: of the values, or of k if they are quantised.
     log : bool
-        Whether every order of magnitude is as likely as any other.
+        Whether the range has a log scale.
     is_whole : bool
-        Whether it is integers that are asked for.
+        Whether the library suggests integers.
     """
 
     def __init__(self, domain: Float | Integer) -> None:
@@ -87,7 +94,7 @@ class Range(Parameter):
         self.low: float = domain.lower
         self.high: float = domain.upper
         if isinstance(domain, Integer) and self._q in (None, 1):
-            # Nothing is quantised, and the upper bound is not included.
+            # Every integer is a multiple of 1, so the upper bound is excluded as without q.
             self._q, self.high = None, domain.upper - 1
         elif self._q is None:
             self.high = nextafter(domain.upper, domain.lower)
@@ -96,61 +103,61 @@ class Range(Parameter):
         else:
             self.low, self.high = round(domain.lower / self._q), round(domain.upper / self._q)
 
-    def ask(self, trial: Any, name: str) -> Any:
+    def suggest(self, trial: Any, name: str) -> Any:
         """Return a value of the domain."""
         if not self.is_whole:
             return trial.suggest_float(name, self.low, self.high, log=self.log)
-        # Where integers are large, a library's floats round, perhaps out of the range.
-        drawn = trial.suggest_int(name, self.low, self.high, log=self.log)
-        count = int(min(max(drawn, self.low), self.high))
+        # A library that computes with floats may round a large integer out of the range.
+        suggested = trial.suggest_int(name, self.low, self.high, log=self.log)
+        k = int(min(max(suggested, self.low), self.high))
         if self._q is None:
-            return count
+            return k
         if isinstance(self._domain, Integer):
-            return count * int(self._q)
+            return k * int(self._q)
         # 3 * 0.1 is more than 0.3.
-        return min(max(count * self._q, self._domain.lower), self._domain.upper)
+        return min(max(k * self._q, self._domain.lower), self._domain.upper)
 
-    def answer_for(self, value: Any, where: str) -> Any:
-        """Return the value itself, or which multiple it is."""
+    def encode(self, value: Any, where: str) -> Any:
+        """Return the value itself, or the k of ``k * q`` if the domain is quantised."""
         rule = f"within {self._domain.domain_str}"
         check(self._domain.is_valid(value), where, rule, value)
         if self._q is not None:
             return round(value / self._q) if isinstance(self._domain, Float) else value // self._q
-        # The upper bound of floats is valid, and never drawn.
+        # The upper bound of a float range is valid, but the library's range excludes it.
         return min(self._domain.cast(value), self.high)
 
 
 class Options(Parameter):
-    """One of several values, which may be search spaces of their own.
+    """A choice among options, which may be search spaces themselves.
 
-    The library sees the values if they are plain and different, which is easier to read in an
-    Optuna study, else their numbers.
+    The library gets the options themselves if they are distinct plain values, which is easier to
+    read in an Optuna study; otherwise it gets their indices.
 
     Parameters
     ----------
     items : list
-        The values, with parameters in the place of domains.
+        The options, with parameters instead of domains.
     branches : bool
-        Whether any of them has such.
+        Whether any option contains parameters.
 
     Attributes
     ----------
     seen : list
-        What stands for each of them.
+        The value that the library gets for each option.
     """
 
     def __init__(self, items: list[Any], branches: bool) -> None:
         self.items = items
         self.branches = branches
         plain = all(one is None or type(one) in (bool, int, float, str) for one in items)
-        # 1, 1.0 and True are one to a library, and NaN is not itself.
+        # Libraries compare by ==: 1, 1.0 and True are equal, and NaN does not equal itself.
         distinct = plain and len({*items}) == len(items) and all(one == one for one in items)
         self.seen: list[Any] = items if distinct else list(range(len(items)))
 
-    def ask(self, trial: Any, name: str) -> int:
-        """Return the number of one of the values."""
+    def suggest(self, trial: Any, name: str) -> int:
+        """Return the index of the suggested option."""
         return self.seen.index(trial.suggest_categorical(name, self.seen))
 
-    def answer_for(self, value: Any, where: str) -> Any:
-        """Return what stands for the value of this number."""
+    def encode(self, value: Any, where: str) -> Any:
+        """Return the library's value for the option with the index `value`."""
         return self.seen[value]

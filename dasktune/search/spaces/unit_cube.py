@@ -1,4 +1,4 @@
-"""The parameters of a search space as axes of a cube."""
+"""Scaling of parameters to the unit cube."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ __all__ = ["UnitCube"]
 
 
 class UnitCube:
-    """Scales ranges to [0, 1], on their logarithms where they are so, and keeps choices.
+    """Scales ranges to [0, 1], log ranges by their logarithms; indices of options are unchanged.
 
-    An integer k stands for the interval from k to k + 1, and is in its middle.
+    An integer k is scaled as the middle of the interval [k, k + 1), and every number of that
+    interval is converted back to k.
 
     Parameters
     ----------
     parameters : sequence of FlatParameter
-        The axes.
+        The axes; d is their number.
 
     Attributes
     ----------
     options : ndarray of shape (d,)
-        How many options each choice has, 0 for ranges.
+        Number of options of each choice; 0 for ranges.
 
     Examples
     --------
@@ -43,11 +44,11 @@ class UnitCube:
         )
 
     def vector(self, values: Mapping[str, float]) -> list[float | None]:
-        """Return the point of values by name, None where there is none."""
+        """Return the scaled values in the order of the axes; None for a missing value."""
         return [_scaled(one, values[one.name]) if one.name in values else None for one in self._axes]
 
     def values(self, vector: Iterable[float]) -> dict[str, float]:
-        """Return the values of a point, by name."""
+        """Return the values by name for a scaled value of each axis."""
         return {one.name: _unscaled(one, float(part)) for one, part in zip(self._axes, vector, strict=True)}
 
 

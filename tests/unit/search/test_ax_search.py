@@ -264,18 +264,18 @@ def test_one_that_is_restored_with_pending_trials_goes_on_as_the_other(kind):
         ({"x": grid_search([1])}, {}, "without grid_search"),
         ({"x": randn()}, {}, "must be a domain that Ax can search"),
         ({"x": 1}, {}, "param_space must be a dict with at least one domain"),
-        (SPACE, {"parameter_constraints": ["z <= 1"]}, "what Ax understands, got `z` does not"),
+        (SPACE, {"parameter_constraints": ["z <= 1"]}, "accepted by Ax, got `z` does not"),
         (SPACE, {"parameter_constraints": "x <= 1"}, "parameter_constraints must be a list of"),
-        (SPACE, {"outcome_constraints": ["loss <= 1"]}, "what Ax understands, got Outcome"),
-        (SPACE, {"outcome_constraints": ["m is small"]}, "what Ax understands"),
+        (SPACE, {"outcome_constraints": ["loss <= 1"]}, "accepted by Ax, got Outcome"),
+        (SPACE, {"outcome_constraints": ["m is small"]}, "accepted by Ax"),
         (SPACE, {"outcome_constraints": ["m <= 0.9 * baseline"]}, "baseline that nobody knows"),
-        (SPACE, {"metric": "gamma"}, "what Ax understands, got .*gamma"),
+        (SPACE, {"metric": "gamma"}, "accepted by Ax, got .*gamma"),
         (SPACE, {"verbose_logging": False}, "must be its own or one of .*'method'"),
-        (SPACE, {"method": "slow"}, "what Ax understands"),
+        (SPACE, {"method": "slow"}, "accepted by Ax"),
         ({}, {"space": []}, "space must be a list with at least one parameter"),
         ({}, {"space": ["x"]}, "must be a dict with name and type, or a parameter config"),
         ({}, {"space": [{"name": "x", "type": "log"}]}, "type of 'x' must be one of"),
-        ({}, {"space": [{**NATIVE[1], "digits": 3}]}, "'layers' must be of .*got .*digits"),
+        ({}, {"space": [{**NATIVE[1], "digits": 3}]}, "'layers' must be a dict with .*got .*digits"),
         ({}, {"space": [{"name": "x", "type": "range"}]}, "must be a dict with name .*KeyError"),
         ({}, {"space": [NATIVE[1], NATIVE[1]]}, "a name each, got ..layers"),
         ({}, {"space": NATIVE, "points_to_evaluate": [{"z": 1}]}, "points of the space.*'z'"),
@@ -299,7 +299,7 @@ def test_what_ax_does_not_understand_is_refused_before_a_trial_starts(param_spac
     ],
 )
 def test_what_a_client_says_is_not_said_again(name, given):
-    with pytest.raises(ConfigError, match=r"must be left out, got .*The client in ax_client says"):
+    with pytest.raises(ConfigError, match=r"must be left out, got .*The client in ax_client already"):
         AxSearch(ax_client=client(planned=True), **{name: given})
 
 

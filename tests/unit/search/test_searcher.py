@@ -243,7 +243,7 @@ class TestSearchGenerator:
         space = {"x": uniform(0, 9), "data": "p"}
         assert self.generator(taking, space=space).next_trial("a").config == {"x": 0, "data": "p"}
         generator = self.generator(Counting(takes_space=True), space={"y": {"z": uniform(0, 1)}})
-        with pytest.raises(ConfigError, match=r"a value for every domain, .* Left: \['y/z'\]"):
+        with pytest.raises(ConfigError, match=r"a value for every domain, .* Missing: \['y/z'\]"):
             generator.next_trial("a")
 
     def test_an_answer_that_is_no_config_is_refused(self):

@@ -53,7 +53,9 @@ def as_int(name: str, value: object, *, least: int | None = None) -> int:
 
 
 def accepts_arguments(function: object, *arguments: object) -> bool:
-    """Whether `function` accepts these positional arguments, as far as its signature tells.
+    """Return whether the signature of `function` accepts these positional arguments.
+
+    A function written in C without a signature is assumed to accept them.
 
     Examples
     --------
@@ -65,7 +67,7 @@ def accepts_arguments(function: object, *arguments: object) -> bool:
     try:
         inspect.signature(function).bind(*arguments)
     except ValueError:
-        return True  # written in C, without a signature: only a call would tell
+        return True
     except TypeError:
         return False
     return True

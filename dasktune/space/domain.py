@@ -39,7 +39,7 @@ def ordered_values(name: str, values: Any) -> list[Any]:
         If there are no values, or `values` is a set, the order of which differs between processes.
     """
     listable = isinstance(values, Iterable) and not isinstance(values, Set)
-    check(listable, name, "a list of values", values, "A set has no order to repeat.")
+    check(listable, name, "a list of values", values, "A set has no fixed order.")
     items = [item.item() if isinstance(item, np.generic) else item for item in values]
     check(bool(items), name, "at least one value", values)
     return items
@@ -108,7 +108,7 @@ class Domain(Variable, ABC):
 
 
 def require_no_sampler(sampler: Sampler | None) -> None:
-    """Raise ConfigError if a domain has a sampler already."""
+    """Raise ConfigError if a domain already has a sampler."""
     hint = "A domain takes one sampler, and quantized() comes last."
     check(sampler is None, "sampler", "chosen once", sampler, hint)
 
@@ -120,7 +120,7 @@ class Categorical(Domain):
     Parameters
     ----------
     categories : iterable of object
-        The values, at least one, in an order that can be repeated (no set).
+        The values, at least one. A set is rejected, because it has no fixed order.
     sampler : Sampler, optional
         The distribution; set by the methods.
 
@@ -195,7 +195,7 @@ class Function(Domain):
     Raises
     ------
     ConfigError
-        If it is not callable, or needs more arguments.
+        If `func` is not callable, or needs more arguments.
 
     Examples
     --------
@@ -246,7 +246,8 @@ def _argument_of(func: Callable[..., Any]) -> str:
     try:
         expected = signature(func)
     except ValueError:
-        # Functions written in C may have no signature; numpy's that draw values take no argument.
+        # Functions written in C may have no signature. Those of numpy that draw values need no
+        # argument.
         return ""
     if _accepts(expected, None):
         return "spec" if next(iter(expected.parameters)) == "spec" else "config"

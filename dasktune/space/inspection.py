@@ -1,4 +1,4 @@
-"""Read search spaces: check a configuration, list scales and the parameters that vary."""
+"""Functions that read search spaces: config checks, scales and varied parameters."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def check_config(space: Mapping[str, Any], config: Mapping[str, Any], where: str
     """
     missing = [name for name in space if name not in config]
     hint = f"Missing: {missing}."
-    check(not missing, where, "a whole configuration of the search space", dict(config), hint)
+    check(not missing, where, "a complete configuration of the search space", dict(config), hint)
     for name, wanted in space.items():
         given, place = config[name], f"{where}[{name!r}]"
         if isinstance(wanted, Float | Integer):
@@ -93,8 +93,8 @@ def _is_log(domain: Float | Integer) -> bool:
 def varied_parameters(space: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a configuration that may differ between trials.
 
-    They are drawn, taken from a grid, suggested by a searcher with its own space, or changed by a
-    scheduler. Constants of the search space are left out.
+    These values are drawn, taken from a grid, suggested by a searcher with its own space, or
+    changed by a scheduler. Constants of the search space are left out.
 
     Parameters
     ----------

@@ -26,9 +26,9 @@ __all__ = [
 ]
 
 
-def _ignore(base: object) -> None:
+def _warn_if_given(base: object) -> None:
     if base is not None:
-        text = "the base of a logarithm has no effect on what is drawn: leave it out"
+        text = "the argument base has no effect on the drawn values: leave it out"
         warnings.warn(text, DeprecationWarning, stacklevel=3)
 
 
@@ -43,7 +43,7 @@ def uniform(lower: float, upper: float) -> Float:
     Raises
     ------
     ConfigError
-        If a bound breaks its rule.
+        If a bound is invalid.
 
     Examples
     --------
@@ -66,7 +66,7 @@ def quniform(lower: float, upper: float, q: float) -> Float:
     Raises
     ------
     ConfigError
-        If a bound or `q` breaks its rule.
+        If a bound or `q` is invalid.
 
     Examples
     --------
@@ -89,14 +89,14 @@ def loguniform(lower: float, upper: float, base: Any = None) -> Float:
     Raises
     ------
     ConfigError
-        If a bound breaks its rule.
+        If a bound is invalid.
 
     Examples
     --------
     >>> 1e-4 <= loguniform(1e-4, 1e-1).sample(random_state=1) < 1e-1
     True
     """
-    _ignore(base)
+    _warn_if_given(base)
     return Float(lower, upper).loguniform()
 
 
@@ -115,14 +115,14 @@ def qloguniform(lower: float, upper: float, q: float, base: Any = None) -> Float
     Raises
     ------
     ConfigError
-        If a bound or `q` breaks its rule.
+        If a bound or `q` is invalid.
 
     Examples
     --------
     >>> 0.5 <= qloguniform(0.5, 8, 0.5).sample(random_state=1) <= 8
     True
     """
-    _ignore(base)
+    _warn_if_given(base)
     return Float(lower, upper).loguniform().quantized(q)
 
 
@@ -139,7 +139,7 @@ def randn(mean: float = 0.0, sd: float = 1.0) -> Float:
     Raises
     ------
     ConfigError
-        If a parameter breaks its rule.
+        If a parameter is invalid.
 
     Examples
     --------
@@ -162,7 +162,7 @@ def qrandn(mean: float, sd: float, q: float) -> Float:
     Raises
     ------
     ConfigError
-        If a parameter breaks its rule.
+        If a parameter is invalid.
 
     Examples
     --------
@@ -183,7 +183,7 @@ def randint(lower: int, upper: int) -> Integer:
     Raises
     ------
     ConfigError
-        If a bound breaks its rule.
+        If a bound is invalid.
 
     Examples
     --------
@@ -206,7 +206,7 @@ def qrandint(lower: int, upper: int, q: int = 1) -> Integer:
     Raises
     ------
     ConfigError
-        If a bound or `q` breaks its rule.
+        If a bound or `q` is invalid.
 
     Examples
     --------
@@ -229,14 +229,14 @@ def lograndint(lower: int, upper: int, base: Any = None) -> Integer:
     Raises
     ------
     ConfigError
-        If a bound breaks its rule.
+        If a bound is invalid.
 
     Examples
     --------
     >>> sorted(set(lograndint(1, 4).sample(size=100, random_state=1)))
     [1, 2, 3]
     """
-    _ignore(base)
+    _warn_if_given(base)
     return Integer(lower, upper).loguniform()
 
 
@@ -256,14 +256,14 @@ def qlograndint(lower: int, upper: int, q: int, base: Any = None) -> Integer:
     Raises
     ------
     ConfigError
-        If a bound or `q` breaks its rule.
+        If a bound or `q` is invalid.
 
     Examples
     --------
     >>> sorted(set(qlograndint(8, 32, 8).sample(size=100, random_state=1)))
     [8, 16, 24, 32]
     """
-    _ignore(base)
+    _warn_if_given(base)
     return Integer(lower, upper).loguniform().quantized(q)
 
 
@@ -273,7 +273,7 @@ def choice(categories: Iterable[Any]) -> Categorical:
     Parameters
     ----------
     categories : iterable of object
-        The values, at least one. A value that holds domains is resolved when it is drawn.
+        The values, at least one. Domains inside a value are drawn when the value is drawn.
 
     Raises
     ------
@@ -317,7 +317,7 @@ def grid_search(values: Iterable[Any]) -> dict[str, list[Any]]:
     Parameters
     ----------
     values : iterable of object
-        The values, at least one. They may hold domains, and grids of their own.
+        The values, at least one. They may contain domains and further grids.
 
     Returns
     -------

@@ -73,7 +73,7 @@ def is_multiple(value: float, q: float) -> bool:
 
 
 class Sampler(ABC):
-    """A distribution; the range is passed to its methods."""
+    """A distribution; its methods get the range to draw from."""
 
     __slots__ = ()
 

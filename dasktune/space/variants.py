@@ -125,8 +125,8 @@ class Variants:
         if waiting:
             names = ", ".join(repr(path_name(path)) for path, _ in waiting)
             raise RecursiveDependencyError(
-                f"param_space must be free of values that wait for each other, got {names}. "
-                f"No more than {_MAX_PASSES} values are followed in a row."
+                f"param_space must be free of functions that depend on each other, got {names}. "
+                f"Chains of more than {_MAX_PASSES} dependent values are not resolved either."
             )
         config = close_tree(tree)
         resolved = {path_name(path): value_at(config, path) for path in self._paths}
@@ -296,7 +296,7 @@ def _open(node: Any, path: Path, *, drawn: bool = False) -> Any:
     """Return a copy of `node` as an open tree; a `drawn` value must not contain a grid."""
     if isinstance(node, Mapping):
         return _open_mapping(node, path, drawn)
-    # A named tuple cannot be rebuilt from its items in general: it is a leaf.
+    # A named tuple is a leaf, because in general it cannot be rebuilt from its items.
     if isinstance(node, list | PartialList) or type(node) is tuple:
         kind = OpenTuple if isinstance(node, tuple) else list
         return kind(_open(child, (*path, i), drawn=drawn) for i, child in enumerate(node))
@@ -322,9 +322,9 @@ def _open_mapping(node: Mapping[Any, Any], path: Path, drawn: bool) -> Any:
     for key, value in node.items():
         child = result[key] = _open(value, (*path, key), drawn=drawn)
         if not isinstance(key, str) or "/" in key:
-            leads_nowhere = next(variables(child), None) is None
-            rule = "strings without '/' on the way to a domain or a grid"
-            check(leads_nowhere, f"keys of param_space at {name!r}", rule, key)
+            is_constant = next(variables(child), None) is None
+            rule = "strings without '/' above a domain or a grid"
+            check(is_constant, f"keys of param_space at {name!r}", rule, key)
     return result
 
 

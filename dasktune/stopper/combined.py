@@ -74,8 +74,8 @@ class CombinedStopper(Stopper):
 
     def stop_all_reason(self) -> str:
         """Return the reasons of the stoppers that end the experiment."""
-        enough = [stopper for stopper in self.stoppers if stopper.stop_all()]
-        return " and ".join(stopper.stop_all_reason() for stopper in enough)
+        ending = [stopper for stopper in self.stoppers if stopper.stop_all()]
+        return " and ".join(stopper.stop_all_reason() for stopper in ending)
 
     def on_time(self, now: float) -> None:
         """Pass the time to every stopper."""
@@ -92,7 +92,7 @@ class CombinedStopper(Stopper):
         Raises
         ------
         ConfigError
-            If it was saved with another number of stoppers.
+            If the state was saved with a different number of stoppers.
         """
         states = state["stoppers"]
         rule = f"as long as the {len(states)} stoppers that the experiment was saved with"

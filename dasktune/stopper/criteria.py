@@ -18,7 +18,7 @@ class CriteriaStopper(Stopper):
     """Stop a trial when any of several metrics is at least a given value.
 
     The decision depends on the result only. A metric that is NaN, missing or not a number never
-    stops a trial. For the latter two there is one warning per metric.
+    stops a trial. If it is missing or not a number, one warning per metric is logged.
 
     Parameters
     ----------

@@ -16,18 +16,18 @@ __all__ = ["FunctionStopper"]
 class FunctionStopper(Stopper):
     """Stop a trial when ``function(trial_id, result)`` is true.
 
-    The truth value of the result counts, so a numpy bool is accepted, and None means to continue.
+    Only the truth of the returned value counts: a numpy bool is accepted, and None means continue.
 
     Parameters
     ----------
     function : callable
-        Gets the trial's id and its result, a flat mapping.
+        Called with the trial's id and its result, a flat mapping, as in :meth:`Stopper.__call__`.
 
     Raises
     ------
     ConfigError
-        If it cannot be called with these arguments, or is a class, a generator function or a
-        coroutine function, whose return value would always be true.
+        If `function` cannot be called with these arguments, or is a class, a generator function or
+        a coroutine function, whose return value would always be true.
 
     Examples
     --------

@@ -14,8 +14,8 @@ __all__ = ["MaximumIterationStopper"]
 class MaximumIterationStopper(Stopper):
     """Stop a trial at its result number `max_iter`.
 
-    It counts results. To stop at a value of ``training_iteration``, which a resumed trial
-    continues, use ``stop={"training_iteration": 10}``.
+    The stopper counts the results that it gets. To stop at a value of ``training_iteration``, which
+    continues when a trial is restored from a checkpoint, use ``stop={"training_iteration": 10}``.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The interface of stoppers."""
+"""The interface of stoppers, which users subclass for their own stop rules."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ logger = logging.getLogger(__name__)
 class Stopper(ABC):
     """Decides at each result whether the trial stops, and at any time whether the experiment ends.
 
-    It is called once for each result. It does not read a clock; :meth:`on_time` passes the time.
+    The driver calls a stopper once for each result. A stopper must not read a clock;
+    :meth:`on_time` passes the time.
 
     Examples
     --------
@@ -106,7 +107,7 @@ class NoopStopper(Stopper):
 
 
 class MissingMetricWarner:
-    """Logs a warning, once for each metric, that a stopper cannot find it in results.
+    """Logs a warning, once for each metric, that results lack a metric that a stopper needs.
 
     Parameters
     ----------

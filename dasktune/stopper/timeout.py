@@ -29,12 +29,12 @@ class TimeoutStopper(Stopper):
     Parameters
     ----------
     timeout : float or timedelta
-        Seconds, more than 0.
+        The time budget, more than 0; a float is in seconds.
 
     Raises
     ------
     ConfigError
-        If it is neither a number nor a timedelta, or not above 0.
+        If `timeout` is neither a number nor a timedelta, or not above 0.
 
     Examples
     --------
@@ -49,7 +49,7 @@ class TimeoutStopper(Stopper):
         duration = getattr(timeout, "total_seconds", None)
         given: object = duration() if callable(duration) else timeout
         seconds = None if isinstance(given, bool) else number(given)
-        # "Not above 0" would let NaN pass.
+        # `not seconds <= 0` would accept NaN.
         positive = seconds is not None and seconds > 0
         check(positive, "timeout", "seconds or a timedelta, more than 0", timeout)
         self.timeout = seconds or 0.0
@@ -57,6 +57,7 @@ class TimeoutStopper(Stopper):
         self._before = 0.0
         #: Seconds used by this session.
         self._now = 0.0
+        #: The time of this session's first call of on_time().
         self._started: float | None = None
 
     @property
@@ -65,11 +66,11 @@ class TimeoutStopper(Stopper):
         return max(0.0, self.timeout - self._before - self._now)
 
     def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
-        """Return False: it stops no single trial."""
+        """Return False: this stopper ends only the whole experiment."""
         return False
 
     def next_milestones(self, trial_id: str) -> tuple[Milestone, ...]:
-        """Return no milestones: it depends on the time only."""
+        """Return no milestones: this stopper does not depend on results."""
         return ()
 
     def stop_all(self) -> bool:

@@ -42,7 +42,7 @@ def test_whoever_has_all_names_and_numbers_fits(change: dict[str, Any]):
         ({"layers": 2.5}, r"config\['layers'\] must be an int, got 2.5"),
         ({"layers": True}, "an int"),
         ({"net": 3}, r"config\['net'\] must be a mapping, got 3"),
-        ({"net": {}}, r"config\['net'\] must be a whole configuration"),
+        ({"net": {}}, r"config\['net'\] must be a complete configuration"),
         ({"net": {"width": "wide"}}, r"config\['net'\]\['width'\] must be an int"),
     ],
 )

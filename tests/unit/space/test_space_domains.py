@@ -277,7 +277,7 @@ BAD: list[tuple[Callable[[], Any], str]] = [
     (lambda: qlograndint(6, 9, 5), "lower and upper must be around a multiple of q=5, got (6, 9)"),
     (lambda: choice([]), "categories must be at least one value, got []"),
     (lambda: choice(3), "categories must be a list of values, got 3"),
-    (lambda: choice({1, 2}), "A set has no order to repeat"),
+    (lambda: choice({1, 2}), "A set has no fixed order"),
     (lambda: grid_search([]), "grid_search must be at least one value, got []"),
     (lambda: sample_from(3), "func must be callable, got 3"),
     (lambda: sample_from(lambda a, b: 0), "Its signature is (a, b)"),

@@ -1,6 +1,7 @@
 # All commands for contributors and CI. Needs Python >= 3.10 with pip, and make.
 #
-#   make demo         tune a classifier on a local Dask cluster (examples/01_digits_asha.py)
+#   make demo         tune a neural network on a local Dask cluster (examples/01_digits_asha.py); installs
+#                     only what this needs
 #   make test         the tests, with the coverage that the project promises; JOBS=<n> parts at a time;
 #                     as root it installs Chromium with apt-get for the browser tests, if it is missing
 #   make test-oldest  the core of the tests with the oldest supported Dask
@@ -64,15 +65,24 @@ $(BIN)/python:
 
 # Ignore the warning of setuptools about editable installations.
 $(VENV)/.installed-%: pyproject.toml setup.cfg | $(BIN)/python
-	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable '.[$(subst -,$(comma),$*)]'
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		--editable '.[$(subst -,$(comma),$*)]'
 	touch $@
 
 comma := ,
 DEV := $(VENV)/.installed-test-lint
 DOCS := $(VENV)/.installed-docs
 
+# The demo needs only a part of the packages. Do not install this part if they are installed, or if
+# another goal installs them: two pips must not change an environment at the same time.
+DEMO := $(if $(wildcard $(DEV))$(filter-out demo,$(MAKECMDGOALS)),$(DEV),$(VENV)/.installed-rich-sklearn)
+
+# pip would compile every module, which takes longer than the rest of the installation; Python compiles
+# the imported ones, and stores them unless PYTHONDONTWRITEBYTECODE forbids that.
+$(VENV)/.installed-rich-sklearn: export PIP_COMPILE := $(if $(PYTHONDONTWRITEBYTECODE),1,0)
+
 .PHONY: demo
-demo: $(DEV)
+demo: $(DEMO)
 	$(BIN)/python examples/01_digits_asha.py
 
 # Two pips must not change an environment at the same time, so run this before commands with --jobs.

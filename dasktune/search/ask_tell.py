@@ -164,12 +164,12 @@ class AskTellSearch(SpaceSearcher):
             If metric or mode is missing or differs between searcher and experiment, if there are
             several metrics but the searcher takes one, or if it cannot search the space.
         """
-        taken = super().set_search_properties(metric, mode, config, **spec)
+        searches_config = super().set_search_properties(metric, mode, config, **spec)
         self._optimizer = self._make_optimizer()
         untold, self._untold = self._untold, []
         for point in untold:
             self.learn_point(point)
-        return taken
+        return searches_config
 
     def suggest(self, trial_id: str) -> dict[str, Any] | Literal[Finished.FINISHED] | None:
         """Return the next preset, or the optimiser's next point.
@@ -216,7 +216,7 @@ class AskTellSearch(SpaceSearcher):
         self._apply_event(["learn", self._point(point.parameters), loss])
 
     def adopt(self, trial_id: str, config: Mapping[str, Any] | None) -> None:
-        """Tell the optimiser that its own point failed, and record the other point as open."""
+        """Tell the optimiser that its point failed, and store the recorded point as unfinished."""
         if trial_id in self._open:
             self._apply_event(["tell", trial_id, None])
         if config is not None:

@@ -149,17 +149,17 @@ class BasicVariantGenerator(SearchAlgorithm):
         ConfigError
             If the values of the space cannot be resolved, or a function in it raises.
         """
-        at = self._position
-        if self._num_samples != -1 and at.sample >= max(self._num_samples, len(self._presets)):
+        position = self._position
+        if self._num_samples != -1 and position.sample >= max(self._num_samples, len(self._presets)):
             return Suggestion(config=None, finished=True)
         if self.max_concurrent and len(self._live) >= self.max_concurrent:
             return Suggestion(config=None)
-        variants = self._variants_of(at.sample)
+        variants = self._variants_of(position.sample)
         if self.constant_grid_search and self._constants is None:
-            self._constants = variants.draw_constants(self._stream(at.sample, -1))
-        rng = self._stream(at.sample, at.point)
-        variant = variants.draw(at.point, rng, start=self._constants)
-        tag = experiment_tag(at.number, variant.resolved)
+            self._constants = variants.draw_constants(self._stream(position.sample, -1))
+        rng = self._stream(position.sample, position.point)
+        variant = variants.draw(position.point, rng, start=self._constants)
+        tag = experiment_tag(position.number, variant.resolved)
         self._advance(variants.size)
         self._live[trial_id] = None
         return Suggestion(config=variant.config, tag=tag)
@@ -175,11 +175,11 @@ class BasicVariantGenerator(SearchAlgorithm):
         return self._presets[sample] if sample < len(self._presets) else self._variants
 
     def _advance(self, size: int) -> None:
-        at = self._position
-        at.number += 1
-        at.point += 1
-        if at.point == size:
-            at.sample, at.point = at.sample + 1, 0
+        position = self._position
+        position.number += 1
+        position.point += 1
+        if position.point == size:
+            position.sample, position.point = position.sample + 1, 0
             self._constants = None
 
     def _stream(self, sample: int, point: int) -> Generator:
@@ -237,11 +237,11 @@ class BasicVariantGenerator(SearchAlgorithm):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the sequence, the random seed and the unfinished trials."""
-        at = self._position
+        position = self._position
         return {
-            "number": at.number,
-            "sample": at.sample,
-            "point": at.point,
+            "number": position.number,
+            "sample": position.sample,
+            "point": position.point,
             "entropy": list(self._entropy),
             "live": list(self._live),
         }
@@ -259,11 +259,13 @@ class BasicVariantGenerator(SearchAlgorithm):
         ConfigError
             If the grid is now smaller than the position in it.
         """
-        at = _Position(state["number"], state["sample"], state["point"])
-        size = self._variants_of(at.sample).size
+        position = _Position(state["number"], state["sample"], state["point"])
+        size = self._variants_of(position.sample).size
         hint = "Restore with the grids that the experiment was started with."
-        check(at.point < size, "param_space", f"a grid of more than {at.point} points", size, hint)
-        self._position = at
+        check(
+            position.point < size, "param_space", f"a grid of more than {position.point} points", size, hint
+        )
+        self._position = position
         self._seed(list(state["entropy"]))
         self._live = dict.fromkeys(state["live"])
         self._constants = None

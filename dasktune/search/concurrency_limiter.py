@@ -52,10 +52,10 @@ class ConcurrencyLimiter(Searcher):
 
     def __init__(self, searcher: Searcher, max_concurrent: int, batch: bool = False) -> None:
         given: object = searcher
-        plain = isinstance(given, Searcher) and not isinstance(given, ConcurrencyLimiter)
-        check(plain, "searcher", "a Searcher that is not limited yet", searcher)
-        whole = type(max_concurrent) is int
-        check(whole and max_concurrent >= 1, "max_concurrent", "an int, at least 1", max_concurrent)
+        is_unlimited = isinstance(given, Searcher) and not isinstance(given, ConcurrencyLimiter)
+        check(is_unlimited, "searcher", "a Searcher that is not limited yet", searcher)
+        is_int = type(max_concurrent) is int
+        check(is_int and max_concurrent >= 1, "max_concurrent", "an int, at least 1", max_concurrent)
         super().__init__(metric=searcher.metric, mode=searcher.mode)
         self.searcher = searcher
         self.answers_at_once = searcher.answers_at_once
@@ -77,11 +77,11 @@ class ConcurrencyLimiter(Searcher):
         self, metric: Metric, mode: Modes, config: Mapping[str, Any], **spec: Any
     ) -> bool:
         """Pass the properties to the searcher, and store the number of suggestions to make."""
-        taken = self.searcher.set_search_properties(metric, mode, config, **spec)
+        searches_config = self.searcher.set_search_properties(metric, mode, config, **spec)
         self.metric, self.mode = self.searcher.metric, self.searcher.mode
         num_samples = spec.get("num_samples", -1)
         self._left = num_samples if num_samples >= 0 else None
-        return taken
+        return searches_config
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:
         """Return True if the limit is the one that this wrapper has.

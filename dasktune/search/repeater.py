@@ -132,9 +132,9 @@ class Repeater(Searcher):
                     samples,
                     self.repeat,
                 )
-        taken = self.searcher.set_search_properties(metric, mode, config, **spec)
+        searches_config = self.searcher.set_search_properties(metric, mode, config, **spec)
         self.metric, self.mode = self.searcher.metric, self.searcher.mode
-        return taken
+        return searches_config
 
     def suggest(self, trial_id: str) -> dict[str, Any] | Literal[Finished.FINISHED] | None:
         """Return another repeat of an incomplete group, or the first of the next suggestion."""

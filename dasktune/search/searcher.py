@@ -203,7 +203,7 @@ class Searcher(ABC):
     ) -> bool:
         """Set the experiment's metric, mode and space where the constructor got none.
 
-        The driver calls it once, before any other method.
+        The driver calls it once, before the first suggestion.
 
         Parameters
         ----------

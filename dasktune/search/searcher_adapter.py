@@ -71,12 +71,12 @@ class SearchGenerator(SearchAlgorithm):
         limit = spec.max_concurrent
         if limit and not self.searcher.set_max_concurrency(limit):
             self.searcher = ConcurrencyLimiter(self.searcher, limit)
-        taken = self.searcher.set_search_properties(
+        searches_space = self.searcher.set_search_properties(
             spec.metric, spec.mode, spec.space, seed=spec.seed, num_samples=spec.num_samples
         )
-        plain = not any(isinstance(value, Domain) for _, value in _nodes(spec.space))
+        has_no_domain = not any(isinstance(value, Domain) for _, value in _nodes(spec.space))
         check(
-            taken or plain,
+            searches_space or has_no_domain,
             "param_space",
             f"made of plain values, because {self._name} has its own search space",
             dict(spec.space),

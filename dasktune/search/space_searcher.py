@@ -90,10 +90,10 @@ class SpaceSearcher(Searcher):
             return
         goal, hint = (self.metric, self.mode), "Set them in TuneConfig or in the searcher."
         check(None not in goal, "metric and mode", "set", goal, hint)
-        one = isinstance(self.metric, str) and isinstance(self.mode, str)
+        is_single = isinstance(self.metric, str) and isinstance(self.mode, str)
         hint = f"{type(self).__name__} takes one; OptunaSearch and AxSearch take several."
-        known = one or self.takes_several_metrics
-        check(known, "metric", "the name of one metric", self.metric, hint)
+        is_supported = is_single or self.takes_several_metrics
+        check(is_supported, "metric", "the name of one metric", self.metric, hint)
 
     def _set_space(self, space: Mapping[str, Any], name: str) -> None:
         self._variants = Variants(space)
@@ -106,7 +106,7 @@ class SpaceSearcher(Searcher):
             for path, domain in self._variants.domains.items()
             if not isinstance(domain, Function)
         }
-        self._presets = [Variants(overlay(space, one)) for one in self.points_to_evaluate]
+        self._presets = [Variants(overlay(space, preset)) for preset in self.points_to_evaluate]
         # Suggestions hold the constants of the searcher's own space; SearchGenerator adds those of
         # `param_space`.
         is_own = self.space is not None

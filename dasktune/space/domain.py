@@ -220,7 +220,7 @@ class Function(Domain):
         if not isinstance(config, Sequence):
             config = [{} if config is None else config] * size
         check(len(config) == size, "config", f"one for each of size={size} draws", config)
-        return [self._call(one) for one in config]
+        return [self._call(each_config) for each_config in config]
 
     def _call(self, config: Mapping[str, Any]) -> Any:
         if not self.argument:

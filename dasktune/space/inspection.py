@@ -50,11 +50,11 @@ def check_config(space: Mapping[str, Any], config: Mapping[str, Any], where: str
     for name, wanted in space.items():
         given, place = config[name], f"{where}[{name!r}]"
         if isinstance(wanted, Float | Integer):
-            whole = isinstance(given, int) and not isinstance(given, bool)
+            is_int = isinstance(given, int) and not isinstance(given, bool)
             if isinstance(wanted, Integer):
-                check(whole, place, "an int", given)
+                check(is_int, place, "an int", given)
             else:
-                fits = whole or isinstance(given, float)
+                fits = is_int or isinstance(given, float)
                 check(fits and isfinite(given), place, "a finite number", given)
         elif isinstance(wanted, Mapping) and "grid_search" not in wanted:
             check(isinstance(given, Mapping), place, "a mapping", given)

@@ -25,7 +25,7 @@ StopRule = (
 
 
 class CombinedStopper(Stopper):
-    """Stop when any of several stoppers does. Every stopper gets every result.
+    """Stop when any of several stoppers returns True. Every stopper gets every result.
 
     Parameters
     ----------

@@ -35,8 +35,8 @@ class MaximumIterationStopper(Stopper):
     """
 
     def __init__(self, max_iter: int) -> None:
-        whole = type(max_iter) is int and max_iter >= 1
-        check(whole, "max_iter", "an int, at least 1", max_iter)
+        valid = type(max_iter) is int and max_iter >= 1
+        check(valid, "max_iter", "an int, at least 1", max_iter)
         self.max_iter = max_iter
         #: ``{trial_id: results so far}``
         self._results: dict[str, int] = {}

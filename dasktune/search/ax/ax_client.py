@@ -141,9 +141,9 @@ class AxClient(AskTell):
 
         Return None if Ax does not accept the point.
         """
-        for place, (index, point) in enumerate(self._running):
+        for position, (index, point) in enumerate(self._running):
             if point is params or point == params:
-                del self._running[place]
+                del self._running[position]
                 return index
         values = self._space.values(params)
         try:
@@ -166,7 +166,7 @@ def _count(parameter: Any) -> float:
     if isinstance(parameter, ChoiceParameter):
         return len(parameter.values)
     if isinstance(parameter, RangeParameter):
-        whole = parameter.parameter_type is ParameterType.INT
-        return float(parameter.upper - parameter.lower + 1) if whole else inf
+        is_int = parameter.parameter_type is ParameterType.INT
+        return float(parameter.upper - parameter.lower + 1) if is_int else inf
     # The parameter is fixed, or derived from others.
     return 1

@@ -65,8 +65,8 @@ class AxSearch(AskTellSearch):
     Notes
     -----
     A choice may contain further domains, which Ax treats as parameters that depend on the choice.
-    Ax also models running and failed trials. A trial without a finite value of a constrained metric
-    counts as failed. The search has finished when Ax finds no new point.
+    Ax is informed of running and failed trials. A trial without a finite value of a constrained
+    metric counts as failed. The search has finished when Ax finds no new point.
 
     Restoring an experiment requests all points from Ax again, which takes as long as before.
 
@@ -111,7 +111,7 @@ class AxSearch(AskTellSearch):
         presets = points_to_evaluate if is_native else None
 
         def make(domains: dict[str, Domain], entropy: int) -> AxClient:
-            names = (given and given.names) or [one.name for one in configs]
+            names = (given and given.names) or [config.name for config in configs]
             searched: AxSpace = AxNativeSpace(configs, names) if is_native else AxDomainSpace(domains)
             modes = self.mode if isinstance(self.mode, list) else [self.mode]
             goals = {name: _known(mode) for name, mode in zip(self._names, modes, strict=True)}
@@ -156,7 +156,7 @@ def _known(mode: Any) -> Mode:
 
 def _texts(name: str, given: Sequence[str] | None) -> tuple[str, ...]:
     texts = [] if given is None else given
-    valid = isinstance(texts, list | tuple) and all(isinstance(one, str) for one in texts)
+    valid = isinstance(texts, list | tuple) and all(isinstance(text, str) for text in texts)
     check(valid, name, "a list of strings, such as ['x1 + 2 * x2 <= 1.5']", given)
     return tuple(texts)
 

@@ -57,23 +57,27 @@ class AxDomainSpace(AxSpace):
 
     def configs(self) -> list[Any]:
         """Return a range or choice config for each; choices list the dependent parameters."""
-        return [self._config(one) for one in self._flat.parameters]
+        return [self._config(parameter) for parameter in self._flat.parameters]
 
-    def _config(self, one: FlatParameter) -> Any:
+    def _config(self, parameter: FlatParameter) -> Any:
         from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
 
-        if not one.is_choice:
-            kind = "int" if one.is_whole else "float"
-            scaling = "log" if one.log else "linear"
-            return RangeParameterConfig(one.name, (one.low, one.high), kind, scaling=scaling)
-        options = list(range(int(one.high) + 1))
+        if not parameter.is_choice:
+            kind = "int" if parameter.is_whole else "float"
+            scaling = "log" if parameter.log else "linear"
+            return RangeParameterConfig(
+                parameter.name, (parameter.low, parameter.high), kind, scaling=scaling
+            )
+        options = list(range(int(parameter.high) + 1))
         inner = {
-            option: [other.name for other in self._flat.parameters if other.condition == (one.name, option)]
+            option: [
+                other.name for other in self._flat.parameters if other.condition == (parameter.name, option)
+            ]
             for option in options
         }
         dependent = {option: names for option, names in inner.items() if names}
         return ChoiceParameterConfig(
-            one.name, options, "int", is_ordered=False, dependent_parameters=dependent or None
+            parameter.name, options, "int", is_ordered=False, dependent_parameters=dependent or None
         )
 
     def point(self, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -129,7 +133,7 @@ def native_configs(given: Sequence[Any]) -> list[Any]:
         dict has a key that is not supported.
     """
     check(len(given) > 0, "space", "a list with at least one parameter", given)
-    configs = [_native(one) for one in given]
+    configs = [_native(parameter) for parameter in given]
     names = [config.name for config in configs]
     duplicates = sorted({name for name in names if names.count(name) > 1})
     check(not duplicates, "space", "a list of parameters with different names", duplicates)

@@ -143,10 +143,10 @@ class BayesOptSearch(AskTellSearch):
             If metric or mode is missing or differs between searcher and experiment, if there are
             several metrics, or if the searcher cannot search the space.
         """
-        taken = super().set_search_properties(metric, mode, config, **spec)
+        searches_config = super().set_search_properties(metric, mode, config, **spec)
         if self._analysis is not None:
             self.add_evaluated_trials(self._analysis)
-        return taken
+        return searches_config
 
 
 def _ranges(space: Mapping[str, Any]) -> dict[str, Any]:

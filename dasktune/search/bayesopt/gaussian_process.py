@@ -88,7 +88,7 @@ class GaussianProcess(AskTell):
     ) -> None:
         self._flat = FlatSpace(domains, "BayesOptSearch")
         self._cube = UnitCube(self._flat.parameters)
-        choices = [one.name for one in self._flat.parameters if one.is_choice]
+        choices = [parameter.name for parameter in self._flat.parameters if parameter.is_choice]
         hint = "BayesOptSearch searches ranges; use OptunaSearch for choices."
         check(not choices, "param_space", "made of ranges", choices, hint)
         self._seed = seed

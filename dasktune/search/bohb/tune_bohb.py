@@ -20,8 +20,8 @@ from dasktune.trial.metrics import Metric, Modes, lookup, number
 
 __all__ = ["TuneBOHB"]
 
-#: The budget of evaluations without a known budget. It is the smallest, so a model uses them only
-#: until there are enough evaluations with a known budget.
+#: Stands for the budget of an evaluation that reported none. It is below all others, so the model
+#: uses these evaluations only until another budget has enough.
 _UNKNOWN_BUDGET: Final = 0.0
 
 
@@ -140,11 +140,11 @@ class TuneBOHB(SpaceSearcher):
             several metrics, if the searcher cannot search the space, or if an evaluated point is
             not in the space.
         """
-        taken = super().set_search_properties(metric, mode, config, **spec)
+        searches_config = super().set_search_properties(metric, mode, config, **spec)
         untold, self._untold = self._untold, []
         for point in untold:
             self._learn(point)
-        return taken
+        return searches_config
 
     def _set_space(self, space: Mapping[str, Any], name: str) -> None:
         super()._set_space(space, name)
@@ -258,7 +258,7 @@ class TuneBOHB(SpaceSearcher):
         Raises
         ------
         ConfigError
-            If it is not a point of the space. If the space is not set yet,
+            If the configuration is not a point of the space. If the space is not set yet,
             :meth:`set_search_properties` raises it.
         """
         if self._entropy:

@@ -58,23 +58,25 @@ class HyperoptDomainSpace(HyperoptSpace):
 
     def _under(self, condition: tuple[str, int] | None) -> dict[str, Any]:
         return {
-            one.name: self._expression(one) for one in self._flat.parameters if one.condition == condition
+            parameter.name: self._expression(parameter)
+            for parameter in self._flat.parameters
+            if parameter.condition == condition
         }
 
-    def _expression(self, one: FlatParameter) -> Any:
+    def _expression(self, parameter: FlatParameter) -> Any:
         from hyperopt import hp
 
-        if one.is_choice:
-            options = range(int(one.high) + 1)
-            return hp.choice(one.name, [self._under((one.name, option)) for option in options])
+        if parameter.is_choice:
+            options = range(int(parameter.high) + 1)
+            return hp.choice(parameter.name, [self._under((parameter.name, option)) for option in options])
         # Hyperopt rounds a float to the integer. Half a unit beyond each bound gives the first and
         # the last integer the same weight as the others.
-        half = 0.5 * one.is_whole
-        low, high = one.low - half, one.high + half
-        bounds = (log(low), log(high)) if one.log else (low, high)
-        if one.is_whole:
-            return (hp.qloguniform if one.log else hp.quniform)(one.name, *bounds, 1)
-        return (hp.loguniform if one.log else hp.uniform)(one.name, *bounds)
+        half = 0.5 * parameter.is_whole
+        low, high = parameter.low - half, parameter.high + half
+        bounds = (log(low), log(high)) if parameter.log else (low, high)
+        if parameter.is_whole:
+            return (hp.qloguniform if parameter.log else hp.quniform)(parameter.name, *bounds, 1)
+        return (hp.loguniform if parameter.log else hp.uniform)(parameter.name, *bounds)
 
     def point(self, values: Mapping[str, float]) -> dict[str, Any]:
         """Convert values by label to values by path."""

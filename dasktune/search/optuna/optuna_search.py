@@ -169,33 +169,33 @@ class OptunaSearch(Searcher):
         ConfigError
             If metric, mode or space is missing, or the function that defines the space raises.
         """
-        book = self._require_study()
-        if book.exhausted:
+        study = self._require_study()
+        if study.exhausted:
             return FINISHED
-        return self._ask(book, trial_id, book.waiting.pop(0) if book.waiting else None)
+        return self._ask(study, trial_id, study.waiting.pop(0) if study.waiting else None)
 
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
         """Report the result as an intermediate value, which Optuna accepts for one metric only."""
-        book, values = self._book, self._values(result)
+        study, values = self._book, self._values(result)
         step = number(lookup(result, "training_iteration"))
-        if book is not None and trial_id in book.open and step is not None and values is not None:
-            book.report(trial_id, int(step), values[0])
+        if study is not None and trial_id in study.open and step is not None and values is not None:
+            study.report(trial_id, int(step), values[0])
 
     def on_trial_complete(
         self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False
     ) -> None:
         """Report the trial to Optuna as complete, pruned or failed."""
-        book = self._book
-        if book is None or trial_id not in book.open:
+        study = self._book
+        if study is None or trial_id not in study.open:
             return
         values = None if error or result is None else self._values(result)
-        if values is None or result is None or not self._constrain(book.open[trial_id], result):
-            book.tell(trial_id, "FAIL")
-        elif result.get(STOPPED_EARLY) and self._prunes(book):
+        if values is None or result is None or not self._constrain(study.open[trial_id], result):
+            study.tell(trial_id, "FAIL")
+        elif result.get(STOPPED_EARLY) and self._prunes(study):
             self.on_trial_result(trial_id, result)
-            book.tell(trial_id, "PRUNED")
+            study.tell(trial_id, "PRUNED")
         else:
-            book.tell(trial_id, "COMPLETE", values)
+            study.tell(trial_id, "COMPLETE", values)
 
     def learn_point(self, point: EvaluatedPoint) -> None:
         """Add the point to the study as a finished trial; it failed if a value is not finite.
@@ -203,8 +203,8 @@ class OptunaSearch(Searcher):
         Raises
         ------
         ConfigError
-            If it is not a point of the space, or the numbers of values and metrics differ. If the
-            space is not set yet, :meth:`set_search_properties` raises it.
+            If the configuration is not a point of the space, or the numbers of values and metrics
+            differ. If the space is not set yet, :meth:`set_search_properties` raises it.
         """
         if self._book is None:
             self._evaluated.append(point)
@@ -212,13 +212,13 @@ class OptunaSearch(Searcher):
             self._learn(self._book, point)
 
     def adopt(self, trial_id: str, config: Mapping[str, Any] | None) -> None:
-        """Report the own suggestion as failed, and open a trial with the recorded configuration."""
-        book = self._require_study()
-        if trial_id in book.open:
-            book.tell(trial_id, "FAIL")
+        """Report this searcher's suggestion as failed, and add the recorded configuration."""
+        study = self._require_study()
+        if trial_id in study.open:
+            study.tell(trial_id, "FAIL")
         if config is not None:
             assert self._space is not None
-            self._ask(book, trial_id, self._space.known_params(config))
+            self._ask(study, trial_id, self._space.known_params(config))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the study and its sampler as base64 of a pickle; empty before the search."""
@@ -254,20 +254,20 @@ class OptunaSearch(Searcher):
         sampler = deepcopy(self._sampler)
         if sampler is None:
             sampler = new_tpe(seed, grouped=self._space.conditional and count == 1)
-        book = OptunaStudy(sampler, modes, self._study_name)
+        study = OptunaStudy(sampler, modes, self._study_name)
         for point in self._evaluated:
-            self._learn(book, point)
-        book.waiting = [self._space.params_of(point) for point in self._points]
-        self._book = book
-        return book
+            self._learn(study, point)
+        study.waiting = [self._space.params_of(point) for point in self._points]
+        self._book = study
+        return study
 
-    def _ask(self, book: OptunaStudy, trial_id: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
+    def _ask(self, study: OptunaStudy, trial_id: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
         assert self._space is not None
-        trial = book.ask(trial_id, params)
+        trial = study.ask(trial_id, params)
         try:
             return self._space.draw(trial, self._seed_of(trial))
         except Exception:
-            book.tell(trial_id, "FAIL")
+            study.tell(trial_id, "FAIL")
             raise
 
     def _seed_of(self, trial: Any) -> SeedSequence:
@@ -297,21 +297,21 @@ class OptunaSearch(Searcher):
             trial.set_constraint(str(key), value)
         return True
 
-    def _prunes(self, book: OptunaStudy) -> bool:
+    def _prunes(self, study: OptunaStudy) -> bool:
         """Whether a trial that a scheduler stopped early is reported as pruned."""
         if self._stopped_trials is None:
-            return book.ranks_pruned
+            return study.ranks_pruned
         return self._stopped_trials == "pruned"
 
-    def _learn(self, book: OptunaStudy, point: EvaluatedPoint) -> None:
+    def _learn(self, study: OptunaStudy, point: EvaluatedPoint) -> None:
         assert self._space is not None
         value = point.value
-        numbers = [number(one) for one in (value if isinstance(value, list) else [value])]
-        rule = f"one number for each of {book.metrics} metrics"
-        check(len(numbers) == book.metrics, "value", rule, value)
-        values = [one for one in numbers if one is not None and isfinite(one) and not point.error]
+        numbers = [number(item) for item in (value if isinstance(value, list) else [value])]
+        rule = f"one number for each of {study.metrics} metrics"
+        check(len(numbers) == study.metrics, "value", rule, value)
+        values = [item for item in numbers if item is not None and isfinite(item) and not point.error]
         trial = require_optuna().trial.FixedTrial(
-            self._space.params_of(point.parameters), number=len(book.study.trials)
+            self._space.params_of(point.parameters), number=len(study.study.trials)
         )
         try:
             self._space.draw(trial, self._seed_of(trial))
@@ -320,10 +320,10 @@ class OptunaSearch(Searcher):
             given = dict(point.parameters)
             raise ConfigError(f"parameters must be {rule}, got {given!r}: {problem}") from None
         if len(values) < len(numbers):
-            book.learn(trial, "FAIL", None, point.intermediate_values)
+            study.learn(trial, "FAIL", None, point.intermediate_values)
         else:
             state = "PRUNED" if point.pruned else "COMPLETE"
-            book.learn(trial, state, values, point.intermediate_values)
+            study.learn(trial, state, values, point.intermediate_values)
 
 
 def _check_sampler(sampler: Any, seed: int | None) -> None:

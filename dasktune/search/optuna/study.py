@@ -180,7 +180,7 @@ class OptunaStudy:
             The values at steps 1, 2, 3 and so on.
         """
         optuna = require_optuna()
-        finite = {step: one for step, one in enumerate(intermediate, 1) if isfinite(one)}
+        finite = {step: value for step, value in enumerate(intermediate, 1) if isfinite(value)}
         self.study.add_trial(
             optuna.trial.create_trial(
                 state=optuna.trial.TrialState[state],
@@ -214,7 +214,7 @@ def _slim(sampler: Any) -> None:
     for name in ("_gprs_cache_list", "_constraints_gprs_cache_list"):
         fitted = vars(sampler).get(name)
         if fitted is not None:
-            starts = [{key: getattr(one, key) for key in _STARTS} for one in fitted]
+            starts = [{key: getattr(process, key) for key in _STARTS} for process in fitted]
             setattr(sampler, name, [SimpleNamespace(**start) for start in starts])
 
 

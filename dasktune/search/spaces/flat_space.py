@@ -73,7 +73,7 @@ class FlatSpace:
     --------
     >>> from dasktune.space import choice, uniform
     >>> space = FlatSpace({"opt": choice(["sgd", {"beta": uniform(0, 1)}])}, "X")
-    >>> [(one.name, one.condition) for one in space.parameters]
+    >>> [(parameter.name, parameter.condition) for parameter in space.parameters]
     [('opt', None), ('opt[1]/beta', ('opt', 1))]
     >>> space.point({"opt": 1, "opt[1]/beta": 0.5})
     {'opt': {'beta': 0.5}}
@@ -92,7 +92,7 @@ class FlatSpace:
                 if isinstance(node, Options):
                     self._seen[name] = node.seen
                 found.append(_flat(name, node, condition))
-        self.parameters = tuple(one for one in found if one.low < one.high)
+        self.parameters = tuple(parameter for parameter in found if parameter.low < parameter.high)
         rule = "a dict with at least one domain of several values"
         check(bool(self.parameters), root, rule, dict(domains))
 
@@ -110,7 +110,7 @@ class FlatSpace:
         return {path: draw_tree(tree, trial, path) for path, tree in self._trees.items()}
 
     def values(self, point: Mapping[str, Any]) -> dict[str, float] | None:
-        """Convert a point to the parameters' numbers by name; None if it is not in the space."""
+        """Convert a point to the numbers of the parameters, by name; None if not in the space."""
         try:
             known = {
                 name: value
@@ -120,9 +120,11 @@ class FlatSpace:
         except ConfigError:
             return None
         return {
-            one.name: self._seen[one.name].index(known[one.name]) if one.is_choice else known[one.name]
-            for one in self.parameters
-            if one.name in known
+            parameter.name: self._seen[parameter.name].index(known[parameter.name])
+            if parameter.is_choice
+            else known[parameter.name]
+            for parameter in self.parameters
+            if parameter.name in known
         }
 
 

@@ -50,11 +50,11 @@ def compile_tree(
             check(not slashed, f"keys of {where}", "without '/'", key, "Nest dicts instead.")
         return {key: inside(child, join_path(path, key)) for key, child in node.items()}
     if type(node) in (list, tuple):
-        return type(node)(inside(child, join_path(path, at)) for at, child in enumerate(node))
+        return type(node)(inside(child, join_path(path, index)) for index, child in enumerate(node))
     if isinstance(node, Function):
         return node
     if isinstance(node, Categorical):
-        branches = [inside(one, f"{path}[{at}]") for at, one in enumerate(node.categories)]
+        branches = [inside(option, f"{path}[{index}]") for index, option in enumerate(node.categories)]
         return Options(branches, any(map(varies, branches)))
     return parameter_of(node, where, library)
 
@@ -120,7 +120,7 @@ def parameter_values(node: Any, value: Any, path: str) -> Iterator[tuple[str, An
 def _option(node: Options, value: Any, path: str) -> Iterator[tuple[str, Any]]:
     """Yield the option that matches `value`, and the parameters inside it."""
     # Try options of the same type first, because 1 == True.
-    order = sorted(range(len(node.items)), key=lambda at: type(node.items[at]) is not type(value))
+    order = sorted(range(len(node.items)), key=lambda index: type(node.items[index]) is not type(value))
     for index in order:
         try:
             inner = list(parameter_values(node.items[index], value, f"{path}[{index}]"))

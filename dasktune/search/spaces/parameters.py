@@ -149,9 +149,9 @@ class Options(Parameter):
     def __init__(self, items: list[Any], branches: bool) -> None:
         self.items = items
         self.branches = branches
-        plain = all(one is None or type(one) in (bool, int, float, str) for one in items)
+        plain = all(item is None or type(item) in (bool, int, float, str) for item in items)
         # Libraries compare by ==: 1, 1.0 and True are equal, and NaN does not equal itself.
-        distinct = plain and len({*items}) == len(items) and all(one == one for one in items)
+        distinct = plain and len({*items}) == len(items) and all(item == item for item in items)
         self.seen: list[Any] = items if distinct else list(range(len(items)))
 
     def suggest(self, trial: Any, name: str) -> int:

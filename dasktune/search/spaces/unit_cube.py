@@ -40,16 +40,18 @@ class UnitCube:
     def __init__(self, parameters: Sequence[FlatParameter]) -> None:
         self._axes = tuple(parameters)
         self.options: NDArray[np.int64] = np.array(
-            [int(one.high) + 1 if one.is_choice else 0 for one in self._axes], dtype=np.int64
+            [int(axis.high) + 1 if axis.is_choice else 0 for axis in self._axes], dtype=np.int64
         )
 
     def vector(self, values: Mapping[str, float]) -> list[float | None]:
         """Return the scaled values in the order of the axes; None for a missing value."""
-        return [_scaled(one, values[one.name]) if one.name in values else None for one in self._axes]
+        return [_scaled(axis, values[axis.name]) if axis.name in values else None for axis in self._axes]
 
     def values(self, vector: Iterable[float]) -> dict[str, float]:
         """Return the values by name for a scaled value of each axis."""
-        return {one.name: _unscaled(one, float(part)) for one, part in zip(self._axes, vector, strict=True)}
+        return {
+            axis.name: _unscaled(axis, float(scaled)) for axis, scaled in zip(self._axes, vector, strict=True)
+        }
 
 
 def _bounds(axis: FlatParameter) -> tuple[float, float]:
@@ -65,10 +67,10 @@ def _scaled(axis: FlatParameter, value: float) -> float:
     return ((log(middle) if axis.log else middle) - low) / (high - low)
 
 
-def _unscaled(axis: FlatParameter, part: float) -> float:
+def _unscaled(axis: FlatParameter, scaled: float) -> float:
     if axis.is_choice:
-        return part
+        return scaled
     low, high = _bounds(axis)
-    at = low + part * (high - low)
-    value = exp(at) if axis.log else at
+    position = low + scaled * (high - low)
+    value = exp(position) if axis.log else position
     return floor(value) if axis.is_whole else value

@@ -49,10 +49,10 @@ class OptunaSearch(Searcher):
         chooses missing values.
     sampler : optuna.samplers.BaseSampler, optional
         The sampler, which is copied. By default a ``TPESampler``, which treats running trials as
-        bad ones to avoid suggesting the same point again. For a conditional space it models groups
-        of parameters (``multivariate=True, group=True``).
-    study_name : str, default="optuna"
-        Name of the study.
+        bad ones to avoid suggesting the same point again. For a conditional space with one metric
+        it models groups of parameters (``multivariate=True, group=True``).
+    study_name : str, optional
+        Name of the study; by default "optuna".
     storage : None
         Not supported: the study is kept in the driver's memory and in the experiment's snapshots.
     seed : int, optional

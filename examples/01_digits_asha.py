@@ -14,6 +14,11 @@ On a Dask cluster, whose workers also have dasktune and scikit-learn:
 from __future__ import annotations
 
 import argparse
+import os
+import shutil
+import sys
+from collections import Counter
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,6 +92,9 @@ def train(config: dict[str, Any]) -> None:
 def main() -> None:
     """Run the search and print its results."""
     options = parse_arguments()
+    print(f"Tune a neural network on handwritten digits: {options.num_samples} configurations.")
+    print(f"Each may train for {MAX_EPOCHS} epochs; ASHA stops the poor ones after 1, 3 or 9.")
+    print("Until the search ends, a browser shows it at the address after 'Dashboard:'.", flush=True)
     tuner = tune.Tuner(
         train,
         param_space={
@@ -116,10 +124,28 @@ def main() -> None:
 
 
 def show(results: tune.ResultGrid) -> None:
-    """Print the best configuration, its accuracy on unseen pictures, and the saved work."""
+    """Print when trials ended, the best configuration, the saved work and the files."""
+    show_rungs(results)
+    show_best(results)
+    show_savings(results)
+    show_places(results)
+
+
+def show_rungs(results: tune.ResultGrid) -> None:
+    """Print after how many epochs the trials ended, as a bar chart."""
+    print("\nTrials by the epochs for which they were trained:")
+    ends = Counter(len(result.history) for result in results)
+    for epochs, count in sorted(ends.items()):
+        bar = "#" * max(1, round(40 * count / len(results)))
+        end = "trained to the end" if epochs == MAX_EPOCHS else "stopped by ASHA"
+        print(f"  {epochs:2} {bar:40} {count:3} {end}")
+
+
+def show_best(results: tune.ResultGrid) -> None:
+    """Print the best configuration, and the accuracy of its network on unseen pictures."""
     # A network may be best before its last epoch, hence scope="all".
     best = results.get_best_result(scope="all")
-    print("\nBest configuration:")
+    print("Best configuration:")
     for name, value in best.config.items():
         print(f"  {name:13} {value if isinstance(value, int) else format(value, '.3g')}")
 
@@ -131,9 +157,35 @@ def show(results: tune.ResultGrid) -> None:
     print(f"  validation    {saved['network'].score(*data.validation):.2%}")
     print(f"  test          {saved['network'].score(*data.test):.2%}")
 
+
+def show_savings(results: tune.ResultGrid) -> None:
+    """Print the epochs that early stopping saved, and the time that they would have taken."""
     spent, full = sum(len(result.history) for result in results), len(results) * MAX_EPOCHS
     print(f"Early stopping saved {1 - spent / full:.0%} of the work: {spent} epochs, not {full}.")
-    print(f"All results are in {results.experiment_path}")
+    # The first epoch of a trial also loads the data, so its time does not count.
+    seconds = np.mean([row["time_this_iter_s"] for result in results for row in result.history[1:]])
+    print(
+        f"At {seconds:.3f} s an epoch, the other {full - spent} would take {seconds * (full - spent):.0f} s."
+    )
+
+
+def show_places(results: tune.ResultGrid) -> None:
+    """Write a report, and print where it is and how to look at the results again."""
+    place = results.experiment_path  # a directory, or a URL such as s3://bucket/experiment
+    with results.filesystem.open(f"{place}/report.html", "w", encoding="utf-8") as file:
+        file.write(results.to_html())
+    print("\nAll results, and a report to open in a browser:")
+    print(f"  {place}")
+    print(f"  {place}/report.html")
+
+    # The command of this environment, which need not be on the shell's path.
+    command = str(Path(sys.executable).with_name("dasktune"))
+    command = "dasktune" if shutil.which("dasktune") == command else os.path.relpath(command)
+    home = f"{Path.home()}/"
+    short = f"~/{place.removeprefix(home)}" if place.startswith(home) else place
+    print("To look at them again, in the terminal or as a dashboard:")
+    print(f"  {command} show {short}")
+    print(f"  {command} dashboard {short}")
 
 
 def parse_arguments() -> argparse.Namespace:

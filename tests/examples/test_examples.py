@@ -37,6 +37,16 @@ def test_the_digits_are_learnt_and_early_stopping_saves_work(tmp_path):
     # Guessing would be right in 10 % of the cases.
     assert float(accuracy[1]) > 50
     assert re.search(r"Early stopping saved [1-9]\d?% of the work", done.stdout)
+    bars = re.findall(
+        r"^ +(\d+) #+ +(\d+) (?:stopped by ASHA|trained to the end)$", done.stdout, re.MULTILINE
+    )
+    assert sum(int(count) for _, count in bars) == 6
+    (report,) = tmp_path.glob("*/report.html")
+    assert report.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    assert f"  {report}\n" in done.stdout
+    assert re.search(rf"^  \S*dasktune show {report.parent}$", done.stdout, re.MULTILINE)
+    # Neither stream is a terminal.
+    assert "\x1b" not in done.stdout + done.stderr
 
 
 def test_a_killed_worker_costs_no_iteration():

@@ -163,7 +163,7 @@ screenshots: $(DEV)
 wheel-test: $(DEV)
 	rm -rf $(WHEEL_DIR) $(WHEEL_SOURCE)
 	mkdir -p $(WHEEL_SOURCE)
-	cp -R dasktune pyproject.toml setup.cfg README.md LICENSE $(WHEEL_SOURCE)
+	cp -R dasktune pyproject.toml setup.cfg setup.py README.md LICENSE $(WHEEL_SOURCE)
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $(WHEEL_DIR) ./$(WHEEL_SOURCE)
 	$(call make_venv,$(WHEEL_VENV))
 	wheel=$$(echo $(WHEEL_DIR)/dasktune-*.whl); python='$(CURDIR)/$(WHEEL_VENV)/bin/python'; \

@@ -10,6 +10,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from dasktune.version import __version__
+
 if TYPE_CHECKING:
     from dasktune.callback import Callback
     from dasktune.classic import Experiment, run, run_experiments
@@ -67,9 +69,6 @@ if TYPE_CHECKING:
     from dasktune.tuner.result_grid import ResultGrid
     from dasktune.tuner.submitted import DetachedExperiment, attach
     from dasktune.tuner.tuner import Tuner
-
-    #: The installed version.
-    __version__: str
 
 __all__ = [
     # Running
@@ -227,12 +226,8 @@ _HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in name
 
 
 def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        from importlib.metadata import version
-
-        value: Any = version("dasktune")
-    elif name in _HOME_OF:
-        value = getattr(import_module(_HOME_OF[name]), name)
+    if name in _HOME_OF:
+        value: Any = getattr(import_module(_HOME_OF[name]), name)
     elif name in _MODULES:
         return import_module(f"{__name__}.{name}")
     else:

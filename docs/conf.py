@@ -1,11 +1,11 @@
 """Configuration of the documentation, built by ``make docs``."""
 
-from importlib.metadata import version as installed_version
+from dasktune.version import __version__
 
 project = "dasktune"
 author = "The dasktune developers"
 project_copyright = f"2026, {author}"
-release = version = installed_version("dasktune")
+release = version = __version__
 
 extensions = [
     "myst_parser",

@@ -23,6 +23,7 @@ from dasktune.errors import ClusterError, PreflightError, TuneError
 from dasktune.placement import WorkerCapacity
 from dasktune.storage.fs.probe import writes_nothing
 from dasktune.storage.fs.storage import Storage
+from dasktune.version import __version__
 
 __all__ = ["Diagnosis", "examine"]
 
@@ -195,11 +196,13 @@ def _probe(*, imports: bool) -> Callable[[], dict[str, Any]]:
             except PackageNotFoundError:
                 found[name] = None
         found["failure"] = ""
-        if imports and found["dasktune"] is not None:
+        if imports:
             try:
-                import_module("dasktune")
+                # A checkout on the path has a version, but may have no or older metadata.
+                found["dasktune"] = import_module("dasktune").__version__
             except Exception as error:
-                found["failure"] = repr(error)
+                if found["dasktune"] is not None:
+                    found["failure"] = repr(error)
         return found
 
     return look
@@ -213,7 +216,7 @@ def _of_versions(
 ) -> Iterator[Diagnosis]:
     answers, drifts = _sync(connection, _answers(connection.client, answering, timeout_s))
     foreign = {one.address: one.python for one in workers if one.python_differs}
-    ours = {"python": platform.python_version(), "dasktune": version("dasktune")}
+    ours = {"python": platform.python_version(), "dasktune": __version__}
     ours |= {name: version(name) for name in _PACKAGES}
     yield _of_python(ours["python"], foreign, answers)
     for name in ("dasktune", *_PACKAGES):
@@ -302,7 +305,6 @@ def _of_package(name: str, ours: str, theirs: Mapping[str, str | None]) -> Diagn
     if not missing and not others:
         return Diagnosis(level="ok", subject=name, finding=f"{ours} everywhere")
     is_vital = name == "dasktune"
-    cure = f"pip install {name}=={ours}"
     if missing:
         finding = f"{ours} here, missing on {len(missing)}: {_named(missing)}"
     else:
@@ -312,9 +314,9 @@ def _of_package(name: str, ours: str, theirs: Mapping[str, str | None]) -> Diagn
         level="fail" if is_vital else "warn",
         subject=name,
         finding=finding,
-        advice=f"Install the same version there: {cure}"
+        advice=f"Install dasktune {ours} there, from the same checkout or wheel as here."
         if is_vital
-        else f"Objects may not unpickle across versions: {cure}",
+        else f"Objects may not unpickle across versions: pip install {name}=={ours}",
     )
 
 

@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from importlib.metadata import version
 from typing import Any, Final
 
 from dasktune.cluster.connection.run_on_worker import run_in_daemon_thread, run_on_worker
@@ -33,6 +32,7 @@ from dasktune.storage.fs.probe import probe
 from dasktune.storage.fs.storage import Storage
 from dasktune.trainable.data.shared_objects import loads_with
 from dasktune.trial.resources import WELL_KNOWN, PlacementGroupFactory
+from dasktune.version import __version__
 
 __all__ = [
     "CheckResult",
@@ -322,10 +322,10 @@ def _check_python(workers: Iterable[WorkerCapacity]) -> None:
 
 
 async def _check_dasktune(client: Any, worker: WorkerCapacity, checks: Checks) -> str | None:
-    ours = version("dasktune")
+    ours = __version__
     # `eval` is a builtin, which a worker without dasktune can unpickle.
     theirs = await run_on_worker(client, worker, checks.timeout_s, eval, _THEIR_VERSION)
-    cure = f"Install it there with `pip install dasktune=={ours}`, or use an image that has it."
+    cure = f"Install dasktune {ours} there, from the same checkout or wheel as here."
     if isinstance(theirs, ImportError):
         raise PreflightError(
             f"dasktune must be importable on the workers, got {type(theirs).__name__}: {theirs} on "

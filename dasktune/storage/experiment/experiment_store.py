@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime, timezone
-from importlib.metadata import version
 from time import perf_counter
 from typing import Any, Final
 
@@ -28,6 +27,7 @@ from dasktune.storage.journal.json_lines import decode, plain
 from dasktune.storage.journal.snapshots import Snapshot, Snapshots
 from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.names import is_one_name
+from dasktune.version import __version__
 
 __all__ = ["SPEC_FILE", "ExperimentStore", "experiment_json"]
 
@@ -446,7 +446,7 @@ def experiment_json(
     """
     return {
         "format": 1,
-        "dasktune": version("dasktune"),
+        "dasktune": __version__,
         "name": name,
         "trainable": trainable_name,
         "metric": tune_config.metric,

@@ -47,7 +47,7 @@ class TuneReportCheckpointCallback(Callback):  # type: ignore[misc]
     """Reports the metrics of each epoch, with a checkpoint of the model and its optimizer.
 
     The checkpoint has the model as ``model.keras``, and its number of trained epochs in the
-    metadata as ``"epoch"``. Needs ``pip install 'dasktune[keras]'`` and a backend of Keras.
+    metadata as ``"epoch"``. Needs ``pip install keras`` and a backend of Keras.
 
     Parameters
     ----------

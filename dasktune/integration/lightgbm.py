@@ -24,8 +24,8 @@ class TuneReportCheckpointCallback:
 
     A trial that is stopped, paused or cloned during the training resumes from the last checkpoint.
     Set `frequency` if a scheduler may do so. LightGBM does not notify callbacks when its own early
-    stopping ends the training, so there is no checkpoint at the end then. Needs ``pip install
-    'dasktune[lightgbm]'``.
+    stopping ends the training, so there is no checkpoint at the end then. Needs
+    ``pip install lightgbm``.
 
     Parameters
     ----------

@@ -47,7 +47,7 @@ class MLflowLoggerCallback(TrialLoggerCallback):
     """Logs each trial as a run of MLflow, from a thread.
 
     A run has the trial's configuration as parameters, and its numbers by ``training_iteration``. A
-    later driver resumes the runs of an earlier one. Needs ``pip install 'dasktune[mlflow]'``.
+    later driver resumes the runs of an earlier one. Needs ``pip install mlflow``.
 
     Parameters
     ----------
@@ -307,7 +307,7 @@ def _client_class() -> Any:
     try:
         from mlflow import MlflowClient
     except ImportError as error:
-        raise ConfigError("MLflow is not installed: pip install 'dasktune[mlflow]'") from error
+        raise ConfigError("MLflow is not installed: pip install mlflow") from error
     return MlflowClient
 
 

@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 class TuneCallback(Callback):  # type: ignore[misc]
     """Base class of callbacks that call :meth:`_handle` at the chosen hooks.
 
-    Needs ``pip install 'dasktune[lightning]'``, or pytorch_lightning.
+    Needs ``pip install lightning``, or pytorch_lightning.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ class TuneReportCheckpointCallback(TuneCallback):
     It reports nothing during Lightning's sanity check of the validation. The end of a trial is
     raised as an exception in the hook; Lightning tears down and passes it on. Give the trainer
     ``logger=False`` and ``enable_checkpointing=False``, or it writes its own files into the
-    worker's directory. Needs ``pip install 'dasktune[lightning]'``, or pytorch_lightning.
+    worker's directory. Needs ``pip install lightning``, or pytorch_lightning.
 
     Parameters
     ----------

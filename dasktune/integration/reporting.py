@@ -18,15 +18,15 @@ Metrics = str | Sequence[str] | Mapping[str, str] | None
 _RULE: Final = "a name, a list of names, or a dict of names to report to the package's names"
 
 
-def check_installed(package: str, extra: str, problem: str) -> None:
+def check_installed(package: str, distribution: str, problem: str) -> None:
     """Check that a package could be imported.
 
     Parameters
     ----------
     package : str
         The package's display name.
-    extra : str
-        The extra of dasktune that installs it.
+    distribution : str
+        The name by which pip installs it.
     problem : str
         The import error; empty if the package was imported.
 
@@ -36,7 +36,7 @@ def check_installed(package: str, extra: str, problem: str) -> None:
         If there was an import error.
     """
     if problem:
-        raise ConfigError(f"{package} cannot be imported ({problem}): pip install 'dasktune[{extra}]'")
+        raise ConfigError(f"{package} cannot be imported ({problem}): pip install {distribution}")
 
 
 def check_filename(filename: object) -> None:

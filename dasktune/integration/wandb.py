@@ -26,7 +26,7 @@ class WandbLoggerCallback(TrialLoggerCallback):
 
     The charts' x axis is ``training_iteration``. A later driver resumes the runs of an earlier one.
     Without a network set ``mode="offline"`` and send the runs later by ``wandb sync``. Needs
-    ``pip install 'dasktune[wandb]'``.
+    ``pip install wandb``.
 
     Parameters
     ----------
@@ -232,7 +232,7 @@ def _wandb() -> Any:
     try:
         import wandb
     except ImportError as error:
-        raise ConfigError("wandb is not installed: pip install 'dasktune[wandb]'") from error
+        raise ConfigError("wandb is not installed: pip install wandb") from error
     return wandb
 
 

@@ -32,7 +32,7 @@ class TuneReportCheckpointCallback(TrainingCallback):  # type: ignore[misc]
     name in ``evals``, then XGBoost's name: ``"eval-logloss"``.
 
     A trial that is stopped, paused or cloned during the training resumes from the last checkpoint.
-    Set `frequency` if a scheduler may do so. Needs ``pip install 'dasktune[xgboost]'``.
+    Set `frequency` if a scheduler may do so. Needs ``pip install xgboost``.
 
     Parameters
     ----------

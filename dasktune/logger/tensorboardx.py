@@ -25,7 +25,7 @@ class TBXLoggerCallback(FileLoggerCallback):
 
     ``tensorboard --logdir <experiment>/trials`` shows all reported numbers over
     ``training_iteration``, and the hyperparameters of ended trials. Needs
-    ``pip install 'dasktune[tensorboard]'``.
+    ``pip install tensorboardX crc32c``.
 
     Raises
     ------
@@ -54,9 +54,7 @@ def _tensorboardx() -> Any:
     try:
         import tensorboardX
     except ImportError as error:
-        raise ConfigError(
-            "TBXLoggerCallback needs tensorboardX: pip install 'dasktune[tensorboard]'"
-        ) from error
+        raise ConfigError("TBXLoggerCallback needs tensorboardX: pip install tensorboardX crc32c") from error
     return tensorboardX
 
 

@@ -89,7 +89,7 @@ def open_display(mode: str, stream: TextIO | None) -> Display | None:
         try:
             return LiveTable(stream)
         except ImportError:
-            logger.warning("rich is not installed: pip install dasktune[rich]")
+            logger.warning("rich is not installed: pip install rich")
             mode = "line"
         except RuntimeError as error:
             # Another live display owns the terminal: a line that is rewritten would damage it.

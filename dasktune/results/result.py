@@ -346,6 +346,6 @@ def require_pandas() -> Any:
     except ImportError as error:
         raise ConfigError(
             "a DataFrame needs pandas, which is not installed. "
-            "Run: pip install dasktune[pandas]. Without it, Result.history has the same rows."
+            "Run: pip install pandas. Without it, Result.history has the same rows."
         ) from error
     return pd

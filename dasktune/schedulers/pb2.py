@@ -311,4 +311,4 @@ def _answer_question(situation: BanditState) -> list[list[float]]:
 def _require_sklearn() -> None:
     # The import takes a second: only the background thread does it.
     if find_spec("sklearn") is None:
-        raise ConfigError("PB2 needs scikit-learn. Run: pip install dasktune[sklearn]")
+        raise ConfigError("PB2 needs scikit-learn. Run: pip install scikit-learn")

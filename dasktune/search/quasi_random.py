@@ -165,6 +165,6 @@ def _qmc() -> Any:
         from scipy.stats import qmc
     except ImportError as error:
         raise ConfigError(
-            "QuasiRandomSearch must have SciPy, which is not installed. Run: pip install dasktune[scipy]."
+            "QuasiRandomSearch must have SciPy, which is not installed. Run: pip install scipy."
         ) from error
     return qmc

@@ -20,7 +20,7 @@ __all__ = ["AxSearch"]
 class AxSearch(AskTellSearch):
     """Suggest configurations with Ax [1]_: Sobol points first, then Bayesian optimisation.
 
-    It needs Ax, which needs PyTorch: ``pip install dasktune[ax]``.
+    It needs Ax, which needs PyTorch: ``pip install 'ax-platform>=1.3'``.
 
     Parameters
     ----------

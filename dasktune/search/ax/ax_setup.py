@@ -19,7 +19,7 @@ def require_ax() -> None:
     from importlib.util import find_spec
 
     if find_spec("ax") is None:
-        raise ImportError("AxSearch needs Ax 1.3 or later: pip install dasktune[ax]")
+        raise ImportError("AxSearch needs Ax 1.3 or later: pip install 'ax-platform>=1.3'")
 
 
 def check_strategy(strategy: Mapping[str, Any]) -> None:

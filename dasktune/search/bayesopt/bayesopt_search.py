@@ -26,7 +26,7 @@ _UTILITY: Final = {"kind": "ucb", "kappa": 2.576, "xi": 0.0}
 class BayesOptSearch(AskTellSearch):
     """Suggest configurations by Bayesian optimisation with a Gaussian process [1]_.
 
-    It needs the package bayesian-optimization: ``pip install dasktune[bayesopt]``.
+    It needs the package: ``pip install 'bayesian-optimization>=3'``.
 
     Parameters
     ----------

@@ -28,7 +28,7 @@ def require_bayes_opt() -> None:
     try:
         import bayes_opt  # noqa: F401
     except ImportError as error:
-        message = "BayesOptSearch needs bayesian-optimization 3: pip install dasktune[bayesopt]"
+        message = "BayesOptSearch needs bayesian-optimization 3: pip install 'bayesian-optimization>=3'"
         raise ImportError(message) from error
 
 

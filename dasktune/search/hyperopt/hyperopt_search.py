@@ -25,7 +25,7 @@ __all__ = ["HyperOptSearch"]
 class HyperOptSearch(AskTellSearch):
     """Suggest configurations with Hyperopt's tree of Parzen estimators (TPE) [1]_.
 
-    It needs Hyperopt: ``pip install dasktune[hyperopt]``.
+    It needs Hyperopt: ``pip install hyperopt``.
 
     Parameters
     ----------

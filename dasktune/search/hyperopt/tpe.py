@@ -18,7 +18,7 @@ def require_hyperopt() -> None:
     try:
         import hyperopt  # noqa: F401
     except ImportError as error:
-        message = "HyperOptSearch needs Hyperopt: pip install dasktune[hyperopt]"
+        message = "HyperOptSearch needs Hyperopt: pip install hyperopt"
         raise ImportError(message) from error
 
 

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 class OptunaSearch(Searcher):
     """Suggest configurations with an Optuna sampler: TPE, CMA-ES, NSGA-II and others [1]_.
 
-    It needs Optuna: ``pip install dasktune[optuna]``.
+    It needs Optuna: ``pip install 'optuna>=5'``.
 
     Parameters
     ----------

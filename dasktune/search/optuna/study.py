@@ -32,7 +32,7 @@ def require_optuna() -> Any:
     try:
         import optuna
     except ImportError as error:
-        message = "OptunaSearch needs Optuna 5 or later: pip install dasktune[optuna]"
+        message = "OptunaSearch needs Optuna 5 or later: pip install 'optuna>=5'"
         raise ImportError(message) from error
     return optuna
 

@@ -57,7 +57,7 @@ def test_without_rich_there_is_a_line(monkeypatch, caplog):
     without_rich(monkeypatch)
     assert choose_mode(Terminal(), {}) == "line"
     assert type(open_display("rich", Terminal())) is ProgressLine
-    assert "pip install dasktune[rich]" in caplog.text
+    assert "pip install rich" in caplog.text
 
 
 def test_a_terminal_of_few_characters_gets_a_line():

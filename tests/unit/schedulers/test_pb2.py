@@ -310,7 +310,7 @@ def test_what_a_new_trial_lacks_is_drawn():
 
 def test_without_scikit_learn_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"pip install dasktune\[sklearn\]"):
+    with pytest.raises(ConfigError, match="pip install scikit-learn"):
         pb2()
 
 

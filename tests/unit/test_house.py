@@ -4,32 +4,14 @@ from __future__ import annotations
 
 import ast
 import configparser
-import importlib
 import importlib.util
-import pkgutil
 import re
-from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
-import pytest
-
-import dasktune
 from dasktune.trial.status import TRANSITIONS, PublicStatus, TrialStatus
 
 ROOT = Path(__file__).parents[2]
-
-#: What packages of ours take from each other.
-INTERNAL = {
-    "CallbackList",
-    "MissedEvents",
-    "TrackedRun",
-    "TrialStorage",
-    "check",
-    "check_callbacks",
-    "run_key",
-    "without_passwords",
-}
 
 
 def status_diagram() -> ModuleType:
@@ -63,13 +45,6 @@ def test_the_words_that_users_see_cover_every_status():
         assert f"| `{public.value}` | {', '.join(meant)} |" in page
 
 
-def test_the_version_stands_in_one_place():
-    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    written = re.search(r'^version = "(.+)"$', project, re.MULTILINE)
-    assert written is not None
-    assert dasktune.__version__ == written[1] == metadata.version("dasktune")
-
-
 def test_every_news_fragment_has_a_kind_that_the_changelog_knows():
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     kinds = set(re.findall(r'directory = "(\w+)", name', project))
@@ -77,40 +52,6 @@ def test_every_news_fragment_has_a_kind_that_the_changelog_knows():
     assert kinds
     assert all(re.fullmatch(r"(\d+|\+[\w-]+)\.\w+\.md", path.name) for path in fragments)
     assert {path.name.split(".")[-2] for path in fragments} <= kinds
-
-
-#: The packages whose ``__all__`` is public.
-PUBLIC = [
-    "dasktune",
-    "dasktune.callback",
-    "dasktune.control",
-    "dasktune.dashboard",
-    "dasktune.errors",
-    *(
-        module.name
-        for module in pkgutil.iter_modules(
-            importlib.import_module("dasktune.integration").__path__, "dasktune.integration."
-        )
-        # What the modules for several packages have in common.
-        if module.name.rpartition(".")[2] not in ("reporting", "tracked_run")
-    ),
-    "dasktune.logger",
-    "dasktune.schedulers",
-    "dasktune.search",
-    "dasktune.sklearn",
-    "dasktune.stopper",
-    "dasktune.testing",
-]
-
-
-@pytest.mark.parametrize("package", PUBLIC)
-def test_every_public_name_stands_in_the_api_documentation(package):
-    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
-    listed = set(re.findall(r"^   (?:\w+\.)*(\w+)$", page, re.MULTILINE))
-    # What autosummary cannot show, such as a union, is told of in a sentence.
-    named = set(re.findall(r"`(\w+)`", page))
-    names = set(importlib.import_module(package).__all__) - {"__version__"} - INTERNAL
-    assert sorted(names - listed - named) == []
 
 
 def test_every_page_of_the_documentation_is_in_its_table_of_contents():

@@ -1,1 +1,1 @@
-"""How fast dasktune is, measured: see docs/benchmarks.md."""
+"""Benchmarks of dasktune: see docs/benchmarks.md."""

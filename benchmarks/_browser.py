@@ -1,4 +1,4 @@
-"""Chromium without a window, driven by Selenium, and pages of the dashboard in it."""
+"""Headless Chromium, driven by Selenium, that shows pages of the dashboard."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from typing import Any
 
 __all__ = [
-    "await_the_journal",
     "browser",
-    "complaints",
-    "go_to",
     "open_dashboard",
-    "received",
+    "open_page",
+    "page_errors",
     "titles",
+    "wait_for_journal",
+    "websocket_bytes",
 ]
 
 _OPTIONS = (
@@ -31,8 +31,8 @@ _OPTIONS = (
     "--hide-scrollbars",
 )
 
-#: Seconds: a machine that is busy may take a hundred times as long as an idle one.
-_PATIENCE = 1_800
+#: Seconds to wait: a busy machine may take a hundred times as long as an idle one.
+_TIMEOUT_S = 1_800
 
 _TABS = """
 if (!window.Bokeh || !Bokeh.documents.length) return null
@@ -53,7 +53,7 @@ return !JSON.stringify(Bokeh.documents[0].to_json()).includes(" is being read")
 
 @contextmanager
 def browser(width: int = 1400, height: int = 1000) -> Iterator[Any]:
-    """Give a browser with an empty window of a size in pixels."""
+    """Yield a browser with an empty window of `width` by `height` pixels."""
     from selenium import webdriver
 
     found = shutil.which("chromium") or shutil.which("google-chrome")
@@ -71,10 +71,10 @@ def browser(width: int = 1400, height: int = 1000) -> Iterator[Any]:
             options.add_argument(option)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(executable_path=program))
-        # Else Selenium itself gives up earlier than what it waits for.
-        driver.command_executor._client_config.timeout = 2 * _PATIENCE
-        driver.set_page_load_timeout(_PATIENCE)
-        driver.set_script_timeout(_PATIENCE)
+        # Otherwise the HTTP client of Selenium times out before the waits below do.
+        driver.command_executor._client_config.timeout = 2 * _TIMEOUT_S
+        driver.set_page_load_timeout(_TIMEOUT_S)
+        driver.set_script_timeout(_TIMEOUT_S)
         try:
             yield driver
         finally:
@@ -84,20 +84,20 @@ def browser(width: int = 1400, height: int = 1000) -> Iterator[Any]:
 def _wait(driver: Any, script: str, *arguments: Any) -> Any:
     from selenium.webdriver.support.ui import WebDriverWait
 
-    return WebDriverWait(driver, _PATIENCE, poll_frequency=0.05).until(
+    return WebDriverWait(driver, _TIMEOUT_S, poll_frequency=0.05).until(
         lambda one: one.execute_script(script, *arguments)
     )
 
 
 def open_dashboard(driver: Any, url: str) -> None:
-    """Open the dashboard, and wait until its first page is drawn."""
+    """Open the dashboard and wait until its first page is drawn."""
     driver.get(url)
     _wait(driver, _IS_SHOWN)
-    _let_draw(driver)
+    _wait_for_draw(driver)
 
 
-def await_the_journal(driver: Any) -> None:
-    """Wait until the page says no more that the journal is being read."""
+def wait_for_journal(driver: Any) -> None:
+    """Wait until the page no longer says that the journal is being read."""
     _wait(
         driver,
         f"{_TABS} return !JSON.stringify(Bokeh.documents[0].to_json()).includes(' is being read')",
@@ -109,33 +109,33 @@ def titles(driver: Any) -> list[str]:
     return [*driver.execute_script(f"{_TABS} return tabs.tabs.map((tab) => tab.title)")]
 
 
-def go_to(driver: Any, page: int) -> None:
-    """Open a page of the dashboard, and wait until it is drawn."""
+def open_page(driver: Any, page: int) -> None:
+    """Open a page of the dashboard and wait until it is drawn."""
     driver.execute_script(f"{_TABS} tabs.active = arguments[0]", page)
     _wait(driver, _IS_SHOWN)
-    _let_draw(driver)
+    _wait_for_draw(driver)
 
 
-def _let_draw(driver: Any) -> None:
-    # Two frames on, everything that has changed has been drawn.
+def _wait_for_draw(driver: Any) -> None:
+    # After two frames every change has been drawn.
     driver.execute_async_script(
         "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(done))"
     )
 
 
-def complaints(driver: Any) -> list[str]:
-    """Return the errors of the page since this was asked last."""
+def page_errors(driver: Any) -> list[str]:
+    """Return the errors of the page since the last call."""
     return [one["message"] for one in driver.get_log("browser") if one["level"] == "SEVERE"]
 
 
-def received(driver: Any) -> int:
-    """Return the bytes that came by websockets since this was asked last."""
+def websocket_bytes(driver: Any) -> int:
+    """Return how many bytes the websockets received since the last call."""
     total = 0
     for one in driver.get_log("performance"):
         message = json.loads(one["message"])["message"]
         if message["method"] == "Network.webSocketFrameReceived":
             frame = message["params"]["response"]
             length = len(frame["payloadData"])
-            # What is not text is told in base 64.
+            # The log has binary frames in base64.
             total += length if frame["opcode"] == 1 else length * 3 // 4
     return total

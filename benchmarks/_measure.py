@@ -1,4 +1,4 @@
-"""What every benchmark needs: times into figures, runs into medians, and what machine it was.
+"""What every benchmark needs: figures from times, medians of runs, and the machine's description.
 
 Standard library only: the interpreter that runs Ray imports it too.
 """
@@ -49,7 +49,7 @@ class Size:
 
 @dataclass
 class Timeline:
-    """When one experiment told what, in epoch seconds on the driver."""
+    """When the results and ends of one experiment's trials were recorded, in epoch seconds."""
 
     begun: float
     ended: float = 0.0
@@ -57,13 +57,13 @@ class Timeline:
     cpu: float = 0.0
     results: list[float] = field(default_factory=list)
     ends: list[float] = field(default_factory=list)
-    #: How long reports waited for their decisions, in seconds, as the trials say.
+    #: Seconds that reports waited for their decisions, as the trials measured them.
     waits: list[float] = field(default_factory=list)
-    #: All that was recorded.
+    #: The records of the journal.
     journal: list[dict[str, Any]] = field(default_factory=list)
 
     def figures(self) -> Figures:
-        """Return rates over the whole of ``fit()``, its start and its end included."""
+        """Return rates over all of ``fit()``, with its start and its end."""
         wall = self.ended - self.begun
         return {
             "wall_s": wall,
@@ -78,20 +78,21 @@ class Timeline:
 
 
 def _rate(moments: Sequence[float]) -> float:
-    """Return how many a second came between the first and the last, 0 where that says nothing."""
+    """Return the events per second between the first and the last; 0 if they are simultaneous."""
     span = max(moments) - min(moments)
     return (len(moments) - 1) / span if span > 0 else 0.0
 
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table: a figure of ours, perhaps beside one of another side."""
+    """A row of the table: a figure of dasktune, and optionally one of another side."""
 
     label: str
     unit: str
     workload: str
     figure: str
-    #: ``(side, workload, figure)`` to compare with; ours over theirs, or the inverse for times.
+    #: ``(side, workload, figure)`` to compare with. The ratio is ours over theirs, or the inverse
+    #: for times.
     other: tuple[str, str, str] | None = None
     higher_is_better: bool = True
 
@@ -101,7 +102,7 @@ Series = dict[tuple[str, str, str], list[float]]
 
 
 def format_table(rows: Iterable[Row], series: Series) -> str:
-    """Return medians of all runs as a Markdown table, with the ratio so that above 1 is better."""
+    """Return the medians of all runs as a Markdown table; a ratio above 1 means ours is better."""
     lines = [
         "| what | unit | dasktune: median (min to max) | other | ours is better by |",
         "|---|---|---|---|---|",
@@ -114,9 +115,9 @@ def format_table(rows: Iterable[Row], series: Series) -> str:
         if not ours or (not theirs and (row.workload, row.figure) in shown):
             continue
         shown.add((row.workload, row.figure))
-        told = [f"{row.other[0]} {_spread(theirs)}" if row.other and theirs else ""]
-        told.append(f"{_ratio(ours, theirs, row.higher_is_better):.3g}x" if theirs else "")
-        lines.append(f"| {row.label} | {row.unit} | {_spread(ours)} | {' | '.join(told)} |")
+        compared = [f"{row.other[0]} {_spread(theirs)}" if row.other and theirs else ""]
+        compared.append(f"{_ratio(ours, theirs, row.higher_is_better):.3g}x" if theirs else "")
+        lines.append(f"| {row.label} | {row.unit} | {_spread(ours)} | {' | '.join(compared)} |")
     return "\n".join(lines)
 
 
@@ -137,7 +138,7 @@ def _short(value: float) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of what is installed here and matters."""
+    """Return the versions of Python and of the installed packages that affect the figures."""
     found = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:
@@ -148,7 +149,7 @@ def versions() -> dict[str, str]:
 
 
 def machine() -> dict[str, Any]:
-    """Return what a figure is worth nothing without."""
+    """Return the date, the machine, the revision and the versions that the figures belong to."""
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {
         "date": datetime.now().astimezone().isoformat(timespec="seconds"),
@@ -168,10 +169,10 @@ def load() -> float:
 def _revision() -> str:
     command = ["git", "describe", "--always", "--dirty"]
     try:
-        told = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+        done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    return told.stdout.strip()
+    return done.stdout.strip()
 
 
 def now() -> float:
@@ -180,5 +181,5 @@ def now() -> float:
 
 
 def milliseconds(durations: Sequence[float]) -> str:
-    """Return the median of durations in seconds, in milliseconds, and how many there were."""
+    """Return the median in milliseconds of durations in seconds, and their number."""
     return f"{1e3 * median(durations):,.1f} ({len(durations)})" if durations else "none"

@@ -1,4 +1,4 @@
-"""Figures as Markdown."""
+"""Tables and figures as Markdown."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ __all__ = ["lead", "spread", "table"]
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+    """Return a Markdown table."""
+    cells = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(map(str, row))} |" for row in cells)
 
 
 def spread(values: Sequence[float], style: str = ".3g") -> str:
-    """Return the median, and the least and the most in brackets; infinity is never."""
+    """Return the median, with the minimum and maximum in brackets; infinity is shown as "never"."""
     low, middle, high = (
         "never" if isinf(one) else format(one, style) for one in (min(values), median(values), max(values))
     )
@@ -24,10 +24,10 @@ def spread(values: Sequence[float], style: str = ".3g") -> str:
 
 
 def lead(own: Sequence[float], others: Sequence[float]) -> str:
-    """Return the mean difference of pairs, and its confidence interval of 95 % by Student's t."""
+    """Return the mean difference of pairs, and its 95 % confidence interval by Student's t."""
     from scipy.stats import t
 
     differences = [one - other for one, other in zip(own, others, strict=True)]
-    middle, many = fmean(differences), len(differences)
-    width = float(t.ppf(0.975, many - 1)) * stdev(differences) / sqrt(many)
+    middle, count = fmean(differences), len(differences)
+    width = float(t.ppf(0.975, count - 1)) * stdev(differences) / sqrt(count)
     return f"{middle:+.2f} ({middle - width:+.2f} to {middle + width:+.2f})"

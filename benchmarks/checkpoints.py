@@ -1,7 +1,7 @@
 """What checkpoints cost, on a disk and on a slow store: ``python -m benchmarks.checkpoints``.
 
-Beside each experiment the same files are written by bare fsspec, with a checksum and a manifest, in
-the same worker. The slow store is simulated: each request takes 20 ms, and it takes 100 MB/s.
+For comparison the same worker writes the same files by plain fsspec, with a checksum and a
+manifest. The slow store is simulated: each request takes 20 ms, and its bandwidth is 100 MB/s.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from benchmarks import trainables
 from benchmarks._measure import Figures, Size, load, machine
 from benchmarks.experiments import local_cluster, run, warm_up
 
-__all__ = ["SLOW", "checkpoints", "know_the_store"]
+__all__ = ["SLOW", "checkpoints", "register_slow_store"]
 
 SLOW = {"latency": 0.02, "bandwidth": 100e6}
 
-#: Newest checkpoints that are kept, by both sides.
+#: Number of newest checkpoints that both sides keep.
 _KEEP = 2
 
 
@@ -39,17 +39,17 @@ class Case:
     """One workload: a trial that saves a file at each step."""
 
     label: str
-    #: Of the file.
+    #: Bytes of the file.
     size: int
     steps: int
     #: Seconds of training before each checkpoint.
     step_s: float = 0.0
-    #: Of the storage: "" for a local disk.
+    #: Scheme of the storage's URL; "" for a local disk.
     scheme: str = ""
 
     @property
     def options(self) -> dict[str, float]:
-        """What the storage is opened with."""
+        """The options of the storage."""
         return SLOW if self.scheme else {}
 
 
@@ -64,7 +64,7 @@ CASES = (
 
 
 def checkpoints(cluster: LocalCluster, case: Case) -> Figures:
-    """Measure steps a second of an experiment and by bare fsspec, and how long reports take."""
+    """Measure the steps per second with dasktune and with plain fsspec, and the time of reports."""
     bare = _bare_rate(cluster, case)
     timeline = run(
         cluster,
@@ -75,7 +75,7 @@ def checkpoints(cluster: LocalCluster, case: Case) -> Figures:
         storage_options=case.options,
         checkpoint_config=tune.CheckpointConfig(num_to_keep=_KEEP),
     )
-    # Each result tells of the report before it, and the first one of none.
+    # Each result has the time of the previous report, and the first one has none.
     waits = timeline.waits[1:]
     rate = timeline.figures()["steady_results_per_s"]
     return {
@@ -90,35 +90,35 @@ def checkpoints(cluster: LocalCluster, case: Case) -> Figures:
 
 
 def _bare_rate(cluster: LocalCluster, case: Case) -> float:
-    with tempfile.TemporaryDirectory(prefix="dasktune-bench-") as place, Client(cluster) as client:
+    with tempfile.TemporaryDirectory(prefix="dasktune-bench-") as directory, Client(cluster) as client:
         fields = (case.scheme or "file://", case.options, case.size, case.steps, case.step_s)
-        seconds: float = client.submit(write_bare, place, *fields, pure=False).result()
+        seconds: float = client.submit(write_bare, directory, *fields, pure=False).result()
     return case.steps / seconds
 
 
 def write_bare(
-    place: str, scheme: str, options: dict[str, Any], size: int, steps: int, step_s: float
+    directory: str, scheme: str, options: dict[str, Any], size: int, steps: int, step_s: float
 ) -> float:
-    """Train and write as the trial does, one after the other, and return the seconds."""
+    """Train and write as the trial does, but one after the other, and return the seconds."""
     fs = fsspec.filesystem(scheme.partition(":")[0], **options)
     data = os.urandom(size)
     begun = time.perf_counter()
     for step in range(steps):
         time.sleep(step_s)
-        directory = f"{place}/checkpoint_{step:06d}"
-        fs.makedirs(directory, exist_ok=True)
-        with fs.open(f"{directory}/model", "wb") as stream:
+        checkpoint = f"{directory}/checkpoint_{step:06d}"
+        fs.makedirs(checkpoint, exist_ok=True)
+        with fs.open(f"{checkpoint}/model", "wb") as stream:
             stream.write(data)
         entry = {"model": {"size": len(data), "crc32": zlib.crc32(data)}}
-        fs.pipe_file(f"{directory}/.manifest.json", json.dumps(entry).encode())
+        fs.pipe_file(f"{checkpoint}/.manifest.json", json.dumps(entry).encode())
         if step >= _KEEP:
             for name in (".manifest.json", "model"):
-                fs.rm_file(f"{place}/checkpoint_{step - _KEEP:06d}/{name}")
+                fs.rm_file(f"{directory}/checkpoint_{step - _KEEP:06d}/{name}")
     return time.perf_counter() - begun
 
 
-def know_the_store(cluster: LocalCluster) -> None:
-    """Make the slow store known on all workers."""
+def register_slow_store(cluster: LocalCluster) -> None:
+    """Register the slow store on this process and on all workers."""
     importlib.import_module("benchmarks.slow_store")
     with Client(cluster) as client:
         client.run(importlib.import_module, "benchmarks.slow_store")
@@ -142,7 +142,7 @@ def main(arguments: list[str] | None = None) -> None:
     measured: dict[str, list[Figures]] = {case.label: [] for case in CASES}
     with local_cluster(workers=1) as cluster:
         warm_up(cluster)
-        know_the_store(cluster)
+        register_slow_store(cluster)
         for number in range(options.runs):
             for case in CASES:
                 print(f"run {number + 1}: {case.label}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Whether trials that wait do not wait for each other: ``python -m benchmarks.concurrency``."""
+"""Whether trials that sleep or wait run in parallel: ``python -m benchmarks.concurrency``."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from dasktune.schedulers import FIFOScheduler
 from dasktune.schedulers.decision import Continue, Decision
 from dasktune.trial.trial import Trial
 
-__all__ = ["many", "sleep_on", "slots", "threads"]
+__all__ = ["many", "sleeping_trials", "slots", "threads"]
 
 
-def sleep_on(workers: int, size: Size) -> Figures:
-    """Run trials of one second, and compare with as many seconds as they need at best."""
+def sleeping_trials(workers: int, size: Size) -> Figures:
+    """Run trials of one second each, and compare the wall time with the ideal one."""
     with local_cluster(workers, size.slots // workers) as cluster:
         warm_up(cluster)
         figures = run(cluster, trainables.second, size).figures()
@@ -25,18 +25,18 @@ def sleep_on(workers: int, size: Size) -> Figures:
     return {**figures, "over_ideal": figures["wall_s"] / ideal}
 
 
-class Judge(FIFOScheduler):
-    """Lets every trial go on, but only after it has seen each result."""
+class ContinueAfterDecision(FIFOScheduler):
+    """Continues every trial, but each result waits for the decision."""
 
     def on_trial_result(self, trial: Trial, result: Mapping[str, Any]) -> Decision:
         return Continue()
 
 
 def many(size: Size) -> Figures:
-    """Run all trials at once, and have each of their results judged while they wait."""
+    """Run all trials at once; each result waits for the scheduler's decision."""
     with local_cluster(2, size.slots // 2) as cluster:
         warm_up(cluster)
-        timeline = run(cluster, trainables.patient, size, scheduler=Judge())
+        timeline = run(cluster, trainables.waits_for_decisions, size, scheduler=ContinueAfterDecision())
     waits = sorted(timeline.waits)
     return {
         **timeline.figures(),
@@ -47,13 +47,13 @@ def many(size: Size) -> Figures:
 
 
 def threads(size: Size) -> Figures:
-    """Fill the threads of a single worker: they would take a second each, one after the other."""
-    return sleep_on(1, size)
+    """Fill the threads of a single worker; one after the other they would take a second each."""
+    return sleeping_trials(1, size)
 
 
 def slots(size: Size) -> Figures:
     """Fill the slots of two workers several times over."""
-    return sleep_on(2, size)
+    return sleeping_trials(2, size)
 
 
 def main() -> None:
@@ -66,7 +66,7 @@ def main() -> None:
         )
     figures = many(OURS["many"])
     print(
-        f"{OURS['many'].trials} trials at once, each result judged while they wait: "
+        f"{OURS['many'].trials} trials at once, each result waits for its decision: "
         f"median {figures['wait_median_s']:.3f} s, p99 {figures['wait_p99_s']:.3f} s, "
         f"{figures['driver_core_share']:.0%} of a core"
     )

@@ -1,9 +1,9 @@
-"""What the dashboard costs and how quick it is: ``python -m benchmarks.dashboard``.
+"""What the dashboard costs and how fast it is: ``python -m benchmarks.dashboard``.
 
-Pages: a synthetic experiment of 10,000 trials with 100 results each is written as a journal, and
-goes on while it is looked at; its dashboard is the command line's, in a process of its own. Work:
-what each figure of it takes of a processor. Runs: a real experiment on a local cluster, with the
-dashboard open and without, in turn.
+Pages: the journal of a synthetic experiment of 10,000 trials with 100 results each grows while
+viewers have its dashboard open. ``dasktune dashboard`` serves it in a separate process. Work: the
+processor time of each figure. Runs: a real experiment on a local cluster, alternately without the
+dashboard, with it, and with a viewer.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from tornado.websocket import websocket_connect
 
 from benchmarks import trainables
 from benchmarks._browser import (
-    await_the_journal,
     browser,
-    complaints,
-    go_to,
     open_dashboard,
-    received,
+    open_page,
+    page_errors,
     titles,
+    wait_for_journal,
+    websocket_bytes,
 )
 from benchmarks._measure import Figures, Size, load, machine
 from benchmarks._report import spread, table
@@ -58,16 +58,16 @@ __all__ = ["pages", "runs", "work"]
 
 _WORKERS = 16
 _RATE_OF_RESULTS = "steady_results_per_s"
-#: Results a second, while it goes on.
+#: Results per second while the journal grows.
 _RATE = 500
-#: Seconds for which each thing is looked at.
-_WHILE = 20.0
-#: Seconds for an answer, however busy the machine is.
-_PATIENCE = 1_800
+#: Seconds for which each figure is measured.
+_MEASURE_S = 20.0
+#: Seconds to wait for a response, however busy the machine is.
+_TIMEOUT_S = 1_800
 
 
-class _Synthetic:
-    """An experiment that only its journal knows."""
+class _SyntheticExperiment:
+    """An experiment that consists of nothing but its journal."""
 
     def __init__(self, path: Path, trials: int, results: int) -> None:
         self._store = ExperimentStore(Storage(path))
@@ -75,7 +75,7 @@ class _Synthetic:
         self._store.begin()
         self._random, self._now = random.Random(0), 0.0
         self._results = results
-        #: Of those that run: the name, what it will come to, and how far it is.
+        #: Of each running trial: its name, its final loss, and its last iteration.
         self._running: list[list[Any]] = []
         self._count = 0
 
@@ -87,18 +87,18 @@ class _Synthetic:
             "dropout": draw.random(),
             "optimizer": draw.choice(["adam", "sgd", "lion"]),
         }
-        self._tell("Suggested", name, status="PENDING", config=config)
+        self._append("Suggested", name, status="PENDING", config=config)
         worker = f"tcp://10.0.0.{self._count % _WORKERS}:40000"
-        self._tell("TrialStarted", name, status="RUNNING", worker=worker)
+        self._append("TrialStarted", name, status="RUNNING", worker=worker)
         goal = abs(config["dropout"] - 0.3) + 0.1 * config["depth"] * draw.random()
         self._running.append([name, goal, 0])
         self._count += 1
 
-    def _tell(self, event: str, name: str, **more: Any) -> None:
+    def _append(self, event: str, name: str, **more: Any) -> None:
         self._store.append({"event": event, "trial_id": name, "time": self._now, **more})
 
-    def go_on(self, results: int) -> None:
-        """Write so many results, and what happens meanwhile."""
+    def add_results(self, results: int) -> None:
+        """Append `results` results to the journal, with the starts and ends of trials."""
         while len(self._running) < _WORKERS:
             self._begin()
         for _ in range(results):
@@ -112,22 +112,22 @@ class _Synthetic:
                 "training_iteration": step,
                 "time_total_s": 0.1 * step,
             }
-            self._tell("ResultReported", name, status="RUNNING", metrics=metrics)
+            self._append("ResultReported", name, status="RUNNING", metrics=metrics)
             self._running[at][2] = step
             if step == self._results:
-                self._tell("TrialEnded", name, status="TERMINATED")
+                self._append("TrialEnded", name, status="TERMINATED")
                 del self._running[at]
                 self._begin()
         self._store.commit(force=True)
 
     @contextmanager
-    def going_on(self) -> Iterator[None]:
-        """Go on meanwhile, in steps of a quarter of a second."""
+    def adding_results(self) -> Iterator[None]:
+        """Append results in a thread, every quarter of a second, until the block ends."""
         done = threading.Event()
 
         def work() -> None:
             while not done.wait(0.25):
-                self.go_on(_RATE // 4)
+                self.add_results(_RATE // 4)
 
         thread = threading.Thread(target=work)
         thread.start()
@@ -143,7 +143,7 @@ class _Synthetic:
 
 @contextmanager
 def _served(path: Path) -> Iterator[tuple[str, psutil.Process]]:
-    """Give the URL and the process of a dashboard."""
+    """Serve a dashboard in a separate process; yield its URL and the process."""
     command = [sys.executable, "-m", "dasktune", "dashboard", str(path), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
@@ -153,16 +153,16 @@ def _served(path: Path) -> Iterator[tuple[str, psutil.Process]]:
             process.kill()
 
 
-async def _look(url: str, until: asyncio.Event) -> None:
-    """Look at a dashboard without a browser: let the server tell what it tells."""
-    page = await asyncio.to_thread(lambda: urllib.request.urlopen(url, timeout=_PATIENCE).read().decode())
+async def _view(url: str, until: asyncio.Event) -> None:
+    """Open a dashboard without a browser, and receive its updates until the event is set."""
+    page = await asyncio.to_thread(lambda: urllib.request.urlopen(url, timeout=_TIMEOUT_S).read().decode())
     token = re.search(r'"token":"([^"]+)"', page)
     if token is None:
         raise RuntimeError("the page has no token")
     request = HTTPRequest(
         f"{url.replace('http', 'ws')}ws",
         headers={"Origin": url.rstrip("/")},
-        request_timeout=_PATIENCE,
+        request_timeout=_TIMEOUT_S,
     )
     socket = await websocket_connect(request, subprotocols=["bokeh", token[1]], max_message_size=1 << 30)
     ending = asyncio.create_task(until.wait())
@@ -173,24 +173,24 @@ async def _look(url: str, until: asyncio.Event) -> None:
 
 
 def _load_of(process: psutil.Process, seconds: float) -> float:
-    """Return the share of a core that a process takes meanwhile."""
+    """Return the share of a core that a process uses during `seconds`."""
     before, began = sum(process.cpu_times()[:2]), time.monotonic()
     time.sleep(seconds)
     return (sum(process.cpu_times()[:2]) - before) / (time.monotonic() - began)
 
 
-def _watched(url: str, process: psutil.Process, viewers: int) -> tuple[float, float]:
-    """Return the server's share of a core and its bytes a second with so many who look."""
+def _usage_with_viewers(url: str, process: psutil.Process, viewers: int) -> tuple[float, float]:
+    """Return the server's share of a core and its bytes per second with `viewers` viewers."""
 
     async def watch() -> tuple[float, float]:
         until = asyncio.Event()
-        looking = [asyncio.create_task(_look(url, until)) for _ in range(viewers)]
-        await asyncio.sleep(10.0)  # they have been sent what there is
+        viewing = [asyncio.create_task(_view(url, until)) for _ in range(viewers)]
+        await asyncio.sleep(10.0)  # all viewers have received the page
         with received_bytes() as count:
-            busy = await asyncio.to_thread(_load_of, process, _WHILE)
-            rate = count() / _WHILE
+            busy = await asyncio.to_thread(_load_of, process, _MEASURE_S)
+            rate = count() / _MEASURE_S
         until.set()
-        await asyncio.gather(*looking)
+        await asyncio.gather(*viewing)
         return busy, rate
 
     return asyncio.run(watch())
@@ -205,27 +205,27 @@ def _opened(driver: Any, url: str) -> float:
 
 
 def pages(trials: int, results: int) -> Iterator[tuple[str, str]]:
-    """Yield what was looked at, and what it came to."""
+    """Yield the name and the value of each figure."""
     with tempfile.TemporaryDirectory(prefix="dasktune-bench-") as directory:
         path = Path(directory, "synthetic")
-        synthetic = _Synthetic(path, trials, results)
-        synthetic.go_on((trials - _WORKERS) * results)
+        synthetic = _SyntheticExperiment(path, trials, results)
+        synthetic.add_results((trials - _WORKERS) * results)
         with _served(path) as (url, process), browser() as driver:
             began = time.monotonic()
             yield "cold journal: click to ready", f"{_opened(driver, url):.1f} s"
             open_dashboard(driver, url)
-            await_the_journal(driver)
-            yield "all of it read and shown", f"{time.monotonic() - began:.0f} s"
+            wait_for_journal(driver)
+            yield "the journal read and shown", f"{time.monotonic() - began:.0f} s"
             yield "memory of the server", f"{process.memory_info().rss / 2**20:,.0f} MB"
             warm = [_opened(driver, url) for _ in range(3)]
             yield "loaded: click to ready", f"{spread(warm)} s"
-            with synthetic.going_on():
-                yield "nobody looks", _told(_load_of(process, _WHILE))
+            with synthetic.adding_results():
+                yield "no viewer", _usage_text(_load_of(process, _MEASURE_S))
                 yield from _by_page(driver, url, process)
-                one = [_watched(url, process, 1) for _ in range(2)]
-                yield "one viewer", _told(median(b for b, _ in one), median(r for _, r in one))
-                busy, rate = _watched(url, process, 10)
-                yield "ten viewers", _told(busy, rate)
+                one = [_usage_with_viewers(url, process, 1) for _ in range(2)]
+                yield "one viewer", _usage_text(median(b for b, _ in one), median(r for _, r in one))
+                busy, rate = _usage_with_viewers(url, process, 10)
+                yield "ten viewers", _usage_text(busy, rate)
         synthetic.close()
 
 
@@ -233,89 +233,96 @@ def _by_page(driver: Any, url: str, process: psutil.Process) -> Iterator[tuple[s
     open_dashboard(driver, url)
     for number, title in enumerate(titles(driver)):
         began = time.monotonic()
-        go_to(driver, number)
+        open_page(driver, number)
         shown = time.monotonic() - began
         time.sleep(5.0)
-        received(driver)
-        busy = _load_of(process, _WHILE)
-        yield f"page {title}, first after {shown:.1f} s", _told(busy, received(driver) / _WHILE)
+        websocket_bytes(driver)
+        busy = _load_of(process, _MEASURE_S)
+        yield (
+            f"page {title}, first after {shown:.1f} s",
+            _usage_text(busy, websocket_bytes(driver) / _MEASURE_S),
+        )
     driver.get("about:blank")
-    if told := complaints(driver):
-        raise RuntimeError(f"the browser complains: {told}")
+    if errors := page_errors(driver):
+        raise RuntimeError(f"the browser reports errors: {errors}")
 
 
-def _told(busy: float, rate: float | None = None) -> str:
+def _usage_text(busy: float, rate: float | None = None) -> str:
     return f"{busy:.1%} of a core" + ("" if rate is None else f", {rate / 1e3:,.1f} kB/s")
 
 
 def work(trials: int, results: int) -> Iterator[tuple[str, str]]:
-    """Yield how much processor time each part takes when 200 results have come, in this process.
+    """Yield the processor time in this process that each figure takes to update after 200 results.
 
-    Unlike the other figures these do not depend on what else the machine does.
+    Unlike wall time it hardly depends on the other load of the machine.
     """
     with tempfile.TemporaryDirectory(prefix="dasktune-bench-") as directory:
         path = Path(directory, "synthetic")
-        synthetic = _Synthetic(path, trials, results)
-        synthetic.go_on((trials - _WORKERS) * results)
+        synthetic = _SyntheticExperiment(path, trials, results)
+        synthetic.add_results((trials - _WORKERS) * results)
         live = ExperimentFolder(Storage(path)).find("")
         if live is None:
             raise RuntimeError("there is no experiment")
         live.viewers = 1
-        yield "taking the journal in", f"{_processor(lambda: _take_in(live)):.1f} s"
+        yield "applying the journal", f"{_processor_time(lambda: _apply_journal(live)):.1f} s"
         for page in experiment_pages(live):
             for part in page.sections:
                 rendered = RenderedFigure(part.make())
                 spent = []
                 for _ in range(3):
-                    synthetic.go_on(200)
-                    _take_in(live)
+                    synthetic.add_results(200)
+                    _apply_journal(live)
                     began = time.process_time()
-                    rendered = _redrawn(part, rendered)
+                    rendered = _updated(part, rendered)
                     spent.append(1e3 * (time.process_time() - began))
                 yield f"{page.title}: {part.name}", f"{spread(spent)} ms"
         for viewers in (1, 10):
-            spent, sent = _moments(live, synthetic, viewers)
-            told = f"{spread(spent)} ms, {spread(sent)} kB"
-            yield f"a moment of the first page for {viewers}, records included", told
+            spent, sent = _updates(live, synthetic, viewers)
+            yield (
+                f"an update of the first page for {viewers}, with applying the records",
+                f"{spread(spent)} ms, {spread(sent)} kB",
+            )
         synthetic.close()
 
 
-def _moments(live: LiveExperiment, synthetic: _Synthetic, viewers: int) -> tuple[list[float], list[float]]:
-    """Return milliseconds and kilobytes of five moments, each with a second of results."""
+def _updates(
+    live: LiveExperiment, synthetic: _SyntheticExperiment, viewers: int
+) -> tuple[list[float], list[float]]:
+    """Return milliseconds and kilobytes of five updates, each after one second of results."""
     documents = [Document() for _ in range(viewers)]
-    those = [Viewer(live, document) for document in documents]
+    shown = [Viewer(live, document) for document in documents]
     events: list[list[Any]] = [[] for _ in documents]
-    for document, told in zip(documents, events, strict=True):
-        document.on_change(told.append)
+    for document, changes in zip(documents, events, strict=True):
+        document.on_change(changes.append)
     spent, sent = [], []
     for _ in range(6):
-        synthetic.go_on(_RATE)
+        synthetic.add_results(_RATE)
         size, began = 0, time.process_time()
-        _take_in(live)
-        for viewer, told in zip(those, events, strict=True):
+        _apply_journal(live)
+        for viewer, changes in zip(shown, events, strict=True):
             viewer.update()
-            if told:
-                patch = Protocol().create("PATCH-DOC", list(told))
+            if changes:
+                patch = Protocol().create("PATCH-DOC", list(changes))
                 size += len(patch.content_json) + sum(len(one.to_bytes()) for one in patch.buffers)
-                told.clear()
+                changes.clear()
         spent.append(1e3 * (time.process_time() - began))
         sent.append(size / 1e3)
-        time.sleep(2.0)  # a rendered that took long is made again after a while
+        time.sleep(2.0)  # a figure that took long is not updated again at once
     return spent[1:], sent[1:]
 
 
-def _processor(call: Callable[[], object]) -> float:
+def _processor_time(call: Callable[[], object]) -> float:
     began = time.process_time()
     call()
     return time.process_time() - began
 
 
-def _take_in(live: LiveExperiment) -> None:
+def _apply_journal(live: LiveExperiment) -> None:
     while live.poll():
         pass
 
 
-def _redrawn(part: PageSection, earlier: RenderedFigure) -> RenderedFigure:
+def _updated(part: PageSection, earlier: RenderedFigure) -> RenderedFigure:
     made = part.make()
     rendered = earlier.updated(made) if isinstance(made, FigureSpec) else None
     rendered = rendered or RenderedFigure(made)
@@ -324,11 +331,11 @@ def _redrawn(part: PageSection, earlier: RenderedFigure) -> RenderedFigure:
 
 
 def runs(count: int) -> list[tuple[str, list[Figures]]]:
-    """Return figures of real runs without the dashboard, with it, and with somebody who looks."""
+    """Return the figures of real runs without the dashboard, with it, and with one viewer."""
     ways: dict[str, list[Figures]] = {
         "without": [],
-        "open, nobody looks": [],
-        "open, one looks": [],
+        "on, no viewer": [],
+        "on, one viewer": [],
     }
     size = Size(trials=4, steps=100_000)
     with local_cluster() as cluster:
@@ -336,7 +343,7 @@ def runs(count: int) -> list[tuple[str, list[Figures]]]:
         for _ in range(count):
             for way, found in ways.items():
                 dashboard = False if way == "without" else _free_port()
-                with _looking(dashboard if way.endswith("looks") and "one" in way else 0):
+                with _viewing(dashboard if way == "on, one viewer" else 0):
                     timeline = run(cluster, trainables.steps, size, dashboard=dashboard)
                 found.append(timeline.figures())
     return list(ways.items())
@@ -350,12 +357,12 @@ def _free_port() -> int:
 
 
 @contextmanager
-def _looking(port: int) -> Iterator[None]:
-    """Have a process of its own look at a dashboard that is still to come."""
+def _viewing(port: int) -> Iterator[None]:
+    """Run a viewer in a separate process; it waits for the dashboard at `port`. None for port 0."""
     if not port:
         yield
         return
-    command = [sys.executable, "-m", "benchmarks.dashboard", "--look", str(port)]
+    command = [sys.executable, "-m", "benchmarks.dashboard", "--view", str(port)]
     with subprocess.Popen(command) as process:
         try:
             yield
@@ -363,34 +370,34 @@ def _looking(port: int) -> Iterator[None]:
             process.kill()
 
 
-def _look_at(port: int) -> None:
-    """Look at the dashboard of a driver from when it is there."""
+def _view_driver(port: int) -> None:
+    """View the dashboard of a driver as soon as it is served, and again whenever it closes."""
     url = f"http://localhost:{port}/"
     while True:
         try:
-            asyncio.run(_look(url, asyncio.Event()))
+            asyncio.run(_view(url, asyncio.Event()))
         except OSError:
             time.sleep(0.05)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--trials", type=int, default=10_000)
-    parser.add_argument("--results", type=int, default=100)
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--only", choices=["pages", "runs", "work"])
-    parser.add_argument("--look", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--trials", type=int, default=10_000, help="trials of the journal (10,000)")
+    parser.add_argument("--results", type=int, default=100, help="results of each trial (100)")
+    parser.add_argument("--runs", type=int, default=5, help="rounds of real experiments (5)")
+    parser.add_argument("--only", choices=["pages", "runs", "work"], help="one part (all parts)")
+    parser.add_argument("--view", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.look:
-        _look_at(arguments.look)
+    if arguments.view:
+        _view_driver(arguments.view)
     print(json.dumps({**machine(), "load": load()}, indent=2))
     if arguments.only in (None, "work"):
-        for what, told in work(arguments.trials, arguments.results):
-            print(f"{what}: {told}", flush=True)
+        for name, value in work(arguments.trials, arguments.results):
+            print(f"{name}: {value}", flush=True)
     if arguments.only in (None, "pages"):
         print(f"\n{arguments.trials:,} trials of {arguments.results} results, then {_RATE}/s\n")
-        for what, told in pages(arguments.trials, arguments.results):
-            print(f"{what}: {told}", flush=True)
+        for name, value in pages(arguments.trials, arguments.results):
+            print(f"{name}: {value}", flush=True)
     if arguments.only in (None, "runs"):
         found = runs(arguments.runs)
         bare = [one[_RATE_OF_RESULTS] for one in found[0][1]]
@@ -406,8 +413,8 @@ def main() -> None:
         head = (
             "dashboard",
             "results/s",
-            "of the same round without",
-            "driver's CPU, us per result",
+            "ratio to the same round without",
+            "driver's processor time, us per result",
         )
         print("\n" + table(head, rows))
 

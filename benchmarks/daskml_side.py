@@ -1,6 +1,6 @@
-"""dask-ml's Hyperband on the model that sleeps: run by an interpreter that has dask-ml.
+"""Run dask-ml's Hyperband on a model that sleeps, in an interpreter that has dask-ml.
 
-``python -m benchmarks.daskml_side SAMPLES MAX_ITER SEED...`` prints a line of JSON for each seed.
+``python -m benchmarks.daskml_side SAMPLES MAX_ITER SEED...`` prints one JSON line for each seed.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ __all__ = ["measure_daskml"]
 
 
 def measure_daskml(python: str, samples: int, max_iter: int, seed: int) -> dict[str, float]:
-    """Return what one search comes to, in a process of its own."""
+    """Run one search in a separate process, and return its figures."""
     command = [python, "-m", "benchmarks.daskml_side", str(samples), str(max_iter), str(seed)]
-    told = subprocess.run(
+    done = subprocess.run(
         command, cwd=Path(__file__).parents[1], stdout=subprocess.PIPE, text=True, check=True
     )
-    figures: dict[str, float] = json.loads(told.stdout.splitlines()[-1])
+    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return figures
 
 

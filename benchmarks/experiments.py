@@ -1,4 +1,4 @@
-"""One experiment of ours on a cluster, from ``fit()`` to its timeline."""
+"""Run one experiment of dasktune on a cluster, and return its timeline."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["EXPERIMENTS", "local_cluster", "run", "warm_up"]
 
 @contextmanager
 def local_cluster(workers: int = 2, threads: int = 1) -> Iterator[LocalCluster]:
-    """Give a cluster of worker processes; its scheduler lives in this process."""
+    """Yield a cluster of worker processes; its scheduler runs in this process."""
     with LocalCluster(
         n_workers=workers, threads_per_worker=threads, processes=True, dashboard_address=None
     ) as cluster:
@@ -42,10 +42,10 @@ def run(
     scheme: str = "",
     **run_config: Any,
 ) -> Timeline:
-    """Run an experiment, and read from its journal when things happened.
+    """Run an experiment, and read the times of its events from its journal.
 
-    So a result counts only if it was recorded durably. `scheme` is that of a storage which keeps
-    its files in a local directory.
+    So a result counts only if it is durable. `scheme` is the URL scheme of a storage that keeps its
+    files in a local directory.
     """
     with tempfile.TemporaryDirectory(prefix="dasktune-bench-") as directory:
         tuner = tune.Tuner(
@@ -91,7 +91,7 @@ def _driver_cpu(cluster: LocalCluster) -> Callable[[], float]:
 
 
 def warm_up(cluster: LocalCluster) -> None:
-    """Let the workers import what they need."""
+    """Run a small experiment, so that the workers have imported what they need."""
     run(cluster, trainables.noop, Size(trials=4))
 
 
@@ -112,7 +112,7 @@ def checkpoint(cluster: LocalCluster, size: Size) -> Figures:
     return run(cluster, trainables.checkpoints, size, checkpoint_config=keep_two).figures()
 
 
-#: Those that share one cluster of two workers with one thread each.
+#: The workloads that share one cluster of two workers with one thread each.
 EXPERIMENTS: dict[str, Callable[[LocalCluster, Size], Figures]] = {
     "noop": noop,
     "function": function,

@@ -1,9 +1,9 @@
 """What an event costs as experiments grow: ``python -m benchmarks.growth``.
 
-Whole experiments in virtual time on 64 slots: the runner, the search, the scheduler and the
-journal, of which each record is encoded and then forgotten. ASHA's trials climb four rungs; those
-of median stopping report 100 times, unless they are stopped. Each experiment has a process of its
-own. Times are of its processor, memory is the most that it ever held beyond what it began with.
+Complete experiments in virtual time, 64 trials at a time: the runner, the searcher, the scheduler
+and the journal, whose records are encoded and then discarded. ASHA's trials reach four rungs; those
+of median stopping report 100 times, unless they are stopped. Each experiment has a separate
+process. Times are its processor time, memory is its peak beyond what it began with.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Any
 
 import dasktune as tune
 from benchmarks._measure import Figures, load, machine
-from benchmarks.schedulers import PardoningMedianRule
-from benchmarks.simulator import Counting
+from benchmarks.schedulers import NeverStoppingMedianRule
+from benchmarks.simulator import CountingStore
 from dasktune.schedulers import (
     ASHAScheduler,
     MedianStoppingRule,
@@ -44,7 +44,7 @@ _EPOCHS = tuple(range(1, 101))
 class _Case:
     label: str
     make: Callable[[], TrialScheduler]
-    #: At which iterations each trial reports.
+    #: The iterations at which each trial reports.
     times: tuple[int, ...]
     sizes: tuple[int, ...]
 
@@ -68,9 +68,9 @@ _CASES: Mapping[str, _Case] = {
         _EPOCHS,
         (100, 1_000, 10_000),
     ),
-    "pardoning_median": _Case(
-        "median stopping, nobody stopped",
-        lambda: PardoningMedianRule(time_attr="training_iteration", grace_period=1),
+    "never_stopping_median": _Case(
+        "median stopping that stops none",
+        lambda: NeverStoppingMedianRule(time_attr="training_iteration", grace_period=1),
         _EPOCHS,
         (100, 1_000, 10_000),
     ),
@@ -78,7 +78,7 @@ _CASES: Mapping[str, _Case] = {
 
 
 def growth(case: str, trials: int) -> Figures:
-    """Run one experiment, and return how many events there were and what one of them cost."""
+    """Run one experiment, and return the number of its events and the cost of each."""
     chosen = _CASES[case]
 
     def curve(
@@ -89,7 +89,7 @@ def growth(case: str, trials: int) -> Figures:
             loss = config["quality"] + noise / iteration
             yield {"loss": loss, "training_iteration": iteration}, 1.0, step + 1
 
-    store = Counting()
+    store = CountingStore()
     before, begun = _peak_bytes(), time.process_time()
     grid = simulate(
         curve,
@@ -115,10 +115,10 @@ def _peak_bytes() -> int:
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def _in_a_process_of_its_own(case: str, trials: int) -> Figures:
+def _in_separate_process(case: str, trials: int) -> Figures:
     command = [sys.executable, "-m", "benchmarks.growth", "--one", case, str(trials)]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    figures: Figures = json.loads(told.splitlines()[-1])
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    figures: Figures = json.loads(output.splitlines()[-1])
     return figures
 
 
@@ -134,17 +134,17 @@ def main(arguments: list[str] | None = None) -> None:
     about = machine()
     print(f"{about['date']}, {about['cores']} cores, revision {about['revision']}")
     print(f"load {load():.1f}\n")
-    print("| scheduler | trials | events | events/s | one costs | grown by | memory at most |")
+    print("| scheduler | trials | events | events/s | cost of one | growth of the cost | peak memory |")
     print("|---|---|---|---|---|---|---|")
     for name in options.only:
         first = 0.0
         for trials in _CASES[name].sizes:
-            told = _in_a_process_of_its_own(name, trials)
-            first = first or told["us_per_event"]
+            figures = _in_separate_process(name, trials)
+            first = first or figures["us_per_event"]
             print(
-                f"| {_CASES[name].label} | {trials:,} | {told['events']:,} | "
-                f"{told['events_per_s']:,.0f} | {told['us_per_event']:.1f} us | "
-                f"{told['us_per_event'] / first:.2f} | {told['peak_bytes'] / 2**20:,.0f} MiB |",
+                f"| {_CASES[name].label} | {trials:,} | {figures['events']:,} | "
+                f"{figures['events_per_s']:,.0f} | {figures['us_per_event']:.1f} us | "
+                f"{figures['us_per_event'] / first:.2f} | {figures['peak_bytes'] / 2**20:,.0f} MiB |",
                 flush=True,
             )
     print(f"\nload {load():.1f}")

@@ -1,4 +1,4 @@
-"""What the parts underneath can do, for orientation: plain Dask, and plain file writes."""
+"""The limits of the parts that dasktune builds on: plain Dask, and plain file writes."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _TASKS = 1_000
 _CALLS = 500
 
 
-class Nothing:
-    """An actor that does nothing."""
+class EchoActor:
+    """An actor that returns its argument."""
 
     async def call(self, argument: bytes) -> bytes:
         return argument
 
 
 def limits(cluster: LocalCluster, size: Size) -> Figures:
-    """Measure no-op tasks, actor calls, and checkpoints of `size` written by bare hands."""
+    """Measure no-op tasks, actor calls, and checkpoints of `size` written by plain fsspec."""
     with Client(cluster) as client:
         return {
             "tasks_per_s": _TASKS / _seconds_of_tasks(client),
@@ -44,7 +44,7 @@ def _seconds_of_tasks(client: Client) -> float:
 
 
 async def _seconds_of_calls(client: Client) -> float:
-    actor = await client.submit(Nothing, actor=True, pure=False)
+    actor = await client.submit(EchoActor, actor=True, pure=False)
     await actor.call(b"")
     begun = time.perf_counter()
     for _ in range(_CALLS):
@@ -80,12 +80,12 @@ def write_checkpoints(directory: str, count: int, keep: int = 2) -> None:
     fs = fsspec.filesystem("file")
     data = os.urandom(CHECKPOINT_BYTES)
     for step in range(count):
-        place = f"{directory}/checkpoint_{step:06d}"
-        fs.makedirs(place)
-        with fs.open(f"{place}/model", "wb") as stream:
+        checkpoint = f"{directory}/checkpoint_{step:06d}"
+        fs.makedirs(checkpoint)
+        with fs.open(f"{checkpoint}/model", "wb") as stream:
             stream.write(data)
         entry = {"model": {"size": len(data), "crc32": zlib.crc32(data)}}
-        with fs.open(f"{place}/.manifest.json", "wb") as stream:
+        with fs.open(f"{checkpoint}/.manifest.json", "wb") as stream:
             stream.write(json.dumps(entry).encode())
         if step >= keep:
             fs.rm(f"{directory}/checkpoint_{step - keep:06d}", recursive=True)

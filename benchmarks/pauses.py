@@ -1,8 +1,9 @@
 """What pauses cost, with checkpoints in memory and in the storage: ``python -m benchmarks.pauses``.
 
-Three trials on two workers are paused at each of their steps, so that they go on on either. A pause
-takes from the result to the free place, going on from the order to the next result. The slow store
-is simulated: each request takes 20 ms, and it takes 100 MB/s.
+Three trials on two workers are paused at each of their steps, so they resume on either worker. The
+time of a pause is from the result until its resources are free. The time of resuming is from the
+grant of the resources until the next result. The slow store is simulated: each request takes 20 ms,
+and its bandwidth is 100 MB/s.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from benchmarks import trainables
 from benchmarks._measure import Size, milliseconds
 from benchmarks.checkpoints import SLOW
 from benchmarks.experiments import run
-from benchmarks.moves import print_table
+from benchmarks.transfer_table import print_table
 from dasktune.schedulers import FIFOScheduler
 from dasktune.schedulers.decision import Decision, Pause
 from dasktune.trial.milestone import EVERY_RESULT, Milestone
@@ -28,7 +29,7 @@ from dasktune.trial.trial import Trial
 
 __all__ = ["pauses"]
 
-#: Label -> bytes of a checkpoint, scheme of the storage.
+#: Label -> bytes of a checkpoint, URL scheme of the storage.
 _CASES = {
     "1 kB, disk": (1_000, ""),
     "1 MB, disk": (1_000_000, ""),
@@ -37,30 +38,30 @@ _CASES = {
     "50 MB, slow store": (50_000_000, "slow://"),
 }
 
-#: Kind of the checkpoints -> bytes that they may have to be kept in memory.
+#: Where checkpoints are kept -> their limit in memory, in bytes.
 _KINDS = {"memory": 1_000_000_000, "storage": 0}
 
 _Durations = dict[str, list[float]]
 
 
-class PausingAlways(FIFOScheduler):
+class PauseAtEachResult(FIFOScheduler):
     """Pauses each trial at each of its results."""
 
     def next_milestones(self, trial: Trial) -> tuple[Milestone, ...]:
         return EVERY_RESULT
 
     def on_trial_result(self, trial: Trial, result: Mapping[str, Any]) -> Decision:
-        return Pause("it is the others' turn")
+        return Pause("to measure a pause")
 
 
 def pauses(cluster: LocalCluster, size: int, scheme: str, limit: int, steps: int) -> _Durations:
-    """Return how long each pause took, and each going on, in seconds: here or on the other."""
+    """Return the seconds of each pause and of each resumption, on the same or the other worker."""
     timeline = run(
         cluster,
         trainables.Model,
         Size(trials=3, steps=steps),
         space={"size": size},
-        scheduler=PausingAlways(),
+        scheduler=PauseAtEachResult(),
         scheme=scheme,
         storage_options=SLOW if scheme else {},
         checkpoint_config=tune.CheckpointConfig(num_to_keep=1, checkpoint_at_end=False, memory_limit=limit),
@@ -75,20 +76,20 @@ def pauses(cluster: LocalCluster, size: int, scheme: str, limit: int, steps: int
 
 
 def _read(records: list[dict[str, Any]], durations: _Durations) -> None:
-    worker, since, ordered, way = "", 0.0, 0.0, ""
+    worker, since, granted, way = "", 0.0, 0.0, ""
     for record in records:
         now = record["time"]
         match record["event"]:
             case "ResourcesGranted":
-                ordered = now
+                granted = now
             case "TrialStarted":
-                way = "here" if record["worker"] == worker else "elsewhere"
+                way = "same worker" if record["worker"] == worker else "other worker"
                 way = way if worker else ""
                 worker = record["worker"]
             case "ResultReported":
                 since = now
                 if way:
-                    durations[way].append(now - ordered)
+                    durations[way].append(now - granted)
             case "TrialPaused":
                 durations["pause"].append(now - since)
 
@@ -100,11 +101,11 @@ def main(arguments: list[str] | None = None) -> None:
 
     def row(cluster: LocalCluster, label: str, kind: str) -> list[str]:
         durations = pauses(cluster, *_CASES[label], _KINDS[kind], steps)
-        told = (milliseconds(durations[name]) for name in ("pause", "here", "elsewhere"))
-        return [label, kind, *told]
+        ways = "pause", "same worker", "other worker"
+        return [label, kind, *(milliseconds(durations[way]) for way in ways)]
 
     print_table(
-        ["checkpoint", "kept in", "pause", "going on where it was", "elsewhere"],
+        ["checkpoint", "kept in", "pause", "resuming on the same worker", "on the other worker"],
         list(product(_CASES, _KINDS)),
         row,
     )

@@ -1,6 +1,6 @@
-"""What it costs the driver to show an experiment: for each result, and for each picture.
+"""What the progress display costs the driver, for each result and for each redraw.
 
-.venv/bin/python benchmarks/progress_costs.py
+``python -m benchmarks.progress_costs`` prints a table.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def begun(trials: int) -> ExperimentMachine:
+def running_experiment(trials: int) -> ExperimentMachine:
     experiment = ExperimentMachine(
         ExperimentSettings(metric="loss", mode="min"),
         search=BasicVariantGenerator(),
@@ -56,11 +56,11 @@ def begun(trials: int) -> ExperimentMachine:
 
 
 def measure(trials: int, order: str) -> tuple[float, TrialCounts, ProgressObserver]:
-    """Return the seconds of a result, and the board after all of them."""
-    experiment = begun(trials)
+    """Return the seconds of a result, and the counts and the observer after all of them."""
+    experiment = running_experiment(trials)
     places = TrialStorage(trainable_name="t", storage=Storage("memory://b"), checkpoint=None)
-    board = TrialCounts(experiment.trials, places, metric="loss", mode="min", order=order)
-    observer = ProgressObserver(PlainLines(io.StringIO()), board, total=trials)
+    counts = TrialCounts(experiment.trials, places, metric="loss", mode="min", order=order)
+    observer = ProgressObserver(PlainLines(io.StringIO()), counts, total=trials)
     rng, spent = default_rng(0), 0.0
     ids = list(experiment.trials)
     for seq in range(1, RESULTS + 1):
@@ -71,10 +71,10 @@ def measure(trials: int, order: str) -> tuple[float, TrialCounts, ProgressObserv
             begin = time.thread_time()
             observer.on_event(event, handled, experiment)
             spent += time.thread_time() - begin
-    return spent / (RESULTS * trials), board, observer
+    return spent / (RESULTS * trials), counts, observer
 
 
-def each(call: Callable[[], object], times: int = 30) -> float:
+def seconds_of(call: Callable[[], object], times: int = 30) -> float:
     call()
     begin = time.thread_time()
     for _ in range(times):
@@ -82,31 +82,31 @@ def each(call: Callable[[], object], times: int = 30) -> float:
     return (time.thread_time() - begin) / times
 
 
-def pictures(board: TrialCounts, observer: ProgressObserver) -> tuple[float, float]:
-    """Return the seconds of a picture in a terminal, and of one in a notebook."""
+def draws(counts: TrialCounts, observer: ProgressObserver) -> tuple[float, float]:
+    """Return the seconds of a redraw in a terminal, and of one in a notebook."""
     live = LiveTable(Terminal())
-    rich = each(lambda: live.show(observer._progress(), board))
+    rich = seconds_of(lambda: live.show(observer._progress(), counts))
     live.close()
-    return rich, each(lambda: progress_html(observer._progress(), board))
+    return rich, seconds_of(lambda: progress_html(observer._progress(), counts))
 
 
-def report(board: TrialCounts) -> float:
-    """Return the seconds of a report with tables."""
+def report(counts: TrialCounts) -> float:
+    """Return the seconds of a report with tables by `CLIReporter`."""
     reporter = CLIReporter()
     reporter.setup(metric="loss", mode="min")
     reporter._print = lambda text: None
-    return each(lambda: reporter.report(board, False))
+    return seconds_of(lambda: reporter.report(counts, False))
 
 
 def main() -> None:
     os.environ |= {"COLUMNS": "120", "LINES": "40"}
-    heads = "trials", "result us", "by last us", "rich ms", "html ms", "table ms"
-    print(*(f"{head:>10}" for head in heads))
+    header = "trials", "result us", "by last us", "rich ms", "html ms", "table ms"
+    print(*(f"{head:>10}" for head in header))
     for trials in (1_000, 10_000):
-        spent, board, observer = measure(trials, "best")
+        spent, counts, observer = measure(trials, "best")
         by_last, _, _ = measure(trials, "last")
         _, made, _ = measure(trials, "made")
-        rich, html = pictures(board, observer)
+        rich, html = draws(counts, observer)
         figures = spent * 1e6, by_last * 1e6, rich * 1e3, html * 1e3, report(made) * 1e3
         print(f"{trials:10}", *(f"{figure:10.2f}" for figure in figures))
 

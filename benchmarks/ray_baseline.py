@@ -1,7 +1,7 @@
-"""The same workloads for Ray Tune, in an interpreter of its own that has ``ray[tune]``.
+"""The same workloads for Ray Tune, run by another interpreter, which has ``ray[tune]``.
 
 ``benchmarks.throughput --ray-python`` runs this as ``<python> -m benchmarks.ray_baseline function
---trials 4 --steps 2000 --slots 2``; the last line it prints is the figures as JSON.
+--trials 4 --steps 2000 --slots 2``. The last line of its output has the figures as JSON.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from ray import tune
 __all__ = ["main"]
 
 
-class Stopwatch(tune.Callback):
-    """Notes when the driver hears what."""
+class RecordTimes(tune.Callback):
+    """Records when the driver receives results and ends of trials."""
 
     def __init__(self, timeline: Timeline) -> None:
         self.timeline = timeline
@@ -54,7 +54,7 @@ def steps(config: dict[str, Any]) -> None:
 
 
 class Steps(tune.Trainable):
-    """The same, step by step."""
+    """The same as a class."""
 
     def setup(self, config: dict[str, Any]) -> None:
         self.x, self.last = config["x"], config["steps"]
@@ -107,7 +107,7 @@ TRAINABLES: dict[str, Callable[..., Any]] = {
 
 
 def fit(workload: str, size: Size, directory: str) -> Timeline:
-    """Run an experiment with Ray's defaults, but for what the workload is about."""
+    """Run an experiment with Ray's defaults, except for what the workload measures."""
     timeline = Timeline(begun=0.0)
     tuner = tune.Tuner(
         TRAINABLES[workload],
@@ -117,7 +117,7 @@ def fit(workload: str, size: Size, directory: str) -> Timeline:
             "marker": f"{directory}/killed-at",
             **(searched(tune) if workload.startswith("searched") else {}),
         },
-        # Left alone, Ray reuses the actors of functions that need it and of no others.
+        # By default Ray decides whether to reuse actors.
         tune_config=tune.TuneConfig(
             num_samples=size.trials,
             reuse_actors=workload.endswith("_reuse") or None,
@@ -127,7 +127,7 @@ def fit(workload: str, size: Size, directory: str) -> Timeline:
             name="bench",
             storage_path=directory,
             verbose=0,
-            callbacks=[Stopwatch(timeline)],
+            callbacks=[RecordTimes(timeline)],
             checkpoint_config=tune.CheckpointConfig(num_to_keep=2 if workload == "checkpoint" else None),
             failure_config=tune.FailureConfig(max_failures=3),
         ),
@@ -143,7 +143,7 @@ def fit(workload: str, size: Size, directory: str) -> Timeline:
 
 
 def _search_alg(workload: str) -> Any:
-    """Return Optuna's default sampler, where a search is what it is about."""
+    """Return Optuna's default sampler for workloads with a search."""
     if not workload.startswith("searched"):
         return None
     # Only this workload needs it.
@@ -153,7 +153,7 @@ def _search_alg(workload: str) -> Any:
 
 
 def measure(workload: str, size: Size) -> Figures:
-    """Run a workload after a small one that warms Ray up."""
+    """Warm Ray up with a small workload, then run one and return its figures."""
     with tempfile.TemporaryDirectory(prefix="ray-bench-") as directory:
         fit("noop", Size(trials=2), f"{directory}/warm")
         timeline = fit(workload, size, f"{directory}/timed")

@@ -1,4 +1,4 @@
-"""The other side of a comparison, in an interpreter of its own."""
+"""Run Ray Tune, in another interpreter, as the other side of a comparison."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ __all__ = ["measure_ray"]
 
 
 def measure_ray(python: str, workload: str, size: Size) -> tuple[Figures, dict[str, str]]:
-    """Run a workload of `ray_baseline`; return what was measured, and the versions of packages.
+    """Run a workload of `ray_baseline`; return its figures and the versions of packages.
 
     Parameters
     ----------
     python : str
         The interpreter that has Ray.
     workload : str
-        Its name.
+        The name of the workload.
     size : Size
-        How much of it.
+        The size of the workload.
     """
     command = [python, "-m", "benchmarks.ray_baseline", workload]
     for option, value in vars(size).items():
         command += [f"--{option}", str(value)]
-    told = subprocess.run(
+    done = subprocess.run(
         command, cwd=Path(__file__).parents[1], stdout=subprocess.PIPE, text=True, check=True
     )
-    answer = json.loads(told.stdout.strip().splitlines()[-1])
+    answer = json.loads(done.stdout.strip().splitlines()[-1])
     return answer["figures"], answer["versions"]

@@ -1,4 +1,4 @@
-"""How long a trial is away when its worker is killed: ``python -m benchmarks.recovery``."""
+"""How soon a trial reports again when its worker is killed: ``python -m benchmarks.recovery``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["recovery"]
 
 
 def recovery(size: Size) -> Figures:
-    """Let the worker of a trial be killed, and wait for the trial's next result elsewhere."""
+    """Return the seconds from the SIGKILL of a trial's worker to the trial's next result."""
     with tempfile.TemporaryDirectory(prefix="dasktune-bench-") as directory:
         marker = Path(directory, "killed-at")
         with local_cluster() as cluster:

@@ -1,7 +1,7 @@
-"""How long a large experiment takes to be restored: ``python -m benchmarks.restore``.
+"""How long it takes to restore a large experiment: ``python -m benchmarks.restore``.
 
-It is made in virtual time, with the store of a real one on the local disk, and brought up again
-once by its whole journal, and once by a snapshot at its end.
+The experiment runs in virtual time, with the store of a real one on the local disk. It is restored
+once from its complete journal, and once from a snapshot at its end.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ _STEPS = 10
 
 _SLOTS = 64
 
-#: With them a row is as long as one of a real trial.
-_SAME = {"hostname": "node-17", "node_ip": "10.0.3.17", "pid": 4711, "lr": 0.1, "batch_size": 64}
+#: Fields that make a row as long as one of a real trial.
+_USUAL_FIELDS = {"hostname": "node-17", "node_ip": "10.0.3.17", "pid": 4711, "lr": 0.1, "batch_size": 64}
 
 
 def _curve(config: dict[str, Any]) -> Generator[tuple[dict[str, Any], float], None, None]:
     for step in range(_STEPS):
-        yield {"loss": config["x"] / (step + 1), "accuracy": 1 - config["x"], **_SAME}, 1.0
+        yield {"loss": config["x"] / (step + 1), "accuracy": 1 - config["x"], **_USUAL_FIELDS}, 1.0
 
 
 def _make(storage: Storage, trials: int) -> None:
-    """Run an experiment to its end, and leave what a driver leaves."""
+    """Run an experiment to its end, and write what a driver writes, but no snapshots."""
     parts = (
         tune.TuneConfig(metric="loss", mode="min", num_samples=trials, seed=0),
         tune.RunConfig(),
@@ -74,14 +74,14 @@ def _restored(storage: Storage, name: str) -> tuple[RestoredExperiment, Figures]
 
 
 def restore(trials: int = 10_000, profile: bool = False) -> Figures:
-    """Restore an experiment of so many trials with 10 results each, by its journal and without.
+    """Restore an experiment of trials with 10 results each, from its journal and from a snapshot.
 
     Parameters
     ----------
     trials : int, default=10_000
-        How many there are.
+        The number of trials.
     profile : bool, default=False
-        Print where the time goes; it goes more slowly then.
+        Print a profile of restoring from the journal, which slows it down.
     """
     with tempfile.TemporaryDirectory(prefix="dasktune-bench-") as directory:
         storage = Storage(directory)
@@ -105,7 +105,9 @@ def restore(trials: int = 10_000, profile: bool = False) -> Figures:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.restore", description=__doc__)
     parser.add_argument("--trials", type=int, default=10_000, help="with 10 results each (10,000)")
-    parser.add_argument("--profile", action="store_true", help="show where the time goes")
+    parser.add_argument(
+        "--profile", action="store_true", help="print a profile of restoring from the journal"
+    )
     for name, value in restore(**vars(parser.parse_args())).items():
         print(f"{name:18} {value:.2f}")
 

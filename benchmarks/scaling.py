@@ -1,7 +1,8 @@
 """What an event costs on a large cluster, in virtual time: ``python -m benchmarks.scaling``.
 
-The cluster is simulated, the driver is not: experiment, scheduler, ledger and journal records are
-those of a real run. Processor time is measured, so that a busy machine spoils less.
+The cluster is simulated, the driver is not: the experiment, the scheduler, the ledger and the
+journal records are those of a real run. The figures are processor time, which other load changes
+less.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 import dasktune as tune
 from benchmarks._measure import Figures
-from benchmarks.simulator import Counting
+from benchmarks.simulator import CountingStore
 from dasktune.placement import Ledger, WorkerCapacity
 from dasktune.schedulers import ASHAScheduler
 from dasktune.testing import simulate
@@ -26,7 +27,7 @@ _WORKERS = 1_000
 
 _TRIALS = (1_000, 3_000, 10_000)
 
-#: Name -> what a trial asks for, and what each worker has.
+#: Name -> the request of a trial, and the capacity of each worker.
 _CLUSTERS: dict[str, tuple[Any, WorkerCapacity]] = {
     "one_at_a_time": ({"cpu": 1}, WorkerCapacity(address="", nthreads=1)),
     "all_at_once": ({"cpu": 1}, WorkerCapacity(address="", nthreads=10)),
@@ -41,7 +42,7 @@ _CLUSTERS: dict[str, tuple[Any, WorkerCapacity]] = {
 }
 
 
-def _fleet(kind: WorkerCapacity, count: int) -> dict[str, WorkerCapacity]:
+def _workers_of(kind: WorkerCapacity, count: int) -> dict[str, WorkerCapacity]:
     facts = {"nthreads": kind.nthreads, "devices": kind.devices}
     names = [f"tcp://10.0.{number >> 8}.{number & 255}:40000" for number in range(count)]
     return {name: WorkerCapacity(address=name, **facts) for name in names}
@@ -49,13 +50,13 @@ def _fleet(kind: WorkerCapacity, count: int) -> dict[str, WorkerCapacity]:
 
 def _curve(config: dict[str, Any]) -> Generator[tuple[dict[str, float], float], None, None]:
     for step in range(_STEPS):
-        # No two trials are in step, so that events come one by one.
+        # Trials differ in speed, so that each event arrives alone.
         yield {"loss": config["x"] / (step + 1)}, 1.0 + config["x"]
 
 
 def _us_per_event(trials: int, cluster: str) -> float:
     request, kind = _CLUSTERS[cluster]
-    store = Counting()
+    store = CountingStore()
     begun = time.process_time()
     simulate(
         _curve,
@@ -67,7 +68,7 @@ def _us_per_event(trials: int, cluster: str) -> float:
             scheduler=ASHAScheduler(max_t=_STEPS),
             seed=0,
         ),
-        workers=list(_fleet(kind, _WORKERS).values()),
+        workers=list(_workers_of(kind, _WORKERS).values()),
         resources=request,
         store=store,
     )
@@ -82,12 +83,12 @@ def _us(work: Callable[[], object], times: int) -> float:
 
 
 def _ledger_us(cluster: str, workers: int) -> tuple[float, float]:
-    """Return what it costs to place and release a trial on a busy cluster, and to read it anew."""
+    """Return microseconds to replace a trial on a full cluster, and to update its workers."""
     request, kind = _CLUSTERS[cluster]
     asked = tune.with_resources(_curve, request).resources
-    fleet = _fleet(kind, workers)
+    workers_by_address = _workers_of(kind, workers)
     ledger = Ledger()
-    ledger.update(fleet)
+    ledger.update(workers_by_address)
     held = []
     while (placement := ledger.place(asked, now=0.0)) is not None:
         held.append(placement)
@@ -98,11 +99,11 @@ def _ledger_us(cluster: str, workers: int) -> tuple[float, float]:
             held.append(placement)
         ledger.fits(asked, now=0.0)
 
-    return _us(replace_one, 1000), _us(lambda: ledger.update(fleet), 10)
+    return _us(replace_one, 1000), _us(lambda: ledger.update(workers_by_address), 10)
 
 
 def scaling() -> Figures:
-    """Measure the cost of an event as trials grow, and of a place as workers do."""
+    """Measure the cost of an event for more trials, and of a placement for more workers."""
     figures: Figures = {}
     for cluster in _CLUSTERS:
         for trials in _TRIALS:

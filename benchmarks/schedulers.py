@@ -1,8 +1,8 @@
 """What a decision costs with many trials: ``python -m benchmarks.schedulers``.
 
-No experiment, no runner, no journal: trials report in turn straight to the scheduler, which is
-asked for the next one wherever a trial stops or is paused. ASHA's trials climb four rungs; those of
-median stopping report 100 times each, unless they are stopped.
+Without experiment, runner and journal: trials report in turn directly to the scheduler. When a
+trial stops or is paused, the scheduler chooses the next one. ASHA's trials reach four rungs; those
+of median stopping report 100 times each, unless they are stopped.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from dasktune.schedulers import (
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.trial import Trial
 
-__all__ = ["PardoningMedianRule", "cost"]
+__all__ = ["NeverStoppingMedianRule", "cost"]
 
 _SLOTS = 64
 
 _ONE_CPU = PlacementGroupFactory([{"CPU": 1}])
 
 
-class _Stage:
-    """Trials that take turns on the places that there are; counts what the scheduler costs."""
+class _ReportingTrials:
+    """Trials that report in turn, `_SLOTS` at a time; measures the cost of the scheduler."""
 
     def __init__(self, scheduler: TrialScheduler, trials: int, times: tuple[int, ...]) -> None:
         self.scheduler = scheduler
@@ -56,7 +56,7 @@ class _Stage:
         self._added = 0
 
     def step(self) -> bool:
-        """Fill the places, and let one trial report; return whether there was one."""
+        """Start trials while there is room, let one report, and return whether there was one."""
         while len(self._running) < _SLOTS and self._start():
             pass
         if not self._running:
@@ -93,8 +93,8 @@ class _Stage:
         self.seconds += time.process_time() - begun
         if chosen is None:
             return False
-        place = self._pending if chosen.trial_id in self._pending else self._paused
-        self._running.append(place.pop(chosen.trial_id))
+        queue = self._pending if chosen.trial_id in self._pending else self._paused
+        self._running.append(queue.pop(chosen.trial_id))
         return True
 
     def _result(self, trial: Trial, step: int) -> dict[str, Any]:
@@ -108,23 +108,23 @@ class _Stage:
 
 
 def cost(scheduler: TrialScheduler, trials: int, times: tuple[int, ...]) -> tuple[int, float]:
-    """Let trials report, and return how many decisions there were and what each cost in seconds.
+    """Let trials report; return the number of decisions, and the seconds that each took.
 
     Parameters
     ----------
     scheduler : TrialScheduler
-        It judges by "loss", and counts ``training_iteration``.
+        Its metric is "loss", and its time attribute ``training_iteration``.
     trials : int
-        How many are added in all.
+        The number of trials.
     times : tuple of int
-        At which iterations each of them reports.
+        The iterations at which each of them reports.
     """
     scheduler.set_search_properties("loss", "min")
     scheduler.seed(SeedSequence(0))
-    stage = _Stage(scheduler, trials, times)
-    while stage.step():
+    reporting = _ReportingTrials(scheduler, trials, times)
+    while reporting.step():
         pass
-    return stage.decisions, stage.seconds / stage.decisions
+    return reporting.decisions, reporting.seconds / reporting.decisions
 
 
 _RUNGS = (1, 4, 16, 64)
@@ -146,16 +146,16 @@ _CASES: Mapping[str, tuple[Callable[[], TrialScheduler], tuple[int, ...], tuple[
         tuple(range(1, 101)),
         (100, 1_000, 10_000),
     ),
-    "median stopping, nobody stopped": (
-        lambda: PardoningMedianRule(time_attr="training_iteration", grace_period=1),
+    "median stopping that stops none": (
+        lambda: NeverStoppingMedianRule(time_attr="training_iteration", grace_period=1),
         tuple(range(1, 101)),
         (100, 1_000, 10_000),
     ),
 }
 
 
-class PardoningMedianRule(MedianStoppingRule):
-    """Stops nobody, so that all trials report to the end."""
+class NeverStoppingMedianRule(MedianStoppingRule):
+    """Stops no trial, so that all trials report to the end."""
 
     def on_trial_result(self, trial: Trial, result: Mapping[str, Any]) -> Decision:
         decision = super().on_trial_result(trial, result)
@@ -164,7 +164,7 @@ class PardoningMedianRule(MedianStoppingRule):
 
 def main() -> None:
     print(f"load average at the beginning: {load():.1f}")
-    print("| scheduler | trials | decisions | one costs |")
+    print("| scheduler | trials | decisions | cost of one |")
     print("|---|---|---|---|")
     for name, (make, times, sizes) in _CASES.items():
         for trials in sizes:

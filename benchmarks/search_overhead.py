@@ -1,8 +1,8 @@
-"""What a searcher's trials cost beyond the asking: ``python -m benchmarks.search_overhead``.
+"""What trials of a searcher cost beyond its suggestions: ``python -m benchmarks.search_overhead``.
 
-100 trials that only compute a number, each of which Optuna's default sampler proposes: by dasktune
-on a cluster of two slots, by Optuna's own loop in one process, and with ``--ray-python`` by Ray
-Tune on two CPUs. Then 16 trials of 2 s on 4 slots, which take 8 s at best. All in turn.
+Optuna's default sampler suggests 100 trials that only compute a number. They run by dasktune, two
+at a time on a cluster, by Optuna's own loop in one process, and with ``--ray-python`` by Ray Tune
+on two CPUs. Then 16 trials of 2 s run 4 at a time, which takes at least 8 s. The sides run in turn.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ ROWS = (
 )
 
 
-def ours(cluster: LocalCluster, size: Size, seconds: float) -> Timeline:
-    """Run trials that take so many seconds each."""
+def run_ours(cluster: LocalCluster, size: Size, seconds: float) -> Timeline:
+    """Run trials that take `seconds` each."""
     return run(
         cluster,
         trainables.searched,
@@ -58,7 +58,7 @@ def ours(cluster: LocalCluster, size: Size, seconds: float) -> Timeline:
     )
 
 
-def optunas() -> float:
+def optuna_seconds() -> float:
     """Return the seconds that Optuna's own loop takes."""
 
     def objective(trial: optuna.Trial) -> float:
@@ -89,11 +89,11 @@ def _measure(runs: int, ray_python: str | None) -> Series:
             warm_up(one)
         for number in range(runs):
             print(f"run {number + 1}", file=sys.stderr, flush=True)
-            keep("dasktune", "searched", ours(cluster, _SIZE, 0.0).figures())
-            keep("optuna", "searched", {"wall_s": optunas()})
+            keep("dasktune", "searched", run_ours(cluster, _SIZE, 0.0).figures())
+            keep("optuna", "searched", {"wall_s": optuna_seconds()})
             for workload in ("searched", "searched_reuse") if ray_python else ():
                 keep("ray", workload, measure_ray(str(ray_python), workload, RAY[workload])[0])
-            keep("dasktune", "sleepers", ours(wide, _SLEEPERS, _SECONDS).figures())
+            keep("dasktune", "sleepers", run_ours(wide, _SLEEPERS, _SECONDS).figures())
             ideal = _SECONDS * _SLEEPERS.trials / _SLEEPERS.slots
             keep("ideal", "sleepers", {"wall_s": ideal})
     return series

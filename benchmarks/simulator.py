@@ -14,7 +14,7 @@ from dasktune.schedulers import ASHAScheduler, TrialScheduler
 from dasktune.testing import simulate
 from dasktune.testing.memory_store import MemoryStore
 
-__all__ = ["Counting", "simulator"]
+__all__ = ["CountingStore", "simulator"]
 
 #: Results that each trial would report.
 _STEPS = 10
@@ -22,8 +22,8 @@ _STEPS = 10
 _SLOTS = 64
 
 
-class Counting(MemoryStore):
-    """A store that encodes every record, counts it and forgets it, and wants no snapshots."""
+class CountingStore(MemoryStore):
+    """A store that encodes, counts and discards every record, and saves no snapshots."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ def _curve(config: dict[str, Any]) -> Generator[tuple[dict[str, float], float], 
 
 
 def _simulate(trials: int, scheduler: TrialScheduler | None) -> tuple[int, Any]:
-    store = Counting()
+    store = CountingStore()
     grid = simulate(
         _curve,
         param_space={"x": tune.uniform(0, 1)},
@@ -68,7 +68,7 @@ def _events_per_s(trials: int, scheduler: TrialScheduler | None) -> float:
 
 
 def _bytes_per_trial(trials: int) -> float:
-    """Return what the driver keeps of a finished trial, one allocation at a time."""
+    """Return the bytes that the driver keeps of a finished trial."""
     _simulate(2, None)
     gc.collect()
     tracemalloc.start()
@@ -82,7 +82,7 @@ def _bytes_per_trial(trials: int) -> float:
 
 
 def simulator(few: int = 1_000, many: int = 10_000) -> Figures:
-    """Count events a second for few trials and for many: the cost of one must not grow."""
+    """Return the events per second for few trials and for many; the cost of one must not grow."""
     figures = {"bytes_per_trial": _bytes_per_trial(few)}
     for name, make in (("fifo", lambda: None), ("asha", lambda: ASHAScheduler(max_t=_STEPS))):
         small, large = _events_per_s(few, make()), _events_per_s(many, make())

@@ -1,4 +1,4 @@
-"""What the data of a search takes in the memory of its driver and of its workers."""
+"""How much memory the data of a search takes in its driver and in its workers."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _CANDIDATES = 100
 
 
 def measure_memory(megabytes: int) -> dict[str, float]:
-    """Return by how much the memory grows at most while 100 candidates share so much data.
+    """Return the largest growth of memory while 100 candidates share `megabytes` of data.
 
-    Of a worker, and of this process, in which Dask's scheduler lives, too, on top of the data
-    that the caller has.
+    It is that of a worker, and that of this process, which also has Dask's scheduler, without the
+    caller's copy of the data.
     """
     X = np.random.default_rng(0).normal(size=(megabytes * 1250, 100))
-    # Small splits: a fit copies the rows of its split, which is the estimator's affair.
+    # The splits are small because a fit copies the rows of its split.
     rows = np.arange(200)
     splits = [(rows[:100], rows[100:])]
     space = {"number": list(range(_CANDIDATES))}
@@ -35,11 +35,11 @@ def measure_memory(megabytes: int) -> dict[str, float]:
     with cluster, Client(cluster) as client:
         GridSearchCV(Sleeper(), {"number": [1, 2]}, cv=splits, refit=False).fit(X[:200])
         workers = list(client.run(os.getpid).values())
-        with _watched([*workers, os.getpid()]) as grown:
+        with _memory_growth([*workers, os.getpid()]) as growth:
             GridSearchCV(Sleeper(0.02), space, cv=splits, refit=False).fit(X)
     return {
-        "worker_mb": max(grown[pid] for pid in workers),
-        "driver_mb": grown[os.getpid()],
+        "worker_mb": max(growth[pid] for pid in workers),
+        "driver_mb": growth[os.getpid()],
     }
 
 
@@ -49,21 +49,21 @@ def _resident_mb(pid: int) -> float:
 
 
 @contextmanager
-def _watched(pids: list[int]) -> Iterator[dict[int, float]]:
-    """Yield by how many MB each process grows at most, seen every 10 ms."""
+def _memory_growth(pids: list[int]) -> Iterator[dict[int, float]]:
+    """Yield the largest growth of each process in MB, sampled every 10 ms."""
     before = {pid: _resident_mb(pid) for pid in pids}
-    grown: dict[int, Any] = dict.fromkeys(pids, 0.0)
-    over = threading.Event()
+    growth: dict[int, Any] = dict.fromkeys(pids, 0.0)
+    ended = threading.Event()
 
-    def watch() -> None:
-        while not over.wait(0.01):
+    def sample() -> None:
+        while not ended.wait(0.01):
             for pid in pids:
-                grown[pid] = max(grown[pid], _resident_mb(pid) - before[pid])
+                growth[pid] = max(growth[pid], _resident_mb(pid) - before[pid])
 
-    thread = threading.Thread(target=watch, daemon=True)
+    thread = threading.Thread(target=sample, daemon=True)
     thread.start()
     try:
-        yield grown
+        yield growth
     finally:
-        over.set()
+        ended.set()
         thread.join()

@@ -1,4 +1,4 @@
-"""Models and data for searches of scikit-learn's kind; the interpreter of dask-ml imports it."""
+"""Models and data for searches of scikit-learn's kind; dask-ml's interpreter imports them, too."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from sklearn.base import BaseEstimator
 
 __all__ = ["CALLS_PER_S", "PARAMETERS", "Constant", "Sleeper", "rings", "sleeping_data"]
 
-#: Samples that a model of the benchmark takes in one second.
+#: Samples that `Constant` trains on in one second.
 CALLS_PER_S = 50e3
 
-#: Of the model that sleeps: 400 values to draw from.
+#: The search space of `Constant`: 400 values to draw from.
 PARAMETERS = {"value": np.random.RandomState(0).uniform(size=400)}
 
 
 class Sleeper(BaseEstimator):  # type: ignore[misc]
-    """Sleeps while it is fitted, and needs no processor for it."""
+    """Sleeps while it is fitted, so it uses no processor."""
 
     def __init__(self, seconds: float = 0.0, number: int = 0) -> None:
         self.seconds = seconds
@@ -33,7 +33,7 @@ class Sleeper(BaseEstimator):  # type: ignore[misc]
 
 
 class Constant(BaseEstimator):  # type: ignore[misc]
-    """Is as good as its parameter says, and takes a time that grows with the samples."""
+    """Has its parameter as its score, and sleeps longer for more samples."""
 
     def __init__(self, value: float = 0.0) -> None:
         self.value = value

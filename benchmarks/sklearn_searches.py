@@ -1,12 +1,13 @@
-"""The searches of `dasktune.sklearn` beside others: ``python -m benchmarks.sklearn_searches``.
+"""Searches of `dasktune.sklearn` and of others: ``python -m benchmarks.sklearn_searches``.
 
-``grid``: as many fits by scikit-learn with joblib's processes, and by dasktune on as many worker
-processes; fits sleep, so that nothing but the way of running them counts. ``hyperband``: models
-that sleep, on 8 threads, beside the time of one model and, with ``--daskml-python``, beside
-dask-ml. ``early``: candidates stopped by ASHA beside a random search. ``passive``: Hyperband beside
-as much training of models that are not stopped. ``memory``: what 200 MB of data take, where.
+``grid``: the same fits by scikit-learn with joblib's processes, and by dasktune on as many worker
+processes. Fits sleep, so only their scheduling counts. ``hyperband``: models that sleep, on 8
+threads, compared with the time of one model and, with ``--daskml-python``, with dask-ml. ``early``:
+candidates that ASHA stops, compared with a random search. ``passive``: Hyperband, compared with as
+much training of models that are not stopped. ``memory``: the memory that 200 MB of data take in
+driver and workers.
 
-All in turn: one run of each, then the next run.
+The sides run in turn: one run of each, then the next run.
 """
 
 from __future__ import annotations
@@ -49,16 +50,16 @@ Keep = Callable[[str, str, dict[str, float]], None]
 
 PARTS = ("grid", "hyperband", "early", "passive", "memory")
 
-#: Seconds of a fit, how many candidates there are, and how many processes.
+#: Seconds of a fit, the number of candidates, and the number of processes.
 _FIT, _CANDIDATES, _PROCESSES = 0.25, 24, 2
 
 #: As many calls as the published comparison had.
 _MAX_ITER = 100
 
-#: Samples of the rings, how often a model sees them at most, by how many calls, and an accuracy.
+#: Samples of the rings, most passes of a model over them, its calls for that, and an accuracy.
 _RINGS, _PASSES, _CALLS, _GOAL = 10_000, 50, 299, 0.84
 
-#: Steps of a candidate that is not stopped, and how many candidates there are.
+#: Steps of a candidate that is not stopped, and the number of candidates.
 _STEPS, _TRIED = 27, 16
 
 ROWS = (
@@ -102,7 +103,7 @@ def _timed(fit: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def grid(runs: int, keep: Keep) -> None:
-    """Run the same fits by joblib's processes and by those of a cluster."""
+    """Run the same fits by joblib's processes and by the workers of a cluster."""
     X, y = np.zeros((200, 20)), np.arange(200) % 2
     space = {"number": list(range(_CANDIDATES))}
 
@@ -136,19 +137,19 @@ def hyperband(runs: int, keep: Keep, python: str | None, samples: int) -> None:
             )
             wall, found = _timed(lambda search=search: search.fit(X, y))  # type: ignore[misc]
             calls = found.metadata_["partial_fit_calls"]
-            told = {"wall_s": wall, "best": found.best_score_, "calls": calls}
-            keep("dasktune", "hyperband", told)
+            figures = {"wall_s": wall, "best": found.best_score_, "calls": calls}
+            keep("dasktune", "hyperband", figures)
             # One model, trained as long, on all samples.
             keep("one model", "hyperband", {"wall_s": _MAX_ITER * samples / CALLS_PER_S})
             if python is not None:
-                told = measure_daskml(python, samples, _MAX_ITER, seed)
-                keep("dask-ml", "hyperband", told)
+                figures = measure_daskml(python, samples, _MAX_ITER, seed)
+                keep("dask-ml", "hyperband", figures)
 
 
 def early(runs: int, keep: Keep) -> None:
-    """Search with ASHA, and among the same candidates as scikit-learn does it."""
+    """Search with ASHA, and with scikit-learn's random search among as many candidates."""
     digits = load_digits(return_X_y=True)
-    # Of two kinds of models: one with partial_fit, one with warm_start.
+    # One model has partial_fit, the other warm_start.
     network = {
         "alpha": loguniform(1e-6, 1),
         "learning_rate_init": loguniform(1e-5, 1e-1),
@@ -168,10 +169,10 @@ def early(runs: int, keep: Keep) -> None:
         for seed in range(runs):
             for name, (model, space, (X, y), step) in workloads.items():
                 options = {"n_iter": _TRIED, "cv": 3, "random_state": seed, "refit": False}
-                whole = clone(model).set_params(max_iter=_STEPS * step)
+                unstopped = clone(model).set_params(max_iter=_STEPS * step)
                 searches = {
                     "scikit-learn": model_selection.RandomizedSearchCV(
-                        whole, space, n_jobs=_PROCESSES, **options
+                        unstopped, space, n_jobs=_PROCESSES, **options
                     ),
                     "dasktune": TuneSearchCV(
                         model,
@@ -188,9 +189,9 @@ def early(runs: int, keep: Keep) -> None:
 
 
 def passive(runs: int, keep: Keep) -> None:
-    """Compare Hyperband with as much training of models that are trained to their end.
+    """Compare Hyperband with as much training of models that are not stopped.
 
-    Both score a held-out block; what counts is the accuracy on 2,000 samples beside.
+    Both select by the score on a held-out block. The figure is the accuracy on 2,000 other samples.
     """
     import dask.array as da
 
@@ -220,9 +221,11 @@ def passive(runs: int, keep: Keep) -> None:
             )
             best = max(models, key=lambda one: one[0][-1][1])
             theirs = float(best[1].score(X[_RINGS:], y[_RINGS:]))
-            first = min((at for told, _ in models for at, score in told if score >= _GOAL), default=np.inf)
-            told = {"best": theirs, "passes": first * len(models) * passes_a_call}
-            keep("passive", "rings", told)
+            first = min(
+                (at for scores, _ in models for at, score in scores if score >= _GOAL), default=np.inf
+            )
+            figures = {"best": theirs, "passes": first * len(models) * passes_a_call}
+            keep("passive", "rings", figures)
             found = float(active.best_estimator_.score(X[_RINGS:], y[_RINGS:]))
             passes = _calls_to(active.history_, _GOAL) * passes_a_call
             keep("dasktune", "rings", {"best": found, "passes": passes})
@@ -231,24 +234,24 @@ def passive(runs: int, keep: Keep) -> None:
 def _trained(
     model: Any, params: dict[str, Any], X: Any, y: Any, block: int, seed: int
 ) -> tuple[list[tuple[int, float]], Any]:
-    """Return a model that is trained block by block, and its scores on a block that is held out.
+    """Train a model block by block; return its scores on a held-out block, and the model.
 
-    The scores are of after each tenth call.
+    It is scored after every tenth call.
     """
     blocks = np.array_split(np.random.RandomState(seed).permutation(len(X)), len(X) // block)
     held, train = blocks[0], blocks[1:]
     one = clone(model).set_params(**params)
-    told = []
+    scores = []
     for call in range(1, _CALLS + 1):
         rows = train[call % len(train)]
         one.partial_fit(X[rows], y[rows], classes=np.arange(4))
         if call % 10 == 0 or call == _CALLS:
-            told.append((call, float(one.score(X[held], y[held]))))
-    return told, one
+            scores.append((call, float(one.score(X[held], y[held]))))
+    return scores, one
 
 
 def _calls_to(history: list[dict[str, Any]], score: float) -> float:
-    """Return after how many calls of all models one had that score; infinite if none ever had."""
+    """Return the calls of all models until one reached `score`; infinity if none did."""
     made: dict[Any, int] = {}
     for record in history:
         made[record["model_id"]] = record["partial_fit_calls"]

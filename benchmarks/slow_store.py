@@ -1,4 +1,4 @@
-"""A store as slow as one wants, on a local disk: ``slow:///some/path``. Import it to use it."""
+"""A simulated slow store on a local disk: ``slow:///some/path``. Importing it registers it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["SlowStore"]
 
 
 class SlowStore(AbstractFileSystem):
-    """Takes its time for every request, and for every byte that is written.
+    """Delays every request, and every byte that is written.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class SlowStore(AbstractFileSystem):
         self._bandwidth = bandwidth
 
     def wait(self, size: int = 0) -> None:
-        """Wait as long as a request with so many bytes takes; others may compute meanwhile."""
+        """Sleep as long as a request with `size` bytes takes; other threads can run meanwhile."""
         time.sleep(self._latency + size / self._bandwidth)
 
     def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
@@ -62,13 +62,13 @@ class SlowStore(AbstractFileSystem):
 
     @staticmethod
     def _info(path: str) -> dict[str, Any]:
-        place = Path(path)
-        kind = "directory" if place.is_dir() else "file"
-        return {"name": path, "size": place.stat().st_size, "type": kind}
+        local = Path(path)
+        kind = "directory" if local.is_dir() else "file"
+        return {"name": path, "size": local.stat().st_size, "type": kind}
 
 
 class _Upload:
-    """A file whose bytes have arrived when it is closed."""
+    """A file whose bytes are sent when it is closed."""
 
     def __init__(self, store: SlowStore, path: str, mode: str) -> None:
         self._store = store

@@ -1,7 +1,7 @@
-"""Measure dasktune, and Ray Tune beside it: ``python -m benchmarks.throughput``.
+"""Measure dasktune, and optionally Ray Tune: ``python -m benchmarks.throughput``.
 
-With ``--ray-python`` both sides run in turn, workload by workload, so that a machine that slows
-down slows both. Every figure is a median of ``--runs`` runs; no figure makes the command fail.
+With ``--ray-python`` both sides run in turn, workload by workload, so that other load slows both.
+Every figure is a median of ``--runs`` runs. No figure makes the command fail.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["main"]
 
 _RAW = ("raw", "limits", "checkpoints_per_s")
 
-#: The table, in its order. A later row may compare the same figure of ours with another one.
+#: The rows of the table. A later row may compare the same figure of dasktune with another one.
 ROWS = (
     Row("no-op trials", "/s", "noop", "trials_per_s", ("ray", "noop", "trials_per_s")),
     Row(
@@ -65,7 +65,7 @@ ROWS = (
         "results_per_s",
         ("ray", "checkpoint", "results_per_s"),
     ),
-    Row("the same, against bare fsspec", "/s", "checkpoint", "results_per_s", _RAW),
+    Row("the same, compared with plain fsspec", "/s", "checkpoint", "results_per_s", _RAW),
     Row(
         "first result after fit()",
         "s",
@@ -91,8 +91,8 @@ ROWS = (
         higher_is_better=False,
     ),
     Row("8 x 1 s on one worker of 8 threads", "s", "threads", "wall_s"),
-    Row("1,000 trials at once: a judged result waits, median", "s", "many", "wait_median_s"),
-    Row("1,000 trials at once: a judged result waits, p99", "s", "many", "wait_p99_s"),
+    Row("1,000 trials at once: wait for a decision, median", "s", "many", "wait_median_s"),
+    Row("1,000 trials at once: wait for a decision, p99", "s", "many", "wait_p99_s"),
     Row("1,000 trials at once: driver's share of a core", "", "many", "driver_core_share"),
     Row(
         "SIGKILL of the worker to the next result",
@@ -120,28 +120,28 @@ ROWS = (
     ),
     Row("limit: plain Dask tasks", "/s", "limits", "tasks_per_s"),
     Row("limit: call of a Dask actor", "ms", "limits", "actor_call_ms"),
-    Row("limit: checkpoints by bare fsspec", "/s", "limits", "checkpoints_per_s"),
+    Row("limit: checkpoints by plain fsspec", "/s", "limits", "checkpoints_per_s"),
     Row("simulated events, FIFO, 1,000 trials", "/s", "simulator", "fifo_few_per_s"),
     Row("simulated events, FIFO, 10,000 trials", "/s", "simulator", "fifo_many_per_s"),
     Row("simulated events, ASHA, 1,000 trials", "/s", "simulator", "asha_few_per_s"),
     Row("simulated events, ASHA, 10,000 trials", "/s", "simulator", "asha_many_per_s"),
     Row("driver's memory, finished trial of 10 results", "B", "simulator", "bytes_per_trial"),
-    Row("restoring 10,000 trials by 100,000 results", "s", "restore", "by_journal_s"),
-    Row("restoring 10,000 trials by a snapshot", "s", "restore", "by_snapshot_s"),
+    Row("restoring 10,000 trials from 100,000 results", "s", "restore", "by_journal_s"),
+    Row("restoring 10,000 trials from a snapshot", "s", "restore", "by_snapshot_s"),
 )
 
-_ALONE = {"slots": slots, "threads": threads, "many": many, "recovery": recovery}
+_OWN_CLUSTER = {"slots": slots, "threads": threads, "many": many, "recovery": recovery}
 
-WORKLOADS = (*EXPERIMENTS, *_ALONE, "limits", "simulator", "restore")
+WORKLOADS = (*EXPERIMENTS, *_OWN_CLUSTER, "limits", "simulator", "restore")
 
 
 class Bench:
-    """Runs workloads and keeps what they measured.
+    """Runs workloads and keeps their figures.
 
     Parameters
     ----------
     scale : float
-        How much of each workload to do; 1 for all of it.
+        The share of each workload to run; 1 runs all of it.
     ray_python : str or None
         The interpreter that has Ray.
     """
@@ -169,7 +169,7 @@ class Bench:
             self._keep("raw", name, figures)
             return figures
         size = self._size(OURS, name)
-        return _ALONE[name](size) if name in _ALONE else EXPERIMENTS[name](cluster, size)
+        return _OWN_CLUSTER[name](size) if name in _OWN_CLUSTER else EXPERIMENTS[name](cluster, size)
 
     def _ray(self, name: str) -> Figures:
         size = self._size(RAY, name)
@@ -191,25 +191,27 @@ def _shared_cluster() -> Iterator[LocalCluster]:
         yield cluster
 
 
-def _hide_the_workers() -> None:
-    """Have dasktune find that it cannot reach the workers, as from outside of their network."""
+def _hide_workers() -> None:
+    """Make dasktune find that it cannot reach the workers, as from outside of their network."""
 
-    async def out_of_reach(client: Any) -> bool:
+    async def unreachable(client: Any) -> bool:
         return False
 
-    connect._reaches_a_worker = out_of_reach
+    connect._reaches_a_worker = unreachable
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks.throughput", description=__doc__)
     parser.add_argument("--runs", type=int, default=3, help="runs of each workload (3)")
-    parser.add_argument("--only", nargs="+", choices=WORKLOADS, default=WORKLOADS)
-    parser.add_argument("--ray-python", help="an interpreter that has ray[tune]")
-    parser.add_argument("--json", type=Path, help="where to write every run")
+    parser.add_argument(
+        "--only", nargs="+", choices=WORKLOADS, default=WORKLOADS, help="workloads to run (all)"
+    )
+    parser.add_argument("--ray-python", help="an interpreter that has ray[tune]; runs Ray Tune, too (none)")
+    parser.add_argument("--json", type=Path, help="the file to write every run to (none)")
     parser.add_argument(
         "--via-scheduler", action="store_true", help="call workers through the scheduler only"
     )
-    parser.add_argument("--scale", type=float, default=1.0, help="how much of each workload (1.0)")
+    parser.add_argument("--scale", type=float, default=1.0, help="the share of each workload to run (1.0)")
     return parser.parse_args(arguments)
 
 
@@ -245,14 +247,14 @@ def main(arguments: list[str] | None = None) -> None:
     before = load()
     bench = Bench(scale=options.scale, ray_python=options.ray_python)
     if options.via_scheduler:
-        _hide_the_workers()
+        _hide_workers()
     with _shared_cluster() as cluster:
         for run, name in product(range(options.runs), options.only):
             print(f"run {run + 1}: {name}", file=sys.stderr, flush=True)
             bench.measure(name, cluster)
             about["load"] = [before, load()]
             if options.json:
-                # Each time: a run of an hour that is cut short has measured something all the same.
+                # Write after each workload, so that an interrupted run keeps its figures.
                 _write(options.json, bench, about)
     print(_report(bench, about))
 

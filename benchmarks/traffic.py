@@ -1,4 +1,4 @@
-"""How many bytes this process receives over TCP by Tornado, and so by Dask."""
+"""How many bytes this process receives over TCP by Tornado, which Dask uses."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["received_bytes"]
 
 @contextmanager
 def received_bytes() -> Iterator[Callable[[], int]]:
-    """Count what all connections of this process receive meanwhile, those that are open included.
+    """Yield a function that returns the bytes received since the block began, by all connections.
 
-    Nothing of Dask or of the system counts that: the former only knows how long transfers between
-    workers took, and the latter's ``/proc/self/io`` leaves sockets out.
+    Neither Dask nor the system counts them: Dask only records how long transfers between workers
+    took, and ``/proc/self/io`` leaves sockets out.
     """
     total = 0
     read = IOStream.read_from_fd

@@ -1,4 +1,4 @@
-"""What the workloads train: as little as possible, so that what is measured is not it."""
+"""The trainables of the workloads: they do as little as possible, so that dasktune is measured."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = [
     "checkpoints",
     "dies_once",
     "noop",
-    "patient",
     "saves",
     "searched",
     "second",
     "steps",
+    "waits_for_decisions",
 ]
 
 
@@ -32,7 +32,7 @@ def noop(config: dict[str, Any]) -> float:
 
 
 def searched(config: dict[str, Any]) -> float:
-    """Return what `workloads.searched` has a minimum of, after the seconds that it should take."""
+    """Sleep for ``config["seconds"]``, and return the value of `workloads.valley`."""
     time.sleep(config["seconds"])
     return valley(config)
 
@@ -43,7 +43,7 @@ def steps(config: dict[str, Any]) -> None:
 
 
 class Steps(tune.Trainable):
-    """The same, step by step."""
+    """The same as a class."""
 
     def setup(self, config: dict[str, Any]) -> None:
         self.x, self.last = config["x"], config["steps"]
@@ -53,7 +53,7 @@ class Steps(tune.Trainable):
 
 
 class Model(Steps):
-    """The same, with something to save."""
+    """The same, with weights to save."""
 
     def setup(self, config: dict[str, Any]) -> None:
         super().setup(config)
@@ -67,16 +67,16 @@ class Model(Steps):
 
 
 @cache
-def _drawn_once(size: int) -> bytes:
+def _random_bytes(size: int) -> bytes:
     return os.urandom(size)
 
 
 class Endless(Model):
-    """Goes on until it is told to stop, because a clone counts on from its donor's iteration."""
+    """Trains until it is stopped, because a clone continues from its donor's iteration."""
 
     def setup(self, config: dict[str, Any]) -> None:
-        # To draw fifty million random numbers again for each clone takes longer than the rest.
-        self.x, self.weights = config["x"], _drawn_once(config["size"])
+        # Drawing fifty million random bytes for each clone would take longer than the exploit.
+        self.x, self.weights = config["x"], _random_bytes(config["size"])
 
     def step(self) -> dict[str, Any]:
         return {"loss": self.x}
@@ -90,7 +90,7 @@ def checkpoints(config: dict[str, Any]) -> None:
 
 
 def saves(config: dict[str, Any]) -> None:
-    """Train for a while, then save, with how long the report before took."""
+    """Train for a while, then report a checkpoint and the seconds of the previous report."""
     checkpoint = tune.Checkpoint.temporary()
     Path(checkpoint.path, "model").write_bytes(os.urandom(config["size"]))
     took = 0.0
@@ -106,8 +106,8 @@ def second(config: dict[str, Any]) -> float:
     return float(config["x"])
 
 
-def patient(config: dict[str, Any]) -> None:
-    """Report once a second, with how long the report before had to wait for its decision."""
+def waits_for_decisions(config: dict[str, Any]) -> None:
+    """Report once a second, with the seconds that the previous report waited for its decision."""
     waited = 0.0
     for _ in range(config["steps"]):
         time.sleep(1.0)
@@ -117,7 +117,7 @@ def patient(config: dict[str, Any]) -> None:
 
 
 def dies_once(config: dict[str, Any]) -> None:
-    """Kill the own process halfway, the first time, and note when."""
+    """Kill the trial's process halfway, once, and write the time to the marker file."""
     marker = Path(config["marker"])
     for step in range(config["steps"]):
         time.sleep(STEP_SECONDS)

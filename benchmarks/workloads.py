@@ -1,7 +1,7 @@
-"""How large each workload is, for both sides.
+"""The size of each workload, for both sides.
 
-Ray gets fewer trials where it takes a second for each. What that changes, the start of the
-experiment being spread over fewer trials, is left out of the `steady` figures.
+Ray runs fewer trials where each takes it a second. The start of the experiment is then spread over
+fewer trials; the `steady` figures leave it out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from benchmarks._measure import Size
 
 __all__ = ["CHECKPOINT_BYTES", "OURS", "RAY", "STEP_SECONDS", "scaled", "searched", "valley"]
 
-#: What a checkpoint holds, in one file.
+#: Bytes of a checkpoint, in one file.
 CHECKPOINT_BYTES = 1_000_000
 
 #: Seconds of a step of the trial whose worker is killed.
@@ -46,12 +46,12 @@ RAY = {
     "searched_reuse": Size(trials=100),
 }
 
-#: Rates of these hardly depend on how many there are; the others take the time they take.
+#: Workloads whose rates hardly depend on their size; the others cannot be shortened.
 _SCALABLE = frozenset({"noop", "noop_reuse", "function", "class", "checkpoint"})
 
 
 def scaled(name: str, size: Size, factor: float) -> Size:
-    """Return `size` with so many times the steps, or the trials where each has one step only."""
+    """Return `size` with its steps multiplied by `factor`, or its trials if each has one step."""
     if name not in _SCALABLE:
         return size
     if size.steps > 1:
@@ -60,7 +60,7 @@ def scaled(name: str, size: Size, factor: float) -> Size:
 
 
 def searched(tune: Any) -> dict[str, Any]:
-    """Return a search space in the words of `tune`, which is dasktune or Ray Tune."""
+    """Return a search space made of the domains of `tune`, which is dasktune or Ray Tune."""
     return {
         "x": tune.uniform(0, 1),
         "lr": tune.loguniform(1e-4, 1),
@@ -70,6 +70,6 @@ def searched(tune: Any) -> dict[str, Any]:
 
 
 def valley(config: Mapping[str, Any]) -> float:
-    """Return something of that space to be minimised."""
+    """Return the objective of that space, to be minimised."""
     kind = "abc".index(config["kind"])
     return float((config["x"] - 0.3) ** 2 + abs(config["lr"] - 0.01) + config["layers"] + kind)

@@ -22,7 +22,7 @@ from typing import Any
 from distributed import Client, LocalCluster
 
 import dasktune as tune
-from benchmarks._browser import browser, complaints, go_to, open_dashboard, titles
+from benchmarks._browser import browser, open_dashboard, open_page, page_errors, titles
 from dasktune.dashboard import serve
 from dasktune.dashboard.model.load import load_projection
 from dasktune.dashboard.report import to_html
@@ -251,7 +251,7 @@ def _run_watched(driver: Any, cluster: Any, directory: str, trials: int) -> None
         _picture(driver, "dask-overview")
         driver.close()
         driver.switch_to.window(own)
-        go_to(driver, titles(driver).index("Workers"))
+        open_page(driver, titles(driver).index("Workers"))
         _picture(driver, "asha-workers")
         driver.get("about:blank")
         milestone.taken.set()
@@ -328,7 +328,7 @@ def _take(driver: Any, directory: str) -> None:
         for name, wanted in _PAGES.items():
             open_dashboard(driver, f"{server.url}?experiment=digits-{name}")
             for title in wanted:
-                go_to(driver, titles(driver).index(title))
+                open_page(driver, titles(driver).index(title))
                 if title == "Parameters":
                     # It is worked out beside the pages.
                     _until_text(driver, "^Importance of parameters for .* trials at")
@@ -360,7 +360,7 @@ def _take_report(driver: Any, directory: str) -> None:
     page = Path(directory, "report.html")
     page.write_text(to_html(load_projection(Path(directory, "digits-asha"))), encoding="utf-8")
     open_dashboard(driver, page.as_uri())
-    go_to(driver, titles(driver).index("Trials"))
+    open_page(driver, titles(driver).index("Trials"))
     driver.execute_script(_FILTER, "best>0.95 activation:tanh")
     driver.execute_script(_SELECT)
     _picture(driver, "report")
@@ -381,7 +381,7 @@ def main() -> None:
         _run(driver, directory, arguments.trials)
         _take(driver, directory)
         _take_report(driver, directory)
-        if told := complaints(driver):
+        if told := page_errors(driver):
             raise RuntimeError(f"the browser complains: {told}")
 
 

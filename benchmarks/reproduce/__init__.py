@@ -1,1 +1,1 @@
-"""What the papers claim of the trial schedulers, in virtual time: see docs/benchmarks.md."""
+"""Reproduce claims of papers about trial schedulers, in virtual time: see docs/benchmarks.md."""

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.reproduce [name...]`` prints the tables; all of them by default."""
+"""``python -m benchmarks.reproduce [name...]`` prints tables; by default all of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MODULES = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.reproduce", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="name", help=", ".join(_MODULES))
+    parser.add_argument("names", nargs="*", metavar="name", help=f"{', '.join(_MODULES)} (all)")
     names = parser.parse_args().names or list(_MODULES)
     unknown = set(names) - set(_MODULES)
     if unknown:

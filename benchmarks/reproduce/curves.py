@@ -1,9 +1,9 @@
-"""Learning curves of real networks, made once and kept: ``python -m benchmarks.reproduce.curves``.
+"""Recorded learning curves of real networks: ``python -m benchmarks.reproduce.curves`` makes them.
 
 Each table has 500 random configurations of scikit-learn's `MLPClassifier`, trained for 81 epochs
-with 3 seeds each: after every epoch how many rows of the validation and of the test set it gets
-wrong. They are whole numbers, so that nothing is lost in keeping them. Only making a table needs
-scikit-learn, and some minutes for each.
+with 3 seeds each. It stores how many rows of the validation and of the test set are wrong after
+every epoch. These are integers, so the tables lose no precision. Only making a table needs
+scikit-learn, and some minutes.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from numpy.typing import NDArray
 
 __all__ = ["CONFIGS", "EPOCHS", "NAMES", "SEEDS", "Curves", "load_curves", "split_data"]
 
-#: The tables, by the data that they were learnt from.
+#: The tables, named after their data sets.
 NAMES = ("digits", "breast_cancer")
 
 CONFIGS, SEEDS, EPOCHS = 500, 3, 81
 
-_HERE = Path(__file__).parent
+_DIRECTORY = Path(__file__).parent
 
 _ACTIVATIONS = ("relu", "tanh", "logistic")
 
-#: Each is drawn as ``exp(uniform(log(low), log(high)))``; whole ones are rounded.
+#: Each is drawn as ``exp(uniform(log(low), log(high)))``; those of `_INTEGERS` are rounded.
 _LOG_RANGES = {
     "learning_rate": (1e-3, 1.0),
     "alpha": (1e-6, 1.0),
     "batch_size": (20, 200),
     "units": (4, 128),
 }
-_WHOLE = ("batch_size", "units")
+_INTEGERS = ("batch_size", "units")
 
 
 @dataclass(frozen=True)
 class Curves:
-    """What was learnt from one data set; ``wrong`` are of shape (configs, seeds, epochs)."""
+    """The curves of one data set; arrays of wrong rows have shape (configs, seeds, epochs)."""
 
     name: str
     #: Hyperparameter -> its value for each configuration.
@@ -62,7 +62,7 @@ class Curves:
         return self.test_wrong / self.test_rows
 
     def save(self) -> None:
-        """Keep it beside this module."""
+        """Save the table beside this module."""
         np.savez_compressed(
             _path(self.name),
             validation_wrong=self.validation_wrong,
@@ -73,33 +73,33 @@ class Curves:
 
 
 def load_curves(name: str) -> Curves:
-    """Return a table that was kept; `name` is one of `NAMES`."""
-    with np.load(_path(name), allow_pickle=False) as kept:
-        configs = {key.removeprefix("config_"): kept[key] for key in kept if key.startswith("config_")}
-        validation_rows, test_rows = map(int, kept["rows"])
+    """Return a saved table; `name` is one of `NAMES`."""
+    with np.load(_path(name), allow_pickle=False) as saved:
+        configs = {key.removeprefix("config_"): saved[key] for key in saved if key.startswith("config_")}
+        validation_rows, test_rows = map(int, saved["rows"])
         return Curves(
             name,
             configs,
-            kept["validation_wrong"],
-            kept["test_wrong"],
+            saved["validation_wrong"],
+            saved["test_wrong"],
             validation_rows,
             test_rows,
         )
 
 
 def _path(name: str) -> Path:
-    return _HERE / f"curves_{name}.npz"
+    return _DIRECTORY / f"curves_{name}.npz"
 
 
 def _draw(rng: Generator) -> dict[str, NDArray[Any]]:
-    """Return random values of all hyperparameters, of the types in which they are kept."""
+    """Return random values of all hyperparameters, in the types of the saved table."""
     configs: dict[str, NDArray[Any]] = {}
     for name, bounds in _LOG_RANGES.items():
         drawn = np.exp(rng.uniform(*np.log(bounds), CONFIGS))
-        configs[name] = drawn.round().astype(np.uint8) if name in _WHOLE else drawn.astype("f4")
+        configs[name] = drawn.round().astype(np.uint8) if name in _INTEGERS else drawn.astype("f4")
     configs["layers"] = rng.integers(1, 3, CONFIGS, dtype=np.uint8)
     configs["momentum"] = (1 - np.exp(rng.uniform(np.log(0.01), 0, CONFIGS))).astype("f4")
-    # The step size is learning_rate / (rows seen so far)**power_t; half of them keep theirs.
+    # The step size is learning_rate / (rows seen so far)**power_t; for half of them it is constant.
     power = rng.uniform(0, 0.5, CONFIGS) * rng.integers(0, 2, CONFIGS)
     configs["power_t"] = power.astype("f4")
     configs["activation"] = rng.choice(np.array(_ACTIVATIONS), CONFIGS)
@@ -137,7 +137,7 @@ def _train(config: dict[str, Any], seed: int, parts: list[Any]) -> NDArray[np.ui
     """Return how many rows of validation and test set are wrong after each epoch."""
     train, *held_out = parts
     network, classes = _network(config, seed), np.unique(train[1])
-    # Whoever diverges gets nothing right any more.
+    # A network that diverges gets all rows wrong from then on.
     wrong = np.array([[len(labels)] * EPOCHS for _, labels in held_out], dtype=np.uint16)
     for epoch in range(EPOCHS):
         try:

@@ -1,10 +1,10 @@
-"""Two objectives: multi-objective ASHA beside random search, by the hypervolume of what they find.
+"""Two objectives: the hypervolume that multi-objective ASHA and random search find.
 
 The objectives are those of ZDT1 (Zitzler et al., "Comparison of Multiobjective Evolutionary
-Algorithms", 2000) with three variables, which a trial comes to in 27 steps: at step t each of its
-objectives is too large by ``1 - t / 27`` times an offset of the trial's own, which nobody knows
-before its end. Both sides have as many places and as much time, so they train for as many steps.
-What counts is what was trained to the end.
+Algorithms", 2000) with three variables. A trial reaches them in 27 steps: at step t each objective
+is too large by ``1 - t / 27`` times an offset of the trial, which only its last result shows. Both
+sides run as many trials at a time for as long, so they train for as many steps. Only trials that
+were trained to the end count.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import dasktune as tune
 from benchmarks._report import spread, table
-from benchmarks.reproduce._watch import Watch
+from benchmarks.reproduce._result_store import ResultStore
 from dasktune.schedulers import MultiObjectiveASHAScheduler, TrialScheduler
 from dasktune.testing import simulate
 
@@ -23,7 +23,7 @@ __all__ = ["REFERENCE", "STEPS", "best_hypervolume", "find_front", "hypervolume"
 
 STEPS = 27
 
-#: What a point must be better than to count.
+#: The reference point of the hypervolume; a point must be better than it to count.
 REFERENCE = (1.1, 3.0)
 
 _SLOTS = 8
@@ -32,7 +32,7 @@ Point = tuple[float, float]
 
 
 def hypervolume(points: Iterable[Point], reference: Point = REFERENCE) -> float:
-    """Return the area that points dominate up to a reference; lower is better in both values."""
+    """Return the area that points dominate up to a reference; both values are minimised."""
     right, highest = reference
     area = 0.0
     for first, second in sorted(points):
@@ -43,13 +43,13 @@ def hypervolume(points: Iterable[Point], reference: Point = REFERENCE) -> float:
 
 
 def best_hypervolume() -> float:
-    """Return that of the whole front, ``second = 1 - sqrt(first)`` for ``first`` in [0, 1]."""
+    """Return the hypervolume of the front ``second = 1 - sqrt(first)``, ``first`` in [0, 1]."""
     right, highest = REFERENCE
     return highest - 1 + 2 / 3 + (right - 1) * highest
 
 
 def objectives(config: Mapping[str, Any]) -> Point:
-    """Return the values that a trial comes to."""
+    """Return the final values of a trial."""
     first = config["x0"]
     g = 1 + 9 * (config["x1"] + config["x2"]) / 2
     return first, g * (1 - sqrt(first / g))
@@ -62,17 +62,18 @@ def mo_asha() -> TrialScheduler:
 
 
 def find_front(scheduler: TrialScheduler | None, seed: int, steps: int) -> list[Point]:
-    """Search for so many steps of all trials together; return what was trained to its end."""
+    """Search for `steps` steps of all trials together; return the trials trained to the end."""
     found: list[Point] = []
 
     def trial(config: dict[str, Any]) -> Any:
         end = objectives(config)
         for step in range(1, STEPS + 1):
-            rest = 1 - step / STEPS
-            first, second = end[0] + rest * config["offset0"], end[1] + rest * config["offset1"]
+            excess = 1 - step / STEPS
+            first = end[0] + excess * config["offset0"]
+            second = end[1] + excess * config["offset1"]
             yield {"first": first, "second": second}, 1.0
 
-    def look(time: float, metrics: Mapping[str, Any]) -> None:
+    def on_result(time: float, metrics: Mapping[str, Any]) -> None:
         if metrics["training_iteration"] == STEPS:
             found.append((metrics["first"], metrics["second"]))
 
@@ -84,13 +85,13 @@ def find_front(scheduler: TrialScheduler | None, seed: int, steps: int) -> list[
             num_samples=-1, scheduler=scheduler, time_budget_s=steps / _SLOTS, seed=seed
         ),
         slots=_SLOTS,
-        store=Watch(look),
+        store=ResultStore(on_result),
     )
     return found
 
 
 def main(repeats: int = 20) -> None:
-    print(f"\n{repeats} repeats: median (least to most)\n")
+    print(f"\n{repeats} repeats: median (minimum to maximum)\n")
     rows, best = [], best_hypervolume()
     for trials in (30, 100, 300):
         sides = [

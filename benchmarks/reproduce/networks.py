@@ -1,10 +1,10 @@
-"""Population based training of real networks beside random search with as many epochs.
+"""Population based training of real networks, compared with random search of as many epochs.
 
 The networks are scikit-learn's `MLPClassifier` of 32 hidden units on the digits, a third of the
 rows each for training, validation and test. A population of 16 trains for 40 epochs; learning rate,
-momentum and L2 penalty may change every 4 epochs. A checkpoint is the weights, so the momentum
-begins anew with a clone. Random search trains the same 16 first configurations as they are, and
-also picks what has the lowest validation error at the end.
+momentum and L2 penalty may change every 4 epochs. A checkpoint consists of the weights, so a clone
+starts without momentum. Random search trains the same 16 initial configurations without changes. It
+also selects the network with the lowest validation error at the end.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.random import SeedSequence, default_rng
 
 import dasktune as tune
 from benchmarks._report import lead, spread, table
-from benchmarks.reproduce._watch import Watch
+from benchmarks.reproduce._result_store import ResultStore
 from benchmarks.reproduce.curves import split_data
 from dasktune.schedulers import PopulationBasedTraining, TrialScheduler
 from dasktune.testing import simulate
@@ -53,7 +53,7 @@ _BATCH = 50
 
 
 class _Network:
-    """A network that can be given other weights, through nothing but public names."""
+    """A network whose weights can be replaced, through public names only."""
 
     def __init__(self, config: Mapping[str, Any], rows: Any, labels: Any, seed: int) -> None:
         from sklearn.neural_network import MLPClassifier
@@ -70,8 +70,8 @@ class _Network:
         self._data = rows, labels
 
     def load(self, weights: list[Any]) -> None:
-        # A step makes it have weights at all; then they are overwritten where they are. What it
-        # leaves in the momentum is one step of noise.
+        # A step creates the weights, which are then overwritten in place. It leaves one step of
+        # noise in the momentum.
         rows, labels = self._data
         self._network.partial_fit(rows[:_BATCH], labels[:_BATCH], classes=np.arange(10))
         for own, other in zip(self._parameters, weights, strict=True):
@@ -107,8 +107,8 @@ def train(
     current: dict[str, Mapping[str, Any]] = {}
     trained = 0
 
-    def look(time: float, metrics: Mapping[str, Any]) -> None:
-        # A clone of who was ranked earlier repeats epochs; they count, so that all have as many.
+    def on_result(time: float, metrics: Mapping[str, Any]) -> None:
+        # A clone may repeat epochs. They count, too, so that all sides train for as many.
         nonlocal trained
         trained += 1
         if trained <= population * epochs:
@@ -122,7 +122,7 @@ def train(
             network.load(weights)
         errors = [1.0, 1.0]
         for epoch in range(done, epochs):
-            # Whoever diverges gets nothing right any more.
+            # A network that diverges gets all rows wrong.
             try:
                 network.train()
                 errors = [network.error(*part) for part in held_out]
@@ -141,14 +141,14 @@ def train(
                 metric="error", mode="min", num_samples=population, seed=seed, scheduler=scheduler
             ),
             slots=population,
-            store=Watch(look),
+            store=ResultStore(on_result),
         )
     best = min(current.values(), key=lambda metrics: metrics["error"])
     return best["error"], best["test"]
 
 
 def main(repeats: int = 10) -> None:
-    print(f"\ndigits, {repeats} seeds: median (least to most); difference of means (95 % interval)\n")
+    print(f"\ndigits, {repeats} seeds: median (minimum to maximum); difference of means (95 % interval)\n")
     found = {name: [train(make(), seed) for seed in range(repeats)] for name, make in SIDES.items()}
     percent = {
         name: [[100 * one for one in column] for column in zip(*errors, strict=True)]

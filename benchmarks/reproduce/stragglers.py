@@ -1,16 +1,16 @@
-"""Slow and dropped jobs: promoting ASHA beside synchronous successive halving.
+"""Slow and dropped jobs: promoting ASHA compared with synchronous successive halving.
 
 After appendix A.1 of Li et al., "A System for Massively Parallel Hyperparameter Tuning" (MLSys
 2020): eta=4, r=1, R=256, brackets of n=256 for successive halving, 25 workers. A job trains a
 configuration up to its next rung and is expected to take as many units of time as that rung has of
-resource, as if it began anew. Stragglers: that is multiplied by ``1 + abs(z)`` with z from a normal
-distribution of standard deviation sigma. Drops: with probability p in each unit of time a job is
-lost. These settings were not compared with the paper's text word by word.
+resource, as if it began from zero. Stragglers: that is multiplied by ``1 + abs(z)`` with z from a
+normal distribution of standard deviation sigma. Drops: with probability p in each unit of time a
+job is lost. These settings were not compared with the paper's text word by word.
 
-What becomes of a dropped job is our choice: it is done anew, from where its rung began, as soon as
+What happens to a dropped job is our choice: it is repeated from the start of its rung, as soon as
 there is a worker. So dasktune treats a trial that has lost its worker. Neither side ever waits for
-new configurations: successive halving begins another bracket while one has too few jobs for all
-workers, which is kinder to it than one bracket after the other.
+new configurations: successive halving starts another bracket when one has too few jobs for all
+workers. That suits it better than one bracket after the other.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from numpy.random import default_rng
 
 import dasktune as tune
 from benchmarks._report import spread, table
-from benchmarks.reproduce._watch import Watch
+from benchmarks.reproduce._result_store import ResultStore
 from dasktune.schedulers import (
     PromotingASHAScheduler,
     SuccessiveHalvingScheduler,
@@ -41,13 +41,13 @@ __all__ = ["PAPER", "Shape", "Trained", "asha", "halving", "train"]
 class Shape:
     """The size of an experiment; the defaults are the paper's."""
 
-    #: How many configurations a bracket of successive halving begins with.
+    #: Configurations at the start of a bracket of successive halving.
     n: int = 256
     eta: int = 4
-    #: Most that a configuration gets: R.
+    #: The most resource of a configuration: R.
     top: int = 256
     workers: int = 25
-    #: In units of time.
+    #: The end of the experiment, in units of time.
     until: float = 2000.0
 
     @property
@@ -64,11 +64,11 @@ PAPER = Shape()
 
 @dataclass
 class Trained:
-    """What an experiment has come to."""
+    """The outcome of an experiment."""
 
-    #: How many configurations were trained to R in time.
+    #: Configurations that were trained to R in time.
     configurations: int = 0
-    #: When the first of them was there.
+    #: The time of the first of them.
     first: float = inf
     jobs: int = 0
     dropped: int = 0
@@ -89,7 +89,7 @@ def train(
     seed: int,
     shape: Shape = PAPER,
 ) -> Trained:
-    """Run one experiment until its time is up."""
+    """Run one experiment until its end."""
     rungs, trained = shape.rungs, Trained()
     attempts: Counter[tuple[int, int]] = Counter()
 
@@ -97,20 +97,20 @@ def train(
         for rung in range(checkpoint or 0, len(rungs)):
             job = config["number"], rung
             attempts[job] += 1
-            # The same dice for both sides, whenever they throw them.
+            # Both sides draw the same numbers for a job, in whatever order they run.
             rng = default_rng([seed, *job, attempts[job]])
             seconds = rungs[rung] * (1 + abs(rng.normal(0, sigma)))
             dropped = float(rng.geometric(p)) if p else inf
             trained.jobs += 1
             if dropped < seconds:
                 trained.dropped += 1
-                # The time that is lost; what it says is of no consequence, below the next rung.
+                # The lost time. The result has no effect, because it is below the next rung.
                 yield {"training_iteration": rungs[rung - 1] if rung else 0}, dropped
                 raise WorkerDied("the job was dropped")
             loss = config["loss"]
             yield {"training_iteration": rungs[rung], "loss": loss}, seconds, rung + 1
 
-    def look(time: float, metrics: Mapping[str, Any]) -> None:
+    def on_result(time: float, metrics: Mapping[str, Any]) -> None:
         if metrics["training_iteration"] >= shape.top and time <= shape.until:
             trained.configurations += 1
             trained.first = min(trained.first, time)
@@ -130,7 +130,7 @@ def train(
             failure_config=tune.FailureConfig(max_worker_losses=2**31),
         ),
         slots=shape.workers,
-        store=Watch(look),
+        store=ResultStore(on_result),
     )
     return trained
 
@@ -143,7 +143,7 @@ def main(repeats: int = 25) -> None:
     logging.getLogger("dasktune").setLevel(logging.ERROR)  # each loss is a warning otherwise
     header = ["sigma", "p", "trained to R: ASHA", "successive halving", "ratio of the sums"]
     header += ["first one after: ASHA", "successive halving", "dropped of ASHA's jobs"]
-    print(f"\n{repeats} repeats: median (least to most)\n")
+    print(f"\n{repeats} repeats: median (minimum to maximum)\n")
     rows = []
     for sigma in SIGMAS:
         for p in DROPS:

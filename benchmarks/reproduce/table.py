@@ -2,17 +2,17 @@
 
 In each of several orders the 500 configurations of a table are tried one after the other, 8 at a
 time; a trial's epochs are read from one seed of the table. Random search trains the first 100 of
-the order for all 81 epochs. Whatever the lowest validation error is that it ever sees is the goal,
-and a scheduler, which meets the same configurations in the same order, has reached it at the first
-result that is as good: the *epochs needed* are all that all trials have trained until then. A
-scheduler that ends without it has lost, and counts as infinity in the median.
+the order for all 81 epochs. The goal is the lowest validation error that it ever reports. A
+scheduler runs the same configurations in the same order, and reaches the goal at the first result
+that is as good. The *epochs needed* are those of all trials until then. A scheduler that ends
+without reaching the goal has lost, and counts as infinity in the median.
 
-So nobody gains by other luck with the configurations. But the goal hangs on a few rows of the
-validation set, and random search has three times as many looks at it. So beside it stands when the
-error of the best so far, averaged over all orders, is no more than random search's at its end.
+So no scheduler gains by a lucky draw of configurations. But the goal depends on a few rows of the
+validation set, and random search has three times as many results to choose from. So the table also
+has the epochs after which the mean over all orders of the best error is no more than that of random
+search at its end.
 
-The second table of each data set asks the other way round: what all have found after as many epochs
-as each other.
+The second table of each data set has the opposite: the errors of all after the same epochs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 import dasktune as tune
 from benchmarks._report import lead, spread, table
-from benchmarks.reproduce._watch import Watch
+from benchmarks.reproduce._result_store import ResultStore
 from benchmarks.reproduce.curves import CONFIGS, EPOCHS, NAMES, SEEDS, Curves, load_curves
 from dasktune.schedulers import (
     ASHAScheduler,
@@ -47,20 +47,20 @@ __all__ = ["BUDGET", "CONTENDERS", "RANDOM_SEARCH", "Search", "Side", "compare",
 #: How many configurations random search tries.
 _RANDOM = 100
 
-#: Its epochs in all.
+#: The epochs of random search in all.
 BUDGET = _RANDOM * EPOCHS
 
 RANDOM_SEARCH = "random search"
 
-#: Shares of them after which all are compared.
+#: Shares of these epochs after which all are compared.
 _SHARES = (0.1, 0.25)
 
 _SLOTS = 8
 
 _ETA = 3
 
-#: Another scheduler needs no more than a line here, unless it copies or changes configurations:
-#: then no curve of a table is its trial's. Populations are in `networks`.
+#: The schedulers. Those that change configurations or clone trials cannot be added, because no
+#: recorded curve is that of such a trial; `networks` has populations.
 CONTENDERS: Mapping[str, Callable[[], TrialScheduler]] = {
     "ASHA, stopping": lambda: ASHAScheduler(max_t=EPOCHS, reduction_factor=_ETA),
     "ASHA, promoting": lambda: PromotingASHAScheduler(max_t=EPOCHS, reduction_factor=_ETA),
@@ -74,23 +74,23 @@ CONTENDERS: Mapping[str, Callable[[], TrialScheduler]] = {
 
 @dataclass
 class Search:
-    """What one search has come to, by the epochs that it has spent."""
+    """The best error of one search, by the epochs that it has trained."""
 
     epochs: int = 0
     best: float = inf
     #: The test error of the best one.
     test: float = inf
-    #: After how many epochs the validation error got better, to what, and the test error there.
+    #: Of each improvement: the epochs until then, the validation error, and the test error.
     steps: list[tuple[int, float, float]] = field(default_factory=list)
 
-    def look(self, time: float, metrics: Mapping[str, Any]) -> None:
+    def on_result(self, time: float, metrics: Mapping[str, Any]) -> None:
         self.epochs += 1
         if metrics["error"] < self.best:
             self.best, self.test = metrics["error"], metrics["test"]
             self.steps.append((self.epochs, self.best, self.test))
 
     def needed(self, goal: float) -> tuple[float, float]:
-        """Return after how many epochs the error was no more than `goal`, and the test error then.
+        """Return the epochs until the error was no more than `goal`, and the test error then.
 
         Infinity stands for never.
         """
@@ -99,7 +99,7 @@ class Search:
         return epochs, test
 
     def at(self, epochs: int) -> tuple[float, float]:
-        """Return the lowest error after so many epochs, and the test error of the same network.
+        """Return the lowest error after `epochs`, and the test error of the same network.
 
         Both are 1 before the first result.
         """
@@ -108,14 +108,14 @@ class Search:
 
 
 def tried(order: int, trials: int = _RANDOM) -> NDArray[np.int64]:
-    """Return the first configurations of an order; by default those that random search tries."""
+    """Return the first configurations of an order; by default those of random search."""
     return default_rng(order).permutation(CONFIGS)[:trials]
 
 
 def search(curves: Curves, scheduler: TrialScheduler | None, order: int, trials: int) -> Search:
-    """Try the first configurations of an order, each read from one seed of the table."""
+    """Run a search over the first configurations of an order, with one seed of the table."""
     rows, seed = tried(order, trials), order % SEEDS
-    # Networks differ in speed, or results would come in the same order at each epoch.
+    # Networks differ in speed; otherwise results would arrive in the same order at each epoch.
     pace = default_rng([order, 1]).uniform(0.5, 2, trials)
     validation, test = curves.validation[:, seed], curves.test[:, seed]
 
@@ -134,14 +134,14 @@ def search(curves: Curves, scheduler: TrialScheduler | None, order: int, trials:
         param_space={"number": tune.grid_search(list(range(trials)))},
         tune_config=tune.TuneConfig(metric="error", mode="min", scheduler=scheduler, seed=order),
         slots=_SLOTS,
-        store=Watch(found.look),
+        store=ResultStore(found.on_result),
     )
     return found
 
 
 @dataclass
 class Side:
-    """What came of one scheduler, one value for each order."""
+    """The results of one scheduler, one value for each order."""
 
     searches: list[Search] = field(default_factory=list)
     #: Epochs until the goal, and the test error then.
@@ -149,18 +149,18 @@ class Side:
     tests: list[float] = field(default_factory=list)
 
     def needed_on_average(self, goal: float) -> float:
-        """Return after how many epochs the mean error is no more than `goal`; infinity if never."""
+        """Return the epochs until the mean error is no more than `goal`; infinity if never."""
         moments = sorted({step[0] for one in self.searches for step in one.steps})
         reached = (moment for moment in moments if self.mean_error(moment) <= goal)
         return next(reached, inf)
 
     def mean_error(self, epochs: int) -> float:
-        """Return the mean over all orders of the lowest error after so many epochs."""
+        """Return the mean over all orders of the lowest error after `epochs`."""
         return fmean(one.at(epochs)[0] for one in self.searches)
 
 
 def compare(curves: Curves, orders: Sequence[int], names: Sequence[str] = ()) -> dict[str, Side]:
-    """Return what schedulers need for what random search finds; all of them by default."""
+    """Run random search and the named schedulers in each order; by default all schedulers."""
     sides = {name: Side() for name in (RANDOM_SEARCH, *(names or CONTENDERS))}
     for order in orders:
         random = search(curves, None, order, _RANDOM)
@@ -195,7 +195,7 @@ def _rows(sides: Mapping[str, Side]) -> list[list[str]]:
 
 
 def _rows_at(sides: Mapping[str, Side], epochs: int) -> list[list[str]]:
-    """Return what each has found after so many epochs, and by how much it is ahead."""
+    """Return the errors of each side after `epochs`, and their difference to random search."""
     errors = {
         name: [[100 * one for one in errors] for errors in zip(*found, strict=True)]
         for name, found in ((name, [one.at(epochs) for one in side.searches]) for name, side in sides.items())
@@ -216,7 +216,7 @@ def main(orders: int = 30) -> None:
     equal += ["its test error, %", "less random search's"]
     for name in NAMES:
         sides = compare(load_curves(name), range(orders))
-        print(f"\n{name}, {orders} orders: median (least to most)\n")
+        print(f"\n{name}, {orders} orders: median (minimum to maximum)\n")
         print(table(header, _rows(sides)))
         print(f"\n{name}, {orders} orders: mean, difference of means (95 % interval)\n")
         rows = [row for share in _SHARES for row in _rows_at(sides, round(share * BUDGET))]

@@ -1,14 +1,14 @@
-"""Two toys that no fixed hyperparameters solve: populations beside searches that change nothing.
+"""Two toy problems that no fixed hyperparameters solve: populations compared with plain searches.
 
 The first is that of figure 2 of Jaderberg et al., "Population Based Training of Neural Networks"
 (arXiv:1711.09846): gradient ascent on a surrogate that sees only some of the parameters.
 
-The second is a learning rate that should go up and down again, as in the example that Ray Tune has
-of it: accuracy grows the faster the nearer the rate is to an optimum that rises up to an accuracy
-of 100 and falls up to 200, and sinks if the rate is more than three times too large. A step at the
-optimum is worth 0.5 on average, so 200 of them make 100. But each adds noise, too, and who clones
-the best keeps their luck: how much that alone is worth, tell clones that change no rate. Without
-noise there is only the schedule.
+The second is a learning rate that should rise and fall again, as in an example of Ray Tune. The
+accuracy grows faster the closer the rate is to an optimum. The optimum rises until an accuracy of
+100 and falls until 200. The accuracy falls if the rate is more than three times too large. A step
+at the optimum adds 0.5 on average, so 200 of them add 100. Each step also adds noise, and a clone
+of the best trial keeps its lucky noise. Clones that change no rate show how much that alone is
+worth. Without noise only the schedule counts.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ __all__ = ["SETTINGS", "SIDES", "accuracy", "quadratic", "quadratic_pbt", "trian
 
 _STEPS = 200
 
-#: Learning rates that make sense in the second toy.
+#: The range of learning rates in the second toy.
 _RATES = (1e-4, 2e-2)
 
 _POPULATION = 8
 
 
-#: Steps and noise of the second toy: as it is known, and without luck.
+#: Steps and noise of the second toy: as in the example, and without noise.
 SETTINGS = ((200, 2.0), (600, 0.0))
 
 
 def quadratic(scheduler: TrialScheduler | None, seed: int = 3) -> float:
-    """Return the highest Q at the end of two trials of the first toy; 1.2 is the highest of all."""
+    """Return the highest Q at the end of two trials of the first toy; 1.2 is the maximum."""
 
     def ascent(config: dict[str, Any], checkpoint: Any) -> Any:
         theta, step = checkpoint or ([0.9, 0.9], 0)
@@ -59,7 +59,7 @@ def quadratic(scheduler: TrialScheduler | None, seed: int = 3) -> float:
 
 
 class _FromThePair(PopulationBasedTraining):
-    """Begins with h = (1, 0) and (0, 1), as the paper does."""
+    """Starts with h = (1, 0) and (0, 1), as the paper does."""
 
     def on_trial_add(self, trial: Any) -> Any:
         super().on_trial_add(trial)
@@ -81,12 +81,12 @@ def quadratic_pbt(*, exploit: bool = True, synch: bool = False) -> TrialSchedule
 
 
 def accuracy(scheduler: TrialScheduler | None, rate: Any, seed: int, *, steps: int, noise: float) -> float:
-    """Return the highest accuracy that eight trials of the second toy come to."""
+    """Return the highest final accuracy of eight trials of the second toy."""
     streams = SeedSequence(seed)
 
     def training(config: dict[str, Any], checkpoint: Any) -> Any:
         reached, step = checkpoint or (0.0, 0)
-        # Each start has luck of its own; a clone has the configuration of its donor.
+        # Each start of a trial draws other numbers; a clone has the configuration of its donor.
         rng = default_rng(streams.spawn(1)[0])
         while step < steps:
             best = min(0.01, max(0.001, 0.01 * (1 - abs(reached - 100) / 100)))
@@ -124,7 +124,7 @@ def triangle_pbt(*, explore: bool = True, interval: int = 5, synch: bool = False
     )
 
 
-#: Who tries the second toy: a scheduler's maker, and the rates to begin with.
+#: The sides of the second toy: a factory of the scheduler, and the domain of the initial rates.
 SIDES: dict[str, tuple[Callable[[], TrialScheduler | None], Any]] = {
     "PBT": (triangle_pbt, tune.uniform(*_RATES)),
     "PBT, synch": (lambda: triangle_pbt(synch=True), tune.uniform(*_RATES)),

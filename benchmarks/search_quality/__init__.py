@@ -1,1 +1,1 @@
-"""How good searchers are beside random search: ``python -m benchmarks.search_quality``."""
+"""How good searchers are compared with random search: ``python -m benchmarks.search_quality``."""

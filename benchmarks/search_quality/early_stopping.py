@@ -1,7 +1,8 @@
-"""How long until a searcher with a scheduler, and each of them alone, is as good as random search.
+"""The time until a searcher with a scheduler, or one of them alone, is as good as random search.
 
-On the curves of `benchmarks.reproduce`, 8 trials at a time, all for as long as random search takes
-for 100 configurations. A network is as good as the error of any of its epochs.
+The problems are the curves of `benchmarks.reproduce`, with 8 trials at a time. Each side runs for
+as long as random search takes for 100 configurations. The error of a network is that of its best
+epoch.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from math import inf
 from typing import Any
 
 import dasktune as tune
-from benchmarks.reproduce._watch import Watch
+from benchmarks.reproduce._result_store import ResultStore
 from benchmarks.reproduce.curves import EPOCHS
 from benchmarks.search_quality.contenders import RANDOM
 from benchmarks.search_quality.problems import Problem
@@ -23,10 +24,10 @@ from dasktune.testing import simulate
 
 __all__ = ["PAIRS", "Path", "follow", "random_path", "time_needed"]
 
-#: Configurations that random search tries.
+#: Configurations of random search.
 _TRIALS = 100
 
-#: When the error got lower, in virtual seconds, and to what.
+#: Of each improvement: the virtual second, and the error.
 Path = list[tuple[float, float]]
 
 
@@ -46,7 +47,7 @@ def _hyperband() -> HyperBandForBOHB:
     return HyperBandForBOHB(max_t=EPOCHS, reduction_factor=3)
 
 
-#: Another pair needs no more than a line here.
+#: The pairs by name.
 PAIRS: Mapping[str, Pair] = {
     RANDOM: Pair(),
     "ASHA": Pair(scheduler=_asha),
@@ -58,12 +59,12 @@ PAIRS: Mapping[str, Pair] = {
 
 
 def random_path(problem: Problem, seed: int, trials: int = _TRIALS) -> tuple[Path, float]:
-    """Return what random search came to, and how long it took."""
+    """Return the improvements of random search, and the virtual seconds that it took."""
     return _follow(problem, Pair(), seed, num_samples=trials)
 
 
 def follow(problem: Problem, pair: Pair, seed: int, seconds: float) -> Path:
-    """Return what a search came to within so many virtual seconds."""
+    """Return the improvements of a search within `seconds` virtual seconds."""
     return _follow(problem, pair, seed, num_samples=-1, time_budget_s=seconds)[0]
 
 
@@ -76,7 +77,7 @@ def _follow(problem: Problem, pair: Pair, seed: int, **limits: Any) -> tuple[Pat
     path: Path = []
     last = 0.0
 
-    def look(time: float, metrics: Mapping[str, Any]) -> None:
+    def on_result(time: float, metrics: Mapping[str, Any]) -> None:
         nonlocal last
         last = time
         if not path or metrics["error"] < path[-1][1]:
@@ -99,6 +100,6 @@ def _follow(problem: Problem, pair: Pair, seed: int, **limits: Any) -> tuple[Pat
             **limits,
         ),
         slots=PENDING,
-        store=Watch(look),
+        store=ResultStore(on_result),
     )
     return path, last

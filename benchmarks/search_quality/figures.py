@@ -1,4 +1,4 @@
-"""What many searches say together."""
+"""Statistics over many searches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 __all__ = ["Found", "Regrets", "Times", "first_below", "holm", "mean_ranks", "p_value", "speed_up"]
 
-#: One row for each seed: the regret of the best so far, after each evaluation.
+#: One row for each seed: the regret of the best configuration so far, after each evaluation.
 Regrets = NDArray[np.float64]
 
 #: ``{problem: {contender: regrets}}``
@@ -22,19 +22,19 @@ Times = dict[str, dict[str, list[float]]]
 
 
 def p_value(one: Sequence[float], other: Sequence[float]) -> float:
-    """Return how likely such a difference of pairs is by chance: Wilcoxon's signed-rank test.
+    """Return the p-value of Wilcoxon's signed-rank test on pairs.
 
-    Two-sided. Pairs without a difference are left out; 1 if that are all.
+    Two-sided. Pairs without a difference are left out; it is 1 if all pairs are equal.
     """
     from scipy.stats import wilcoxon
 
-    # What both have found is the same, however it was rounded.
+    # Rounding makes equal losses equal in spite of floating point errors.
     difference = np.subtract(one, other).round(12)
     return float(wilcoxon(difference).pvalue) if difference.any() else 1.0
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values corrected for how many there are, by Holm's method.
+    """Return p-values corrected for multiple comparisons by Holm's method.
 
     Examples
     --------
@@ -50,7 +50,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def mean_ranks(values: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Return the place of each side, averaged over the seeds; sides as good share theirs."""
+    """Return the rank of each side, averaged over the seeds; equal sides share their ranks."""
     from scipy.stats import rankdata
 
     ranks = rankdata(np.round(list(values.values()), 12), axis=0).mean(axis=1)
@@ -58,18 +58,18 @@ def mean_ranks(values: Mapping[str, Sequence[float]]) -> dict[str, float]:
 
 
 def first_below(regrets: Regrets, goal: float) -> float:
-    """Return when the median over seeds is first no more than `goal`, in evaluations.
+    """Return the evaluations until the median over seeds is no more than `goal`.
 
     Infinity stands for never.
     """
-    there = np.flatnonzero(np.median(regrets, axis=0) <= goal + 1e-12)
-    return float(there[0]) + 1 if len(there) else inf
+    reached = np.flatnonzero(np.median(regrets, axis=0) <= goal + 1e-12)
+    return float(reached[0]) + 1 if len(reached) else inf
 
 
 def speed_up(regrets: Regrets, random: Regrets) -> float:
-    """Return how many times sooner a searcher is as good as random search at its end; 0 if never.
+    """Return how many times faster a searcher reaches random search's final median; 0 if never.
 
-    As good is the median over seeds, and random search's own way ends where it first gets there.
+    The time of random search is also that until it first reaches this median.
     """
     goal = median(random[:, -1].tolist())
     return first_below(random, goal) / first_below(regrets, goal)

@@ -1,4 +1,4 @@
-"""What was found, as tables."""
+"""The tables of the results."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from benchmarks.search_quality.problems import problem
 
 __all__ = ["details", "matrix", "summary", "times_table"]
 
-#: What is thought to be no accident.
+#: The level of significance.
 _LEVEL = 0.05
 
 
 def details(found: Found) -> str:
-    """Return all there is to say of each search: regrets, rank, significance and speed-up."""
+    """Return a table of each search: regrets, rank, significance and speed-up."""
     budget = _budget(found)
     moments = [budget // 4, budget // 2, budget]
     header = ["problem", "searcher", *(f"after {count}" for count in moments)]
@@ -36,16 +36,16 @@ def details(found: Found) -> str:
     for name, sides in found.items():
         ranks = _ranks(sides)
         for label, regrets in sides.items():
-            told = [_quartiles(regrets[:, count - 1]) for count in moments]
+            quartiles = [_quartiles(regrets[:, count - 1]) for count in moments]
             p = f"{against[name, label]:.2g}" if label != RANDOM else ""
             speed = f"{speed_up(regrets, sides[RANDOM]):.2g}" if label != RANDOM else ""
             about = f"{name} ({problem(name).unit})" if label == RANDOM else ""
-            rows.append([about, label, *told, f"{ranks[label]:.2f}", p, speed])
+            rows.append([about, label, *quartiles, f"{ranks[label]:.2f}", p, speed])
     return table(header, rows)
 
 
 def matrix(found: Found) -> str:
-    """Return the median regrets at the end, with a sign where they differ from random search's."""
+    """Return the final median regrets, with a sign where they differ from random search's."""
     labels = list(next(iter(found.values())))
     against = _against_random(found)
 
@@ -58,10 +58,10 @@ def matrix(found: Found) -> str:
 
 
 def summary(found: Found) -> str:
-    """Return a line for each searcher, over all problems."""
+    """Return a row for each searcher, over all problems."""
     against = _against_random(found)
     header = ["searcher", "better than random", "no difference shown", "worse", "mean rank"]
-    header += ["speed-up, median (least to most)"]
+    header += ["speed-up, median (minimum to maximum)"]
     rows = []
     for label in next(iter(found.values())):
         rank = f"{fmean(_ranks(sides)[label] for sides in found.values()):.2f}"
@@ -76,7 +76,7 @@ def summary(found: Found) -> str:
 
 
 def times_table(times: Times) -> str:
-    """Return when each searcher with its scheduler was as good as random search at its end."""
+    """Return the time until each pair was as good as random search at its end."""
     raw = {
         (name, label): p_value(_capped(shares), _capped(sides[RANDOM]))
         for name, sides in times.items()
@@ -93,12 +93,12 @@ def times_table(times: Times) -> str:
     return table(["curves", "search", "of random search's time", "never", "p against random"], rows)
 
 
-#: What is said of a searcher, and the sign for it.
+#: The verdicts on a searcher, and their signs.
 _SIGNS = {"better": " +", "as good": "", "worse": " -"}
 
 
 def _capped(shares: list[float]) -> list[float]:
-    """Let never be a time that is worse than all others."""
+    """Replace infinity by a finite time that is worse than all others."""
     return [min(share, 10.0) for share in shares]
 
 
@@ -111,7 +111,7 @@ def _ranks(sides: dict[str, Regrets]) -> dict[str, float]:
 
 
 def _against_random(found: Found) -> dict[tuple[str, str], float]:
-    """Return the corrected p-values of the last regrets, by problem and searcher."""
+    """Return the corrected p-values of the final regrets, by problem and searcher."""
     raw = {
         (name, label): p_value(regrets[:, -1].tolist(), sides[RANDOM][:, -1].tolist())
         for name, sides in found.items()

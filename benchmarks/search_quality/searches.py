@@ -1,4 +1,4 @@
-"""One search in virtual time, 8 trials at a time: by our runner, or by Optuna's own loop."""
+"""One search in virtual time, 8 trials at a time: by dasktune, or by Optuna's own loop."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import dasktune as tune
-from benchmarks.reproduce._watch import Watch
+from benchmarks.reproduce._result_store import ResultStore
 from benchmarks.search_quality.contenders import Contender, sampler
 from benchmarks.search_quality.problems import Problem, Range
 from dasktune.testing import simulate
@@ -19,14 +19,14 @@ PENDING = 8
 
 
 def losses(problem: Problem, contender: Contender, seed: int, budget: int) -> list[float]:
-    """Return what the trials of a search came to, in the order in which they ended."""
+    """Return the losses of the trials of a search, in the order in which they ended."""
     if contender.make is None:
         return optuna_losses(problem, sampler(contender.sampler, seed), seed, budget)
     return our_losses(problem, contender.make(seed), seed, budget)
 
 
 def our_losses(problem: Problem, search_alg: Any, seed: int, budget: int) -> list[float]:
-    """Return what came of a search by dasktune's own runner."""
+    """Return the losses of a search by dasktune's runner."""
 
     def train(config: Mapping[str, Any]) -> Any:
         curve, seconds = problem.train(config, seed)
@@ -40,13 +40,13 @@ def our_losses(problem: Problem, search_alg: Any, seed: int, budget: int) -> lis
             metric="loss", mode="min", num_samples=budget, search_alg=search_alg, seed=seed
         ),
         slots=PENDING,
-        store=Watch(lambda time, metrics: found.append(metrics["loss"])),
+        store=ResultStore(lambda time, metrics: found.append(metrics["loss"])),
     )
     return found
 
 
 def optuna_losses(problem: Problem, sampler: Any, seed: int, budget: int) -> list[float]:
-    """Return what came of a sampler that is asked whenever a trial has been told."""
+    """Return the losses of a sampler in Optuna's ask-and-tell loop."""
     import optuna
 
     study = optuna.create_study(sampler=sampler)
@@ -79,6 +79,6 @@ def _distribution(one: Any) -> Any:
 
     if not isinstance(one, Range):
         return CategoricalDistribution(one)
-    if one.whole:
+    if one.integer:
         return IntDistribution(int(one.low), int(one.high), log=one.log)
     return FloatDistribution(one.low, one.high, log=one.log)

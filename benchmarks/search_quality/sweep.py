@@ -1,4 +1,4 @@
-"""All searches of a benchmark, on a few processes."""
+"""Run all searches of the benchmark in a few processes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Plan", "sweep"]
 
 @dataclass(frozen=True)
 class Plan:
-    """Who searches what."""
+    """The searches to run."""
 
     problems: Sequence[str]
     contenders: Sequence[str]
@@ -49,7 +49,7 @@ class Plan:
 
 
 def _regrets(task: tuple[str, str, int, int]) -> list[float]:
-    """Return the regret of the best after each evaluation of one search."""
+    """Return the regret of the best configuration after each evaluation of one search."""
     name, contender, seed, budget = task
     best = problem(name).best(seed)
     found = losses(problem(name), CONTENDERS[contender], seed, budget)
@@ -57,7 +57,7 @@ def _regrets(task: tuple[str, str, int, int]) -> list[float]:
 
 
 def _times(task: tuple[str, int]) -> dict[str, float]:
-    """Return when each pair was as good as random search at its end, by the time that one took."""
+    """Return the time until each pair was as good as random search, as a share of its time."""
     name, seed = task
     path, seconds = random_path(problem(name), seed)
     goal = path[-1][1]
@@ -69,13 +69,13 @@ def _times(task: tuple[str, int]) -> dict[str, float]:
 
 
 def sweep(plan: Plan, jobs: int) -> tuple[Found, Times]:
-    """Return the regrets of all searches, and the times that they need with early stopping."""
+    """Return the regrets of all searches, and the times of the pairs with early stopping."""
     found: dict[str, dict[str, list[Any]]] = {}
     times: dict[str, dict[str, list[float]]] = {}
     tasks, pairs = list(plan.searches()), list(plan.paths())
-    # The processes are all the parallelism there is: libraries would start threads of their own.
+    # The processes use all cores, so libraries must not start threads as well.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    # A process forked from one that has threads may hang.
+    # A process that is forked from one with threads may hang.
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
         regrets = pool.map(_regrets, tasks, chunksize=5)
         needed = pool.map(_times, pairs)

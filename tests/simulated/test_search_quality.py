@@ -39,7 +39,7 @@ def bowl(config: Any, seed: int) -> Curve:
 BOWL = Problem(
     "bowl",
     "height",
-    {"x": Range(0, 1), "y": Range(0, 1), "steps": Range(0, 5, whole=True)},
+    {"x": Range(0, 1), "y": Range(0, 1), "steps": Range(0, 5, integer=True)},
     bowl,
     lambda seed: 0.0,
 )

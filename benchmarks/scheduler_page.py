@@ -1,10 +1,10 @@
-"""What the page in Dask's dashboard costs scheduler and driver: ``python -m benchmarks.board``.
+"""What the page in Dask's dashboard costs the scheduler and the driver.
 
-First an experiment of 1,000 trials runs on and reports 20 results a second, while nobody, one and
-three browsers look, which are as many processes that ask as the page does. Then trials report as
-fast as they can, while one looks and nobody does, in turns. Processor time is told, too, which a
-busy machine changes less than wall time: what the thread that makes the page takes of that of the
-driver is what a driver loses that is busy all the time.
+``python -m benchmarks.scheduler_page`` prints JSON lines. First an experiment of 1,000 trials
+reports 20 results a second, with 0, 1 and 3 viewers. A viewer is a process that polls as the page
+does. Then trials report as fast as they can, alternately with no viewer and with one. A busy
+machine changes processor time less than wall time. A driver that is always busy loses the share of
+its processor time that the thread of the page takes.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ import psutil
 
 __all__ = ["main"]
 
-#: Seconds for each figure, and to settle before.
-_SECONDS: Final = 20.0
-_SETTLE: Final = 10.0
-#: Seconds after which a scheduler takes nobody to look who has not asked for news, and more.
-_FORGOTTEN: Final = 8.0
-#: How often it is compared how fast results come.
-_TURNS: Final = 5
+#: Seconds for which each figure is measured, and seconds to settle before.
+_MEASURE_S: Final = 20.0
+_SETTLE_S: Final = 10.0
+#: Seconds after which the scheduler has certainly dropped a viewer that no longer polls.
+_VIEWER_TIMEOUT_S: Final = 8.0
+#: Rounds of the second comparison, each without and with a viewer.
+_ROUNDS: Final = 5
 
-_LOOK: Final = """
+_VIEWER: Final = """
 import json, sys, time, urllib.request
 page, key = sys.argv[1:]
 fetch = lambda what: urllib.request.urlopen(page + "~" + what, timeout=60).read()
-have = 0
+last = 0
 while True:
-    told = json.loads(fetch("news?key=" + key))["shown"]
-    if told["whole"] and not have:
-        have = told["whole"]
-        fetch(f"whole?key={key}&number={have}")
-    for number in told["changes"]:
-        if number > have:
+    state = json.loads(fetch("news?key=" + key))["shown"]
+    if state["whole"] and not last:
+        last = state["whole"]
+        fetch(f"whole?key={key}&number={last}")
+    for number in state["changes"]:
+        if number > last:
             fetch(f"change?key={key}&number={number}")
-            have = number
+            last = number
     time.sleep(1)
 """
 
@@ -55,7 +55,7 @@ while True:
 def _many(config: dict[str, Any]) -> None:
     import dasktune as tune
 
-    # Most trials are over soon, so that there are many; the last ones go on.
+    # Most trials end soon, so that the page has many trials; the last two continue.
     for step in range(100_000_000 if config["i"] >= 998 else 20):
         if config["i"] >= 998:
             time.sleep(0.1)
@@ -71,34 +71,34 @@ def _fast(config: dict[str, Any]) -> None:
         tune.report({"loss": config["x"] / step})
 
 
-class _Site:
-    """A cluster of single processes, an experiment on it, and those who look at it."""
+class _RunningExperiment:
+    """A running experiment on a cluster of separate processes, and the viewers of its page."""
 
     def __init__(self, cluster: Any, client: Any, tuner: Any, results: list[int]) -> None:
         self._client, self._tuner, self._results = client, tuner, results
         self._scheduler = psutil.Process(client.run_on_scheduler(os.getpid))
         port = client.scheduler_info()["services"]["dashboard"]
         self._page = f"http://127.0.0.1:{port}/dasktune"
-        self._lookers: list[subprocess.Popen[bytes]] = []
+        self._viewers: list[subprocess.Popen[bytes]] = []
 
-    def let_look(self, count: int) -> None:
-        """See to it that so many look, and that what that changes has come about."""
-        while len(self._lookers) < count:
+    def set_viewers(self, count: int) -> None:
+        """Start or kill viewers until there are `count`, and wait until the change has settled."""
+        while len(self._viewers) < count:
             key = self._tuner.dashboard_link.partition("#")[2]
-            command = [sys.executable, "-c", _LOOK, self._page, key]
-            self._lookers.append(subprocess.Popen(command))
-        while len(self._lookers) > count:
-            one = self._lookers.pop()
+            command = [sys.executable, "-c", _VIEWER, self._page, key]
+            self._viewers.append(subprocess.Popen(command))
+        while len(self._viewers) > count:
+            one = self._viewers.pop()
             one.kill()
             one.wait()
-        time.sleep(_SETTLE if count else _FORGOTTEN)
+        time.sleep(_SETTLE_S if count else _VIEWER_TIMEOUT_S)
 
     def measure(self) -> dict[str, float]:
-        """Look at all processes for a while."""
+        """Return what all processes use during `_MEASURE_S` seconds."""
         driver = psutil.Process()
         before = _cpu(self._scheduler), _cpu(driver), self._results[0], _page_cpu()
         began, waits = time.monotonic(), []
-        while time.monotonic() - began < _SECONDS:
+        while time.monotonic() - began < _MEASURE_S:
             asked = time.perf_counter()
             self._client.sync(self._client.scheduler.identity, n_workers=0)
             waits.append(time.perf_counter() - asked)
@@ -107,7 +107,7 @@ class _Site:
         results = self._results[0] - before[2]
         spent, page = _cpu(driver) - before[1], _page_cpu() - before[3]
         return {
-            "pages": len(self._lookers),
+            "pages": len(self._viewers),
             "scheduler_percent": 100 * (_cpu(self._scheduler) - before[0]) / took,
             "driver_percent": 100 * spent / took,
             "page_percent": 100 * page / took,
@@ -121,8 +121,8 @@ class _Site:
 
 
 @contextmanager
-def _site(trainable: Any, trials: int, ready: int) -> Iterator[_Site]:
-    """Run an experiment until it has reported so many results, and for as long as it is needed."""
+def _running_experiment(trainable: Any, trials: int, ready: int) -> Iterator[_RunningExperiment]:
+    """Yield an experiment that has reported `ready` results; it runs until the block ends."""
     from distributed import Client, SpecCluster
     from distributed.deploy.subprocess import SubprocessScheduler, SubprocessWorker
 
@@ -137,7 +137,7 @@ def _site(trainable: Any, trials: int, ready: int) -> Iterator[_Site]:
     scheduler = {"cls": SubprocessScheduler, "options": {"scheduler_kwargs": {"dashboard": False}}}
     worker = {"cls": SubprocessWorker, "options": {"worker_kwargs": {"nthreads": 2}}}
     with (
-        tempfile.TemporaryDirectory() as place,
+        tempfile.TemporaryDirectory() as directory,
         SpecCluster(scheduler=scheduler, workers={0: worker}) as cluster,
         Client(cluster) as client,
     ):
@@ -145,18 +145,20 @@ def _site(trainable: Any, trials: int, ready: int) -> Iterator[_Site]:
             trainable,
             param_space={"i": tune.grid_search(list(range(trials))), "x": tune.uniform(0, 1)},
             tune_config=tune.TuneConfig(metric="loss", mode="min"),
-            run_config=tune.RunConfig(storage_path=Path(place), name="board", verbose=0, callbacks=[Count()]),
+            run_config=tune.RunConfig(
+                storage_path=Path(directory), name="page", verbose=0, callbacks=[Count()]
+            ),
             client=cluster.scheduler_address,
         )
         fitting = threading.Thread(target=tuner.fit, daemon=True)
         fitting.start()
         while results[0] < ready or tuner.dashboard_link is None:
             time.sleep(0.5)
-        site = _Site(cluster, client, tuner, results)
+        experiment = _RunningExperiment(cluster, client, tuner, results)
         try:
-            yield site
+            yield experiment
         finally:
-            site.let_look(0)
+            experiment.set_viewers(0)
             tuner.runner.interrupt()
             fitting.join()
 
@@ -167,7 +169,7 @@ def _cpu(process: psutil.Process) -> float:
 
 
 def _page_cpu() -> float:
-    """Return the processor time of the threads that make pages."""
+    """Return the processor time of the threads that compute pages."""
     names = {one.native_id: one.name for one in threading.enumerate()}
     return sum(
         one.user_time + one.system_time
@@ -178,14 +180,14 @@ def _page_cpu() -> float:
 
 def main() -> None:
     """Print the figures as JSON lines."""
-    with _site(_many, trials=1_000, ready=998 * 20 + 20) as site:
-        for looking in (0, 1, 3):
-            site.let_look(looking)
-            print(json.dumps(site.measure()), flush=True)
-    with _site(_fast, trials=2, ready=1_000) as site:
-        for turn in range(2 * _TURNS):
-            site.let_look(turn % 2)
-            print(json.dumps({"flat_out": True, **site.measure()}), flush=True)
+    with _running_experiment(_many, trials=1_000, ready=998 * 20 + 20) as experiment:
+        for viewers in (0, 1, 3):
+            experiment.set_viewers(viewers)
+            print(json.dumps(experiment.measure()), flush=True)
+    with _running_experiment(_fast, trials=2, ready=1_000) as experiment:
+        for number in range(2 * _ROUNDS):
+            experiment.set_viewers(number % 2)
+            print(json.dumps({"flat_out": True, **experiment.measure()}), flush=True)
 
 
 if __name__ == "__main__":

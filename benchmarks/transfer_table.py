@@ -1,4 +1,4 @@
-"""What the benchmarks of trials that leave their workers have in common."""
+"""What the benchmarks of trials that move between workers have in common."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from distributed import LocalCluster
 
 from benchmarks._measure import load, machine
 from benchmarks._report import table
-from benchmarks.checkpoints import know_the_store
+from benchmarks.checkpoints import register_slow_store
 from benchmarks.experiments import local_cluster, warm_up
 
 __all__ = ["print_table"]
@@ -22,24 +22,24 @@ def print_table(
     *,
     threads: int = 1,
 ) -> None:
-    """Measure cases one after the other on a cluster of two workers, and print what came of them.
+    """Measure cases one after the other on a cluster of two workers, and print a table of them.
 
     Parameters
     ----------
     header : sequence of str
         Names of the columns.
     cases : iterable of (str, str)
-        What is measured, and where its checkpoints are.
+        The label of each case, and where its checkpoints are kept.
     row : callable
-        ``row(cluster, *case)`` returns a line of the table; the times are medians in ms.
+        ``row(cluster, *case)`` returns a row of the table; the times are medians in ms.
     threads : int, default=1
-        Of each worker.
+        Threads of each worker.
     """
     about, before = machine(), load()
     rows = []
     with local_cluster(workers=2, threads=threads) as cluster:
         warm_up(cluster)
-        know_the_store(cluster)
+        register_slow_store(cluster)
         for case in cases:
             print(*case, sep=", ", file=sys.stderr, flush=True)
             rows.append(row(cluster, *case))

@@ -2,8 +2,10 @@
 #
 #   make demo         tune a neural network on a local Dask cluster (examples/01_digits_asha.py); installs
 #                     only what this needs
-#   make test         the tests, with the coverage that the project promises; JOBS=<n> parts at a time;
-#                     as root it installs Chromium with apt-get for the browser tests, if it is missing
+#   make test         all tests but the slow ones; JOBS=<n> processes; as root it installs Chromium with
+#                     apt-get for the browser tests, if it is missing
+#   make test-slow    the slow tests: long searches, reproduced papers, random faults, scikit-learn's checks
+#   make test-all     both
 #   make test-oldest  the core of the tests with the oldest supported Dask
 #   make chaos        twenty clusters with random faults: nothing may be lost
 #   make lint         style, types, layers, docstrings, spelling
@@ -37,12 +39,8 @@ WHEEL_SOURCE := build/wheel-source
 WHEEL_VENV := build/wheel-venv
 WHEEL_TESTS := cli dashboard isolation trainable tuner/test_tuner.py
 
-# The number of test parts that run at a time.
+# The number of processes that run tests.
 JOBS ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
-
-# The parts of the tests, each run by its own pytest. The last part has all tests of no other part.
-TEST_PARTS := test-clusters test-sklearn test-simulated test-rest
-CLUSTERS := tests/cluster tests/faults tests/chaos tests/browser tests/examples tests/compat
 
 # These packages are pure, so the tests must run every line of them.
 PURE := dasktune/errors.py,dasktune/plugins.py,dasktune/text/*,dasktune/space/*,dasktune/trial/*,dasktune/placement/*,dasktune/schedulers/*,dasktune/search/*,dasktune/stopper/*,dasktune/experiment/*
@@ -91,24 +89,26 @@ install: $(DEV)
 	$(MAKE) $(DOCS)
 	$(MAKE) $(OLDEST_VENV)/.installed
 
+# The tests of a module run in one process, because they share clusters and other fixtures.
+PYTEST = $(BIN)/python -m pytest --numprocesses=$(JOBS) --dist=loadfile
+
+# COVERAGE=1 also measures coverage, as CI does; it takes half as long again.
 .PHONY: test
 test: $(DEV)
 	@.ci/browser
-	$(BIN)/python -m coverage erase
-	+$(MAKE) --no-print-directory \
-		$(if $(findstring --jobserver,$(MAKEFLAGS)),,--jobs=$(JOBS) --output-sync) $(TEST_PARTS)
-	$(BIN)/python -m coverage combine --quiet
-	$(BIN)/python -m coverage report --fail-under=90
-	$(BIN)/python -m coverage report --include='$(PURE)' --fail-under=100
+	$(PYTEST) -m 'not slow' $(if $(COVERAGE),--cov --cov-report=)
+	$(if $(COVERAGE),$(BIN)/python -m coverage report --fail-under=90)
+	$(if $(COVERAGE),$(BIN)/python -m coverage report --include='$(PURE)' --fail-under=100)
 
-.PHONY: $(TEST_PARTS)
-$(TEST_PARTS): $(DEV)
-test-clusters: paths := $(CLUSTERS)
-test-sklearn: paths := tests/sklearn
-test-simulated: paths := tests/simulated
-test-rest: paths := $(patsubst %,--ignore=%,$(CLUSTERS) tests/sklearn tests/simulated)
-$(TEST_PARTS):
-	$(BIN)/python -m coverage run -m pytest $(paths)
+.PHONY: test-slow
+test-slow: $(DEV)
+	@.ci/browser
+	$(PYTEST) -m slow
+
+.PHONY: test-all
+test-all: $(DEV)
+	@.ci/browser
+	$(PYTEST)
 
 # Install only the packages that these tests need, to be quick. Old versions may warn.
 .PHONY: test-oldest

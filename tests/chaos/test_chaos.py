@@ -15,7 +15,7 @@ from storm import Storm, loss_of, train
 
 import dasktune as tune
 
-pytestmark = [pytest.mark.cluster, pytest.mark.chaos, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.chaos, pytest.mark.timeout(900), pytest.mark.slow]
 
 SEEDS = int(os.environ.get("CHAOS_SEEDS", "0"))
 

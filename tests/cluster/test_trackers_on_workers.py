@@ -10,7 +10,7 @@ from distributed import LocalCluster
 
 import dasktune as tune
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 
 def test_trials_on_workers_have_runs_of_mlflow_of_their_own_and_of_the_logger(

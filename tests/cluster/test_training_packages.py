@@ -13,7 +13,7 @@ from distributed import LocalCluster
 import dasktune as tune
 from dasktune.schedulers import ASHAScheduler, PopulationBasedTraining
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 ROUNDS = 9
 

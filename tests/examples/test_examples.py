@@ -49,6 +49,7 @@ def test_the_digits_are_learnt_and_early_stopping_saves_work(tmp_path):
     assert "\x1b" not in done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_a_killed_worker_costs_no_iteration():
     done = run_example("02_survive_a_killed_worker.py")
     assert "lost its worker" in done.stderr
@@ -58,6 +59,7 @@ def test_a_killed_worker_costs_no_iteration():
     assert "Every trial has each iteration once" in done.stdout
 
 
+@pytest.mark.slow
 def test_trees_of_a_forest_are_tasks_on_the_workers_of_its_trial(tmp_path):
     done = run_example("03_nested_dask.py", "--num-samples=4", f"--storage-path={tmp_path}")
     # Which trials are compared first is a matter of luck.
@@ -71,12 +73,14 @@ def test_trees_of_a_forest_are_tasks_on_the_workers_of_its_trial(tmp_path):
     assert re.search(r"^\d+ of 128 trees were fitted, each by a Dask task", done.stdout, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_a_cluster_without_workers_grows_for_the_trials(tmp_path):
     done = run_example("04_batch_system.py", cwd=tmp_path)
     assert "6/6 trials done · 0 running · 0 errors" in done.stderr
     assert "The best learning rate is 0.3" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_killed_driver_is_followed_by_another_and_a_submitted_one_is_found_again():
     done = run_example("05_leave_and_come_back.py")
     recorded = re.search(r"Killed the driver when (\d+) of 80 results", done.stdout)
@@ -87,6 +91,7 @@ def test_a_killed_driver_is_followed_by_another_and_a_submitted_one_is_found_aga
     assert "Found again, and finished: 4 trials." in done.stdout
 
 
+@pytest.mark.slow
 def test_searches_of_scikit_learn_run_on_a_cluster():
     done = run_example("06_scikit_learn.py", "--num-candidates=9")
     accuracies = re.findall(r"accuracy on unseen pictures: ([\d.]+)%", done.stdout)
@@ -95,6 +100,7 @@ def test_searches_of_scikit_learn_run_on_a_cluster():
     assert "Halving:   9 candidates" in done.stdout
 
 
+@pytest.mark.slow
 def test_candidates_are_stopped_early_on_five_folds():
     done = run_example("07_early_stopping_cv.py", "--num-candidates=12")
     accuracies = re.findall(r"accuracy on .*: ([\d.]+)%", done.stdout)
@@ -105,6 +111,7 @@ def test_candidates_are_stopped_early_on_five_folds():
     assert int(counted[1]) < 108
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["xgboost", "lightgbm"])
 def test_boosted_trees_are_tuned_and_the_best_model_is_read_back(package, tmp_path):
     pytest.importorskip(package)

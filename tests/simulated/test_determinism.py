@@ -91,6 +91,7 @@ def test_a_population_exploits_here():
         assert b'"event":"Answered"' in journal(7, name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheduler", ["asha", "pb2", "pbt"])
 def test_the_journal_does_not_depend_on_how_strings_are_hashed(scheduler: str):
     here = hashlib.sha256(journal(7, scheduler)).hexdigest()

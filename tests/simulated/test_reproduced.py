@@ -24,6 +24,8 @@ from dasktune.schedulers import HyperBandScheduler, SuccessiveHalvingScheduler, 
 from dasktune.space import uniform
 from dasktune.testing import simulate
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True, scope="module")
 def _fast() -> Iterator[None]:

@@ -12,6 +12,8 @@ from benchmarks.reproduce.networks import train
 from benchmarks.reproduce.toys import SETTINGS, SIDES, accuracy, quadratic, quadratic_pbt
 from dasktune.experiment import ExperimentMachine
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True, scope="module")
 def _fast() -> Iterator[None]:

@@ -20,6 +20,8 @@ from benchmarks.search_quality.report import details, matrix, summary, times_tab
 from benchmarks.search_quality.searches import PENDING, losses, optuna_losses
 from dasktune.experiment import ExperimentMachine
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True, scope="module")
 def _fast() -> Iterator[None]:

@@ -316,6 +316,7 @@ def test_the_best_and_the_newest_checkpoints_are_kept():
 # Size
 
 
+@pytest.mark.slow
 def test_thousands_of_trials_are_no_trouble(monkeypatch: pytest.MonkeyPatch):
     # To look at everything after each event is quadratic.
     monkeypatch.setattr(ExperimentMachine, "validate_each_event", False)

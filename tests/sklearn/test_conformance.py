@@ -12,6 +12,8 @@ import pytest
 
 sklearn = pytest.importorskip("sklearn")
 
+pytestmark = pytest.mark.slow
+
 SKLEARN = Path(sklearn.__file__).parent
 SEARCHES = [
     "model_selection/tests/test_search.py",

@@ -57,13 +57,28 @@ def known_failures(search):
     return generator.PER_ESTIMATOR_XFAIL_CHECKS.get(theirs, {})
 
 
+# The first of each kind are quick tests; the others check the same code with other estimators.
+EXHAUSTIVE = list(instances())
+PLAIN = [search for search in EXHAUSTIVE if type(search).__name__ == "RandomizedSearchCV"][:1]
+STEPWISE = list(stepwise_searches())[:1]
+
+
 # They warn of what their data is meant to provoke. Some of what scikit-learn expects to fail passes
 # for its own searches, too.
 @pytest.mark.filterwarnings("ignore")
 @estimator_checks.parametrize_with_checks(
-    list(instances()), expected_failed_checks=known_failures, xfail_strict=False
+    PLAIN + STEPWISE, expected_failed_checks=known_failures, xfail_strict=False
 )
-def test_the_searches_are_estimators(estimator, check):
+def test_a_search_is_an_estimator(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@estimator_checks.parametrize_with_checks(
+    EXHAUSTIVE, expected_failed_checks=known_failures, xfail_strict=False
+)
+def test_searches_of_all_estimators_are_estimators(estimator, check):
     check(estimator)
 
 
@@ -81,7 +96,17 @@ def incremental_searches():
             yield getattr(dasktune.sklearn, name)(model, space, random_state=0, error_score="raise", **size)
 
 
+INCREMENTAL = list(incremental_searches())
+
+
 @pytest.mark.filterwarnings("ignore")
-@estimator_checks.parametrize_with_checks(list(incremental_searches()))
-def test_incremental_searches_are_estimators(estimator, check):
+@estimator_checks.parametrize_with_checks(INCREMENTAL[:1])
+def test_an_incremental_search_is_an_estimator(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@estimator_checks.parametrize_with_checks(INCREMENTAL)
+def test_all_incremental_searches_are_estimators(estimator, check):
     check(estimator)

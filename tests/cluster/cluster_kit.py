@@ -280,9 +280,16 @@ async def leave(dask_worker: Any) -> None:
     dask_worker.leaving = asyncio.ensure_future(dask_worker.close())
 
 
+def disregard_threads() -> None:
+    """Let `trial_threads` leave out the threads that other tests have left in this process."""
+    for thread in threading.enumerate():
+        thread.is_of_another_test = True  # type: ignore[attr-defined]
+
+
 def trial_threads() -> list[str]:
     """Return the trial threads of this process."""
-    return [one.name for one in threading.enumerate() if one.name.startswith("dasktune-")]
+    threads = [one for one in threading.enumerate() if one.name.startswith("dasktune-")]
+    return [one.name for one in threads if not hasattr(one, "is_of_another_test")]
 
 
 def plugins(dask_worker: Any) -> list[str]:

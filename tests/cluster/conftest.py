@@ -36,6 +36,12 @@ def _lost_workers_may_take_their_time() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def _disregard_threads_of_other_tests() -> None:
+    """Some tests leave threads on purpose, and the workers of others run in this process."""
+    cluster_kit.disregard_threads()
+
+
 @pytest.fixture(scope="session")
 def pair() -> Iterator[LocalCluster]:
     """Two worker processes with a thread each."""

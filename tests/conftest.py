@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import settings
+from leftover_processes import TEST, guarded_run, kill_started_with
 from s3_kit import Line, S3Server
 
 # The same examples on every machine; on a slow one an example may take its time.
@@ -52,6 +54,25 @@ def line(s3: S3Server) -> Iterator[Line]:
     line = Line(s3.port)
     yield line
     line.close()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_process_outlives_the_tests() -> Iterator[None]:
+    with guarded_run():
+        yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """Let a test that fails end the processes that it has started; fixtures end their own."""
+    os.environ[TEST] = item.nodeid
+    try:
+        yield
+    except Exception:
+        kill_started_with(TEST, item.nodeid)
+        raise
+    finally:
+        del os.environ[TEST]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,0 +1,58 @@
+"""End what a failed test, or a killed run of the tests, has left running.
+
+A cluster, driver or browser that goes on takes the processor from all tests that follow. Every
+process inherits the environment of the one that started it, so a variable there finds them all,
+also those whose parents have died.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import psutil
+
+#: Names the run of the tests, and the test, that started a process.
+RUN, TEST = "DASKTUNE_TEST_RUN", "DASKTUNE_TEST"
+
+#: The program of the guard: it waits until the process of the tests has ended, however it did.
+GUARD = """
+import sys
+sys.path.insert(0, {directory!r})
+import leftover_processes
+sys.stdin.read()
+leftover_processes.kill_started_with({variable!r}, {value!r})
+"""
+
+
+def kill_started_with(variable: str, value: str) -> list[str]:
+    """Kill the processes whose environment has this value; return their command lines.
+
+    Leaves out this process, and the helper of `multiprocessing`, which Python starts only once.
+    """
+    killed = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.pid == os.getpid() or process.environ().get(variable) != value:
+                continue
+            command = " ".join(process.cmdline())
+            if command and "resource_tracker" not in command:
+                process.kill()
+                killed.append(command)
+    return killed
+
+
+@contextlib.contextmanager
+def guarded_run() -> Iterator[None]:
+    """Let no process that is started meanwhile outlive this process, or the end of the block."""
+    value = f"{os.getpid()}-{psutil.Process().create_time()}"
+    os.environ[RUN] = value
+    program = GUARD.format(directory=os.path.dirname(__file__), variable=RUN, value=value)
+    with_other_value = {**os.environ, RUN: "guard"}
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, env=with_other_value) as guard:
+        yield
+        assert guard.stdin is not None
+        guard.stdin.close()

@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 
@@ -50,9 +51,11 @@ def guarded_run() -> Iterator[None]:
     """Let no process that is started meanwhile outlive this process, or the end of the block."""
     value = f"{os.getpid()}-{psutil.Process().create_time()}"
     os.environ[RUN] = value
-    program = GUARD.format(directory=os.path.dirname(__file__), variable=RUN, value=value)
+    program = GUARD.format(directory=str(Path(__file__).parent), variable=RUN, value=value)
     with_other_value = {**os.environ, RUN: "guard"}
-    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, env=with_other_value) as guard:
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, env=with_other_value
+    ) as guard:
         yield
         assert guard.stdin is not None
         guard.stdin.close()

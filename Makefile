@@ -62,7 +62,7 @@ $(BIN)/python:
 	$(call make_venv,$(VENV))
 
 # Ignore the warning of setuptools about editable installations.
-$(VENV)/.installed-%: pyproject.toml setup.cfg | $(BIN)/python
+$(VENV)/.installed-%: pyproject.toml setup.cfg setup.py dasktune/version.py | $(BIN)/python
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check \
 		--editable '.[$(subst -,$(comma),$*)]'
 	touch $@

@@ -83,6 +83,9 @@ class LeaderLock:
         Returns seconds; the same for all processes of this machine.
     sleep : callable, default=time.sleep
         Waits for seconds.
+    machine : str, optional
+        Identity of the machine of this driver, by default :func:`machine_id`. Drivers with the same
+        one share `clock` and, on a disk, the locks of the operating system.
 
     Raises
     ------
@@ -113,12 +116,14 @@ class LeaderLock:
         on_lost: Callable[[], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        machine: str | None = None,
     ) -> None:
         given: Any = ttl_s
         fits = type(given) in (int, float) and 0 < given <= LONGEST_TTL
         check(fits, "ttl_s", f"a positive number of seconds up to {LONGEST_TTL:.0f}", ttl_s)
         self.storage = storage
         self.ttl_s = float(ttl_s)
+        self.machine = machine_id() if machine is None else machine
         #: Number of the lease, from 1; 0 before there is one.
         self.epoch = 0
         self._on_lost = on_lost
@@ -241,7 +246,7 @@ class LeaderLock:
                 host=platform.node()[:200],
                 pid=os.getpid(),
                 ttl_s=self.ttl_s,
-                machine=machine_id(),
+                machine=self.machine,
                 flock=self._descriptor >= 0,
             )
         )
@@ -370,7 +375,7 @@ class _LeaseWatch:
         if lease is not None and lease.released:
             return True
         now = self._clock()
-        if lease is not None and lease.machine and lease.machine == machine_id():
+        if lease is not None and lease.machine and lease.machine == self._lock.machine:
             if _is_unlocked(self._storage, epoch, lease):
                 return True
             # The same clock: the age is known without waiting.
@@ -422,7 +427,7 @@ def current_leader(storage: Storage, *, clock: Callable[[], float] = time.monoto
     >>> print(current_leader(storage))
     None
     """
-    lease, word = _read_lease(storage, clock)
+    lease, word = _read_lease(storage, clock, machine_id())
     return lease if word == "alive" else None
 
 
@@ -442,13 +447,17 @@ class LeaderStatus:
     age_s: float | None = None
 
 
-def leader_status(storage: Storage, *, clock: Callable[[], float] = time.monotonic) -> LeaderStatus:
+def leader_status(
+    storage: Storage, *, clock: Callable[[], float] = time.monotonic, machine: str | None = None
+) -> LeaderStatus:
     """Return the status of the current or last leader; as reliable as `current_leader`.
 
     Parameters
     ----------
     storage, clock
         As for :func:`current_leader`.
+    machine : str, optional
+        As for :class:`LeaderLock`.
 
     Raises
     ------
@@ -464,10 +473,11 @@ def leader_status(storage: Storage, *, clock: Callable[[], float] = time.monoton
     >>> leader_status(storage).word
     'ended'
     """
-    lease, word = _read_lease(storage, clock)
+    machine = machine_id() if machine is None else machine
+    lease, word = _read_lease(storage, clock, machine)
     if lease is None:
         return LeaderStatus(word)
-    if lease.machine == machine_id():
+    if lease.machine == machine:
         return LeaderStatus(word, max(0.0, clock() - lease.renewed))
     try:
         last = datetime.fromisoformat(lease.expires) - timedelta(seconds=lease.ttl_s)
@@ -477,7 +487,7 @@ def leader_status(storage: Storage, *, clock: Callable[[], float] = time.monoton
 
 
 def _read_lease(
-    storage: Storage, clock: Callable[[], float]
+    storage: Storage, clock: Callable[[], float], machine: str
 ) -> tuple[LeaderLease | None, Literal["none", "alive", "ended", "lost"]]:
     with reading(DIRECTORY, storage):
         epoch = newest_epoch(storage)
@@ -489,7 +499,7 @@ def _read_lease(
         return None, "none"
     if lease.released:
         return lease, "ended"
-    if lease.machine == machine_id():
+    if lease.machine == machine:
         is_late = not 0 <= clock() - lease.renewed < lease.ttl_s
         return lease, "lost" if is_late or _is_unlocked(storage, epoch, lease) else "alive"
     try:

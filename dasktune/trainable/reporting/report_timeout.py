@@ -28,6 +28,9 @@ class ReportTimeout:
         called :meth:`start`.
     timer : callable, default=time.monotonic
         Seconds since any fixed moment.
+    wait : callable, optional
+        Waits for the seconds until the next check, and returns whether :meth:`close` was called
+        meanwhile. By default it waits in real time.
     """
 
     # The thread decides under the lock that the limit is over, and calls back without it. So a
@@ -41,6 +44,7 @@ class ReportTimeout:
         on_timeout: Callable[[int], None],
         *,
         timer: Callable[[], float] = time.monotonic,
+        wait: Callable[[float], bool] | None = None,
     ) -> None:
         self._limit = limit
         self._on_timeout = on_timeout
@@ -50,6 +54,7 @@ class ReportTimeout:
         self.on_check: Callable[[float], None] = lambda seconds: None
         self._lock = threading.Lock()
         self._closed = threading.Event()
+        self._wait = self._closed.wait if wait is None else wait
         self._elapsed = 0.0
         self._since = 0.0
         self._pauses = 0
@@ -88,7 +93,7 @@ class ReportTimeout:
     def _watch(self) -> None:
         while (left := self._seconds_to_check()) > 0:
             self.on_check(left)
-            if self._closed.wait(left):
+            if self._wait(left):
                 return
         self._on_timeout(self._watched)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from fsspec.asyn import AsyncFileSystem
@@ -18,16 +19,26 @@ class FakeObjectStore(AsyncFileSystem):
     answer_lost: ClassVar[bool] = False
     #: Whether it answers at all.
     mute: ClassVar[bool] = False
+    #: Called before each operation with its kind ("read", "write", "open", "list" or "remove") and
+    #: path. It may raise what the store answers, or change `objects` as another process would.
+    before: ClassVar[Callable[[str, str], None] | None] = None
 
     @classmethod
     def reset(cls) -> None:
         cls.objects, cls.failures, cls.answer_lost, cls.mute = {}, [], False, False
+        cls.before = None
+
+    @classmethod
+    def _begin(cls, operation: str, path: str) -> None:
+        if cls.before is not None:
+            cls.before(operation, path)
 
     async def _pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **_: Any) -> None:
         cls = type(self)
         if cls.mute:
             await asyncio.sleep(3600)
         path = self._strip_protocol(path)
+        self._begin("write", path)
         failure = cls.failures.pop(0) if cls.failures else None
         if failure is not None and not cls.answer_lost:
             raise failure
@@ -39,6 +50,7 @@ class FakeObjectStore(AsyncFileSystem):
 
     async def _cat_file(self, path: str, start: Any = None, end: Any = None, **_: Any) -> bytes:
         path = self._strip_protocol(path)
+        self._begin("read", path)
         if path not in self.objects:
             raise FileNotFoundError(path)
         return self.objects[path][start:end]
@@ -52,6 +64,7 @@ class FakeObjectStore(AsyncFileSystem):
         raise FileNotFoundError(path)
 
     async def _ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
+        self._begin("list", self._strip_protocol(path))
         prefix = self._strip_protocol(path) + "/"
         below = [name[len(prefix) :] for name in self.objects if name.startswith(prefix)]
         if not below:
@@ -60,11 +73,13 @@ class FakeObjectStore(AsyncFileSystem):
         return [await self._info(name) for name in found] if detail else found
 
     async def _find(self, path: str, **_: Any) -> list[str]:
+        self._begin("list", self._strip_protocol(path))
         prefix = self._strip_protocol(path) + "/"
         return sorted(name for name in self.objects if name.startswith(prefix))
 
     async def _rm_file(self, path: str, **_: Any) -> None:
         cls = type(self)
+        self._begin("remove", self._strip_protocol(path))
         failure = cls.failures.pop(0) if cls.failures else None
         if failure is not None:
             raise failure
@@ -72,6 +87,7 @@ class FakeObjectStore(AsyncFileSystem):
             raise FileNotFoundError(path)
 
     def _open(self, path: str, mode: str = "rb", block_size: Any = None, **_: Any) -> Any:
+        self._begin("open", self._strip_protocol(path))
         if mode != "wb":
             raise NotImplementedError(mode)
         return _Upload(self, path, mode, block_size)

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
+import time
 
 import pytest
 
-from dasktune.trainable import async_exception as module
 from dasktune.trainable.async_exception import AsyncRaise, TrialInterrupted
 
 
@@ -102,41 +103,12 @@ def test_an_interrupt_that_was_settled_is_forgotten():
     assert interrupter.call(lambda x: x, 2) == 2
 
 
-def interrupt_oneself(interrupter):
-    """Set the exception so that it strikes before the next jump back or call ends."""
-    with interrupter._lock:
-        interrupter._set = True
-    module._raise_in_thread(interrupter._ident, TrialInterrupted)
-
-
-def test_what_has_not_struck_in_user_code_is_caught_on_the_threshold(monkeypatch):
-    interrupter = AsyncRaise()
-    real = interrupter._lock
-
-    class StrikesWhenReleased:
-        def __enter__(self):
-            return real.__enter__()
-
-        def __exit__(self, *args):
-            real.__exit__(*args)
-            if args[0] is None and not interrupter._armed and strikes:
-                raise strikes.pop()
-
-    strikes = [TrialInterrupted]
-    interrupter._lock = StrikesWhenReleased()
-    assert interrupter.call(lambda: 3) == 3
-    assert not strikes
-    assert not interrupter._armed
-    with pytest.raises(TrialInterrupted):
-        interrupter.call(lambda: 4)
-
-
 def test_an_interrupt_in_the_last_moment_of_user_code_ends_the_next_call():
     interrupter, outcome = AsyncRaise(), []
 
     def user_code():
         try:
-            interrupt_oneself(interrupter)
+            interrupter.interrupt()
         finally:
             outcome.append("left")
 
@@ -146,20 +118,44 @@ def test_an_interrupt_in_the_last_moment_of_user_code_ends_the_next_call():
     assert interrupter.call(lambda: 5) == 5
 
 
-def test_a_strike_before_the_threshold_ends_nothing_else(monkeypatch):
-    interrupter = AsyncRaise()
-    real, strikes = interrupter._leave, [TrialInterrupted]
+def test_an_interrupt_at_any_moment_is_raised_once_and_only_by_a_call():
+    """Calls begin and end all the time: interrupts also come just before, in and after both."""
+    interrupter, requests, acknowledged = AsyncRaise(), threading.Semaphore(0), threading.Semaphore(0)
+    rounds, interval = 300, sys.getswitchinterval()
 
-    def leave():
-        if strikes:
-            raise strikes.pop()
-        real()
+    def interrupt_each_round():
+        for _ in range(rounds):
+            assert requests.acquire(timeout=30)
+            interrupter.interrupt()
+            acknowledged.release()
 
-    monkeypatch.setattr(interrupter, "_leave", leave)
-    assert interrupter.call(lambda: 3) == 3
-    assert not interrupter._armed
-    with pytest.raises(TrialInterrupted):
-        interrupter.call(lambda: 4)
+    def user_code():
+        interrupter.mask()
+        interrupter.unmask()
+
+    def call_until_interrupted():
+        calls = 0
+        while True:
+            calls += 1
+            assert calls < 10_000_000
+            try:
+                interrupter.call(user_code)
+            except TrialInterrupted:
+                return
+
+    other = threading.Thread(target=interrupt_each_round, daemon=True)
+    other.start()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(rounds):
+            requests.release()
+            call_until_interrupted()
+            assert acknowledged.acquire(timeout=30)
+            # It is over: no second exception waits for the next call.
+            interrupter.call(user_code)
+    finally:
+        sys.setswitchinterval(interval)
+    other.join(30)
 
 
 def test_an_interrupt_that_user_code_has_swallowed_does_not_strike_again():
@@ -167,7 +163,7 @@ def test_an_interrupt_that_user_code_has_swallowed_does_not_strike_again():
 
     def user_code():
         with contextlib.suppress(TrialInterrupted):
-            interrupt_oneself(interrupter)
+            interrupter.interrupt()
         interrupter.mask()
         interrupter.unmask()
         return "went on"
@@ -177,12 +173,19 @@ def test_an_interrupt_that_user_code_has_swallowed_does_not_strike_again():
 
 
 def test_the_shield_of_another_thread_changes_nothing():
-    interrupter = AsyncRaise()
+    interrupter, running = AsyncRaise(), threading.Event()
 
     def user_code():
-        helper = threading.Thread(target=lambda: (interrupter.mask(), interrupter.unmask()))
+        helper = threading.Thread(target=interrupter.mask)
         helper.start()
         helper.join()
-        return interrupter._armed
+        running.set()
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            pass
 
-    assert interrupter.call(user_code)
+    thread, raised = run_in_thread(interrupter, user_code)
+    assert running.wait(30)
+    interrupter.interrupt()
+    thread.join(40)
+    assert raised == [TrialInterrupted]

@@ -22,7 +22,6 @@ from hypothesis import strategies as st
 
 from dasktune.errors import ConfigError, StorageError
 from dasktune.storage.fs.storage import Storage
-from dasktune.storage.leader import leader_lock
 from dasktune.storage.leader.leader_lease import LeaderLease, machine_id
 from dasktune.storage.leader.leader_lock import LeaderLock, LeaderStatus, leader_status
 
@@ -71,12 +70,9 @@ def lock_of(storage: Storage, clock: Clock, **options: Any) -> LeaderLock:
     return LeaderLock(storage, clock=clock, sleep=clock.sleep, **options)
 
 
-@contextlib.contextmanager
-def elsewhere(name: str = "another machine") -> Iterator[None]:
-    """Do something as a process of another machine would."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(leader_lock, "machine_id", lambda: name)
-        yield
+def lock_elsewhere(storage: Storage, clock: Clock, **options: Any) -> LeaderLock:
+    """Return the lock of a driver on another machine, whose clock has nothing to do with ours."""
+    return lock_of(storage, clock, machine="another machine", **options)
 
 
 @contextlib.contextmanager
@@ -207,17 +203,17 @@ def test_a_lease_says_to_people_who_leads_and_until_when(storage: Storage, clock
 
 
 def test_it_is_told_whether_a_driver_lives_has_ended_or_is_lost(remote: Storage, clock: Clock) -> None:
-    def told() -> LeaderStatus:
-        return leader_status(remote, clock=clock)
+    def told(**options: Any) -> LeaderStatus:
+        return leader_status(remote, clock=clock, **options)
 
     assert told() == LeaderStatus("none")
     lock_of(remote, clock).acquire()
     clock.now += 10
     assert told() == LeaderStatus("alive", 10.0)
-    with elsewhere():
-        # By the clock of the world there, which has hardly gone on.
-        assert told().word == "alive"
-        assert 0 <= (told().age_s or 0.0) < 30
+    # By the clock of the world there, which has hardly gone on.
+    seen_elsewhere = told(machine="another machine")
+    assert seen_elsewhere.word == "alive"
+    assert 0 <= (seen_elsewhere.age_s or 0.0) < 30
     clock.now += 25
     assert told() == LeaderStatus("lost", 35.0)
     with lock_of(remote, clock):
@@ -239,9 +235,8 @@ def test_a_dead_driver_holds_no_longer_than_its_ttl(remote: Storage, clock: Cloc
         heir.acquire()
         assert clock.slept == 0
     else:
-        with elsewhere():
-            heir = lock_of(remote, clock, ttl_s=1)
-            heir.acquire()
+        heir = lock_elsewhere(remote, clock, ttl_s=1)
+        heir.acquire()
         assert 30 <= clock.slept < 33
     assert heir.epoch == 2
     lost = dead.renew()
@@ -254,11 +249,8 @@ def test_a_dead_driver_holds_no_longer_than_its_ttl(remote: Storage, clock: Cloc
 
 def test_a_lease_is_judged_by_whether_it_changes_and_not_by_clocks(storage: Storage, clock: Clock) -> None:
     """The other machine's clock and its locks mean nothing here."""
-    with elsewhere():
-        far = lock_of(storage, Clock())
-        far.acquire()
-        os.close(far._descriptor) if storage.is_local else None
-        far._descriptor = -1
+    far = lock_elsewhere(storage, Clock())
+    far.acquire()
     looks = 0
 
     def beat() -> None:
@@ -272,7 +264,6 @@ def test_a_lease_is_judged_by_whether_it_changes_and_not_by_clocks(storage: Stor
     with pytest.raises(StorageError, match="another driver"):
         lock_of(storage, clock).acquire()
     assert looks == 10
-    far._ending.set()
     clock.meanwhile = lambda: None
     heir = lock_of(storage, clock)
     heir.acquire()
@@ -283,9 +274,8 @@ def test_a_lease_is_judged_by_whether_it_changes_and_not_by_clocks(storage: Stor
 
 
 def test_a_lease_that_is_released_while_it_is_watched_is_taken(storage: Storage, clock: Clock) -> None:
-    with elsewhere():
-        far = lock_of(storage, Clock())
-        far.acquire()
+    far = lock_elsewhere(storage, Clock())
+    far.acquire()
     clock.meanwhile = far.close
     with lock_of(storage, clock) as heir:
         assert heir.epoch == 2
@@ -293,17 +283,18 @@ def test_a_lease_that_is_released_while_it_is_watched_is_taken(storage: Storage,
 
 
 def test_who_takes_the_lead_while_it_is_watched_is_watched_anew(storage: Storage, clock: Clock) -> None:
-    with elsewhere():
-        dead = lock_of(storage, Clock())
-        dead.acquire()
+    dead = lock_elsewhere(storage, Clock())
+    dead.acquire()
     others: list[LeaderLock] = []
 
     def take() -> None:
         if clock.slept > 25 and not others:
-            with elsewhere("a third machine"), pytest.MonkeyPatch.context() as patch:
-                patch.setattr(leader_lock._LeaseWatch, "wait_for_end", lambda self: 2)
-                others.append(lock_of(storage, Clock()))
-                others[0].acquire()
+            # On the machine of the dead one it is known at once that its lease has expired.
+            later = Clock()
+            later.now += 3600
+            others.append(lock_elsewhere(storage, later))
+            others[0].acquire()
+            assert later.slept == 0
 
     clock.meanwhile = take
     heir = lock_of(storage, clock)
@@ -316,17 +307,24 @@ def test_who_takes_the_lead_while_it_is_watched_is_watched_anew(storage: Storage
     heir.close()
 
 
-def test_only_one_gets_the_next_lease(storage: Storage, clock: Clock) -> None:
-    first, second = lock_of(storage, clock), lock_of(storage, clock)
-    with elsewhere("a disk that does not share its locks"):
-        first.acquire()
-    if storage.is_local:
-        fcntl.flock(first._descriptor, fcntl.LOCK_UN)
-    # It had looked before there was anybody.
-    assert not second._claim(1)
-    assert second.epoch == 0
-    assert second._descriptor == -1
-    first.close()
+def test_who_finds_the_next_lease_claimed_meanwhile_is_refused(remote: Storage, clock: Clock) -> None:
+    faster = LeaderLease(
+        owner="0" * 32, host="h", pid=1, ttl_s=5, machine=machine_id(), renewed=clock.now
+    ).encode()
+
+    def overtake(operation: str, path: str) -> None:
+        if operation == "write":
+            FakeObjectStore.before = None
+            FakeObjectStore.objects[path] = faster
+
+    # It has looked before there was a leader.
+    FakeObjectStore.before = overtake
+    lock = lock_of(remote, clock)
+    with pytest.raises(StorageError, match="another driver"):
+        lock.acquire()
+    assert lock.epoch == 0
+    lock.close()
+    assert remote.read_bytes("driver/000001.json") == faster
 
 
 def test_a_lease_that_was_locked_and_never_written_holds_nobody_up_for_ever(
@@ -454,17 +452,18 @@ def test_old_leases_that_cannot_be_removed_are_in_nobodys_way(
     assert "could not remove old leases" in caplog.text
 
 
-def test_a_lease_that_is_removed_between_two_looks_is_looked_for_again(
-    storage: Storage, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lease_that_is_removed_between_two_looks_is_looked_for_again(remote: Storage, clock: Clock) -> None:
     """A third driver took the lead, and swept."""
-    storage.write_bytes("driver/000001.json", b"damaged")
-    storage.write_bytes("driver/000002.json", json.dumps(SOUND).encode())
-    storage.remove("driver/000001.json")
-    names = Storage.names
-    listings = iter([["000001.json"]])
-    monkeypatch.setattr(Storage, "names", lambda *args: next(listings, None) or names(*args))
-    with lock_of(storage, clock) as lock:
+    remote.write_bytes("driver/000001.json", b"damaged")
+
+    def take_over(operation: str, path: str) -> None:
+        if operation == "read":
+            FakeObjectStore.before = None
+            del FakeObjectStore.objects["bucket/exp/driver/000001.json"]
+            FakeObjectStore.objects["bucket/exp/driver/000002.json"] = json.dumps(SOUND).encode()
+
+    FakeObjectStore.before = take_over
+    with lock_of(remote, clock) as lock:
         assert lock.epoch == 3
     assert 5 <= clock.slept < 7
 
@@ -528,10 +527,7 @@ def test_a_store_that_fails_costs_a_warning_and_is_tried_again(
         assert time.monotonic() < deadline
     assert len(caplog.records) - before == 1
     assert "after 0.03 s another driver may take the lead" in caplog.text
-    lock._ending.set()
-    assert lock._thread is not None
-    lock._thread.join(PATIENCE)
-    FakeObjectStore.failures = [OSError("reset")]
+    FakeObjectStore.failures = [OSError("reset")] * 1000  # a renewal may come before the release
     lock.close()
     assert "could not release the lead" in caplog.text
 
@@ -566,12 +562,12 @@ def test_a_lock_may_be_closed_by_what_its_loss_calls(storage: Storage, clock: Cl
         called.set()
 
     first = lock_of(storage, clock, ttl_s=0.03, on_lost=lost)
-    second = lock_of(storage, clock)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(leader_lock._LeaseWatch, "wait_for_end", lambda self: self._lock.epoch + 1)
-        first.acquire()
-        patch.setattr(leader_lock._LeaseWatch, "wait_for_end", lambda self: 2)
-        second.acquire()
+    first.acquire()
+    # By this clock the lease has expired, however often its thread renews it.
+    later = Clock()
+    later.now += 3600
+    second = lock_of(storage, later)
+    second.acquire()
     assert called.wait(PATIENCE)
     assert second.renew()
     second.close()

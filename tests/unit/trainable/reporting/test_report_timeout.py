@@ -25,52 +25,78 @@ from dasktune.trainable.reporting.trial_messages import (
 )
 
 
-class HandClock:
-    """A clock that is set by hand."""
+class Watched:
+    """A watched trial in time that is made up: it passes only while the watchdog waits."""
 
-    def __init__(self):
+    def __init__(self, limit, *during):
         self.now = 100.0
+        #: What user code does during the first waits; it passes the time itself.
+        self.during = list(during)
+        #: The seconds of each wait.
+        self.waits = []
+        self.timed_out = threading.Event()
+        self.watchdog = ReportTimeout(limit, self.end, timer=lambda: self.now, wait=self.wait)
 
-    def __call__(self):
-        return self.now
+    def wait(self, seconds):
+        self.waits.append(seconds)
+        if self.during:
+            self.during.pop(0)(self)
+        else:
+            self.now += seconds
+        return False
 
+    def end(self, ident):
+        self.timed_out.set()
 
-def watched(limit=8.0):
-    """Return a watchdog that does not run, and its clock."""
-    clock = HandClock()
-    watchdog = ReportTimeout(limit, lambda ident: None, timer=clock)
-    watchdog._since = clock.now
-    return watchdog, clock
+    def run(self):
+        """Watch to the end; return the seconds of all waits."""
+        self.watchdog.start()
+        assert self.timed_out.wait(PATIENCE)
+        return self.waits
 
 
 def test_the_time_of_user_code_is_counted_from_the_last_result():
-    watchdog, clock = watched()
-    clock.now += 3
-    assert watchdog._seconds_to_check() == 5
-    watchdog.reset()
-    assert watchdog._seconds_to_check() == 8
-    clock.now += 9
-    assert watchdog._seconds_to_check() == 0
+    def work(trial):
+        trial.now += 3
+
+    def report_late(trial):
+        trial.now += 3
+        trial.watchdog.reset()
+
+    trial = Watched(8.0, work, report_late)
+    assert trial.run() == [8, 5, 8]
+    assert trial.now == 114
 
 
 def test_blocks_do_not_count_though_they_overlap():
-    watchdog, clock = watched()
-    clock.now += 2
-    with watchdog:
-        clock.now += 50
-        with watchdog:
-            clock.now += 50
-        assert watchdog._seconds_to_check() == 6  # still in the outer one
-        clock.now += 50
-    clock.now += 1
-    assert watchdog._seconds_to_check() == 5
+    def enter_both(trial):
+        trial.now += 2
+        trial.watchdog.__enter__()
+        trial.now += 50
+        trial.watchdog.__enter__()
+        trial.now += 50
+
+    def leave_one(trial):
+        trial.watchdog.__exit__()
+        trial.now += 50
+
+    def leave_the_other(trial):
+        trial.watchdog.__exit__()
+        trial.now += 1
+
+    assert Watched(8.0, enter_both, leave_one, leave_the_other).run() == [8, 6, 6, 5]
 
 
 def test_one_that_is_paused_is_not_looked_at_all_the_time():
-    watchdog, clock = watched()
-    clock.now += 7.999
-    with watchdog:
-        assert watchdog._seconds_to_check() == pytest.approx(0.8)
+    def pause(trial):
+        trial.now += 7.999
+        trial.watchdog.__enter__()
+
+    def resume(trial):
+        trial.now += 50
+        trial.watchdog.__exit__()
+
+    assert Watched(8.0, pause, resume).run() == pytest.approx([8, 0.8, 0.001])
 
 
 def test_without_a_limit_nothing_is_watched():

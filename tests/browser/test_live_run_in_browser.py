@@ -128,12 +128,21 @@ def test_a_page_says_when_nothing_is_heard_and_takes_it_back(browser, monkeypatc
     monkeypatch.setattr("dasktune.dashboard.server.viewer._LOST_AFTER_SECONDS", 10.0)
     records = [suggested("a"), started("a", 0.0), result("a", 1, 1.0, loss=1.0)]
     live = LiveExperiment(lambda: projection_of(*records, total=4), Silent())
-    server, free = WebServer(SingleExperiment(live)), threading.Event()
+    stuck, free = threading.Event(), threading.Event()
+
+    class Source(SingleExperiment):
+        # The server's loop asks for the experiments.
+        def opened(self):
+            if stuck.is_set():
+                free.wait(PATIENCE)
+            return super().opened()
+
+    server = WebServer(Source(live))
     try:
         open_live(browser, server.url)
         wait_until_seen(browser, "driver is running")
         # The connection stays, but nobody is at its other end.
-        server._loop.add_callback(free.wait, PATIENCE)
+        stuck.set()
         wait_until_seen(browser, "this page's server does not answer")
         assert seen(browser, "1 was running")
         free.set()

@@ -31,7 +31,7 @@ from dasktune.dashboard.report.header import header
 from dasktune.dashboard.report.style import BODY, CARD, TABS
 from dasktune.dashboard.report.trial_table import trial_table
 
-__all__ = ["decision_figures", "to_html"]
+__all__ = ["decision_figures", "report_layout", "to_html"]
 
 #: The page may not fetch anything. Bokeh's callbacks need `unsafe-eval`.
 _PAGE: Final = f"""
@@ -70,11 +70,24 @@ def to_html(projection: ExperimentProjection) -> str:
     >>> to_html(projection).startswith("<!DOCTYPE html>")
     True
     """
+    title = f"{label(projection.name or 'experiment', 80)} · dasktune"
+    html: str = file_html(report_layout(projection), INLINE, title=title, template=_PAGE)
+    return html
+
+
+def report_layout(projection: ExperimentProjection) -> Any:
+    """Return the Bokeh models of the report: the header, and below it one tab for each page.
+
+    Parameters
+    ----------
+    projection : ExperimentProjection
+        The experiment.
+    """
     tabs = [
         TabPanel(title=title, child=column(*map(_card, parts), sizing_mode="stretch_width"))
         for title, parts in _pages(projection)
     ]
-    page = column(
+    return column(
         header(projection),
         Tabs(
             tabs=tabs,
@@ -83,9 +96,6 @@ def to_html(projection: ExperimentProjection) -> str:
         ),
         sizing_mode="stretch_width",
     )
-    title = f"{label(projection.name or 'experiment', 80)} · dasktune"
-    html: str = file_html(page, INLINE, title=title, template=_PAGE)
-    return html
 
 
 def _card(part: Any) -> Any:

@@ -134,12 +134,20 @@ class DriverFeed(JournalFeed):
         Reads the journal.
     runner_time : callable
         Returns the time of the runner's clock.
+    clock : callable, default=time.monotonic
+        Returns seconds; measures for how long the journal has no new records.
     """
 
     always_follow = True
 
-    def __init__(self, follower: JournalFollower, runner_time: Callable[[], float]) -> None:
-        super().__init__(follower)
+    def __init__(
+        self,
+        follower: JournalFollower,
+        runner_time: Callable[[], float],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(follower, clock=clock)
         self._runner_time = runner_time
         self._has_ended = False
         self.state = "driver is running"

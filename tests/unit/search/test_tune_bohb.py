@@ -27,8 +27,15 @@ def made(space=SPACE, **arguments):
     return searcher
 
 
+def observations_of(searcher):
+    """Return what the searcher has learnt, from its stored state."""
+    found = Observations()
+    found.load_state_dict(searcher.state_dict()["evidence"])
+    return found
+
+
 def losses_at(searcher, budget):
-    return searcher._evidence.at(budget)[1].tolist()
+    return observations_of(searcher).at(budget)[1].tolist()
 
 
 def result(loss, time=1, **more):
@@ -158,7 +165,7 @@ def test_a_scheduler_tells_budgets_and_then_only_those_count():
     searcher.on_trial_result("b", result(0.4, 3, **{"hyperband_info/budget": 3}))
     searcher.on_trial_result("b", result(0.3, 4))
     searcher.on_trial_complete("c", result(0.2, 7))
-    assert searcher._evidence.budgets == [3]
+    assert observations_of(searcher).budgets == [3]
     assert losses_at(searcher, 3) == [0.4]
     searcher.on_trial_result("x", result(0.1, 3, **{"hyperband_info/budget": 3}))
     assert losses_at(searcher, 3) == [0.4]
@@ -171,7 +178,7 @@ def test_without_a_scheduler_that_tells_powers_of_two_count_and_the_end():
         searcher.on_trial_result("a", result(time / 10, time))
     searcher.on_trial_result("a", {"loss": 9.0})
     searcher.on_trial_complete("a", result(0.7, 7))
-    assert {b: losses_at(searcher, b) for b in searcher._evidence.budgets} == {
+    assert {b: losses_at(searcher, b) for b in observations_of(searcher).budgets} == {
         7: [-0.7],
         4: [-0.5],
         2: [-0.2],
@@ -227,7 +234,7 @@ def test_a_preset_outside_of_the_space_is_run_and_not_learnt():
     searcher = made(points_to_evaluate=[{"x": 7.0}])
     assert searcher.suggest("a")["x"] == 7.0
     searcher.on_trial_complete("a", result(0.1))
-    assert searcher._evidence.budgets == []
+    assert observations_of(searcher).budgets == []
 
 
 def test_its_limit_leaves_out_those_that_wait():
@@ -251,7 +258,7 @@ def test_it_learns_from_what_was_evaluated_elsewhere():
     searcher.add_evaluated_point(point, 0.2, intermediate_values=[0.6, 0.5, 0.4])
     searcher.add_evaluated_point(point, 0.2, pruned=True)
     searcher.add_evaluated_point(point, nan, error=True)
-    found = {budget: losses_at(searcher, budget) for budget in searcher._evidence.budgets}
+    found = {budget: losses_at(searcher, budget) for budget in observations_of(searcher).budgets}
     assert found == {3: [0.4, inf], 2: [0.5, inf], 1: [0.6, inf], 0: [0.3, inf]}
     with pytest.raises(ConfigError, match="parameters must be a point of the search space"):
         searcher.add_evaluated_point({"x": 5, "lr": 0.1}, 0.3)
@@ -262,7 +269,7 @@ def test_another_configuration_takes_the_place_of_its_own():
     searcher.suggest("a")
     searcher.adopt("a", {"x": 1.0, "lr": 1.0})
     searcher.on_trial_complete("a", result(0.1))
-    assert searcher._evidence.at(1)[0] == pytest.approx(np.array([[1.0, 1.0]]))
+    assert observations_of(searcher).at(1)[0] == pytest.approx(np.array([[1.0, 1.0]]))
     searcher.suggest("b")
     searcher.adopt("b", None)
     searcher.on_trial_complete("b", result(0.1))

@@ -21,6 +21,7 @@ from bokeh.models import (
     PreText,
     Step,
     TableColumn,
+    Tabs,
     Title,
 )
 from projection_kit import (
@@ -48,7 +49,7 @@ from dasktune.dashboard.model.parameter_axis import (
     value_at,
 )
 from dasktune.dashboard.report import to_html
-from dasktune.dashboard.report.report import _pages
+from dasktune.dashboard.report.report import report_layout
 from dasktune.errors import ConfigError
 
 
@@ -343,7 +344,7 @@ def test_hypervolume_is_that_of_the_results_so_far(goals):
 def hostile_models():
     projection = hostile_projection()
     roots = [plot(projection, kind) for kind in KINDS]
-    roots += [part for _, parts in _pages(projection) for part in parts]
+    roots.append(report_layout(projection))
     document = Document()
     for root in roots:
         document.add_root(root)
@@ -389,7 +390,7 @@ def test_what_is_shown_is_one_short_line(evil):
 
 def test_the_report_has_a_page_for_what_there_is(asha, goals):
     def titles(projection):
-        return [title for title, _ in _pages(projection)]
+        return [tab.title for tab in report_layout(projection).select_one({"type": Tabs}).tabs]
 
     assert titles(asha) == ["Overview", "Trials", "Parameters", "Scheduler", "Workers"]
     assert "Objectives" in titles(goals)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from math import inf
 
 import pytest
@@ -140,12 +141,14 @@ def test_memory_is_told_where_trials_ask_for_it_and_in_units_for_people():
 
 
 def test_what_is_kept_of_a_cluster_that_changes_for_ever_is_bounded():
-    projection = ExperimentProjection()
-    for i in range(3_000):
+    projection, sizes = ExperimentProjection(), []
+    for i in range(6_000):
         projection.add(capacity(float(i), CPU=float(i)))
+        if i % 3_000 == 2_999:
+            sizes.append(len(pickle.dumps(projection)))
     assert projection.malformed == 0
     assert len(projection.capacity) == 1_000
-    assert len(projection._interned) <= 1_001
+    assert sizes[1] < 1.1 * sizes[0]
 
 
 @pytest.mark.parametrize("is_told", [True, False])

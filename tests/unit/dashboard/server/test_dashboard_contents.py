@@ -28,7 +28,7 @@ from dasktune.dashboard.model.trial_projection import MAX_CHECKPOINTS
 from dasktune.dashboard.report import to_html
 from dasktune.dashboard.report.failed_trials import MOST_ERRORS, failures_spec
 from dasktune.dashboard.report.header import header_html
-from dasktune.dashboard.report.report import _pages
+from dasktune.dashboard.report.report import report_layout
 from dasktune.dashboard.report.trial_detail import trial_text
 from dasktune.dashboard.report.trial_table import table_spec, trial_table
 from dasktune.dashboard.server.diff import RenderedFigure
@@ -281,8 +281,10 @@ def test_a_goal_is_seen_as_if_it_were_the_only_one():
 
 
 def test_the_overview_has_figures_for_each_goal():
-    parts = dict(_pages(two_trials()))["Overview"]
-    assert [one.title.text.split(":")[0] for one in parts] == [
+    overview = report_layout(two_trials()).select_one({"type": Tabs}).tabs[0]
+    figures = [card.children[0] for card in overview.child.children]
+    assert overview.title == "Overview"
+    assert [one.title.text.split(":")[0] for one in figures] == [
         "Best loss so far",
         "Learning curves of loss",
         "Best size so far",
@@ -396,8 +398,7 @@ def test_a_driver_in_this_process_that_says_nothing_is_told(tmp_path):
     store.create({"name": "exp"})
     store.begin()
     now = [0.0]
-    feed = DriverFeed(JournalFollower(Storage(tmp_path / "exp")), lambda: 0.0)
-    feed._clock = lambda: now[0]
+    feed = DriverFeed(JournalFollower(Storage(tmp_path / "exp")), lambda: 0.0, clock=lambda: now[0])
     live = LiveExperiment(projection_of, feed)
     for seconds, state in ((10.0, ""), (200.0, ", no new records for 3 min")):
         now[0] = seconds

@@ -128,15 +128,14 @@ def test_trials_that_have_ended_stay_in_their_rows():
     assert len(after) > len(before)
 
 
-def test_in_a_table_that_is_full_a_trial_takes_the_row_of_another_one(monkeypatch):
-    monkeypatch.setattr("dasktune.dashboard.report.trial_table.MOST_ROWS", 10)
+def test_in_a_table_that_is_full_a_trial_takes_the_row_of_another_one():
     projection = projection_of(
         *(suggested(f"t{i}") for i in range(11)),
         *(result(f"t{i}", 1, 1.0, loss=float(i)) for i in range(11)),
     )
-    before = list(table_spec(projection, live=True).sources["trials"]["trial"])
+    before = list(table_spec(projection, live=True, most=10).sources["trials"]["trial"])
     projection.add(suggested("new"))
-    after = list(table_spec(projection, live=True).sources["trials"]["trial"])
+    after = list(table_spec(projection, live=True, most=10).sources["trials"]["trial"])
     assert len(before) == len(after) == 10
     assert [new for old, new in zip(before, after, strict=True) if old != new] == ["new"]
 

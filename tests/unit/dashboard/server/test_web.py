@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 import urllib.error
 import urllib.request
-from contextlib import closing
+from contextlib import closing, suppress
 from itertools import count
 
 import pytest
@@ -149,8 +150,7 @@ def test_a_driver_s_own_dashboard_follows_its_journal_and_knows_its_time(tmp_pat
     assert live.state == "driver has ended"
 
 
-def test_who_looks_at_something_old_is_told_how_old(tmp_path, monkeypatch):
-    monkeypatch.setattr("dasktune.dashboard.server.live_experiment._STRIDE", 8)
+def test_who_looks_at_something_old_is_told_how_old():
     feed = RecordFeed(asha_journal)
     ticks = count(step=0.5)
     live = LiveExperiment(
@@ -226,8 +226,12 @@ def test_an_experiment_says_whether_its_driver_holds_the_lock(tmp_path):
     assert ended.state == "driver has ended"
 
 
-def test_pages_are_drawn_while_a_journal_is_read_and_say_how_far_that_is(tmp_path, monkeypatch):
-    monkeypatch.setattr("dasktune.dashboard.server.live_experiment._STRIDE", 8)
+def test_an_experiment_in_a_directory_is_read_before_anybody_looks(tmp_path):
+    new_store(tmp_path / "exp").close()
+    assert ExperimentFolder(Storage(tmp_path / "exp")).find("").needs_polling
+
+
+def test_pages_are_drawn_while_a_journal_is_read_and_say_how_far_that_is(tmp_path):
     store = new_store(tmp_path / "exp")
     store.begin()
     records = asha_journal()
@@ -235,25 +239,25 @@ def test_pages_are_drawn_while_a_journal_is_read_and_say_how_far_that_is(tmp_pat
         store.append(record)
     store.commit(force=True)
     store.close()
-    live = ExperimentFolder(Storage(tmp_path / "exp")).find("")
-    # It is read before anybody looks.
-    assert live.needs_polling
+    feed = JournalFeed(JournalFollower(Storage(tmp_path / "exp")))
     # As if each look at the clock came half a second later than the last one.
     document, ticks = Document(), count(step=0.5)
-    live._clock = lambda: next(ticks)
+    live = LiveExperiment(
+        lambda: ExperimentProjection(metric="loss", mode="min"), feed, clock=lambda: next(ticks)
+    )
     assert live.poll()
     viewer = Viewer(live, document)
     read = live.projection.version
     assert 0 < read < len(records)
     [header] = [one for one in document.select({"type": Div}) if "results" in one.text]
-    part = live._feed.read_share
+    part = feed.read_share
     assert f"reading the journal: {read} records, {part:.0%}" in header.text
     assert 0 < part < 1
     assert document.select_one({"type": Tabs}) is not None
     taken(live)
     viewer.update()
     assert live.has_caught_up
-    assert live._feed.read_share == 1.0
+    assert feed.read_share == 1.0
     assert "reading the journal" not in header.text
     assert f">{live.projection.num_results:,}<" in header.text
     assert not live.needs_polling
@@ -304,11 +308,13 @@ def test_a_page_that_nobody_sees_is_not_brought_up_to_date_until_it_is_seen_agai
     taken(live)
     document = Document()
     viewer = Viewer(live, document)
-    header = viewer._header
+    [header] = [one for one in document.select({"type": Div}) if "results" in one.text]
+    [periodic] = document.session_callbacks
     before = header.text
     header.tags = ["hidden"]
     live.projection.extend(records[90:])
-    viewer._tick()
+    periodic.callback()
+    assert viewer.is_hidden
     assert header.text == before
     header.tags = ["seen"]
     assert header.text != before
@@ -331,9 +337,10 @@ def test_one_draft_serves_all_until_something_happens():
     records = asha_journal()
     now = [0.0]
     live = LiveExperiment(
-        lambda: ExperimentProjection(metric="loss", mode="min"), RecordFeed(lambda: records[:90])
+        lambda: ExperimentProjection(metric="loss", mode="min"),
+        RecordFeed(lambda: records[:90]),
+        clock=lambda: now[0],
     )
-    live._clock = lambda: now[0]
     taken(live)
     made = []
 
@@ -354,6 +361,14 @@ def test_one_draft_serves_all_until_something_happens():
     assert len(made) == 2
 
 
+def is_serving(server):
+    """Return whether the server still accepts connections."""
+    with suppress(OSError):
+        socket.create_connection(("localhost", server.port), timeout=60).close()
+        return True
+    return False
+
+
 @pytest.fixture
 def server():
     live = LiveExperiment(
@@ -363,7 +378,7 @@ def server():
     server = WebServer(SingleExperiment(live))
     yield server
     server.close()
-    assert not server._thread.is_alive()
+    assert not is_serving(server)
 
 
 def test_the_page_says_what_a_browser_may_do_with_it(server):
@@ -486,26 +501,35 @@ def test_a_comparison_follows_what_happens():
 
 
 @pytest.mark.parametrize("wedged", ["poll", "loop"])
-def test_a_wedged_server_does_not_keep_a_run_from_ending(monkeypatch, wedged):
-    free = threading.Event()
+def test_a_wedged_server_does_not_keep_a_run_from_ending(wedged):
+    stuck, free = threading.Event(), threading.Event()
+
+    def hang():
+        stuck.set()
+        free.wait(300)
 
     class Stuck(RecordFeed):
         def poll(self):
-            free.wait(300)
+            if wedged == "poll":
+                hang()
             return super().poll()
 
-    server = WebServer(
-        SingleExperiment(LiveExperiment(ExperimentProjection, Stuck() if wedged == "poll" else RecordFeed()))
-    )
+    class StuckSource(SingleExperiment):
+        # The server's loop asks for the experiments.
+        def opened(self):
+            if wedged == "loop":
+                hang()
+            return super().opened()
+
+    server = WebServer(StuckSource(LiveExperiment(ExperimentProjection, Stuck())))
     try:
-        if wedged == "loop":
-            server._loop.add_callback(free.wait, 300)
+        assert stuck.wait(60)
         began = time.monotonic()
         server.close()
         assert time.monotonic() - began < 20  # of the thirty that it might have taken
     finally:
         free.set()
-        server._thread.join(60)
+        server.wait()
 
 
 def test_an_error_of_the_page_is_not_found_elsewhere(server):

@@ -101,6 +101,11 @@ class CallbackList:
         self._has_ended = False
         self._wanted: set[str] = set().union(*(entry.hooks for entry in self._entries))
 
+    @property
+    def failures(self) -> dict[str, str]:
+        """The disabled callbacks by name, each with its error and the hook that raised it."""
+        return {entry.name: entry.failure for entry in self._entries if entry.failure}
+
     def setup(self, **settings: Any) -> None:
         """Call ``setup`` of all callbacks.
 
@@ -192,7 +197,7 @@ class CallbackList:
         self._call("on_experiment_end", trials=self._trials)
         self._has_ended = True
         self._stalls.close()
-        failed = [f"{entry.name} ({entry.failure})" for entry in self._entries if entry.failure]
+        failed = [f"{name} ({failure})" for name, failure in self.failures.items()]
         if failed:
             logger.warning(
                 "the experiment has ended with disabled callbacks, which had raised: %s",

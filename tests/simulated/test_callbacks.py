@@ -19,7 +19,7 @@ from dasktune.schedulers import Continue, Pause, TrialScheduler
 from dasktune.space import grid_search
 from dasktune.storage.journal.snapshots import Snapshots
 from dasktune.testing import simulate
-from dasktune.tuner.submitted import _run_driver
+from dasktune.tuner.submitted_driver import run_driver
 
 HOOKS = [name for name in vars(Callback) if name.startswith("on_")]
 
@@ -235,9 +235,9 @@ def with_callbacks(name: str, *callbacks: Callback, scheduler: str = "fifo") -> 
 
 
 def ledger_of(place: Lab) -> Ledger:
-    (entry,) = place.callbacks._entries
-    assert not entry.failure
-    return entry.callback
+    (ledger,) = place.run_config.callbacks
+    assert not place.callbacks.failures
+    return ledger
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
@@ -294,7 +294,7 @@ def test_a_state_that_no_longer_loads_costs_only_itself(caplog: Any):
     experiment = place.go_on()
     once_each(experiment)
     assert "callback Stubborn continues without its state" in caplog.text
-    stubborn, ledger = [entry.callback for entry in place.callbacks._entries]
+    stubborn, ledger = place.run_config.callbacks
     assert (
         len(ledger.results)
         == len(set(ledger.results))
@@ -357,9 +357,9 @@ def test_a_callback_that_does_not_take_its_state_back_is_left_out(caplog: Any):
     with pytest.raises(Died):
         place.begin(70)
     once_each(place.go_on())
-    (entry,) = place.callbacks._entries
-    assert entry.failure == "KeyError in set_state"
-    assert entry.callback.results == []
+    (picky,) = place.run_config.callbacks
+    assert place.callbacks.failures == {"Picky": "KeyError in set_state"}
+    assert picky.results == []
     # Another session finds no state, and the callback hears of that session only.
     place.go_on()
     assert "callback Picky continues without its state" in caplog.text
@@ -382,23 +382,22 @@ class Epilogue(Ledger):
 
 
 @pytest.fixture
-def epilogue(monkeypatch: pytest.MonkeyPatch) -> type[Epilogue]:
-    monkeypatch.setattr(Epilogue, "told", [])
+def epilogue() -> type[Epilogue]:
+    Epilogue.told.clear()
+    Epilogue.deadly = False
     return Epilogue
 
 
-def test_an_end_that_a_submitted_driver_died_of_is_told_once_by_the_next(
-    epilogue: type[Epilogue], monkeypatch: pytest.MonkeyPatch
-):
+def test_an_end_that_a_submitted_driver_died_of_is_told_once_by_the_next(epilogue: type[Epilogue]):
     place = with_callbacks("epilogue", Epilogue())
-    with monkeypatch.context() as patch:
-        patch.setattr(Epilogue, "deadly", True)
-        with pytest.raises(Killed):
-            place.begin()
+    epilogue.deadly = True
+    with pytest.raises(Killed):
+        place.begin()
+    epilogue.deadly = False
     assert epilogue.told == []
     position = place.restore().end.position
     for _ in range(2):
-        results = _run_driver(cloudpickle.dumps(submitted(place)), "")
+        results = run_driver(cloudpickle.dumps(submitted(place)), "")
         # It has heard of each trial's end before.
         assert epilogue.told == [(len(results), len(results))]
     assert place.restore().end.position == position
@@ -407,7 +406,7 @@ def test_an_end_that_a_submitted_driver_died_of_is_told_once_by_the_next(
 def test_an_end_that_was_told_is_not_told_again_by_the_next_driver(epilogue: type[Epilogue]):
     place = with_callbacks("told", Epilogue())
     place.begin()
-    _run_driver(cloudpickle.dumps(submitted(place)), "")
+    run_driver(cloudpickle.dumps(submitted(place)), "")
     assert len(epilogue.told) == 1
 
 

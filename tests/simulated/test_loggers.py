@@ -12,22 +12,7 @@ from test_callbacks import with_callbacks
 from test_restored_experiments import Died, Lab
 
 from dasktune.logger import CSVLoggerCallback, JsonLoggerCallback
-from dasktune.logger.file_logger import FileLoggerCallback
 from dasktune.storage.fs.storage import Storage
-
-
-@pytest.fixture
-def dying(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let loggers die with their driver: nobody tells them of the end, and no thread goes on."""
-    end = FileLoggerCallback.on_experiment_end
-
-    def only_if_alive(self: Any, trials: Any, **info: Any) -> None:
-        if all(trial.is_finished() for trial in trials):
-            end(self, trials, **info)
-        elif self._writer is not None:
-            self._writer._over.set()
-
-    monkeypatch.setattr(FileLoggerCallback, "on_experiment_end", only_if_alive)
 
 
 def rows(storage: Storage, trial_id: str) -> tuple[list[dict[str, str]], list[dict[str, Any]]]:
@@ -44,7 +29,6 @@ def assert_complete(place: Lab, experiment: Any) -> None:
         assert lines == trial.history
 
 
-@pytest.mark.usefixtures("dying")
 @pytest.mark.parametrize("scheduler", ["fifo", "asha", "pbt"])
 @pytest.mark.parametrize("lives", [[5, 60], [90], [120, 30, 10]])
 def test_files_hold_each_result_once_however_often_the_driver_dies(scheduler: str, lives: list[int]):
@@ -56,11 +40,10 @@ def test_files_hold_each_result_once_however_often_the_driver_dies(scheduler: st
             (place.go_on if begun else place.begin)(limit)
         begun = True
     experiment = place.go_on()
-    assert not any(entry.failure for entry in place.callbacks._entries)
+    assert not place.callbacks.failures
     assert_complete(place, experiment)
 
 
-@pytest.mark.usefixtures("dying")
 def test_what_stood_in_the_files_of_a_dead_driver_does_not_matter():
     place = with_callbacks("damaged", CSVLoggerCallback(), JsonLoggerCallback())
     with pytest.raises(Died):

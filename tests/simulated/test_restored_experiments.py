@@ -27,7 +27,7 @@ from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.tuner.raise_trial_error import raise_first_error
 from dasktune.tuner.restore import RestoredExperiment, restore_experiment
 from dasktune.tuner.saved_setup import setup_of
-from dasktune.tuner.submitted import _Origin, _run_driver, _session
+from dasktune.tuner.submitted_driver import SubmittedOrigin, restored_session, run_driver
 
 pytestmark = pytest.mark.usefixtures("quick_bandit")
 
@@ -88,6 +88,7 @@ class Lab:
             self.trainable, clock=self.clock, checkpoints=self.checkpoints, **self.places
         )
         tune_config, run_config = self.configs(session)
+        self.run_config = run_config
         self.callbacks = build_callbacks(
             tune_config,
             run_config,
@@ -446,7 +447,7 @@ def submitted(place: Lab, resume: ResumeConfig | None = None) -> dict[str, Any]:
     """Return what travels to the cluster."""
     origin = None
     if resume is not None:
-        origin = _Origin(place.storage, resume, place.restore().end.position)
+        origin = SubmittedOrigin(place.storage, resume, place.restore().end.position)
     run_config = replace(place.parts["run_config"], storage_path="memory://restored", name=place.name)
     return {**place.parts, "run_config": run_config, "trainable": train, "origin": origin}
 
@@ -474,7 +475,7 @@ def test_what_is_wished_of_the_trials_of_a_submitted_experiment_is_done_once():
     place = failed("once")
     parts = submitted(place, ResumeConfig(errored="restart"))
     for wish in ("restart", "skip", "skip"):
-        session = _session(parts, place.storage, parts["origin"], "")
+        session = restored_session(parts, place.storage, parts["origin"], "")
         assert session is not None
         assert session.resume.errored == wish
         place.drive(session.experiment, session=session)
@@ -485,7 +486,7 @@ def test_what_is_wished_of_the_trials_of_a_submitted_experiment_is_done_once():
 def test_a_submitted_driver_that_died_after_the_end_only_says_what_came_of_it():
     place = failed("over")
     position = place.restore().end.position
-    results = _run_driver(cloudpickle.dumps(submitted(place)), "")
+    results = run_driver(cloudpickle.dumps(submitted(place)), "")
     assert [result.status.value for result in results] == ["TERMINATED", "ERROR", "TERMINATED"]
     assert place.restore().end.position == position
 
@@ -493,7 +494,7 @@ def test_a_submitted_driver_that_died_after_the_end_only_says_what_came_of_it():
 def test_a_submitted_driver_that_died_after_a_failure_tells_of_it():
     place = failed("over-fast", fail_fast="raise")
     with pytest.raises(TrialError, match="ValueError: no luck"):
-        _run_driver(cloudpickle.dumps(submitted(place)), "")
+        run_driver(cloudpickle.dumps(submitted(place)), "")
 
 
 def test_an_experiment_that_failed_fast_goes_on_without_it():

@@ -9,12 +9,12 @@ import pytest
 from dasktune.config import RunConfig
 from dasktune.errors import StorageError
 from dasktune.storage.fs.storage import Storage
-from dasktune.tuner.submitted import _session
+from dasktune.tuner.submitted_driver import restored_session
 
 
 def session(place: Path, mark: str) -> object:
     parts = {"trainable": len, "run_config": RunConfig(storage_path=place, name="run")}
-    return _session(parts, Storage(str(place / "run")), None, mark)
+    return restored_session(parts, Storage(str(place / "run")), None, mark)
 
 
 def test_a_driver_does_not_begin_anew_where_it_does_not_see_its_storage(tmp_path: Path) -> None:

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from dasktune.errors import ControlError
-from dasktune.tuner.submitted import _wait_for_runner
+from dasktune.tuner.submitted_driver import wait_for_runner
 
 
 def test_a_command_reaches_the_runner_as_soon_as_there_is_one():
     tuner: Any = SimpleNamespace(runner="runner")
-    assert _wait_for_runner(tuner, Event()) == "runner"
+    assert wait_for_runner(tuner, Event()) == "runner"
 
 
 def test_a_command_to_a_driver_that_failed_before_its_trials_could_start_is_refused():
@@ -20,4 +20,4 @@ def test_a_command_to_a_driver_that_failed_before_its_trials_could_start_is_refu
     ended.set()
     tuner: Any = SimpleNamespace(runner=None)
     with pytest.raises(ControlError, match="ended before its trials could start"):
-        _wait_for_runner(tuner, ended)
+        wait_for_runner(tuner, ended)

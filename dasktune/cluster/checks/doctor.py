@@ -8,12 +8,21 @@ from __future__ import annotations
 import asyncio
 import platform
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
-from typing import Any, Final, Literal
+from typing import Any, Final
 
+from dasktune.cluster.checks.diagnosis import (
+    SCHEDULER,
+    Diagnosis,
+    diagnose_clocks,
+    diagnose_package,
+    diagnose_python,
+    diagnose_resources,
+    diagnose_shared_storage,
+    diagnose_workers,
+    name_some,
+)
 from dasktune.cluster.checks.preflight import Checks, check_storage, check_worker, one_per_host
 from dasktune.cluster.connection.connect import Connection, connect
 from dasktune.cluster.connection.run_on_worker import run_on_worker
@@ -30,41 +39,8 @@ __all__ = ["Diagnosis", "examine"]
 #: Packages whose versions must match, as their objects are pickled between driver and workers.
 _PACKAGES: Final = ("dask", "distributed", "cloudpickle", "numpy")
 
-#: Difference of clocks in seconds from which on times in results are confusing.
-_DRIFT: Final = 2.0
-
-_SCHEDULER: Final = "the scheduler"
-
-#: Workers that are called at the same time, and workers that a sentence names.
+#: Workers that are called at the same time.
 _AT_ONCE: Final = 32
-_NAMED: Final = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnosis:
-    """The result of one check.
-
-    Parameters
-    ----------
-    level : {"ok", "warn", "fail"}
-        Whether the check passed, could be better, or failed.
-    subject : str
-        What was checked.
-    finding : str
-        The finding.
-    advice : str, default=""
-        What to do about it.
-
-    Examples
-    --------
-    >>> Diagnosis(level="ok", subject="python", finding="3.11 everywhere").level
-    'ok'
-    """
-
-    level: Literal["ok", "warn", "fail"]
-    subject: str
-    finding: str
-    advice: str = ""
 
 
 def examine(
@@ -95,10 +71,10 @@ def examine(
         yield _connected(connection)
         workers, silent = _sync(connection, _check_workers_answer(connection.client, timeout_s))
         answering = [one for one in workers if one.address not in silent and not one.python_differs]
-        yield from _of_workers(workers, silent)
+        yield from diagnose_workers(workers, silent)
         yield from _of_versions(connection, workers, answering, timeout_s)
         if workers:
-            yield from _of_resources(workers)
+            yield from diagnose_resources(workers)
         if storage is not None:
             yield from _of_storage(connection, storage, answering, timeout_s)
 
@@ -136,44 +112,6 @@ async def _check_workers_answer(client: Any, timeout_s: float) -> tuple[list[Wor
     running = [one.address for one in workers if one.status == "running"]
     there = await ping_workers(client, running, first_s=timeout_s, rest_s=timeout_s / 2)
     return workers, set(running) - there
-
-
-def _of_workers(workers: Sequence[WorkerCapacity], silent: set[str]) -> Iterator[Diagnosis]:
-    if not workers:
-        yield Diagnosis(
-            level="warn",
-            subject="workers",
-            finding="there are none",
-            advice="An experiment waits for them: start some, or let the cluster scale up.",
-        )
-        return
-    hosts = Counter(one.host for one in workers)
-    if silent:
-        yield Diagnosis(
-            level="fail",
-            subject="workers",
-            finding=f"{len(silent)} of {len(workers)} do not answer: {_named(silent)}",
-            advice="They hang, or have lost their scheduler: restart them.",
-        )
-    else:
-        finding = f"{len(workers)} on {len(hosts)} {'host' if len(hosts) == 1 else 'hosts'}"
-        yield Diagnosis(level="ok", subject="workers", finding=finding)
-    paused = [one.address for one in workers if one.status == "paused"]
-    if paused:
-        yield Diagnosis(
-            level="warn",
-            subject="workers",
-            finding=f"paused for lack of memory: {_named(paused)}",
-            advice="Give them more, or run fewer tasks there.",
-        )
-    alone = [one.address for one in workers if not one.nanny]
-    if alone:
-        yield Diagnosis(
-            level="warn",
-            subject="workers",
-            finding=f"{len(alone)} without a nanny: {_named(alone)}",
-            advice="A trial that kills its worker leaves one fewer: start them with --nanny.",
-        )
 
 
 # Versions and clocks
@@ -218,9 +156,9 @@ def _of_versions(
     foreign = {one.address: one.python for one in workers if one.python_differs}
     ours = {"python": platform.python_version(), "dasktune": __version__}
     ours |= {name: version(name) for name in _PACKAGES}
-    yield _of_python(ours["python"], foreign, answers)
+    yield diagnose_python(ours["python"], foreign, answers)
     for name in ("dasktune", *_PACKAGES):
-        yield _of_package(name, ours[name], {where: one[name] for where, one in answers.items()})
+        yield diagnose_package(name, ours[name], {where: one[name] for where, one in answers.items()})
     broken = {where: one["failure"] for where, one in answers.items() if one["failure"]}
     if broken:
         where, failure = next(iter(broken.items()))
@@ -235,24 +173,10 @@ def _of_versions(
         yield Diagnosis(
             level="fail",
             subject="workers",
-            finding=f"no function runs on {_named(unanswered)}",
+            finding=f"no function runs on {name_some(unanswered)}",
             advice="Read their logs.",
         )
-    yield from _of_clocks(drifts)
-
-
-def _of_clocks(drifts: Mapping[str, float]) -> Iterator[Diagnosis]:
-    late = {where: drift for where, drift in drifts.items() if abs(drift) > _DRIFT}
-    if late:
-        worst = max(late, key=lambda where: abs(late[where]))
-        yield Diagnosis(
-            level="warn",
-            subject="clock",
-            finding=f"{len(late)} differ from ours, {worst} by {late[worst]:.1f} s",
-            advice="Nothing relies on them, but times in results will confuse you: run NTP there.",
-        )
-    elif drifts:
-        yield Diagnosis(level="ok", subject="clock", finding=f"within {_DRIFT:g} s of ours")
+    yield from diagnose_clocks(drifts)
 
 
 async def _answers(
@@ -277,72 +201,12 @@ async def _answers(
     def of(worker: WorkerCapacity) -> Callable[[], Any]:
         return lambda: run_on_worker(client, worker, timeout_s, _probe(imports=True))
 
-    await probe(_SCHEDULER, lambda: client.run_on_scheduler(_probe(imports=False)))
+    await probe(SCHEDULER, lambda: client.run_on_scheduler(_probe(imports=False)))
     await asyncio.gather(*(probe(one.address, of(one)) for one in workers))
     return answers, drifts
 
 
-def _of_python(ours: str, foreign: Mapping[str, str], answers: Mapping[str, Mapping[str, Any]]) -> Diagnosis:
-    if foreign:
-        address, theirs = next(iter(foreign.items()))
-        return Diagnosis(
-            level="fail",
-            subject="python",
-            finding=f"{ours} here, but {theirs} on {len(foreign)} workers, {address} for one",
-            advice="Functions do not cross minor versions: start them with the same Python.",
-        )
-    others = sorted({one["python"] for one in answers.values()} - {ours})
-    also = f" (and {', '.join(others)}, which fits)" if others else ""
-    return Diagnosis(level="ok", subject="python", finding=f"{ours}{also}")
-
-
-def _of_package(name: str, ours: str, theirs: Mapping[str, str | None]) -> Diagnosis:
-    # The scheduler gets only functions that are pickled by value and use Dask's requirements.
-    spared = (_SCHEDULER,) if name in ("dasktune", "numpy") else ()
-    needed = {where: one for where, one in theirs.items() if where not in spared}
-    missing = [where for where, one in needed.items() if one is None]
-    others = {where: one for where, one in needed.items() if one not in (None, ours)}
-    if not missing and not others:
-        return Diagnosis(level="ok", subject=name, finding=f"{ours} everywhere")
-    is_vital = name == "dasktune"
-    if missing:
-        finding = f"{ours} here, missing on {len(missing)}: {_named(missing)}"
-    else:
-        where, one = next(iter(others.items()))
-        finding = f"{ours} here, other versions on {len(others)}: {one} on {where} for one"
-    return Diagnosis(
-        level="fail" if is_vital else "warn",
-        subject=name,
-        finding=finding,
-        advice=f"Install dasktune {ours} there, from the same checkout or wheel as here."
-        if is_vital
-        else f"Objects may not unpickle across versions: pip install {name}=={ours}",
-    )
-
-
-# Resources and storage
-
-
-def _of_resources(workers: Sequence[WorkerCapacity]) -> Iterator[Diagnosis]:
-    kinds = dict.fromkeys(kind for one in workers for kind in one.resource_names)
-    totals = ", ".join(f"{kind} {_amount(kind, sum(one.total(kind) for one in workers))}" for kind in kinds)
-    yield Diagnosis(level="ok", subject="resources", finding=totals)
-    undeclared = [one.address for one in workers if "CPU" not in one.resources]
-    if undeclared:
-        yield Diagnosis(
-            level="ok",
-            subject="resources",
-            finding=f"{len(undeclared)} of {len(workers)} workers declare no CPU; "
-            "an experiment makes them declare one for each thread",
-        )
-    crowded = [o.address for o in workers if o.memory_limit and o.memory > 0.7 * o.memory_limit]
-    if crowded:
-        yield Diagnosis(
-            level="warn",
-            subject="resources",
-            finding=f"more than 70 % of the memory is in use on {_named(crowded)}",
-            advice="Trials there may be killed: free it, or restart the workers.",
-        )
+# Storage
 
 
 def _of_storage(
@@ -369,7 +233,7 @@ def _of_storage(
     chosen = one_per_host(answering)
     with writes_nothing(storage):
         found = _sync(connection, _check_shared(connection.client, chosen, checks))
-    yield from _of_shared_storage(storage, found)
+    yield from diagnose_shared_storage(storage, found)
 
 
 async def _check_shared(
@@ -388,34 +252,3 @@ async def _check_shared(
 
     answers = await asyncio.gather(*(look(one) for one in workers))
     return {one.host: answer for one, answer in zip(workers, answers, strict=True)}
-
-
-def _of_shared_storage(storage: Storage, found: Mapping[str, str | bool]) -> Iterator[Diagnosis]:
-    for host, answer in found.items():
-        if isinstance(answer, str):
-            yield Diagnosis(level="fail", subject="storage", finding=f"{host}: {answer}")
-    blind = [host for host, answer in found.items() if answer is False]
-    if blind:
-        yield Diagnosis(
-            level="warn",
-            subject="storage",
-            finding=f"{storage} is another directory on {_named(blind)}",
-            advice="Checkpoints go through the driver, and submit() needs it shared: use a disk "
-            "that all hosts mount at this path, or an object store such as s3://.",
-        )
-    seeing = [host for host, answer in found.items() if answer is True]
-    if seeing:
-        word = "host reads and writes" if len(seeing) == 1 else "hosts read and write"
-        yield Diagnosis(level="ok", subject="storage", finding=f"{len(seeing)} {word} the same")
-
-
-def _named(addresses: Iterable[str]) -> str:
-    several = sorted(addresses)
-    more = f" and {len(several) - _NAMED} more" if len(several) > _NAMED else ""
-    return f"{', '.join(several[:_NAMED])}{more}"
-
-
-def _amount(kind: str, amount: float) -> str:
-    if kind != "memory":
-        return f"{amount:g}"
-    return "unlimited" if amount == float("inf") else f"{amount / 2**30:.1f} GiB"

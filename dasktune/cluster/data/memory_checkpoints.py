@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -29,17 +29,12 @@ from dasktune.trial.checkpoint_record import CheckpointKind, CheckpointRecord
 from dasktune.trial.events import CheckpointLost, CheckpointStored
 from dasktune.trial.names import checkpoint_place
 
-__all__ = ["CheckpointGone", "MemoryCheckpoints", "adopt", "identity", "key_of", "store"]
+__all__ = ["CheckpointGone", "DaskWaits", "MemoryCheckpoints", "adopt", "identity", "key_of", "store"]
 
 logger = logging.getLogger(__name__)
 
-#: Seconds for a checkpoint to reach its next worker, and the slowest acceptable transfer in bytes
-#: per second. An older checkpoint in the storage, or a restart, replaces a late one.
-_DEADLINE: Final = 15.0
+#: The slowest acceptable transfer in bytes per second.
 _SLOWEST: Final = 5e6
-
-#: Seconds for the scheduler to answer.
-_QUESTION_DEADLINE: Final = 5.0
 
 #: Share of a worker's memory for its checkpoints. From 60 % on Dask spills data to the disk, and
 #: much of that is used by the trials themselves.
@@ -48,6 +43,26 @@ _SHARE: Final = 0.2
 
 class CheckpointGone(Exception):
     """The checkpoint is lost, or does not reach the worker in time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaskWaits:
+    """How, and how long, :class:`MemoryCheckpoints` waits for Dask.
+
+    Parameters
+    ----------
+    until_done : callable, default=distributed.wait
+        Takes a list of futures, and returns an awaitable that ends when they are done.
+    transfer_seconds : float, default=15.0
+        Seconds for a small checkpoint to reach its next worker. An older checkpoint in the storage,
+        or a restart, replaces a late one.
+    answer_seconds : float, default=5.0
+        Seconds for the scheduler to answer.
+    """
+
+    until_done: Callable[[list[Any]], Awaitable[object]] = wait
+    transfer_seconds: float = 15.0
+    answer_seconds: float = 5.0
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -139,6 +154,8 @@ class MemoryCheckpoints:
         Runs a coroutine in the background.
     priority : float, default=0
         Dask's priority of the tasks.
+    waits : DaskWaits, optional
+        How to wait for Dask.
     """
 
     def __init__(
@@ -152,8 +169,10 @@ class MemoryCheckpoints:
         now: Callable[[], float],
         spawn: Callable[[Coroutine[Any, Any, None]], None],
         priority: float = 0,
+        waits: DaskWaits | None = None,
     ) -> None:
         self._client = client
+        self._waits = waits or DaskWaits()
         self._plugin = plugin
         self._limit = limit
         self._disk_first = disk_first
@@ -288,13 +307,13 @@ class MemoryCheckpoints:
             If that fails or is not done before the deadline.
         """
         key = f"{kept.future.key}-{uuid.uuid4().hex}"
-        deadline = _DEADLINE + kept.size / _SLOWEST
+        deadline = self._waits.transfer_seconds + kept.size / _SLOWEST
         future = None
         try:
             task = by_value(function, *arguments)
             future = self._submit(task, kept.future, key=key, workers=workers)
             # `wait`, because awaiting the future would transfer its result to the driver.
-            await asyncio.wait_for(_wait(self._client, future), deadline)
+            await asyncio.wait_for(self._wait(future), deadline)
             if future.status != "finished":
                 raise CheckpointGone(f"its task is {future.status}")
         except BaseException as error:
@@ -350,7 +369,7 @@ class MemoryCheckpoints:
         owners: Mapping[str, Iterable[str]] = {}
         try:
             asking = _who_has(self._client, [kept.future for kept in near.values()])
-            owners = await asyncio.wait_for(asking, _QUESTION_DEADLINE)
+            owners = await asyncio.wait_for(asking, self._waits.answer_seconds)
         except Exception as error:
             logger.info("the scheduler did not answer where the checkpoints are: %r", error)
         for path, kept in near.items():
@@ -369,10 +388,14 @@ class MemoryCheckpoints:
     async def _release_future(self, kept: _MemoryCheckpoint) -> None:
         # Wait until Dask has it: otherwise the plugin on the worker would keep it.
         try:
-            await asyncio.wait_for(_wait(self._client, kept.future), _QUESTION_DEADLINE)
+            await asyncio.wait_for(self._wait(kept.future), self._waits.answer_seconds)
         except Exception as error:
             logger.info("%s was released before Dask had it: %r", kept.future.key, error)
         kept.future.release()
+
+    async def _wait(self, future: Any) -> None:
+        with self._client.as_current():
+            await self._waits.until_done([future])
 
     def _submit(self, function: Any, *arguments: Any, key: str, workers: Sequence[str]) -> Any:
         return self._client.submit(
@@ -384,11 +407,6 @@ class MemoryCheckpoints:
             workers=list(workers),
             priority=self._priority,
         )
-
-
-async def _wait(client: Client, future: Any) -> None:
-    with client.as_current():
-        await wait([future])
 
 
 async def _who_has(client: Client, futures: list[Any]) -> Mapping[str, Iterable[str]]:

@@ -18,7 +18,7 @@ import io
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -45,19 +45,8 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Bytes of a piece. Larger pieces would block the event loops at both ends for more than a few
-#: milliseconds; with smaller pieces the round trips would take most of the time.
-_PIECE: Final = 4 << 20
-
 #: Largest number of concurrent transfers; it bounds the driver's connections, threads and memory.
 _AT_ONCE: Final = 8
-
-#: Seconds between two attempts to reach a worker; its link detects a loss.
-_RETRY_PAUSE: Final = 0.2
-
-#: Seconds without an answer after which a transfer fails although the worker is alive: its network
-#: is too slow for the pieces.
-_MAX_SILENCE: Final = 300.0
 
 
 class _RunEnded(Exception):
@@ -68,9 +57,25 @@ class CheckpointRelay:
     """Performs the transfers that trials request.
 
     Call all methods on the client's event loop.
+
+    Parameters
+    ----------
+    piece_size : int, default=4 MiB
+        Bytes of a piece. Larger pieces would block the event loops at both ends for more than a few
+        milliseconds; with smaller pieces the round trips would take most of the time.
+    retry_interval : float, default=0.2
+        Seconds between two attempts to reach a worker; its link detects a loss.
+    max_silence : float, default=300.0
+        Seconds without an answer after which a transfer fails although the worker is alive: its
+        network is too slow for the pieces.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, *, piece_size: int = 4 << 20, retry_interval: float = 0.2, max_silence: float = 300.0
+    ) -> None:
+        self._piece_size = piece_size
+        self._retry_interval = retry_interval
+        self._max_silence = max_silence
         self._semaphore = asyncio.Semaphore(_AT_ONCE)
         self._pool = ThreadPoolExecutor(_AT_ONCE, "dasktune-relay")
 
@@ -87,7 +92,7 @@ class CheckpointRelay:
             The number of the transfer.
         """
         async with self._semaphore:
-            call = partial(_call, link, run, number)
+            call = partial(self._call, link, run, number)
             try:
                 error = await self._transfer_files(link, run, call)
                 await call(relay.EndTransfer(error=error))
@@ -166,8 +171,9 @@ class CheckpointRelay:
             for index, file in enumerate(files):
                 if not is_relative_name(file.name):
                     raise StorageError(f"the file name {file.name!r:.80} points outside its directory")
-                for offset in _offsets(file.size):
-                    size = min(_PIECE, file.size - offset)
+                # An empty file has one piece.
+                for offset in range(0, max(file.size, 1), self._piece_size):
+                    size = min(self._piece_size, file.size - offset)
                     data = await call(relay.ReadPiece(file=index, offset=offset, size=size))
                     if len(data) != size:
                         raise StorageError(f"the file {file.name!r} shrank during the transfer")
@@ -187,8 +193,8 @@ class CheckpointRelay:
         for file in await self._in_thread(link, source_files, checkpoint):
             offset, data = 0, None
             # An empty file is sent as one empty piece.
-            while data is None or len(data) == _PIECE:
-                data = await self._in_thread(link, _piece, file, offset)
+            while data is None or len(data) == self._piece_size:
+                data = await self._in_thread(link, _piece, file, offset, self._piece_size)
                 await call(relay.WritePiece(name=file.name, offset=offset, data=data))
                 offset += len(data)
 
@@ -197,30 +203,29 @@ class CheckpointRelay:
         loop = asyncio.get_running_loop()
         return await link.unless_lost(loop.run_in_executor(self._pool, work, *args))
 
+    async def _call(self, link: WorkerLink, run: TrialRun, number: int, step: relay.Step) -> Any:
+        """Perform a step on the worker, and repeat the call until it answers.
 
-async def _call(link: WorkerLink, run: TrialRun, number: int, step: relay.Step) -> Any:
-    """Perform a step on the worker, and repeat the call until it answers.
-
-    A step may run twice, as the worker may have performed a call that was not answered in time.
-    Reading a piece changes nothing, and writing the same piece again gives the same file.
-    """
-    request = TransferCall(incarnation=run.key, number=number, step=step)
-    loop = asyncio.get_running_loop()
-    since = loop.time()
-    while True:
-        actor = run.reservation.actor
-        if run.key not in link.runs or actor is None:
-            raise _RunEnded
-        try:
-            return await link.unless_lost(actor.transfer_step(request))
-        except ActorCallFailed as failure:
-            logger.info("%s", failure)
-            if loop.time() - since > _MAX_SILENCE:
-                raise StorageError(
-                    f"a checkpoint could not be sent between the driver and {link.address}: "
-                    f"{failure}. Use a storage_path that this worker can access."
-                ) from failure
-            await link.unless_lost(asyncio.sleep(_RETRY_PAUSE))
+        A step may run twice, as the worker may have performed a call that was not answered in time.
+        Reading a piece changes nothing, and writing the same piece again gives the same file.
+        """
+        request = TransferCall(incarnation=run.key, number=number, step=step)
+        loop = asyncio.get_running_loop()
+        since = loop.time()
+        while True:
+            actor = run.reservation.actor
+            if run.key not in link.runs or actor is None:
+                raise _RunEnded
+            try:
+                return await link.unless_lost(actor.transfer_step(request))
+            except ActorCallFailed as failure:
+                logger.info("%s", failure)
+                if loop.time() - since > self._max_silence:
+                    raise StorageError(
+                        f"a checkpoint could not be sent between the driver and {link.address}: "
+                        f"{failure}. Use a storage_path that this worker can access."
+                    ) from failure
+                await link.unless_lost(asyncio.sleep(self._retry_interval))
 
 
 def _is_wanted(link: WorkerLink, run: TrialRun) -> bool:
@@ -256,13 +261,8 @@ def _append_logs(spec: TrialSpec, storage: Storage, spool: Checkpoint) -> None:
             place.write_bytes(name, before + chunk)
 
 
-def _offsets(size: int) -> Iterator[int]:
-    """Yield the offsets of a file's pieces; an empty file has one piece."""
-    yield from range(0, max(size, 1), _PIECE)
-
-
-def _piece(file: SourceFile, offset: int) -> bytes:
+def _piece(file: SourceFile, offset: int, size: int) -> bytes:
     # A loaded checkpoint is local. An unbuffered read may return too few bytes before the end.
     with io.BufferedReader(file.open()) as stream:  # type: ignore[type-var]
         stream.seek(offset)
-        return stream.read(_PIECE)
+        return stream.read(size)

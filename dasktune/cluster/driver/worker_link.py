@@ -57,9 +57,6 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Seconds between two attempts to reach a worker that did not answer.
-_RETRY_PAUSE = 0.2
-
 #: Why a trial is lost if another client made Dask release its actor.
 _CANCELLED = "another client cancelled its actor, or restarted all workers"
 
@@ -122,6 +119,8 @@ class WorkerLink:
         worker may collect results before it notifies the driver.
     callbacks : LinkCallbacks
         Called with the events of the trials.
+    retry_interval : float, default=0.2
+        Seconds between two attempts to reach a worker that did not answer.
     """
 
     def __init__(
@@ -133,6 +132,7 @@ class WorkerLink:
         now: Callable[[], float],
         interval: Callable[[], tuple[float, float]],
         callbacks: LinkCallbacks,
+        retry_interval: float = 0.2,
     ) -> None:
         self.address = address
         #: The runs of this worker that have not ended, by key, assigned or not.
@@ -144,6 +144,7 @@ class WorkerLink:
         self._now = now
         self._interval = interval
         self._callbacks = callbacks
+        self._retry_interval = retry_interval
         self._loop = asyncio.get_running_loop()
         #: Assigned runs that no request has contained.
         self._unsent: list[TrialRun] = []
@@ -353,11 +354,11 @@ class WorkerLink:
             except ActorCallFailed as failure:
                 # A call cannot wait longer than its deadline. If more time has passed, this process
                 # was suspended, which says nothing about the worker.
-                silent += min(self._loop.time() - since, CALL_DEADLINE) + _RETRY_PAUSE
+                silent += min(self._loop.time() - since, CALL_DEADLINE) + self._retry_interval
                 logger.info("%s (%.1f s)", failure, silent)
                 if silent > self._heartbeat_timeout:
                     raise WorkerLost(str(failure), charged=True) from failure
-                await self.unless_lost(asyncio.sleep(_RETRY_PAUSE))
+                await self.unless_lost(asyncio.sleep(self._retry_interval))
 
     def _end_cancelled(self) -> None:
         """End the runs whose actors Dask has released, though their worker may be healthy."""

@@ -10,7 +10,8 @@ All methods but the constructor, `of`, `start_watch` and `notify` run on the wor
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -37,10 +38,6 @@ __all__ = ["WorkerEndpoint"]
 #: Seconds between two checks of whether the driver is still in contact.
 _WATCH_INTERVAL = 1.0
 
-#: Bytes of messages that fill a reply; the driver then polls again. A trial may have as many by
-#: itself, and a call has a deadline.
-_LARGEST_REPLY = 16 << 20
-
 
 class WorkerEndpoint:
     """Answers the driver's polls and notifies the driver of new messages.
@@ -55,10 +52,25 @@ class WorkerEndpoint:
         The topic of the notifications.
     fence_after : float
         No checkpoint is committed when the driver has been silent for so many seconds.
+    largest_reply : int, default=16 MiB
+        Bytes of messages that fill a reply; the driver then polls again. A trial may have as many
+        by itself, and a call has a deadline.
+    timer : callable, default=time.monotonic
+        Seconds, for the driver's silence.
     """
 
-    def __init__(self, worker: Any, plugin: Any, topic: str, fence_after: float) -> None:
-        self.liveness = DriverLiveness(fence_after)
+    def __init__(
+        self,
+        worker: Any,
+        plugin: Any,
+        topic: str,
+        fence_after: float,
+        *,
+        largest_reply: int = 16 << 20,
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.liveness = DriverLiveness(fence_after, timer=timer)
+        self._largest_reply = largest_reply
         self._worker = worker
         self._plugin = plugin
         self._topic = topic
@@ -171,7 +183,7 @@ class WorkerEndpoint:
         gathered: list[TrialReport] = []
         size = 0
         for trial in tuple(self._trials.values()):
-            if size >= _LARGEST_REPLY:
+            if size >= self._largest_reply:
                 # Move these to the end, so that the trials left out come first next time.
                 for one in gathered:
                     self._trials[one.incarnation] = self._trials.pop(one.incarnation)

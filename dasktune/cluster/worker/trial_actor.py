@@ -15,9 +15,9 @@ import functools
 import logging
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from distributed.worker import get_worker
 
@@ -74,6 +74,10 @@ class TrialActor:
         Seconds from a stop order to the interrupt of user code.
     reuse : bool, default=True
         Whether the object of a class trainable is reused for the next trial, if it can be reset.
+    worker : distributed.Worker, optional
+        The worker; by default the one that calls this.
+    make_run : callable, default=ThreadRun
+        Makes the run of a trial that needs no process of its own.
     """
 
     def __init__(
@@ -86,8 +90,11 @@ class TrialActor:
         fence_after: float,
         stop_grace: float,
         reuse: bool = True,
+        worker: Any = None,
+        make_run: Callable[..., RunBase] = ThreadRun,
     ) -> None:
-        self._worker = get_worker()
+        self._worker = get_worker() if worker is None else worker
+        self._make_thread_run = make_run
         self.key = key
         self._plugin = self._worker.plugins[plugin]
         self._driver_ttl = driver_ttl
@@ -264,7 +271,7 @@ class TrialActor:
         if self._reuse:
             self._reusable.open()
         opener = functools.partial(self._loader.open, config)
-        return ThreadRun(spec, opener, notify, hooks, reusable=self._reusable, on_end=on_end)
+        return self._make_thread_run(spec, opener, notify, hooks, reusable=self._reusable, on_end=on_end)
 
     def _on_end(self, trial: AssignedTrial) -> None:
         # Called in the trial's own thread. The loop may run `_advance` before this thread has

@@ -50,11 +50,12 @@ class RunBase(ABC):
         gate: MilestoneGate,
         on_end: Callable[[], None] | None,
         transfers: TransferQueue | None = None,
+        outbox: Outbox | None = None,
     ) -> None:
         self.spec = spec
         #: Transfers through the driver, on a worker without access to the storage.
         self.transfers = transfers or TransferQueue(lambda number, transfer: notify(Urgency.NOW))
-        self._outbox = Outbox(notify)
+        self._outbox = outbox or Outbox(notify)
         self._gate = gate
         self._on_end = on_end
         self._finished = threading.Event()

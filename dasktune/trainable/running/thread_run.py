@@ -14,7 +14,7 @@ from dasktune.trainable.async_exception import AsyncRaise, TrialInterrupted
 from dasktune.trainable.checkpoints.relay import RelayedStore, TransferQueue
 from dasktune.trainable.reporting import trial_messages
 from dasktune.trainable.reporting.milestone_gate import MilestoneGate
-from dasktune.trainable.reporting.outbox import Urgency
+from dasktune.trainable.reporting.outbox import Outbox, Urgency
 from dasktune.trainable.reporting.recorder import CheckpointHooks, Done, Ending, Recorder
 from dasktune.trainable.reporting.report_timeout import ReportTimeout
 from dasktune.trainable.running.class_run import ClassRun
@@ -54,6 +54,10 @@ class ThreadRun(RunBase):
         Seconds, for the time that user code takes.
     transfers : TransferQueue, optional
         The transfers that wait for the driver; by default a queue that calls `notify`.
+    outbox : Outbox, optional
+        Keeps the messages for the driver; by default one that calls `notify`.
+    gate : MilestoneGate, optional
+        Where the trial waits at the milestones of `spec`.
     """
 
     # The report timeout has its own thread. It may expire at the moment when user code
@@ -72,8 +76,10 @@ class ThreadRun(RunBase):
         on_end: Callable[[], None] | None = None,
         timer: Callable[[], float] = time.monotonic,
         transfers: TransferQueue | None = None,
+        outbox: Outbox | None = None,
+        gate: MilestoneGate | None = None,
     ) -> None:
-        super().__init__(spec, notify, MilestoneGate(spec.milestones), on_end, transfers)
+        super().__init__(spec, notify, gate or MilestoneGate(spec.milestones), on_end, transfers, outbox)
         self._opener = opener
         self._reusable = reusable or ReusableTrainable()
         self._timer = timer

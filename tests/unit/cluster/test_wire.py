@@ -4,25 +4,17 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from wire_kit import (
     JumpingLoop,
-    SteppedRun,
     Trial,
-    WatchedGate,
-    WatchedOutbox,
     is_open,
     play,
     trials,
 )
 
-from dasktune.cluster.worker import endpoint as station_module
-from dasktune.cluster.worker import trial_actor as slot_module
 from dasktune.trainable.reporting.trial_messages import PauseAnswer, StopAnswer
-from dasktune.trainable.running import run_base as thread_module
-from dasktune.trainable.running import thread_run as run_module
 from dasktune.trial.events import (
     ResultReported,
     TrialEnded,
@@ -110,20 +102,13 @@ plans = st.builds(
 def perform_and_check(plan):
     trials.clear()
     loop = JumpingLoop()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(slot_module, "get_worker", None)
-        patch.setattr(slot_module, "ThreadRun", SteppedRun)
-        patch.setattr(run_module, "MilestoneGate", WatchedGate)
-        patch.setattr(thread_module, "Outbox", lambda ring: WatchedOutbox(ring, max_messages=plan.room))
-        patch.setattr(station_module, "_LARGEST_REPLY", plan.largest_reply)
-        patch.setattr(station_module.WorkerEndpoint, "start_watch", lambda endpoint: None)
-        try:
-            trials.update({f"t{i}": Trial(f"t{i}", p, loop) for i, p in enumerate(plan.trials)})
-            loop.run_until_complete(play(plan, loop))
-        finally:
-            for trial in trials.values():
-                trial.abandon()
-            loop.close()
+    try:
+        trials.update({f"t{i}": Trial(f"t{i}", p, loop) for i, p in enumerate(plan.trials)})
+        loop.run_until_complete(play(plan, loop))
+    finally:
+        for trial in trials.values():
+            trial.abandon()
+        loop.close()
     for trial in trials.values():
         check(trial, died=plan.dies is not None)
 

@@ -10,6 +10,7 @@ import asyncio
 import pickle
 import selectors
 import threading
+from functools import partial
 from types import SimpleNamespace
 
 import cloudpickle
@@ -18,7 +19,7 @@ from dasktune.cluster.driver.actor_handle import ActorCallFailed
 from dasktune.cluster.driver.trial_run import Reservation, TrialRun
 from dasktune.cluster.driver.worker_link import LinkCallbacks, WorkerLink
 from dasktune.cluster.protocol.wire_messages import dumps, open_reply
-from dasktune.cluster.worker import trial_actor as slot_module
+from dasktune.cluster.worker.endpoint import WorkerEndpoint
 from dasktune.cluster.worker.trial_actor import TrialActor
 from dasktune.placement import PlacedBundle, Placement
 from dasktune.storage.fs.storage import Storage
@@ -113,13 +114,14 @@ class WatchedOutbox(Outbox):
 class SteppedRun(ThreadRun):
     """A real run that moves only as long as the loop waits for it."""
 
-    def __init__(self, spec, opener, ring, fence, *, reusable, on_end):
+    def __init__(self, spec, opener, ring, fence, *, reusable, on_end, room):
         def end():
             on_end()
             self.turnstile.rest()
 
-        super().__init__(spec, opener, ring, fence, reusable=reusable, on_end=end)
-        self.turnstile = self._gate.turnstile = self._outbox.turnstile = Turnstile()
+        gate, outbox = WatchedGate(spec.milestones), WatchedOutbox(ring, max_messages=room)
+        self.turnstile = gate.turnstile = outbox.turnstile = Turnstile()
+        super().__init__(spec, opener, ring, fence, reusable=reusable, on_end=end, outbox=outbox, gate=gate)
         self.trial = trials[spec.trial_id]
         self.trial.run = self
 
@@ -222,10 +224,17 @@ class JumpingLoop(asyncio.SelectorEventLoop):
 # The worker, the wire and the driver.
 
 
+class UnwatchedEndpoint(WorkerEndpoint):
+    """Does without the watch over the driver, which needs a loop in real time."""
+
+    def start_watch(self):
+        pass
+
+
 class Worker:
     """As much of a Dask worker as two actors need."""
 
-    def __init__(self, loop, ring):
+    def __init__(self, loop, ring, largest_reply):
         payload = cloudpickle.dumps({"trainable": perform})
         self.plugin = SimpleNamespace(actors={}, endpoints={}, payload=payload, shared={})
         self.plugins = {"plugin": self.plugin}
@@ -237,6 +246,9 @@ class Worker:
             remove_timeout=lambda handle: handle.cancel(),
         )
         self.log_event = lambda topic, told: ring()
+        self.plugin.endpoints["topic"] = UnwatchedEndpoint(
+            self, self.plugin, "topic", float("inf"), largest_reply=largest_reply
+        )
 
 
 #: Seconds to the worker and back.
@@ -284,8 +296,7 @@ class Driver:
         self.loop = loop
         self.is_over = asyncio.Event()
         self._bells = iter(plan.bells)
-        worker = Worker(loop, self._ring)
-        slot_module.get_worker = lambda: worker
+        worker = self._worker = Worker(loop, self._ring, plan.largest_reply)
         self.link = WorkerLink(
             worker.address,
             heartbeat_timeout=float("inf"),
@@ -311,7 +322,10 @@ class Driver:
 
     def _make_slot(self, key):
         for_ever = dict.fromkeys(("driver_ttl", "fence_after", "stop_grace"), float("inf"))
-        return TrialActor(key, plugin="plugin", topic="topic", **for_ever)
+        make_run = partial(SteppedRun, room=self.plan.room)
+        return TrialActor(
+            key, plugin="plugin", topic="topic", worker=self._worker, make_run=make_run, **for_ever
+        )
 
     def serve(self, trial):
         plan = trial.plan

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from dasktune.cluster.data import memory_checkpoints
 from dasktune.cluster.data.memory_checkpoints import (
     CheckpointGone,
+    DaskWaits,
     MemoryCheckpoints,
     key_of,
 )
+from dasktune.cluster.protocol.wire_messages import Assignment, Request
 from dasktune.cluster.worker.assignment import AssignedTrial
 from dasktune.cluster.worker.endpoint import WorkerEndpoint
 from dasktune.placement import WorkerCapacity
@@ -78,7 +79,7 @@ async def wait(futures: list[Remote]) -> None:
 class Lab:
     """The driver's end, within a loop."""
 
-    def __init__(self, limit: int = 1000, disk_first: bool = False) -> None:
+    def __init__(self, limit: int = 1000, disk_first: bool = False, **waits: Any) -> None:
         self.cluster = Cluster()
         self.events: list[CheckpointLost | CheckpointStored] = []
         self.work: list[asyncio.Task[None]] = []
@@ -90,6 +91,7 @@ class Lab:
             emit=self.events.extend,
             now=lambda: 7.0,
             spawn=lambda work: self.work.append(asyncio.ensure_future(work)),
+            waits=DaskWaits(until_done=wait, **waits),
         )
 
     def keep(self, index: int = 0, address: str = "a", size: int = 100) -> str:
@@ -107,23 +109,17 @@ class Lab:
         return [one.path for one in self.events if isinstance(one, CheckpointLost)]
 
 
-@pytest.fixture
-def play(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Lab]:
-    monkeypatch.setattr(memory_checkpoints, "wait", wait)
+def play(scenario: Callable[[Lab], Coroutine[Any, Any, None]], **options: Any) -> Lab:
+    async def work() -> Lab:
+        lab = Lab(**options)
+        await scenario(lab)
+        await lab.settle()
+        return lab
 
-    def play(scenario: Callable[[Lab], Coroutine[Any, Any, None]]) -> Lab:
-        async def work() -> Lab:
-            lab = Lab()
-            await scenario(lab)
-            await lab.settle()
-            return lab
-
-        return asyncio.run(work())
-
-    return play
+    return asyncio.run(work())
 
 
-def test_what_a_trial_leaves_becomes_dasks_on_that_worker(play: Any) -> None:
+def test_what_a_trial_leaves_becomes_dasks_on_that_worker() -> None:
     async def scenario(lab: Lab) -> None:
         lab.keep(address="a")
 
@@ -133,7 +129,7 @@ def test_what_a_trial_leaves_becomes_dasks_on_that_worker(play: Any) -> None:
     assert task.key.startswith("dasktune-1-")
 
 
-def test_it_need_not_move_where_it_is_but_has_to_anywhere_else(play: Any) -> None:
+def test_it_need_not_move_where_it_is_but_has_to_anywhere_else() -> None:
     async def scenario(lab: Lab) -> None:
         path = lab.keep(address="a")
         key, copy = await lab.memory.fetch_to(path, "a")
@@ -151,9 +147,7 @@ def test_it_need_not_move_where_it_is_but_has_to_anywhere_else(play: Any) -> Non
 
 
 @pytest.mark.parametrize("fate", ["error", "lost", "hangs"])
-def test_what_does_not_come_is_given_up_once(play: Any, monkeypatch: pytest.MonkeyPatch, fate: str) -> None:
-    monkeypatch.setattr(memory_checkpoints, "_DEADLINE", 0.0)
-
+def test_what_does_not_come_is_given_up_once(fate: str) -> None:
     async def scenario(lab: Lab) -> None:
         path = lab.keep(size=0)
         lab.cluster.becomes = fate
@@ -161,12 +155,12 @@ def test_what_does_not_come_is_given_up_once(play: Any, monkeypatch: pytest.Monk
             with pytest.raises(CheckpointGone):
                 await lab.memory.fetch_to(path, "b")
 
-    lab = play(scenario)
+    lab = play(scenario, transfer_seconds=0.0)
     assert len(lab.lost) == 1
     assert [task.released for task in lab.cluster.tasks] == [True, True]
 
 
-def test_what_somebody_else_has_cancelled_is_lost_even_where_it_was(play: Any) -> None:
+def test_what_somebody_else_has_cancelled_is_lost_even_where_it_was() -> None:
     async def scenario(lab: Lab) -> None:
         path = lab.keep(address="a")
         lab.cluster.tasks[0].status = lab.cluster.tasks[0].becomes = "cancelled"
@@ -176,7 +170,7 @@ def test_what_somebody_else_has_cancelled_is_lost_even_where_it_was(play: Any) -
     assert len(play(scenario).lost) == 1
 
 
-def test_who_stops_waiting_leaves_nothing_behind(play: Any) -> None:
+def test_who_stops_waiting_leaves_nothing_behind() -> None:
     async def scenario(lab: Lab) -> None:
         path = lab.keep()
         lab.cluster.becomes = "hangs"
@@ -190,7 +184,7 @@ def test_who_stops_waiting_leaves_nothing_behind(play: Any) -> None:
     assert play(scenario).lost == []
 
 
-def test_a_worker_that_is_gone_takes_along_what_no_other_has(play: Any) -> None:
+def test_a_worker_that_is_gone_takes_along_what_no_other_has() -> None:
     async def scenario(lab: Lab) -> None:
         doomed, moved, elsewhere = lab.keep(0, "a"), lab.keep(1, "a"), lab.keep(2, "b")
         lab.cluster.owners[key_of(PLUGIN, moved)] = ("a", "c")
@@ -210,7 +204,7 @@ def test_a_worker_that_is_gone_takes_along_what_no_other_has(play: Any) -> None:
     assert reasons == ["it died", "it died as well"]
 
 
-def test_a_scheduler_that_does_not_answer_has_nothing(play: Any) -> None:
+def test_a_scheduler_that_does_not_answer_has_nothing() -> None:
     async def scenario(lab: Lab) -> None:
         lab.keep()
         lab.cluster.is_mute = True
@@ -219,7 +213,7 @@ def test_a_scheduler_that_does_not_answer_has_nothing(play: Any) -> None:
     assert len(play(scenario).lost) == 1
 
 
-def test_what_was_let_go_meanwhile_is_not_lost(play: Any) -> None:
+def test_what_was_let_go_meanwhile_is_not_lost() -> None:
     async def scenario(lab: Lab) -> None:
         path = lab.keep()
         lab.memory.on_worker_lost("a", "it died")
@@ -229,7 +223,7 @@ def test_what_was_let_go_meanwhile_is_not_lost(play: Any) -> None:
     assert play(scenario).events == []
 
 
-def test_with_the_connection_all_is_lost(play: Any) -> None:
+def test_with_the_connection_all_is_lost() -> None:
     async def scenario(lab: Lab) -> None:
         lab.keep(0, "a")
         lab.keep(1, "b")
@@ -238,11 +232,7 @@ def test_with_the_connection_all_is_lost(play: Any) -> None:
     assert len(play(scenario).lost) == 2
 
 
-def test_what_is_let_go_before_it_was_taken_is_taken_first(
-    play: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(memory_checkpoints, "_QUESTION_DEADLINE", 0.0)
-
+def test_what_is_let_go_before_it_was_taken_is_taken_first() -> None:
     async def scenario(lab: Lab) -> None:
         lab.memory.release(lab.keep(0))
         assert not lab.cluster.tasks[0].released
@@ -250,10 +240,10 @@ def test_what_is_let_go_before_it_was_taken_is_taken_first(
         lab.keep(1)
         lab.memory.close()
 
-    assert [task.released for task in play(scenario).cluster.tasks] == [True, True]
+    assert [task.released for task in play(scenario, answer_seconds=0.0).cluster.tasks] == [True, True]
 
 
-def test_a_driver_that_leaves_hears_what_was_stored_and_what_was_not(play: Any) -> None:
+def test_a_driver_that_leaves_hears_what_was_stored_and_what_was_not() -> None:
     async def scenario(lab: Lab) -> None:
         first, second = lab.keep(0), lab.keep(1)
         await lab.memory.store(first)
@@ -267,7 +257,7 @@ def test_a_driver_that_leaves_hears_what_was_stored_and_what_was_not(play: Any) 
     assert "could not be stored" in lost.reason
 
 
-def test_a_worker_keeps_no_more_than_its_share(play: Any) -> None:
+def test_a_worker_keeps_no_more_than_its_share() -> None:
     async def scenario(lab: Lab) -> None:
         memory = lab.memory
         assert memory.room("a") == 0
@@ -303,16 +293,23 @@ def test_a_disk_that_all_workers_share_is_used_first() -> None:
 # On the worker
 
 
-def station(data: dict[str, bytes], kept: dict[str, bytes]) -> WorkerEndpoint:
-    plugin = SimpleNamespace(checkpoints=kept, endpoints={}, actors={})
+def assigned(data: dict[str, bytes], kept: dict[str, bytes]) -> AssignedTrial:
+    """Assign a trial that needs a checkpoint to a worker where Dask and the plugin have these."""
+    queue: list[AssignedTrial] = []
+    actor = SimpleNamespace(enqueue=queue.append)
+    plugin = SimpleNamespace(checkpoints=kept, endpoints={}, actors={"actor": actor})
     loop = SimpleNamespace(call_later=None, remove_timeout=None)
-    return WorkerEndpoint.of(SimpleNamespace(data=data, loop=loop), plugin, "topic", 60.0)
+    endpoint = WorkerEndpoint.of(SimpleNamespace(data=data, loop=loop), plugin, "topic", 60.0)
+    spec: Any = None
+    trial = Assignment(incarnation="t-1", actor="actor", spec=spec, config=b"", memory_key="k")
+    endpoint.poll(Request(number=1, assignments=(trial,)))
+    return queue[0]
 
 
 def test_a_checkpoint_is_found_before_and_after_dask_has_taken_it() -> None:
-    assert station({"k": b"1"}, {})._find_checkpoint("k") == b"1"
-    assert station({}, {"k": b"1"})._find_checkpoint("k") == b"1"
-    assert station({}, {})._find_checkpoint("k") is None
+    assert assigned({"k": b"1"}, {}).checkpoint == b"1"
+    assert assigned({}, {"k": b"1"}).checkpoint == b"1"
+    assert not assigned({}, {}).is_waiting
 
 
 def test_a_trial_whose_checkpoint_is_not_there_is_given_back_and_says_why() -> None:

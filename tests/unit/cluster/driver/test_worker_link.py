@@ -3,13 +3,19 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 
-import pytest
-
-from dasktune.cluster.driver import worker_link as line_module
 from dasktune.cluster.driver.actor_handle import ActorCallFailed
 from dasktune.cluster.driver.trial_run import TrialRun
-from dasktune.cluster.driver.worker_link import LinkCallbacks, WorkerLink, WorkerLost
-from dasktune.cluster.protocol.wire_messages import Reply, Request
+from dasktune.cluster.driver.worker_link import LinkCallbacks, WorkerLink
+from dasktune.cluster.protocol.wire_messages import Reply
+
+
+class SkippingLoop(asyncio.SelectorEventLoop):
+    """Its clock can be put forward."""
+
+    skipped = 0.0
+
+    def time(self):
+        return super().time() + self.skipped
 
 
 class Slot:
@@ -20,25 +26,25 @@ class Slot:
     def __init__(self, failures, seconds):
         self.failures = failures
         self.seconds = seconds
-        self.passed = 0.0
+        self.link = None
 
     async def poll(self, request):
         if self.failures:
             self.failures -= 1
-            self.passed += self.seconds
+            asyncio.get_running_loop().skipped += self.seconds
             raise ActorCallFailed("no answer")
+        # It is dealt with before the loop comes to that.
+        asyncio.get_running_loop().call_soon(self.link.mark_lost, "it has answered")
         return Reply(reports=(), more=False, refused=())
 
 
-def call(actor, monkeypatch):
-    """Call a worker that is given up after 30 seconds of silence."""
-    monkeypatch.setattr(line_module, "_RETRY_PAUSE", 0.0)
+def end_of_a_trial_on(actor):
+    """Poll a worker that is given up after 30 seconds of silence; return why its trial was lost."""
+    ends = []
 
     async def work():
         loop = asyncio.get_running_loop()
-        time = loop.time
-        monkeypatch.setattr(loop, "time", lambda: time() + actor.passed)
-        link = WorkerLink(
+        actor.link = link = WorkerLink(
             "tcp://a:1",
             heartbeat_timeout=30.0,
             stop_grace=1.0,
@@ -47,28 +53,33 @@ def call(actor, monkeypatch):
             callbacks=LinkCallbacks(
                 emit=print,
                 on_transfer=print,
-                on_end=print,
+                on_end=lambda link, run, end: ends.append(end.reason),
                 on_memory=print,
             ),
+            retry_interval=0.0,
         )
-        link.runs["a"] = SimpleNamespace(assigned=True, reservation=SimpleNamespace(actor=actor))
-        await link._call(Request(number=1, batch_window=0.0, assignments=(), updates=(), ended=()))
-        return link.answered_at - loop.time()
+        reservation = FakeSeat()
+        reservation.actor = actor
+        link.runs["a"] = run_on(reservation, "a")
+        link.wake()
+        await link.poll_loop()
 
-    return asyncio.run(work())
-
-
-def test_a_worker_that_is_silent_for_too_long_is_given_up(monkeypatch):
-    with pytest.raises(WorkerLost, match="no answer"):
-        call(Slot(failures=100, seconds=5.0), monkeypatch)
-
-
-def test_a_worker_that_answers_at_last_is_not(monkeypatch):
-    assert call(Slot(failures=6, seconds=5.0), monkeypatch) == pytest.approx(0.0, abs=1.0)
+    loop = SkippingLoop()
+    loop.run_until_complete(work())
+    loop.close()
+    return ends
 
 
-def test_the_sleep_of_the_driver_is_no_silence_of_the_worker(monkeypatch):
-    assert call(Slot(failures=1, seconds=3600.0), monkeypatch) == pytest.approx(0.0, abs=1.0)
+def test_a_worker_that_is_silent_for_too_long_is_given_up():
+    assert end_of_a_trial_on(Slot(failures=100, seconds=5.0)) == ["no answer"]
+
+
+def test_a_worker_that_answers_at_last_is_not():
+    assert end_of_a_trial_on(Slot(failures=6, seconds=4.9)) == ["it has answered"]
+
+
+def test_the_sleep_of_the_driver_is_no_silence_of_the_worker():
+    assert end_of_a_trial_on(Slot(failures=1, seconds=3600.0)) == ["it has answered"]
 
 
 def losses(runs, *, charged=True, shared=False):

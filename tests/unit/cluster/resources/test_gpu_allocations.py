@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dasktune.cluster.resources import declare, gpu_allocations
-from dasktune.cluster.resources.declare import parse_listing, visible_devices
+from dasktune.cluster.resources.declare import GPUS, declare_resources, parse_listing, visible_devices
 from dasktune.cluster.resources.gpu_allocations import allocate_gpus, free_gpus
-from dasktune.placement import Claim
+from dasktune.placement import Claim, WorkerCapacity
 from dasktune.storage.fs.retry import RetrySchedule
 
 LISTING = """\
@@ -33,7 +32,7 @@ def claim(*shares: tuple[float, tuple[str, ...]], gpus: str = "456") -> Claim:
 @pytest.fixture
 def without_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(declare.shutil, "which", lambda name: None)
+    monkeypatch.setenv("PATH", "")
     # As if it were not installed.
     monkeypatch.setitem(sys.modules, "pynvml", None)
 
@@ -49,7 +48,9 @@ def test_two_drivers_that_think_of_the_same_gpu_get_different_ones() -> None:
     assert allocate_gpus("w", "four", claim((2, ("4", "6")))) is None
     free_gpus("w", "two")
     free_gpus("w", "three")
-    assert not gpu_allocations._HELD
+    # All are free again.
+    assert allocate_gpus("w", "five", claim((3, ("4", "5", "6")))) == [("4", "5", "6")]
+    free_gpus("w", "five")
 
 
 def test_a_lease_without_gpus_claims_none() -> None:
@@ -99,16 +100,17 @@ def test_a_machine_without_gpus_has_none() -> None:
 
 
 @pytest.mark.usefixtures("without_gpus")
-def test_nvidia_smi_is_asked_and_nvml_where_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(declare.shutil, "which", lambda name: "/usr/bin/nvidia-smi")
-    done = subprocess.CompletedProcess([], 0, stdout=LISTING)
-    monkeypatch.setattr(declare.subprocess, "run", lambda *args, **options: done)
+def test_nvidia_smi_is_asked_and_nvml_where_that_fails(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    nvidia_smi = tmp_path / "nvidia-smi"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "listing").write_text(LISTING)
+    echo = 'while IFS= read -r line; do echo "$line"; done'
+    nvidia_smi.write_text(f"#!/bin/sh\n[ $1 = -L ] && {echo} < '{tmp_path}/listing'\n")
+    nvidia_smi.chmod(0o755)
     assert visible_devices() == ("0", "MIG-cccc", "MIG-dddd")
-
-    def fail(*args: Any, **options: Any) -> Any:
-        raise subprocess.CalledProcessError(9, "nvidia-smi")
-
-    monkeypatch.setattr(declare.subprocess, "run", fail)
+    nvidia_smi.write_text("#!/bin/sh\nexit 9\n")
     nvml = ModuleType("pynvml")
     nvml.nvmlInit = lambda: None  # type: ignore[attr-defined]
     nvml.nvmlDeviceGetCount = lambda: 2  # type: ignore[attr-defined]
@@ -129,6 +131,7 @@ class FakeWorker:
     def __init__(self, address: str, host: str = "h", **resources: float) -> None:
         self.address, self.host, self.resources = address, host, resources
         self.extra: dict[str, Any] = {}
+        self.processing: dict[Any, Any] = {}
 
 
 class FakeScheduler:
@@ -136,25 +139,49 @@ class FakeScheduler:
         self.workers = {worker.address: worker for worker in workers}
 
 
-def test_the_scheduler_deals_a_host_s_gpus_once_and_those_of_the_dead_anew() -> None:
+class FakeClient:
+    """Runs functions on a scheduler, and on a worker that sees certain GPUs."""
+
+    def __init__(self, scheduler: FakeScheduler, worker: Any = None) -> None:
+        self.scheduler, self.worker = scheduler, worker
+
+    async def run(self, function: Any, *args: Any, workers: list[str]) -> dict[str, Any]:
+        return {workers[0]: await function(*args, dask_worker=self.worker)}
+
+    async def run_on_scheduler(self, function: Any, *args: Any) -> Any:
+        return function(*args, dask_scheduler=self.scheduler)
+
+
+@pytest.fixture
+def assigned(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Let a driver find a worker that sees these GPUs; return those that the worker gets."""
+
+    def assigned(scheduler: FakeScheduler, address: str, seen: str) -> list[str]:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
+        worker = WorkerCapacity(address=address)
+        asyncio.run(declare_resources(FakeClient(scheduler), worker, declare=False, timeout_s=30.0))
+        owned: list[str] = scheduler.workers[address].extra[GPUS]["owned"]
+        return owned
+
+    return assigned
+
+
+def test_the_scheduler_deals_a_host_s_gpus_once_and_those_of_the_dead_anew(assigned: Any) -> None:
     scheduler = FakeScheduler(FakeWorker("a"), FakeWorker("b"), FakeWorker("c", host="other"))
-    deal = declare._assign_gpus()
-    seen = ["0", "1", "2"]
-    assert deal("a", seen, dask_scheduler=scheduler) == ["0", "2"]
-    assert deal("b", seen, dask_scheduler=scheduler) == ["1"]
-    assert deal("c", seen, dask_scheduler=scheduler) == ["0", "1", "2"]
+    assert assigned(scheduler, "a", "0,1,2") == ["0", "2"]
+    assert assigned(scheduler, "b", "0,1,2") == ["1"]
+    assert assigned(scheduler, "c", "0,1,2") == ["0", "1", "2"]
     # The second driver finds what the first one has arranged.
-    assert deal("a", seen, dask_scheduler=scheduler) == ["0", "2"]
+    assert assigned(scheduler, "a", "0,1,2") == ["0", "2"]
     del scheduler.workers["a"]
     scheduler.workers["d"] = FakeWorker("d", GPU=1)
-    assert deal("d", seen, dask_scheduler=scheduler) == ["0"]
+    assert assigned(scheduler, "d", "0,1,2") == ["0"]
 
 
-def test_workers_of_dask_cuda_own_the_first_of_their_rotated_lists() -> None:
+def test_workers_of_dask_cuda_own_the_first_of_their_rotated_lists(assigned: Any) -> None:
     scheduler = FakeScheduler(*map(FakeWorker, "ab"))
-    deal = declare._assign_gpus()
-    assert deal("a", ["0", "1"], dask_scheduler=scheduler) == ["0"]
-    assert deal("b", ["1", "0"], dask_scheduler=scheduler) == ["1"]
+    assert assigned(scheduler, "a", "0,1") == ["0"]
+    assert assigned(scheduler, "b", "1,0") == ["1"]
 
 
 class DeclaringWorker:
@@ -173,11 +200,20 @@ class DeclaringWorker:
         self.heard |= resources
 
 
-def test_a_declaration_that_the_scheduler_did_not_hear_is_made_again() -> None:
+def test_a_declaration_that_the_scheduler_did_not_hear_is_made_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     worker = DeclaringWorker()
+    client = FakeClient(FakeScheduler(FakeWorker("a")), worker)
+
+    def declare(**known: float) -> None:
+        found = WorkerCapacity(address="a", resources=known)
+        asyncio.run(declare_resources(client, found, declare=True, timeout_s=30.0))
+
     with pytest.raises(OSError, match="no connection"):
-        asyncio.run(declare._declare(["TPU"], 1, worker))
-    asyncio.run(declare._declare(["TPU"], 1, worker))
+        declare(TPU=1)
+    declare(TPU=1)
     assert worker.heard == {"CPU": 2, "GPU": 1}
-    asyncio.run(declare._declare(["TPU", "CPU", "GPU"], 1, worker))
+    declare(TPU=1, CPU=2, GPU=1)
     assert worker.heard == {"CPU": 2, "GPU": 1}

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import pytest
 
 from dasktune.cluster.protocol.wire_messages import Assignment, Request, TrialReport, TrialUpdate
-from dasktune.cluster.worker import endpoint as station_module
 from dasktune.cluster.worker.endpoint import WorkerEndpoint
 from dasktune.trainable.reporting.trial_messages import StopAnswer, Stopped
 
@@ -25,10 +24,19 @@ class Actor:
 
 
 @pytest.fixture
-def endpoint():
+def actor():
+    return Actor()
+
+
+def endpoint_of(actor, **options):
     loop = SimpleNamespace(call_later=None, remove_timeout=None)
-    plugin = SimpleNamespace(actors={"actor": Actor()}, endpoints={})
-    return WorkerEndpoint.of(SimpleNamespace(loop=loop), plugin, "topic", 60.0)
+    plugin = SimpleNamespace(actors={"actor": actor}, endpoints={})
+    return WorkerEndpoint(SimpleNamespace(loop=loop), plugin, "topic", 60.0, **options)
+
+
+@pytest.fixture
+def endpoint(actor):
+    return endpoint_of(actor)
 
 
 def assignments(*incarnations, actor="actor"):
@@ -53,8 +61,8 @@ def test_a_trial_that_is_done_is_not_spoken_of_and_never_begun_again(endpoint):
     assert told(endpoint.poll(late)) == ["b"]
 
 
-def test_too_much_news_comes_in_several_calls_and_nobody_is_left_out(endpoint, monkeypatch):
-    monkeypatch.setattr(station_module, "_LARGEST_REPLY", 8)
+def test_too_much_news_comes_in_several_calls_and_nobody_is_left_out(actor):
+    endpoint = endpoint_of(actor, largest_reply=8)
     first = endpoint.poll(Request(number=1, assignments=assignments("a", "b", "c", "d", "e")))
     assert (told(first), first.more) == (["a", "b"], True)
     assert told(endpoint.poll(Request(number=2))) == ["c", "d"]
@@ -71,12 +79,12 @@ def test_a_slot_that_is_not_there_is_named(endpoint):
     assert endpoint.poll(Request(number=2)).refused == ()
 
 
-def test_a_trial_that_is_stopped_on_its_way_is_never_begun(endpoint):
+def test_a_trial_that_is_stopped_on_its_way_is_never_begun(endpoint, actor):
     stop = TrialUpdate(incarnation="a", durable_seq=0, received_seq=0, answers=(StopAnswer(),))
     reply = endpoint.poll(
         Request(number=1, assignments=assignments("a", "b"), updates=(stop,)),
     )
-    assert endpoint._plugin.actors["actor"].is_waiting == {"a": False, "b": True}
+    assert actor.is_waiting == {"a": False, "b": True}
     stopped, running = reply.reports
     assert pickle.loads(stopped.messages[0][1]) == Stopped(seq=1)
     assert running.incarnation == "b"

@@ -20,7 +20,7 @@ from dasktune.cluster.protocol.wire_messages import (
     dumps,
     open_reply,
 )
-from dasktune.cluster.worker import trial_actor as slot_module
+from dasktune.cluster.worker.endpoint import WorkerEndpoint
 from dasktune.cluster.worker.trial_actor import TrialActor
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
 from dasktune.storage.fs.storage import Storage
@@ -70,7 +70,7 @@ class Loop:
 class Worker:
     """As much of a Dask worker as a actor needs, with one actor and its driver."""
 
-    def __init__(self, monkeypatch, trainable, **settings):
+    def __init__(self, trainable, **settings):
         payload = cloudpickle.dumps({"trainable": trainable})
         self.plugin = SimpleNamespace(actors={}, endpoints={}, leases={}, payload=payload)
         self.address = "tcp://worker"
@@ -78,9 +78,13 @@ class Worker:
         self.state = SimpleNamespace(actors={"actor-1": None})
         self.loop = Loop()
         self.rung = 0
-        monkeypatch.setattr(slot_module, "get_worker", lambda: self)
         settings = {"driver_ttl": 60.0, "fence_after": 60.0, "stop_grace": 0.05, **settings}
-        self.actor = TrialActor("actor-1", plugin="plugin", topic="topic", **settings)
+        #: The endpoint's clock, which may be put forward.
+        self.timer = time.monotonic
+        self.plugin.endpoints["topic"] = WorkerEndpoint(
+            self, self.plugin, "topic", settings["fence_after"], timer=lambda: self.timer()
+        )
+        self.actor = TrialActor("actor-1", plugin="plugin", topic="topic", worker=self, **settings)
         # The watch, which needs a real loop.
         self.loop.callbacks.get_nowait()
         self.trials = self.calls = 0
@@ -148,7 +152,7 @@ class Worker:
     def run(self, config=(), **spec):
         self.assign(config, **spec)
         end = self.until(Ended | Failed | Stopped)
-        assert self.actor._current.run.join(PATIENCE)
+        self.actor.join(PATIENCE)
         return end
 
 
@@ -195,8 +199,8 @@ class Deaf(Model):
 # How a class trainable is used again.
 
 
-def test_a_slot_keeps_the_object_for_its_next_trial(monkeypatch, tell):
-    worker = Worker(monkeypatch, Model)
+def test_a_slot_keeps_the_object_for_its_next_trial(tell):
+    worker = Worker(Model)
     for _ in range(3):
         assert isinstance(worker.run({"test": tell.name}), Ended)
     assert tell.log == ["setup", "reset", "reset"]
@@ -204,15 +208,15 @@ def test_a_slot_keeps_the_object_for_its_next_trial(monkeypatch, tell):
     assert not worker.occupied
 
 
-def test_without_reuse_nothing_is_kept(monkeypatch, tell):
-    worker = Worker(monkeypatch, Model, reuse=False)
+def test_without_reuse_nothing_is_kept(tell):
+    worker = Worker(Model, reuse=False)
     worker.run({"test": tell.name})
     worker.run({"test": tell.name})
     assert tell.log == ["setup", "cleanup"] * 2
 
 
-def test_a_setup_that_raises_costs_its_trial_and_not_the_slot(monkeypatch, tell):
-    worker = Worker(monkeypatch, Model)
+def test_a_setup_that_raises_costs_its_trial_and_not_the_slot(tell):
+    worker = Worker(Model)
     assert isinstance(worker.run({"test": tell.name, "breaks": True}), Failed)
     assert isinstance(worker.run({"test": tell.name}), Ended)
 
@@ -226,8 +230,8 @@ def end_by_forgetting(worker):
     "end",
     [end_by_forgetting, lambda worker: worker.actor.retire(), lambda w: w.actor.release_idle()],
 )
-def test_what_is_kept_is_cleaned_up_once_however_the_slot_ends(monkeypatch, tell, end):
-    worker = Worker(monkeypatch, Model)
+def test_what_is_kept_is_cleaned_up_once_however_the_slot_ends(tell, end):
+    worker = Worker(Model)
     worker.run({"test": tell.name})
     end(worker)
     worker.actor.join(PATIENCE)
@@ -242,18 +246,17 @@ def held(config):
     assert shared[config["test"]].release.wait(PATIENCE)
 
 
-def test_a_trial_that_ends_unheard_keeps_nothing_for_a_driver_that_hangs(monkeypatch, tell):
-    worker = Worker(monkeypatch, held)
+def test_a_trial_that_ends_unheard_keeps_nothing_for_a_driver_that_hangs(tell):
+    worker = Worker(held)
     worker.assign({"test": tell.name})
     # Only now, or the answer to the assignment might bring its end.
     tell.release.set()
-    assert worker.actor._current.run.join(PATIENCE)
+    worker.actor.join(PATIENCE)
     leases = worker.plugin.leases
     leases |= {"actor-1-lease-1": threading.Event(), "actor-10-lease-1": threading.Event()}
     worker.actor.check_driver()
     assert asyncio.run(worker.actor.has_driver())
-    contact = worker.actor._endpoint.liveness
-    monkeypatch.setattr(contact, "_timer", lambda: time.monotonic() + 61.0)
+    worker.timer = lambda: time.monotonic() + 61.0
     worker.actor.check_driver()
     assert not asyncio.run(worker.actor.has_driver())
     assert [key for key, lease in leases.items() if lease.is_set()] == ["actor-1-lease-1"]
@@ -261,8 +264,8 @@ def test_a_trial_that_ends_unheard_keeps_nothing_for_a_driver_that_hangs(monkeyp
     assert asyncio.run(worker.actor.has_driver())
 
 
-def test_a_slot_is_busy_and_stays_known_while_a_cleanup_runs(monkeypatch, tell):
-    worker = Worker(monkeypatch, Deaf, stop_grace=60.0)
+def test_a_slot_is_busy_and_stays_known_while_a_cleanup_runs(tell):
+    worker = Worker(Deaf, stop_grace=60.0)
     worker.run({"test": tell.name})
     [tenant] = worker.actor.release_idle()
     end_by_forgetting(worker)
@@ -277,21 +280,21 @@ def test_a_slot_is_busy_and_stays_known_while_a_cleanup_runs(monkeypatch, tell):
     assert tell.log == ["setup", "cleanup"]
 
 
-def test_a_cleanup_that_takes_too_long_is_interrupted_by_the_watch(monkeypatch, tell):
+def test_a_cleanup_that_takes_too_long_is_interrupted_by_the_watch(tell):
     class Endless(Model):
         def cleanup(self):
             while True:
                 pass
 
-    worker = Worker(monkeypatch, Endless, stop_grace=0.0)
+    worker = Worker(Endless, stop_grace=0.0)
     worker.run({"test": tell.name})
     [tenant] = worker.actor.release_idle()
     worker.actor.check_driver()
     assert tenant.join(PATIENCE)
 
 
-def test_a_slot_whose_lease_was_given_back_keeps_again_with_its_next_trial(monkeypatch, tell):
-    worker = Worker(monkeypatch, Model)
+def test_a_slot_whose_lease_was_given_back_keeps_again_with_its_next_trial(tell):
+    worker = Worker(Model)
     worker.run({"test": tell.name})
     worker.actor.release_idle()
     worker.run({"test": tell.name})
@@ -301,8 +304,8 @@ def test_a_slot_whose_lease_was_given_back_keeps_again_with_its_next_trial(monke
     assert sorted(tell.log) == sorted(["setup", "cleanup", "setup", "reset", "cleanup"])
 
 
-def test_a_cleanup_that_never_ends_is_left_behind_and_occupies_the_slot(monkeypatch, tell):
-    worker = Worker(monkeypatch, Deaf)
+def test_a_cleanup_that_never_ends_is_left_behind_and_occupies_the_slot(tell):
+    worker = Worker(Deaf)
     worker.run({"test": tell.name})
     assert isinstance(worker.run({"test": tell.name, "reusable": False}), Ended)
     assert "interrupted" in tell.log
@@ -319,8 +322,8 @@ def test_a_cleanup_that_never_ends_is_left_behind_and_occupies_the_slot(monkeypa
     assert worker.key not in worker.news
 
 
-def test_trials_that_wait_behind_such_a_cleanup_are_given_back(monkeypatch, tell):
-    worker = Worker(monkeypatch, Deaf)
+def test_trials_that_wait_behind_such_a_cleanup_are_given_back(tell):
+    worker = Worker(Deaf)
     worker.run({"test": tell.name})
     worker.assign({"test": tell.name, "reusable": False})
     worker.assign({"test": tell.name})
@@ -344,8 +347,8 @@ class Stuck(Model):
         return {}
 
 
-def test_a_step_that_obeys_nothing_holds_its_slot_until_it_ends_at_last(monkeypatch, tell):
-    worker = Worker(monkeypatch, Stuck)
+def test_a_step_that_obeys_nothing_holds_its_slot_until_it_ends_at_last(tell):
+    worker = Worker(Stuck)
     worker.assign({"test": tell.name})
     assert tell.entered.wait(PATIENCE)
     worker.ask(StopAnswer(reason="slow"))
@@ -370,8 +373,8 @@ def stream(config):
     told.release.wait(PATIENCE)
 
 
-def test_streamed_results_ring_after_the_window_that_the_driver_has_set(monkeypatch, tell):
-    worker = Worker(monkeypatch, stream)
+def test_streamed_results_ring_after_the_window_that_the_driver_has_set(tell):
+    worker = Worker(stream)
     worker.assign({"test": tell.name}, window=0.5)
     worker.until(Started)
     worker.ask(window=0.7)
@@ -388,8 +391,8 @@ def test_streamed_results_ring_after_the_window_that_the_driver_has_set(monkeypa
     assert isinstance(worker.messages[-1], Reported)
 
 
-def test_news_that_the_driver_has_fetched_by_itself_do_not_ring(monkeypatch, tell):
-    worker = Worker(monkeypatch, stream)
+def test_news_that_the_driver_has_fetched_by_itself_do_not_ring(tell):
+    worker = Worker(stream)
     worker.assign({"test": tell.name})
     notifier = worker.loop.callbacks.get(timeout=PATIENCE)
     worker.ask()
@@ -398,8 +401,8 @@ def test_news_that_the_driver_has_fetched_by_itself_do_not_ring(monkeypatch, tel
     assert worker.rung == 0
 
 
-def test_a_milestone_and_the_end_ring_at_once(monkeypatch):
-    worker = Worker(monkeypatch, lambda config: report({}))
+def test_a_milestone_and_the_end_ring_at_once():
+    worker = Worker(lambda config: report({}))
     worker.assign(window=60.0, milestones=EVERY_RESULT)
     waiting = worker.until(Reported)
     worker.ask(ContinueAnswer(seq=waiting.seq, milestones=()))
@@ -428,8 +431,8 @@ def carry(worker, number, step, key=None):
     return open_reply(asyncio.run(worker.actor.transfer_step(dumps(carriage))))
 
 
-def test_the_driver_is_told_of_what_is_to_be_carried_until_it_has_ended(monkeypatch):
-    worker = Worker(monkeypatch, save)
+def test_the_driver_is_told_of_what_is_to_be_carried_until_it_has_ended():
+    worker = Worker(save)
     worker.assign(relayed=True)
     number = first_haul(worker)
     worker.ask()
@@ -446,23 +449,23 @@ def test_the_driver_is_told_of_what_is_to_be_carried_until_it_has_ended(monkeypa
     assert worker.news[worker.key].transfers == ()
 
 
-def test_a_trial_whose_checkpoint_is_carried_ends_with_its_driver(monkeypatch):
-    worker = Worker(monkeypatch, save)
+def test_a_trial_whose_checkpoint_is_carried_ends_with_its_driver():
+    worker = Worker(save)
     worker.assign(relayed=True)
     first_haul(worker)
     worker.state.actors.clear()
     worker.actor.check_driver()
     assert isinstance(worker.until(Stopped), Stopped)
-    assert worker.actor._current.run.join(PATIENCE)
+    worker.actor.join(PATIENCE)
     assert not [one for one in worker.messages if isinstance(one, Reported)]
 
 
 # Threads.
 
 
-def test_no_thread_is_left_when_trials_have_ended(monkeypatch, tell):
+def test_no_thread_is_left_when_trials_have_ended(tell):
     before = set(threading.enumerate())
-    worker = Worker(monkeypatch, Model)
+    worker = Worker(Model)
     for _ in range(3):
         worker.run({"test": tell.name})
     assert set(threading.enumerate()) <= before

@@ -34,7 +34,7 @@ class Store:
         self.uploader.upload(work)
 
 
-def waits(store, call):
+def waits(call):
     """Call in a thread, return an event for its return, and see that it stands still first."""
     through, outcome = threading.Event(), []
 
@@ -45,10 +45,8 @@ def waits(store, call):
             outcome.append(error)
         through.set()
 
-    before = len(store.uploader._changed._waiters)
     threading.Thread(target=run, daemon=True).start()
-    until(lambda: len(store.uploader._changed._waiters) > before)
-    assert not through.is_set()
+    assert not through.wait(0.02)
     return through, outcome
 
 
@@ -69,7 +67,7 @@ def test_the_third_upload_waits_for_the_first():
     store = Store()
     store.add(0)
     store.add(1)
-    through, _ = waits(store, store.uploader.wait_for_room)
+    through, _ = waits(store.uploader.wait_for_room)
     store.gates[0].set()
     assert through.wait(PATIENCE)
     assert store.done == [0]
@@ -81,7 +79,7 @@ def test_a_flush_waits_for_all():
     store = Store()
     store.add(0)
     store.add(1)
-    through, _ = waits(store, store.uploader.flush)
+    through, _ = waits(store.uploader.flush)
     store.gates[0].set()
     until(lambda: store.done == [0])
     assert not through.is_set()
@@ -95,7 +93,7 @@ def test_a_failure_drops_what_waits_behind_it_and_is_told_to_everybody():
     store.add(0)
     store.add(1, error)
     store.add(2)
-    through, outcome = waits(store, store.uploader.flush)
+    through, outcome = waits(store.uploader.flush)
     for gate in store.gates:
         gate.set()
     assert through.wait(PATIENCE)
@@ -121,7 +119,7 @@ def test_a_close_does_what_is_left_and_ends_the_thread():
     store.uploader.close()
     assert store.done == [0]
     assert other == ["swept"]
-    assert not store.uploader._thread.is_alive()
+    assert "upload" not in [thread.name for thread in threading.enumerate()]
 
 
 def test_nobody_waits_for_what_is_no_upload():
@@ -134,7 +132,8 @@ def test_nobody_waits_for_what_is_no_upload():
 
 
 def test_without_work_there_is_no_thread():
+    before = threading.enumerate()
     uploader = Uploader("upload", lambda: None)
     uploader.flush()
+    assert threading.enumerate() == before
     uploader.close()
-    assert uploader._thread is None

@@ -161,7 +161,6 @@ def test_at_most_two_checkpoints_wait(gate, temporary):
             reported.append(step)
 
     driver = Driver(train, fence=gate)
-    until(lambda: driver.run._recorder._uploader._changed._waiters)
     until(lambda: reported == [0, 1] and gate.asked == 1)
     gate.open()
     until(lambda: reported == [0, 1, 2])

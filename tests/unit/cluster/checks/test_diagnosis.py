@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from dasktune.cluster.checks.doctor import (
-    _of_package,
-    _of_python,
-    _of_resources,
-    _of_shared_storage,
-    _of_workers,
+from dasktune.cluster.checks.diagnosis import (
+    SCHEDULER,
+    diagnose_package,
+    diagnose_python,
+    diagnose_resources,
+    diagnose_shared_storage,
+    diagnose_workers,
 )
 from dasktune.placement import WorkerCapacity
 from dasktune.storage.fs.storage import Storage
-
-SCHEDULER = "the scheduler"
 
 
 @pytest.mark.parametrize(
@@ -29,7 +28,7 @@ SCHEDULER = "the scheduler"
     ],
 )
 def test_versions_are_judged_by_what_would_break(name, theirs, level, finding):
-    found = _of_package(name, "1", theirs)
+    found = diagnose_package(name, "1", theirs)
     assert found.level == level
     assert finding in found.finding
     assert ("install" in found.advice.lower()) == (level != "ok")
@@ -37,11 +36,11 @@ def test_versions_are_judged_by_what_would_break(name, theirs, level, finding):
     assert "pip install dasktune" not in found.advice
 
 
-def test_another_minor_version_of_python_must_be_mended():
-    found = _of_python("3.11.7", {"tcp://a:1": "3.9"}, {})
+def test_another_minor_versiondiagnose_python_must_be_mended():
+    found = diagnose_python("3.11.7", {"tcp://a:1": "3.9"}, {})
     assert (found.level, found.subject) == ("fail", "python")
     assert "3.9 on 1 workers, tcp://a:1 for one" in found.finding
-    assert _of_python("3.11.7", {}, {"a": {"python": "3.11.9"}}).finding == (
+    assert diagnose_python("3.11.7", {}, {"a": {"python": "3.11.9"}}).finding == (
         "3.11.7 (and 3.11.9, which fits)"
     )
 
@@ -51,27 +50,27 @@ def worker(number, **more):
     return WorkerCapacity(address=address, host=f"host{number}", **{"nanny": True, **more})
 
 
-def test_workers_that_hang_or_have_no_memory_or_no_nanny_are_named():
+def test_workers_that_hang_or_have_no_memory_or_no_nanny_arename_some():
     workers = [worker(1), worker(2, status="paused"), worker(3, nanny=False)]
-    found = list(_of_workers(workers, {"tcp://1:1"}))
+    found = list(diagnose_workers(workers, {"tcp://1:1"}))
     assert [(one.level, one.finding) for one in found] == [
         ("fail", "1 of 3 do not answer: tcp://1:1"),
         ("warn", "paused for lack of memory: tcp://2:1"),
         ("warn", "1 without a nanny: tcp://3:1"),
     ]
     assert all(one.advice for one in found)
-    [none] = _of_workers([], set())
+    [none] = diagnose_workers([], set())
     assert (none.level, none.finding) == ("warn", "there are none")
-    [healthy] = _of_workers([worker(1), worker(2)], set())
+    [healthy] = diagnose_workers([worker(1), worker(2)], set())
     assert healthy.finding == "2 on 2 hosts"
 
 
-def test_resources_are_added_up_and_full_workers_named():
+def test_resources_are_added_up_and_full_workersname_some():
     some = [
         worker(1, nthreads=4, memory_limit=2**31, memory=2**31, resources={"CPU": 4}),
         worker(2, nthreads=2, resources={"GPU": 1}, memory_limit=2**30),
     ]
-    found = list(_of_resources(some))
+    found = list(diagnose_resources(some))
     assert [one.level for one in found] == ["ok", "ok", "warn"]
     assert found[0].finding == "CPU 6, memory 3.0 GiB, GPU 1"
     assert "1 of 2 workers declare no CPU" in found[1].finding
@@ -80,7 +79,7 @@ def test_resources_are_added_up_and_full_workers_named():
 
 def test_a_storage_that_hosts_do_not_share_is_a_warning_and_a_broken_one_a_failure():
     answers = {"a": True, "b": False, "c": "no permission", "d": True}
-    found = list(_of_shared_storage(Storage("/shared"), answers))
+    found = list(diagnose_shared_storage(Storage("/shared"), answers))
     assert [(one.level, one.finding) for one in found] == [
         ("fail", "c: no permission"),
         ("warn", "/shared is another directory on b"),

@@ -1,0 +1,262 @@
+"""Judges what the checks of a cluster have found: how bad it is, and what to do about it.
+
+These functions call nothing. ``doctor`` collects their arguments from a cluster.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from dasktune.placement import WorkerCapacity
+from dasktune.storage.fs.storage import Storage
+
+__all__ = [
+    "SCHEDULER",
+    "Diagnosis",
+    "diagnose_clocks",
+    "diagnose_package",
+    "diagnose_python",
+    "diagnose_resources",
+    "diagnose_shared_storage",
+    "diagnose_workers",
+    "name_some",
+]
+
+#: Difference of clocks in seconds from which on times in results are confusing.
+_DRIFT: Final = 2.0
+
+#: The name of Dask's scheduler among the addresses of workers.
+SCHEDULER: Final = "the scheduler"
+
+#: Workers that a sentence names.
+_NAMED: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """The result of one check.
+
+    Parameters
+    ----------
+    level : {"ok", "warn", "fail"}
+        Whether the check passed, could be better, or failed.
+    subject : str
+        What was checked.
+    finding : str
+        The finding.
+    advice : str, default=""
+        What to do about it.
+
+    Examples
+    --------
+    >>> Diagnosis(level="ok", subject="python", finding="3.11 everywhere").level
+    'ok'
+    """
+
+    level: Literal["ok", "warn", "fail"]
+    subject: str
+    finding: str
+    advice: str = ""
+
+
+def diagnose_workers(workers: Sequence[WorkerCapacity], silent: set[str]) -> Iterator[Diagnosis]:
+    """Judge the workers of a cluster.
+
+    Parameters
+    ----------
+    workers : sequence of WorkerCapacity
+        All of them.
+    silent : set of str
+        Addresses of those that do not answer.
+    """
+    if not workers:
+        yield Diagnosis(
+            level="warn",
+            subject="workers",
+            finding="there are none",
+            advice="An experiment waits for them: start some, or let the cluster scale up.",
+        )
+        return
+    hosts = Counter(one.host for one in workers)
+    if silent:
+        yield Diagnosis(
+            level="fail",
+            subject="workers",
+            finding=f"{len(silent)} of {len(workers)} do not answer: {name_some(silent)}",
+            advice="They hang, or have lost their scheduler: restart them.",
+        )
+    else:
+        finding = f"{len(workers)} on {len(hosts)} {'host' if len(hosts) == 1 else 'hosts'}"
+        yield Diagnosis(level="ok", subject="workers", finding=finding)
+    paused = [one.address for one in workers if one.status == "paused"]
+    if paused:
+        yield Diagnosis(
+            level="warn",
+            subject="workers",
+            finding=f"paused for lack of memory: {name_some(paused)}",
+            advice="Give them more, or run fewer tasks there.",
+        )
+    alone = [one.address for one in workers if not one.nanny]
+    if alone:
+        yield Diagnosis(
+            level="warn",
+            subject="workers",
+            finding=f"{len(alone)} without a nanny: {name_some(alone)}",
+            advice="A trial that kills its worker leaves one fewer: start them with --nanny.",
+        )
+
+
+def diagnose_clocks(drifts: Mapping[str, float]) -> Iterator[Diagnosis]:
+    """Judge the clocks of the cluster's processes.
+
+    Parameters
+    ----------
+    drifts : mapping
+        Seconds by which each process is ahead of this one.
+    """
+    late = {where: drift for where, drift in drifts.items() if abs(drift) > _DRIFT}
+    if late:
+        worst = max(late, key=lambda where: abs(late[where]))
+        yield Diagnosis(
+            level="warn",
+            subject="clock",
+            finding=f"{len(late)} differ from ours, {worst} by {late[worst]:.1f} s",
+            advice="Nothing relies on them, but times in results will confuse you: run NTP there.",
+        )
+    elif drifts:
+        yield Diagnosis(level="ok", subject="clock", finding=f"within {_DRIFT:g} s of ours")
+
+
+def diagnose_python(
+    ours: str, foreign: Mapping[str, str], answers: Mapping[str, Mapping[str, Any]]
+) -> Diagnosis:
+    """Judge the versions of Python.
+
+    Parameters
+    ----------
+    ours : str
+        The version here.
+    foreign : mapping
+        The version of each worker whose minor version differs.
+    answers : mapping
+        What each process that answered said; its ``"python"`` is its version.
+    """
+    if foreign:
+        address, theirs = next(iter(foreign.items()))
+        return Diagnosis(
+            level="fail",
+            subject="python",
+            finding=f"{ours} here, but {theirs} on {len(foreign)} workers, {address} for one",
+            advice="Functions do not cross minor versions: start them with the same Python.",
+        )
+    others = sorted({one["python"] for one in answers.values()} - {ours})
+    also = f" (and {', '.join(others)}, which fits)" if others else ""
+    return Diagnosis(level="ok", subject="python", finding=f"{ours}{also}")
+
+
+def diagnose_package(name: str, ours: str, theirs: Mapping[str, str | None]) -> Diagnosis:
+    """Judge the versions of a package.
+
+    Parameters
+    ----------
+    name : str
+        The package.
+    ours : str
+        The version here.
+    theirs : mapping
+        The version in each process; None where it is missing.
+    """
+    # The scheduler gets only functions that are pickled by value and use Dask's requirements.
+    spared = (SCHEDULER,) if name in ("dasktune", "numpy") else ()
+    needed = {where: one for where, one in theirs.items() if where not in spared}
+    missing = [where for where, one in needed.items() if one is None]
+    others = {where: one for where, one in needed.items() if one not in (None, ours)}
+    if not missing and not others:
+        return Diagnosis(level="ok", subject=name, finding=f"{ours} everywhere")
+    is_vital = name == "dasktune"
+    if missing:
+        finding = f"{ours} here, missing on {len(missing)}: {name_some(missing)}"
+    else:
+        where, one = next(iter(others.items()))
+        finding = f"{ours} here, other versions on {len(others)}: {one} on {where} for one"
+    return Diagnosis(
+        level="fail" if is_vital else "warn",
+        subject=name,
+        finding=finding,
+        advice=f"Install dasktune {ours} there, from the same checkout or wheel as here."
+        if is_vital
+        else f"Objects may not unpickle across versions: pip install {name}=={ours}",
+    )
+
+
+def diagnose_resources(workers: Sequence[WorkerCapacity]) -> Iterator[Diagnosis]:
+    """Judge the resources of the workers; there must be at least one.
+
+    Parameters
+    ----------
+    workers : sequence of WorkerCapacity
+        All of them.
+    """
+    kinds = dict.fromkeys(kind for one in workers for kind in one.resource_names)
+    totals = ", ".join(f"{kind} {_amount(kind, sum(one.total(kind) for one in workers))}" for kind in kinds)
+    yield Diagnosis(level="ok", subject="resources", finding=totals)
+    undeclared = [one.address for one in workers if "CPU" not in one.resources]
+    if undeclared:
+        yield Diagnosis(
+            level="ok",
+            subject="resources",
+            finding=f"{len(undeclared)} of {len(workers)} workers declare no CPU; "
+            "an experiment makes them declare one for each thread",
+        )
+    crowded = [o.address for o in workers if o.memory_limit and o.memory > 0.7 * o.memory_limit]
+    if crowded:
+        yield Diagnosis(
+            level="warn",
+            subject="resources",
+            finding=f"more than 70 % of the memory is in use on {name_some(crowded)}",
+            advice="Trials there may be killed: free it, or restart the workers.",
+        )
+
+
+def diagnose_shared_storage(storage: Storage, found: Mapping[str, str | bool]) -> Iterator[Diagnosis]:
+    """Judge whether the hosts share a storage.
+
+    Parameters
+    ----------
+    storage : Storage
+        The storage.
+    found : mapping
+        For each host whether it shares the storage, or the error.
+    """
+    for host, answer in found.items():
+        if isinstance(answer, str):
+            yield Diagnosis(level="fail", subject="storage", finding=f"{host}: {answer}")
+    blind = [host for host, answer in found.items() if answer is False]
+    if blind:
+        yield Diagnosis(
+            level="warn",
+            subject="storage",
+            finding=f"{storage} is another directory on {name_some(blind)}",
+            advice="Checkpoints go through the driver, and submit() needs it shared: use a disk "
+            "that all hosts mount at this path, or an object store such as s3://.",
+        )
+    seeing = [host for host, answer in found.items() if answer is True]
+    if seeing:
+        word = "host reads and writes" if len(seeing) == 1 else "hosts read and write"
+        yield Diagnosis(level="ok", subject="storage", finding=f"{len(seeing)} {word} the same")
+
+
+def name_some(addresses: Iterable[str]) -> str:
+    """Return the first few addresses as text, and how many more there are."""
+    several = sorted(addresses)
+    more = f" and {len(several) - _NAMED} more" if len(several) > _NAMED else ""
+    return f"{', '.join(several[:_NAMED])}{more}"
+
+
+def _amount(kind: str, amount: float) -> str:
+    if kind != "memory":
+        return f"{amount:g}"
+    return "unlimited" if amount == float("inf") else f"{amount / 2**30:.1f} GiB"

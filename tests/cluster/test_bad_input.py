@@ -264,6 +264,7 @@ def test_fail_fast_can_raise_what_the_user_raised(cluster: LocalCluster, tmp_pat
 # What is right
 
 
+@pytest.mark.slow
 def test_a_silent_run_is_silent_from_the_cluster_s_start_to_its_end(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(QUIET_SCRIPT)
@@ -431,6 +432,7 @@ def test_a_cancelled_coroutine_ends_the_experiment(cluster: LocalCluster, tmp_pa
 # Workers that come late
 
 
+@pytest.mark.slow
 def test_a_late_worker_without_dasktune_takes_no_trial_down(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     with local_cluster() as growing, Client(growing, set_as_default=False) as client:

@@ -87,6 +87,7 @@ def handlers(client):
     return client.run_on_scheduler(told)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lacks", [cluster_kit.WITHOUT_DASKTUNE, WITHOUT_BOKEH])
 def test_a_scheduler_without_dasktune_or_bokeh_shows_a_run(tmp_path: Path, lacks: str):
     fleet = Fleet(tmp_path, its_prelude=lacks)
@@ -135,6 +136,7 @@ def test_dask_links_to_the_page_and_it_survives_a_restart(pair, tmp_path, caplog
     assert shown(page, key_of(tmp_path, "linked"))["state"] == "ended"
 
 
+@pytest.mark.slow
 def test_several_experiments_are_shown_and_one_that_goes_on_takes_its_place(pair, tmp_path):
     page = pair.dashboard_link.replace("status", "dasktune")
     keys = [key_of(tmp_path, name) for name in ("one", "two")]
@@ -159,6 +161,7 @@ def test_several_experiments_are_shown_and_one_that_goes_on_takes_its_place(pair
     assert len(listed) == len(set(listed))
 
 
+@pytest.mark.slow
 def test_a_submitted_experiment_has_a_page(fleet, tmp_path):
     fleet.keep(2)
     with tuner_of(tmp_path, fleet.address, name="sent").submit() as experiment:
@@ -231,6 +234,7 @@ print(tuner.dashboard_link)
 """
 
 
+@pytest.mark.slow
 def test_drivers_that_speak_otherwise_have_a_page_of_their_own(fleet, tmp_path):
     fleet.keep(2)
     numbers = (PROTOCOL, PROTOCOL + 1)

@@ -174,6 +174,7 @@ def test_what_was_cut_off_comes_to_its_end(name: str, pair: LocalCluster, tmp_pa
     assert_goes_on(name, after)
 
 
+@pytest.mark.slow
 def test_what_lies_in_an_object_store_comes_to_its_end(s3: S3Server, pair: LocalCluster, tmp_path: Path):
     told, storage, options = expected("on_s3"), s3.storage(), s3.options()
     storage.fs.put(str(FIXTURES / "on_s3" / "experiment"), f"{storage.path()}/run", recursive=True)

@@ -164,6 +164,7 @@ def test_user_code_that_kills_its_worker_is_given_up_and_the_others_go_on(tmp_pa
     assert sorted(lost) == sorted([ends["exit"].trial_id, ends["segfault"].trial_id] * 2)
 
 
+@pytest.mark.slow
 def test_a_long_hold_of_the_interpreter_is_no_loss(pair: LocalCluster, tmp_path: Path) -> None:
     def trainable(config: dict[str, Any]) -> None:
         # PyDLL keeps the lock of the interpreter: the whole worker stands still, longer than a

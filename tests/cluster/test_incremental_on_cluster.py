@@ -53,6 +53,7 @@ def blocks(n=40, chunk=10):
     return da.from_array(X, chunks=(chunk, 2)), da.from_array(y, chunks=chunk)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("persisted", [False, True])
 def test_each_call_sees_a_block_in_an_order_that_is_the_same_for_all_models(client, persisted):
     from dasktune.sklearn import IncrementalSearchCV
@@ -163,6 +164,7 @@ def test_score_of_collections_is_weighed(client):
     assert search.score(*blocks(), sample_weight=weights) == known != search.score(X, y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["numpy", "dask"])
 def test_the_configuration_and_the_warning_filters_go_along_with_the_models(client, kind):
     import warnings

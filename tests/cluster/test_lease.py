@@ -250,6 +250,7 @@ def test_a_lost_worker_s_leases_are_taken_elsewhere_and_none_comes_back(fleet: F
         until(lambda: client.run_on_scheduler(leased_of_only_worker) == ({"CPU": 0}, 0))
 
 
+@pytest.mark.slow
 def test_adaptive_scaling_leaves_busy_workers_alone(tmp_path: Path) -> None:
     with LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=":0") as cluster:
         with fitting(tuner_of(gated, tmp_path, cluster)) as future:

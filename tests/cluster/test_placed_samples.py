@@ -87,6 +87,7 @@ def searches(kind, estimator, client, **more):
 KINDS = ["GridSearchCV", "RandomizedSearchCV", "HalvingGridSearchCV", "TuneSearchCV"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_driver_never_has_the_samples_and_each_worker_has_them_once(client, kind):
     X, y = on_the_workers()
@@ -104,6 +105,7 @@ def test_the_driver_never_has_the_samples_and_each_worker_has_them_once(client, 
     assert set(np.ravel(counts)) == {1.0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["GridSearchCV", "HalvingGridSearchCV", "TuneSearchCV"])
 def test_the_best_candidate_is_fitted_where_the_samples_are(client, kind):
     X, y = on_the_workers(40_000, 3)

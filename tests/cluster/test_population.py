@@ -236,6 +236,7 @@ def test_a_clone_whose_worker_dies_is_the_same_clone_elsewhere(
     assert_clean(client)
 
 
+@pytest.mark.slow
 def test_a_clone_whose_donor_was_only_in_memory_survives_the_death_of_its_worker(
     fleet: Fleet, client: Client, tmp_path: Path
 ) -> None:

@@ -112,6 +112,7 @@ def test_a_terminal_shows_a_table_that_stays(tmp_path):
     assert "such\x1b[31m" not in sent
 
 
+@pytest.mark.slow
 def test_a_simple_terminal_shows_one_line(tmp_path):
     sent, _ = run(tmp_path, terminal=True, TERM="dumb")
     assert "\x1b" not in sent
@@ -121,6 +122,7 @@ def test_a_simple_terminal_shows_one_line(tmp_path):
     assert len(last) < 80
 
 
+@pytest.mark.slow
 def test_continuous_integration_gets_lines_even_on_a_terminal(tmp_path):
     sent, _ = run(tmp_path, terminal=True, CI="true")
     assert "\x1b" not in sent
@@ -142,6 +144,7 @@ def test_nothing_is_shown_to_who_wants_nothing(tmp_path):
     assert run(tmp_path, "", "0") == ("RETURNED 4 1\n", "")
 
 
+@pytest.mark.slow
 def test_a_reporter_prints_its_tables(tmp_path):
     output, errors = run(tmp_path, "table")
     assert output == "RETURNED 4 1\n"
@@ -150,12 +153,14 @@ def test_a_reporter_prints_its_tables(tmp_path):
     assert "[dasktune]" not in errors
 
 
+@pytest.mark.slow
 def test_a_reporter_that_raises_costs_nothing_but_itself(tmp_path):
     output, errors = run(tmp_path, "broken")
     assert output == "RETURNED 4 1\n"
     assert errors.count("RuntimeError: the reporter is broken") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["fit", "fit_async", "reporter"])
 def test_a_notebook_keeps_the_last_picture(tmp_path, how):
     nbformat = pytest.importorskip("nbformat")

@@ -119,6 +119,7 @@ def test_checkpoints_that_a_dead_driver_had_yet_to_delete_are_deleted(fleet: Fle
     assert list(tmp_path.glob("run/trials/*/checkpoint_*")) == [kept]
 
 
+@pytest.mark.slow
 def test_what_a_dead_driver_has_left_is_handed_to_the_cluster(killed: Path, fleet: Fleet):
     ids = [one["trial_id"] for one in journal(killed, event="Suggested") if one["config"]]
     tuner = Tuner.restore(killed / "run", steps, client=fleet.address)
@@ -166,7 +167,14 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGTERM,
+        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param(signal.SIGUSR1, marks=pytest.mark.slow),
+    ],
+)
 def test_a_driver_that_is_told_to_end_has_its_trials_save_first(
     tmp_path: Path, pair: LocalCluster, number: signal.Signals
 ):

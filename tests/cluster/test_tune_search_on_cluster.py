@@ -159,6 +159,7 @@ def test_a_lost_worker_costs_the_steps_since_the_last_checkpoint(client, tmp_pat
     assert sum(line == "2.0 5" for line in steps) == 3
 
 
+@pytest.mark.slow
 def test_a_candidate_that_kills_every_worker_gets_the_error_score(client):
     from sklearn.exceptions import FitFailedWarning
 
@@ -190,6 +191,7 @@ def test_a_candidate_that_kills_every_worker_gets_the_error_score(client):
     assert sorted(search.cv_results_["status"]) == ["ERROR", "TERMINATED"]
 
 
+@pytest.mark.slow
 def test_the_exception_of_a_step_keeps_its_type(client):
     from dasktune.sklearn import TuneSearchCV
 
@@ -258,6 +260,7 @@ def test_the_configuration_and_the_warning_filters_travel_along(client):
             search.fit(*iris())
 
 
+@pytest.mark.slow
 def test_a_metric_or_a_budget_of_time_ends_candidates(client, tmp_path):
     from dasktune.sklearn import TuneSearchCV
 

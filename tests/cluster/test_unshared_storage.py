@@ -248,6 +248,7 @@ def talks(config: dict[str, Any]) -> None:
     print("the words of its second start")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isolation", ["thread", "process"])
 def test_the_words_of_a_trial_that_dies_with_its_worker_are_kept(
     tmp_path: Path, driver: Path, fleet: Fleet, isolation: Any
@@ -285,6 +286,7 @@ def begins_from(given: Any, place: str | Path, fleet: Fleet, name: str = "run") 
     )
 
 
+@pytest.mark.slow
 def test_a_submitted_driver_takes_along_what_only_the_client_sees(
     tmp_path: Path, driver: Path, fleet: Fleet
 ) -> None:
@@ -309,6 +311,7 @@ def test_a_submitted_driver_takes_along_what_only_the_client_sees(
         experiment.forget()
 
 
+@pytest.mark.slow
 def test_a_relative_place_is_where_the_client_works(tmp_path: Path, driver: Path, fleet: Fleet) -> None:
     fleet.keep(0)
     fleet.add_worker(directory=directory(tmp_path, "there"))

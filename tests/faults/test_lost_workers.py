@@ -24,6 +24,7 @@ def has_left(place: Path, pid: int) -> bool:
     return f"{pid} leaves" in notes(place) or not psutil.pid_exists(pid)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isolation", ["thread", "process"])
 def test_a_worker_that_slept_too_long_wakes_up_to_no_effect(
     fleet: Fleet, client: Client, tmp_path: Path, isolation: str
@@ -96,6 +97,7 @@ def test_a_worker_that_takes_too_much_memory_is_lost_for_that_reason(
     assert loss["charged"]
 
 
+@pytest.mark.slow
 def test_a_worker_that_hangs_holds_up_neither_the_beginning_nor_the_end(
     fleet: Fleet, client: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -196,6 +198,7 @@ def test_a_worker_that_dies_before_a_trial_begins_costs_the_trial_nothing(
     assert len(notes(tmp_path)) == 2
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_cut_off_is_given_up_only_if_that_lasts(
     fleet: Fleet, client: Client, tmp_path: Path
 ) -> None:

@@ -55,8 +55,8 @@ SEARCHERS = {
 SPACE = {"x": uniform(0, 1), "model": {"y": uniform(0, 1)}, "epochs": 9}
 
 # Ax and torch warn of what is deprecated of their own.
-QUIET = {"ax": pytest.mark.filterwarnings("ignore")}
-each = pytest.mark.parametrize("name", [pytest.param(one, marks=QUIET.get(one, ())) for one in SEARCHERS])
+MARKS = {"ax": pytest.mark.filterwarnings("ignore"), "bayesopt": pytest.mark.slow}
+each = pytest.mark.parametrize("name", [pytest.param(one, marks=MARKS.get(one, ())) for one in SEARCHERS])
 
 
 def set_up(searcher, space=SPACE, mode="min"):

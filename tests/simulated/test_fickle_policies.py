@@ -178,6 +178,7 @@ def lived(given: dict[str, Any], mood: int) -> Biographer:
     return store
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     mood=st.integers(0, 10**6),

@@ -133,6 +133,17 @@ CASES = [
     if scheduler in ("fifo", "asha") or search in ("variants", "limited")
 ]
 
+#: Without a limit the schedulers have more trials at a time, which takes longer.
+SLOW = [
+    (scheduler, search)
+    for scheduler, search in CASES
+    if search == "variants" and scheduler not in ("fifo", "asha")
+]
+
+
+def marks(case: tuple[str, str]) -> Any:
+    return [pytest.mark.slow] if case in SLOW else []
+
 
 def curve(config: dict[str, Any], checkpoint: Any) -> Any:
     for epoch in range(checkpoint or 0, 9):
@@ -185,7 +196,7 @@ def fresh(scheduler: str, search: str) -> ExperimentMachine:
     return build_experiment(parts["tune_config"], parts["run_config"], parts["param_space"])
 
 
-@pytest.fixture(scope="module", params=CASES, ids="-".join)
+@pytest.fixture(scope="module", params=[pytest.param(one, marks=marks(one)) for one in CASES], ids="-".join)
 def lived(request: pytest.FixtureRequest, quick_bandit: None) -> tuple[tuple[str, str], Recorder]:
     store = Recorder()
     simulate(

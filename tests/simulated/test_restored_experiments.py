@@ -9,7 +9,7 @@ import cloudpickle
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_replay import CASES, Descent, configs, curve
+from test_replay import CASES, Descent, configs, curve, marks
 
 from dasktune.callback import TrialStorage
 from dasktune.config import FailureConfig, RunConfig, TuneConfig
@@ -183,7 +183,7 @@ def driven(place: Lab, lives: list[int]) -> ExperimentMachine:
     return place.go_on() if begun else place.begin()
 
 
-@pytest.mark.parametrize(("scheduler", "search"), CASES)
+@pytest.mark.parametrize(("scheduler", "search"), [pytest.param(*case, marks=marks(case)) for case in CASES])
 def test_every_policy_goes_on_where_its_driver_died(scheduler: str, search: str):
     for limit in (0, 1, 17, 40, 77):
         place = lab(f"{scheduler}-{search}-{limit}", scheduler, search)

@@ -169,6 +169,7 @@ class TestHyperopt(SearcherContract):
         return HyperOptSearch(points_to_evaluate=PRESETS, n_initial_points=8)
 
 
+@pytest.mark.slow
 class TestBayesOpt(SearcherContract):
     # The last ones have a model, which takes some tenths of a second each.
     num_samples = 7

@@ -105,10 +105,10 @@ def end(search, trial_id, config):
 
 
 # Ax and torch call what is deprecated of their own.
-QUIET = {"ax": pytest.mark.filterwarnings("ignore::DeprecationWarning")}
+MARKS = {"ax": pytest.mark.filterwarnings("ignore::DeprecationWarning"), "bayesopt": pytest.mark.slow}
 
 
-@pytest.mark.parametrize("name", [pytest.param(one, marks=QUIET.get(one, ())) for one in MAKERS])
+@pytest.mark.parametrize("name", [pytest.param(one, marks=MARKS.get(one, ())) for one in MAKERS])
 def test_one_that_is_resumed_with_pending_trials_suggests_what_the_other_would(name):
     whole = lived(name)
     assert len({json.dumps(config, sort_keys=True) for config in whole}) >= COUNT / 2

@@ -214,6 +214,7 @@ def test_the_first_failure_may_end_everything():
 # Schedulers
 
 
+@pytest.mark.slow
 def test_asha_saves_most_of_the_work_and_keeps_one_of_the_best():
     asha = ASHAScheduler(max_t=EPOCHS, grace_period=1, reduction_factor=3)
     plain, in_plain = run(tune={"num_samples": 60})

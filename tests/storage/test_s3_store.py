@@ -328,7 +328,10 @@ def test_an_upload_in_parts_comes_back_from_a_store_that_goes_away(
     assert not storage.exists("trials/a/checkpoint_000000_i01", ".manifest.json")
 
 
-@pytest.mark.parametrize("disturbance", ["refused", "error", "mute", "slow"])
+@pytest.mark.parametrize(
+    "disturbance",
+    ["error", *(pytest.param(one, marks=pytest.mark.slow) for one in ("refused", "mute", "slow"))],
+)
 def test_a_checkpoint_and_a_journal_outlast_what_passes(
     s3: S3Server,
     line: Line,

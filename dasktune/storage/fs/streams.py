@@ -121,11 +121,14 @@ class ObjectReader(io.RawIOBase):
         ``fetch(start, end)`` returns these bytes of the object.
     size : int
         Size of the object in bytes.
+    part_size : int, default=8 MiB
+        Bytes that are fetched at once.
     """
 
-    def __init__(self, fetch: Callable[[int, int], bytes], size: int) -> None:
+    def __init__(self, fetch: Callable[[int, int], bytes], size: int, *, part_size: int = PART) -> None:
         super().__init__()
         self._fetch, self._size = fetch, size
+        self._part_size = part_size
         self._part = memoryview(b"")
         self._fetched = 0
 
@@ -136,7 +139,7 @@ class ObjectReader(io.RawIOBase):
     def readinto(self, target: Any, /) -> int:
         """Read the next bytes into `target` and return their number, 0 at the end."""
         if not self._part and self._fetched < self._size:
-            end = min(self._fetched + PART, self._size)
+            end = min(self._fetched + self._part_size, self._size)
             self._part = memoryview(self._fetch(self._fetched, end))
             # The object has become shorter: this is its end.
             self._fetched = end if self._part else self._size
@@ -164,10 +167,24 @@ class ObjectWriter(io.RawIOBase):
         The object.
     put : callable
         Writes the whole object at once.
+    part_size : int, default=8 MiB
+        Bytes of a part.
+    timeout : callable, default=deadline
+        Returns the seconds in which so many bytes must be sent.
     """
 
-    def __init__(self, fs: Any, path: str, put: _Put) -> None:
+    def __init__(
+        self,
+        fs: Any,
+        path: str,
+        put: _Put,
+        *,
+        part_size: int = PART,
+        timeout: Callable[[int], float] | None = None,
+    ) -> None:
         super().__init__()
+        self._part_size = part_size
+        self._timeout = timeout or deadline
         self._fs, self._path, self._put = fs, path, put
         self._waiting = bytearray()
         self._stream: Any = None
@@ -180,7 +197,7 @@ class ObjectWriter(io.RawIOBase):
     def write(self, data: Any, /) -> int:
         """Buffer bytes, and send a part when there are enough."""
         self._waiting += data
-        if len(self._waiting) >= PART << (self._sent // _PARTS):
+        if len(self._waiting) >= self._part_size << (self._sent // _PARTS):
             self._send()
         return len(data)
 
@@ -203,7 +220,7 @@ class ObjectWriter(io.RawIOBase):
         elif self._stream is not None:
             stream, self._stream = self._stream, None
             with contextlib.suppress(Exception):  # the error of the block is raised instead
-                within(deadline(0), lambda: discard(stream), self._path)
+                within(self._timeout(0), lambda: discard(stream), self._path)
 
     def _send(self) -> None:
         data = bytes(self._waiting)
@@ -211,8 +228,8 @@ class ObjectWriter(io.RawIOBase):
         if self._stream is None:
             # With this block size, fsspec sends each write as one part.
             self._stream = within(
-                deadline(0),
-                lambda: self._fs.open(self._path, "wb", block_size=PART),
+                self._timeout(0),
+                lambda: self._fs.open(self._path, "wb", block_size=self._part_size),
                 f"open {self._path}",
             )
         self._within(len(data), lambda: self._stream.write(data))
@@ -221,7 +238,7 @@ class ObjectWriter(io.RawIOBase):
     def _within(self, size: int, call: Callable[[], object]) -> None:
         stream = self._stream
         try:
-            within(deadline(size), call, f"write {self._path}", late=lambda: discard(stream))
+            within(self._timeout(size), call, f"write {self._path}", late=lambda: discard(stream))
         except StorageError:
             # The stream is still in use by the late call, and is discarded when that ends.
             self._stream = None

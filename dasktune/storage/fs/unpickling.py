@@ -13,10 +13,10 @@ import io
 import pickle
 from typing import Any, Final
 
-__all__ = ["first_name", "loads"]
+__all__ = ["MOVED_MODULES", "MOVED_NAMES", "first_name", "loads"]
 
 #: Old and new names of modules below ``dasktune``.
-_MODULES: Final = {
+MOVED_MODULES: Final = {
     "schedulers.asha": "schedulers.halving_family.asha",
     "schedulers.bounds": "schedulers.population_based.bounds",
     "schedulers.by_metric": "schedulers.metric_scheduler",
@@ -59,7 +59,7 @@ _MODULES: Final = {
 }
 
 #: Old and new names of single classes and functions, where more than the module has changed.
-_NAMES: Final = {
+MOVED_NAMES: Final = {
     ("schedulers.fronts", "Fronts"): ("schedulers.pareto", "ParetoFronts"),
     ("search.ax.setup", "GivenClient"): ("search.ax.ax_setup", "UserClient"),
     ("search.ax.spaces", "DomainSpace"): ("search.ax.ax_spaces", "AxDomainSpace"),
@@ -102,8 +102,8 @@ _NAMES: Final = {
 }
 
 _PACKAGE: Final = "dasktune."
-_FIRST_MODULES: Final = {new: old for old, new in _MODULES.items()}
-_FIRST_NAMES: Final = {new: old for old, new in _NAMES.items()}
+_FIRST_MODULES: Final = {new: old for old, new in MOVED_MODULES.items()}
+_FIRST_NAMES: Final = {new: old for old, new in MOVED_NAMES.items()}
 
 
 class _MovedUnpickler(pickle.Unpickler):
@@ -111,7 +111,7 @@ class _MovedUnpickler(pickle.Unpickler):
         """Find a class or function, under its present name if it has moved."""
         if module.startswith(_PACKAGE):
             old = module.removeprefix(_PACKAGE)
-            new, name = _NAMES.get((old, name)) or (_MODULES.get(old, old), name)
+            new, name = MOVED_NAMES.get((old, name)) or (MOVED_MODULES.get(old, old), name)
             module = _PACKAGE + new
         return super().find_class(module, name)
 

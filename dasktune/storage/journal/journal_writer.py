@@ -31,6 +31,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -49,22 +50,36 @@ from dasktune.storage.journal.segments import (
     segment_name,
 )
 
-__all__ = ["JournalEnd", "JournalReader", "JournalWriter", "next_epoch", "read_journal"]
+__all__ = ["JournalEnd", "JournalLimits", "JournalReader", "JournalWriter", "next_epoch", "read_journal"]
 
 logger = logging.getLogger(__name__)
 
-#: Bytes after which a local segment is closed and the next one started.
-SEGMENT_SIZE: Final = 64 * 1024**2
 #: Seconds that a record may wait for fsync on a disk, or for its object in a store.
 PERIOD: Final = 1.0
 #: Bytes that are put into an object store before `PERIOD` is over.
 OBJECT_SIZE: Final = 256 * 1024
-#: If more bytes wait for the storage, `commit` waits for it, too, for `PAUSE` seconds. So a driver
-#: cannot record faster than the storage can store, and still handles interrupts.
-BACKLOG: Final = 64 * 1024**2
+#: Seconds for which one `commit` waits at most for a storage with too large a backlog.
 PAUSE: Final = 0.5
-#: Approximate bytes of one write: an object of that size is still read in one request.
-LARGEST: Final = filesystem.SMALL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalLimits:
+    """Sizes that a :class:`JournalWriter` keeps, in bytes.
+
+    Parameters
+    ----------
+    segment_size : int, default=64 MiB
+        Size from which on a local segment is closed and the next one started.
+    backlog : int, default=64 MiB
+        If more waits for the storage, `commit` waits for it, too, for `PAUSE` seconds. So a driver
+        cannot record faster than the storage can store, and still handles interrupts.
+    write_size : int, default=4 MiB
+        Approximate size of one write: an object of that size is still read in one request.
+    """
+
+    segment_size: int = 64 * 1024**2
+    backlog: int = 64 * 1024**2
+    write_size: int = filesystem.SMALL
 
 
 class JournalWriter:
@@ -81,6 +96,8 @@ class JournalWriter:
         beyond it are no longer part of the history. By default the whole journal is read now.
     clock, sleep : callable
         Return seconds, and wait for some; by default those of :mod:`time`.
+    limits : JournalLimits, optional
+        Sizes of segments, writes and the backlog.
 
     Raises
     ------
@@ -107,12 +124,14 @@ class JournalWriter:
         after: JournalEnd | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        limits: JournalLimits | None = None,
     ) -> None:
         end = _read_to_end(storage) if after is None else after
         check(epoch > end.epoch, "epoch", f"later than {end.epoch}", epoch)
         self.storage = storage
         self.epoch = epoch
         self._clock, self._sleep = clock, sleep
+        self._limits = limits or JournalLimits()
         self._retries = RetrySchedule(storage.retry_seconds)
         #: Consecutive results that may become one line.
         self._results: list[Mapping[str, Any]] = []
@@ -131,7 +150,7 @@ class JournalWriter:
                 "Only one driver may lead an experiment: stop this one or the other one."
             ) from None
         self._segments: _Segments = (
-            _LocalSegments(storage, epoch, len(header), clock)
+            _LocalSegments(storage, epoch, len(header), clock, self._limits.segment_size)
             if storage.is_local
             else _ObjectSegments(storage, epoch, clock)
         )
@@ -198,7 +217,7 @@ class JournalWriter:
         if force:
             while self._seal(now=True):
                 self._wait()
-        elif self._size > BACKLOG and self._seal(now=True):
+        elif self._size > self._limits.backlog and self._seal(now=True):
             self._wait()
         else:
             while self._seal() and self._write(0.0):
@@ -210,7 +229,7 @@ class JournalWriter:
         due = (now and self._buffer) or self._segments.due(self._size)
         if self._sealed is None and due:
             count, position = len(self._buffer), self._position
-            if self._size > LARGEST:
+            if self._size > self._limits.write_size:
                 count, position = self._first_lines()
             content, self._buffer = b"".join(self._buffer[:count]), self._buffer[count:]
             self._size -= len(content)
@@ -220,7 +239,7 @@ class JournalWriter:
     def _first_lines(self) -> tuple[int, int]:
         """Return the number of lines for one write, and the position at their end."""
         size, count, position = 0, 0, self._durable
-        while size < LARGEST:
+        while size < self._limits.write_size:
             line = self._buffer[count]
             size, count, position = size + len(line), count + 1, position + count_rows(line)
         return count, position
@@ -316,9 +335,17 @@ class _Segments(Protocol):
 class _LocalSegments:
     """Appends to an open file; the operating system has the bytes when `write` returns."""
 
-    def __init__(self, storage: Storage, epoch: int, size: int, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        epoch: int,
+        size: int,
+        clock: Callable[[], float],
+        segment_size: int,
+    ) -> None:
         self._storage, self._epoch, self._clock = storage, epoch, clock
         self._sequence, self._size = 0, size
+        self._segment_size = segment_size
         self._descriptor = os.open(storage.path(segment_name(epoch, 0)), os.O_WRONLY)
         self._synced, self._synced_at = size, clock()
 
@@ -332,7 +359,7 @@ class _LocalSegments:
         # First: if it came after the write and failed, the data would be written twice.
         if self._must_sync():
             self._sync()
-        if self._size >= SEGMENT_SIZE and data:
+        if self._size >= self._segment_size and data:
             self._rotate()
         done = 0
         while done < len(data):

@@ -19,8 +19,9 @@ class FakeObjectStore(AsyncFileSystem):
     answer_lost: ClassVar[bool] = False
     #: Whether it answers at all.
     mute: ClassVar[bool] = False
-    #: Called before each operation with its kind ("read", "write", "open", "list" or "remove") and
-    #: path. It may raise what the store answers, or change `objects` as another process would.
+    #: Called before each operation with its kind ("read", "write", "open", "info", "list" or
+    #: "remove") and path. It may raise what the store answers, or change `objects` as another
+    #: process would.
     before: ClassVar[Callable[[str, str], None] | None] = None
 
     @classmethod
@@ -57,6 +58,7 @@ class FakeObjectStore(AsyncFileSystem):
 
     async def _info(self, path: str, **_: Any) -> dict[str, Any]:
         path = self._strip_protocol(path)
+        self._begin("info", path)
         if path in self.objects:
             return {"name": path, "size": len(self.objects[path]), "type": "file"}
         if any(name.startswith(path + "/") for name in self.objects):

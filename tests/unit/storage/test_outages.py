@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
 import errno
+import io
 import logging
 import os
 import pickle
@@ -13,13 +15,12 @@ import pytest
 from fake_object_store import FakeObjectStore
 
 from dasktune.errors import StorageError
-from dasktune.storage.checkpoints import checkpoint_store
 from dasktune.storage.checkpoints.checkpoint_store import CheckpointStore
 from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.fs import retry
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal import journal_writer
-from dasktune.storage.journal.journal_writer import JournalWriter, read_journal
+from dasktune.storage.journal.journal_writer import JournalLimits, JournalWriter, read_journal
 
 
 class Time:
@@ -70,8 +71,8 @@ def breaks(patient: Storage, monkeypatch: pytest.MonkeyPatch) -> Break:
     return set_failure
 
 
-def make(storage: Storage, time: Time) -> JournalWriter:
-    return JournalWriter(storage, 1, clock=time, sleep=time.sleep)
+def make(storage: Storage, time: Time, **limits: int) -> JournalWriter:
+    return JournalWriter(storage, 1, clock=time, sleep=time.sleep, limits=JournalLimits(**limits))
 
 
 def numbers(storage: Storage) -> list[int]:
@@ -112,17 +113,14 @@ def test_what_was_recorded_during_an_outage_is_written_after_it(
 def test_a_commit_that_waits_comes_back_when_the_storage_does(
     patient: Storage, time: Time, breaks: Break
 ) -> None:
-    writer = make(patient, time)
-    breaks(ConnectionRefusedError("refused"))
-    writer.append({"n": 0})
-    sleep = time.sleep
-
     def until_it_works(seconds: float) -> None:
-        sleep(seconds)
+        time.sleep(seconds)
         if time.now > 60:
             breaks(None)
 
-    writer._sleep = until_it_works
+    writer = JournalWriter(patient, 1, clock=time, sleep=until_it_works)
+    breaks(ConnectionRefusedError("refused"))
+    writer.append({"n": 0})
     assert writer.commit(force=True) == 1
     assert 60 < time.now < 90
     assert numbers(patient) == [0]
@@ -147,12 +145,8 @@ def test_it_gives_up_when_its_patience_is_over_and_says_what_to_do(
     assert numbers(patient) == [0]
 
 
-def test_what_cannot_be_stored_holds_up_who_records_it(
-    patient: Storage, time: Time, breaks: Break, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(journal_writer, "BACKLOG", 1000)
-    monkeypatch.setattr(journal_writer, "LARGEST", 500)
-    writer = make(patient, time)
+def test_what_cannot_be_stored_holds_up_who_records_it(patient: Storage, time: Time, breaks: Break) -> None:
+    writer = make(patient, time, backlog=1000, write_size=500)
     breaks(ConnectionRefusedError("refused"))
     poll(writer, time, until=50.0)
     # A little at a time, so that an interrupt is heeded soon. A try that is due is no wait.
@@ -171,11 +165,8 @@ def test_what_cannot_be_stored_holds_up_who_records_it(
         assert len(sizes) > 3
 
 
-def test_positions_count_rows_when_a_backlog_is_parted(
-    remote: Storage, time: Time, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(journal_writer, "LARGEST", 300)
-    writer = make(remote, time)
+def test_positions_count_rows_when_a_backlog_is_parted(remote: Storage, time: Time) -> None:
+    writer = make(remote, time, write_size=300)
     for number in range(50):
         metrics = {"training_iteration": number, "loss": number / 3}
         writer.append({"event": "ResultReported", "trial_id": "a", "metrics": metrics, "n": number})
@@ -259,19 +250,24 @@ def test_a_checkpoint_is_given_up_within_the_patience_of_one_operation(remote: S
 def test_a_full_disk_under_a_checkpoint_is_waited_for(
     local: Storage, quick: Time, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    copy = checkpoint_store._copy
     failures = [OSError(errno.ENOSPC, "full")] * 3
+    whole = open
 
-    def full(source: Any, target: Any) -> Any:
-        if failures:
-            target.write(b"half")
+    class FullDisk(io.FileIO):
+        def write(self, data: Any) -> int:
+            super().write(b"half")
             raise failures.pop()
-        return copy(source, target)
 
-    monkeypatch.setattr(checkpoint_store, "_copy", full)
+    def open_file(path: Any, mode: str = "r", *args: Any, **options: Any) -> Any:
+        if failures and mode == "wb" and str(path).endswith("/x"):
+            return FullDisk(path, "w")
+        return whole(path, mode, *args, **options)
+
+    monkeypatch.setattr(builtins, "open", open_file)
     store = CheckpointStore(local.with_retry(300.0))
     record = store.commit({"x": b"1"}, trial_dir="a", index=0, incarnation=1, iteration=1, metrics={})
     monkeypatch.undo()
+    assert not failures
     assert store.load(record)
     assert local.read_bytes(record.path, "x") == b"1"
 

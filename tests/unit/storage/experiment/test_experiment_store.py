@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-from typing import Any
 
 import pytest
 from fake_object_store import FakeObjectStore
@@ -65,12 +64,14 @@ def test_params_are_plain_json(store: ExperimentStore, storage: Storage) -> None
 
 
 def test_params_that_cannot_be_written_cost_a_warning(
-    store: ExperimentStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    remote: Storage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def full(*args: object, **kwargs: object) -> None:
-        raise OSError("disk full")
+    def full(operation: str, path: str) -> None:
+        if operation == "write":
+            raise OSError("disk full")
 
-    monkeypatch.setattr(Storage, "write_bytes", full)
+    store = ExperimentStore(remote)
+    FakeObjectStore.before = full
     store.write_params("a", {"lr": 0.1})
     store.close()
     assert "disk full" in caplog.text
@@ -171,18 +172,21 @@ def test_a_storage_that_cannot_be_written_is_named(local: Storage) -> None:
         probe(Storage("nosuch://x"))
 
 
-def test_a_storage_that_gives_something_else_back_is_refused(
-    storage: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Storage, "read_bytes", lambda *_: b"stale")
+def test_a_storage_that_gives_something_else_back_is_refused(remote: Storage) -> None:
+    def stale(operation: str, path: str) -> None:
+        if operation == "read":
+            FakeObjectStore.objects[path] = b"stale"
+
+    FakeObjectStore.before = stale
     with pytest.raises(PreflightError, match="must give back what was written"):
-        probe(storage)
+        probe(remote)
 
 
-def test_a_storage_that_overwrites_is_refused(remote: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def ignores_mode(self: Any, path: str, value: bytes, **_: Any) -> None:
-        self.objects[path] = value
+def test_a_storage_that_overwrites_is_refused(remote: Storage) -> None:
+    def overwrite(operation: str, path: str) -> None:
+        if operation == "write":
+            FakeObjectStore.objects.pop(path, None)
 
-    monkeypatch.setattr(FakeObjectStore, "_pipe_file", ignores_mode)
+    FakeObjectStore.before = overwrite
     with pytest.raises(PreflightError, match="must be able to refuse to overwrite"):
         probe(remote)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import gc
-import multiprocessing
 import os
 import shutil
 import subprocess
@@ -77,40 +76,63 @@ def test_what_a_cleaner_has_taken_is_made_anew(place: Path) -> None:
     assert Path(again.path).is_dir()
 
 
+#: Forks, and shows what there is when the fork has ended as Python ends, with its exit handlers.
+FORKING = """
+import os, sys, tempfile
+from dasktune.storage.fs.temp_dirs import make_directory
+mine = make_directory()
+fork = os.fork()
+if fork == 0:
+    other = make_directory()
+    assert os.path.dirname(other) != os.path.dirname(mine)
+    sys.exit(0)
+assert os.waitpid(fork, 0)[1] == 0
+print(os.path.isdir(mine), len(os.listdir(tempfile.gettempdir())))
+"""
+
+
 def test_a_fork_neither_shares_nor_removes_what_its_parent_has(place: Path) -> None:
-    mine = Checkpoint.from_dict({"x": 1})
-
-    def leave() -> None:
-        Checkpoint.from_dict({})
-        temp_dirs._cleanup(os.getppid(), os.path.dirname(mine.path))
-
-    fork = multiprocessing.get_context("fork").Process(target=leave)
-    fork.start()
-    fork.join(60)
-    assert fork.exitcode == 0
-    assert mine.to_dict() == {"x": 1}
-    assert len(list(place.iterdir())) == 2
+    shown = subprocess.check_output([sys.executable, "-c", FORKING], text=True, timeout=60)
+    assert shown == "True 1\n"
+    assert list(place.iterdir()) == []
 
 
-@pytest.mark.parametrize("before", [(tempfile, "mkdtemp"), (os, "open")])
+@pytest.mark.parametrize("moment", ["when it is made", "when it is opened"])
 def test_one_that_is_swept_before_it_is_locked_is_given_up(
-    place: Path, monkeypatch: pytest.MonkeyPatch, before: tuple[Any, str]
+    place: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    swept: list[Path] = []
-    module, name = before
-    real = getattr(module, name)
+    others: list[Any] = []
 
-    def then_sweep(*args: Any, **options: Any) -> Any:
-        made = real(*args, **options)
-        if not swept:
-            swept.extend(place.iterdir())
-            temp_dirs._remove_stale(str(place))
+    def sweep() -> None:
+        """Let another process start, which removes what no process has locked."""
+        if not others:
+            others.append(None)
+            others[0], _ = start()
+
+    make, open_directory = tempfile.mkdtemp, os.open
+
+    def make_and_sweep(*args: Any, **options: Any) -> str:
+        made = make(*args, **options)
+        sweep()
         return made
 
-    monkeypatch.setattr(module, name, then_sweep)
-    home = Path(temp_dirs._register(str(place)))
-    assert len(swept) == 1
-    assert home not in swept
+    def open_and_sweep(path: Any, *args: Any, **options: Any) -> int:
+        descriptor = open_directory(path, *args, **options)
+        if str(path).startswith(str(place)):
+            sweep()
+        return descriptor
+
+    if moment == "when it is made":
+        monkeypatch.setattr(tempfile, "mkdtemp", make_and_sweep)
+    else:
+        monkeypatch.setattr(os, "open", open_and_sweep)
+    mine = Checkpoint.temporary()
+    monkeypatch.undo()
+    home = Path(mine.path).parent
+    assert Path(mine.path).is_dir()
+    # The other process has removed the first one, and has made its own.
+    assert len(list(place.iterdir())) == 2
+    others[0].communicate("end\n", timeout=60)
     assert list(place.iterdir()) == [home]
 
 

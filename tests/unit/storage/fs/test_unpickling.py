@@ -8,10 +8,9 @@ import pytest
 
 from dasktune.schedulers import ASHAScheduler
 from dasktune.schedulers.pareto import ParetoFronts
-from dasktune.storage.fs import unpickling
-from dasktune.storage.fs.unpickling import first_name, loads
+from dasktune.storage.fs.unpickling import MOVED_MODULES, MOVED_NAMES, first_name, loads
 
-MOVED = [(f"dasktune.{old}", f"dasktune.{new}") for old, new in unpickling._MODULES.items()]
+MOVED = [(f"dasktune.{old}", f"dasktune.{new}") for old, new in MOVED_MODULES.items()]
 
 
 @pytest.mark.parametrize(("old", "new"), MOVED, ids=[old for old, _ in MOVED])
@@ -21,7 +20,7 @@ def test_every_old_module_leads_to_one_that_is_there(old, new):
     importlib.import_module(new)
 
 
-@pytest.mark.parametrize(("old", "new"), unpickling._NAMES.items(), ids=str)
+@pytest.mark.parametrize(("old", "new"), MOVED_NAMES.items(), ids=str)
 def test_every_old_name_leads_to_one_that_is_there(old, new):
     pytest.importorskip("sklearn")
     module = importlib.import_module(f"dasktune.{new[0]}")

@@ -14,6 +14,7 @@ from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal import journal_writer
 from dasktune.storage.journal.journal_writer import (
     JournalEnd,
+    JournalLimits,
     JournalReader,
     JournalWriter,
     next_epoch,
@@ -218,9 +219,8 @@ def test_a_local_commit_is_one_write_and_is_synced_within_a_second(
     assert len(synced) == 2
 
 
-def test_local_segments_rotate(local: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_writer, "SEGMENT_SIZE", 200)
-    writer = JournalWriter(local, 1)
+def test_local_segments_rotate(local: Storage) -> None:
+    writer = JournalWriter(local, 1, limits=JournalLimits(segment_size=200))
     for number in range(60):
         writer.append({"n": number})
         writer.commit()

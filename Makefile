@@ -7,6 +7,7 @@
 #   make test-slow    the slow tests: long searches, reproduced papers, random faults, scikit-learn's checks
 #   make test-all     both
 #   make test-oldest  the core of the tests with the oldest supported Dask
+#   make test-matrix  the same with the newest packages on Python 3.10 to 3.13, as far as they are there
 #   make chaos        twenty clusters with random faults: nothing may be lost
 #   make lint         style, types, layers, docstrings, spelling
 #   make format       apply ruff's automatic fixes
@@ -17,19 +18,17 @@
 #   make install      install the dependencies of all these commands
 #   make clean        remove all generated files, virtual environments included
 #
-# VENV=<dir> sets the directory of the virtual environment; PYTHON=<interpreter> its Python.
+# PYTHON=<interpreter>, such as python3.13, sets the Python; VENV=<dir> the directory of its environment.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-VENV ?= .venv
+# Each Python that is asked for has an environment of its own.
+VENV ?= $(if $(PYTHON),.venv-$(notdir $(PYTHON)),.venv)
 BIN := $(VENV)/bin
-# Run each interpreter, do not only find it: a version manager's shim may not work.
-PYTHON ?= $(shell for name in python3.11 python3; do \
-	$$name -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$name && break; \
-	done)
+override PYTHON := $(shell .ci/find-python $(or $(PYTHON),python3.11 python3))
 
 # The environment with the oldest supported dependencies.
 OLDEST_VENV := build/oldest-venv
@@ -47,7 +46,7 @@ PURE := dasktune/errors.py,dasktune/plugins.py,dasktune/text/*,dasktune/space/*,
 
 # Make a virtual environment at $(1). If Python lacks ensurepip, use the system's pip to fill it.
 define make_venv
-	@test -n "$(PYTHON)" || { echo "dasktune needs Python >= 3.10: make PYTHON=<interpreter>" >&2; exit 1; }
+	@test -n "$(PYTHON)" || { echo "there is no such Python, or it is older than 3.10: make PYTHON=<interpreter>" >&2; exit 1; }
 	$(PYTHON) -m venv --clear $(1) 2>/dev/null || { \
 		$(PYTHON) -m venv --clear --without-pip $(1); \
 		$(PYTHON) -m pip --python $(1)/bin/python install --quiet pip; }
@@ -110,17 +109,36 @@ test-all: $(DEV)
 	@.ci/browser
 	$(PYTEST)
 
-# Install only the packages that these tests need, to be quick. Old versions may warn.
+# The tests of what depends on the versions of Python and Dask. Install only the packages that these tests
+# need, to be quick. Old versions may warn.
+CORE_TESTS = -m pytest -p no:cacheprovider -W default --numprocesses=$(JOBS) --dist=loadfile
+CORE_PACKAGES := --editable . hypothesis pytest pytest-timeout pytest-xdist
+CORE_PIP = -m pip install --quiet --disable-pip-version-check
+
 .PHONY: test-oldest
 test-oldest: $(OLDEST_VENV)/.installed
-	$(OLDEST_VENV)/bin/python -m pytest -p no:cacheprovider -W default -m core tests/cluster
-	$(OLDEST_VENV)/bin/python -m pytest -p no:cacheprovider -W default tests/unit/cluster
+	$(OLDEST_VENV)/bin/python $(CORE_TESTS) -m core tests/cluster tests/unit/cluster
 
 $(OLDEST_VENV)/.installed: .ci/oldest.txt pyproject.toml setup.cfg
 	$(call make_venv,$(OLDEST_VENV))
-	PYTHONWARNINGS=ignore $(OLDEST_VENV)/bin/python -m pip install --quiet \
-		--constraint .ci/oldest.txt --editable . hypothesis pytest pytest-timeout
+	PYTHONWARNINGS=ignore $(OLDEST_VENV)/bin/python $(CORE_PIP) --constraint .ci/oldest.txt $(CORE_PACKAGES)
 	touch $@
+
+# The same with the newest packages on each of these Pythons.
+PYTHONS ?= python3.10 python3.11 python3.12 python3.13
+
+.PHONY: test-matrix
+test-matrix: $(addprefix test-core-,$(PYTHONS))
+
+test-core-%:
+	@if python=$$(.ci/find-python $*); then \
+		set -x; \
+		[[ -x build/$*/bin/python ]] || "$$python" -m venv build/$*; \
+		PYTHONWARNINGS=ignore build/$*/bin/python $(CORE_PIP) --upgrade --upgrade-strategy=eager $(CORE_PACKAGES); \
+		build/$*/bin/python $(CORE_TESTS) -m core tests/cluster tests/unit/cluster; \
+	else \
+		echo 'test-matrix: skipped $*, which is not on this machine'; \
+	fi
 
 # Each seed takes about a minute.
 .PHONY: chaos

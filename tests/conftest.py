@@ -20,6 +20,7 @@ settings.load_profile("dasktune")
 collect_ignore_glob = ["*conftest.py"]
 
 CLUSTER_TESTS = Path(__file__).parent / "cluster"
+CLUSTER_UNIT_TESTS = Path(__file__).parent / "unit" / "cluster"
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -76,7 +77,9 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that start a Dask cluster, so that ``-m "not cluster"`` leaves them out."""
+    """Mark the tests of `tests/cluster`, and those of what talks to Dask as the core."""
     for item in items:
+        if CLUSTER_UNIT_TESTS in item.path.parents:
+            item.add_marker("core")
         if CLUSTER_TESTS in item.path.parents:
             item.add_marker(pytest.mark.cluster)

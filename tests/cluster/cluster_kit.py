@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +23,8 @@ import pytest
 from distributed import Client
 
 import dasktune as tune
+from dasktune.cluster.driver.dispatcher import DispatcherSettings
+from dasktune.cluster.driver.launch import Launch
 from dasktune.cluster.membership.worker_list import list_workers
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.journal_writer import read_journal
@@ -49,6 +52,19 @@ def until(condition: Callable[[], T], timeout: float = PATIENCE) -> T:
         assert time.monotonic() < deadline, "it has not come about"
         time.sleep(0.02)
     return value
+
+
+@contextmanager
+def driver_settings(**changes: Any) -> Iterator[None]:
+    """Change settings of the drivers in this process that a user cannot set."""
+    settings = Launch.dispatcher_settings
+
+    def changed(self: Launch) -> DispatcherSettings:
+        return replace(settings(self), **changes)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Launch, "dispatcher_settings", changed)
+        yield
 
 
 def free_port() -> int:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from cluster_kit import (
     assert_clean,
+    driver_settings,
     fitting,
     journal,
     keys,
@@ -24,7 +25,6 @@ from distributed import Client, LocalCluster
 from distributed.comm.core import CommClosedError
 
 import dasktune as tune
-from dasktune.cluster.resources import insufficient
 from dasktune.errors import PreflightError
 
 pytestmark = [pytest.mark.cluster, pytest.mark.core]
@@ -95,22 +95,20 @@ def test_an_adaptive_cluster_comes_for_the_trials_and_goes_with_them(
         until(lambda: observer.run_on_scheduler(is_idle))
 
 
-def test_a_request_that_no_new_worker_can_meet_is_refused(
-    adaptive: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(insufficient, "_IMPOSSIBLE_TIMEOUT", 0.5)
-    with pytest.raises(PreflightError, match="every worker that it starts has CPU 1"):
+def test_a_request_that_no_new_worker_can_meet_is_refused(adaptive: LocalCluster, tmp_path: Path) -> None:
+    refused = pytest.raises(PreflightError, match="every worker that it starts has CPU 1")
+    with driver_settings(impossible_timeout=0.5), refused:
         tuner(adaptive, tmp_path, "a", cpus=2).fit()
     with Client(adaptive, set_as_default=False) as client:
         assert not client.run_on_scheduler(keys)
 
 
 def test_who_waits_for_workers_is_told_what_is_missing_and_goes_on_when_they_come(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(insufficient, "_WARN_EVERY", 0.2)
     (tmp_path / "a").touch()
     with (
+        driver_settings(warning_interval=0.2),
         caplog.at_level(logging.WARNING, logger="dasktune"),
         LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster,
     ):

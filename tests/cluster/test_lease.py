@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import signal
 import subprocess
@@ -19,6 +18,7 @@ from cluster_kit import (
     Fleet,
     assert_clean,
     available,
+    driver_settings,
     fitting,
     free_port,
     histories,
@@ -36,9 +36,6 @@ from cluster_kit import (
 from distributed import Client, LocalCluster
 
 import dasktune as tune
-from dasktune.cluster.driver.dispatcher import DispatcherSettings
-from dasktune.cluster.driver.launch import Launch
-from dasktune.cluster.resources import resource_lease
 
 pytestmark = [pytest.mark.cluster, pytest.mark.core]
 
@@ -149,10 +146,10 @@ def test_two_drivers_never_run_more_than_the_worker_has(client: Client, tmp_path
 
 
 @pytest.fixture
-def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+def unhurried() -> Iterator[None]:
     """Let slots and leases take their time: on a busy machine they are not refused for that."""
-    monkeypatch.setattr("dasktune.cluster.resources.resource_lease._GRANT_DEADLINE", 300.0)
-    monkeypatch.setattr("dasktune.cluster.driver.actor_handle._OPEN_DEADLINE", 300.0)
+    with driver_settings(lease_timeout=300.0, open_timeout=300.0):
+        yield
 
 
 @pytest.mark.usefixtures("unhurried")
@@ -172,24 +169,19 @@ def test_ten_tenths_fit_into_one_however_often(client: Client, tmp_path: Path) -
     assert not journal(tmp_path, event="StartFailed")
 
 
-def test_a_lease_is_taken_once_for_a_slot_that_is_used_again(
-    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    taken = []
-    take = resource_lease.ResourceLease.acquire
+def leases_so_far(dask_scheduler: Any = None) -> set[str]:
+    """The keys of all leases that Dask's scheduler has ever seen."""
+    return {key for key, *_ in dask_scheduler.transition_log if "-lease-" in str(key)}
 
-    async def counting(self: resource_lease.ResourceLease, plugin: str, topic: str) -> None:
-        taken.append(self.key)
-        await take(self, plugin, topic)
 
-    monkeypatch.setattr(resource_lease.ResourceLease, "acquire", counting)
+def test_a_lease_is_taken_once_for_a_slot_that_is_used_again(client: Client, tmp_path: Path) -> None:
+    before = client.run_on_scheduler(leases_so_far)
     # However busy the machine is, no slot has a rest between two trials.
-    monkeypatch.setattr("dasktune.cluster.driver.actor_pool._IDLE_LEASE_TIME", 300.0)
-    monkeypatch.setattr("dasktune.cluster.driver.actor_pool._IDLE_TIME", 300.0)
-    results = tuner_of(steps, tmp_path, client, space={"steps": 2}, num_samples=40).fit()
+    with driver_settings(idle_time=300.0, idle_lease_time=300.0):
+        results = tuner_of(steps, tmp_path, client, space={"steps": 2}, num_samples=40).fit()
     assert statuses(results) == {"TERMINATED"}
     # One for each of the two workers' slots.
-    assert len(taken) == 2
+    assert len(client.run_on_scheduler(leases_so_far) - before) == 2
 
 
 def stubborn(config: dict[str, Any]) -> None:
@@ -276,54 +268,22 @@ def test_adaptive_scaling_leaves_busy_workers_alone(tmp_path: Path) -> None:
         until(lambda: not cluster.scheduler.workers)
 
 
-def without_secession(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(worker: Any, key: str) -> None:
-        raise resource_lease.LeaseUnsupported("this Dask is too young")
-
-    monkeypatch.setattr(resource_lease, "_secede", fail)
-
-
 def test_a_dask_that_cannot_do_it_costs_the_books_and_one_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    without_secession(monkeypatch)
+    # As in a Dask that has no such event.
+    monkeypatch.delattr("distributed.worker_state_machine.SecedeEvent")
     with LocalCluster(processes=False, n_workers=1, threads_per_worker=2, dashboard_address=":0") as cluster:
         results = tuner_of(steps, tmp_path, cluster, space={"steps": 2}, num_samples=6).fit()
     assert histories(results) == [[1, 2]] * 6
     [warning] = [one for one in caplog.records if one.name == "dasktune.cluster.driver.actor_pool"]
     assert "without leases" in warning.message
-    assert "too young" in warning.message
+    assert "a task cannot secede by itself: ImportError" in warning.message
 
 
-def test_leases_can_be_left_out(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = Launch.dispatcher_settings
-
-    def without(self: Launch) -> DispatcherSettings:
-        return dataclasses.replace(settings(self), leases=False)
-
-    monkeypatch.setattr(Launch, "dispatcher_settings", without)
-    with fitting(tuner_of(gated, tmp_path, client)) as future:
+def test_leases_can_be_left_out(client: Client, tmp_path: Path) -> None:
+    with driver_settings(leases=False), fitting(tuner_of(gated, tmp_path, client)) as future:
         until(lambda: len(notes(tmp_path)) == 2)
         assert books(client) == FREE
         (tmp_path / "go").touch()
         assert statuses(future.result(timeout=60)) == {"TERMINATED"}
-
-
-def test_a_lease_that_is_not_granted_in_time_sends_the_trial_elsewhere(
-    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    deadlines = iter([0.0])
-    take = resource_lease.ResourceLease.acquire
-
-    async def hasty(self: resource_lease.ResourceLease, plugin: str, topic: str) -> None:
-        monkeypatch.setattr(resource_lease, "_GRANT_DEADLINE", next(deadlines, 30.0))
-        await take(self, plugin, topic)
-
-    monkeypatch.setattr(resource_lease.ResourceLease, "acquire", hasty)
-    monkeypatch.setattr("dasktune.cluster.driver.executor._AVOID", 0.0)
-    results = tuner_of(steps, tmp_path, client, space={"steps": 2}, num_samples=1).fit()
-    assert histories(results) == [[1, 2]]
-    [failed] = journal(tmp_path, event="StartFailed")
-    assert "did not grant {'CPU': 1} within 0 s" in failed["reason"]
-    # Somebody else may hold it, so it is no sign that something is wrong.
-    assert not failed["charged"]

@@ -12,6 +12,7 @@ import pytest
 from cluster_kit import (
     Fleet,
     assert_clean,
+    driver_settings,
     fitting,
     histories,
     kill,
@@ -25,7 +26,6 @@ from cluster_kit import (
 from distributed import Client, LocalCluster
 
 import dasktune as tune
-from dasktune.cluster.data import broadcast
 
 pytestmark = pytest.mark.cluster
 
@@ -131,12 +131,9 @@ def test_a_late_worker_gets_them_and_the_loss_of_the_only_copy_is_made_good(
         assert_clean(client)
 
 
-def test_a_worker_that_hangs_with_the_only_copy_holds_nobody_up(
-    tmp_path: Path, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(broadcast, "_DEADLINE", 1.0)
+def test_a_worker_that_hangs_with_the_only_copy_holds_nobody_up(tmp_path: Path, fleet: Fleet) -> None:
     fleet.keep(1)
-    with fitting(gated_tuner(tmp_path, fleet, 2)) as future:
+    with driver_settings(broadcast_timeout=1.0), fitting(gated_tuner(tmp_path, fleet, 2)) as future:
         until(lambda: len(notes(tmp_path)) == 1)
         hung = fleet.workers[0]
         hung.send_signal(signal.SIGSTOP)

@@ -13,6 +13,7 @@ import pytest
 from cluster_kit import (
     assert_clean,
     available,
+    driver_settings,
     fitting,
     journal,
     note,
@@ -50,10 +51,10 @@ def client(cluster: LocalCluster) -> Iterator[Client]:
 
 
 @pytest.fixture
-def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+def hurried() -> Iterator[None]:
     """However busy the machine is, no slot has a rest between two trials."""
-    monkeypatch.setattr("dasktune.cluster.driver.actor_pool._IDLE_LEASE_TIME", 300.0)
-    monkeypatch.setattr("dasktune.cluster.driver.actor_pool._IDLE_TIME", 300.0)
+    with driver_settings(idle_time=300.0, idle_lease_time=300.0):
+        yield
 
 
 def free_cpus(client: Client) -> float:

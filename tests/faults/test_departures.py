@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cluster_kit import Fleet, assert_clean, kill, until
+from cluster_kit import Fleet, assert_clean, driver_settings, kill, until
 from distributed import Client, Future
 from fault_kit import Bout, add_and_meet, addresses, slots, walk
 
@@ -66,14 +66,11 @@ def test_somebody_else_restarts_all_workers(fleet: Fleet, client: Client, tmp_pa
     assert_clean(client)
 
 
-def test_somebody_else_cancels_all_that_is_ours(
-    fleet: Fleet, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # There are no other workers.
-    monkeypatch.setattr("dasktune.cluster.driver.executor._AVOID", 0.5)
+def test_somebody_else_cancels_all_that_is_ours(fleet: Fleet, client: Client, tmp_path: Path) -> None:
     fleet.keep(2)
     bout = Bout(walk, tmp_path, fleet.address, num_samples=2)
-    with bout.fitting() as future:
+    # There are no other workers.
+    with driver_settings(avoid_time=0.5), bout.fitting() as future:
         until(lambda: bout.is_walking(trials=2))
         futures = [Future(key, client) for key in client.run_on_scheduler(slots)]
         client.cancel(futures, force=True)

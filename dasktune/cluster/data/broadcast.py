@@ -33,8 +33,7 @@ logger = logging.getLogger(__name__)
 #: Attempts to transfer the objects to a worker. Each retry uses a new copy.
 _ATTEMPTS: Final = 2
 
-#: Seconds for an attempt, and the slowest acceptable transfer in bytes per second.
-_DEADLINE: Final = 30.0
+#: The slowest acceptable transfer, in bytes per second.
 _SLOWEST: Final = 5e6
 
 #: Seconds to cancel the objects' futures.
@@ -62,16 +61,26 @@ class ObjectBroadcast:
         Name of the experiment's worker plugin, which holds them on the workers.
     priority : float, default=0
         Dask's priority of the tasks that fetch them.
+    timeout_s : float, default=30.0
+        Seconds for an attempt to transfer the objects to a worker; large ones get more.
     """
 
     def __init__(
-        self, client: Client, payload: Payload, *, name: str, plugin: str, priority: float = 0
+        self,
+        client: Client,
+        payload: Payload,
+        *,
+        name: str,
+        plugin: str,
+        priority: float = 0,
+        timeout_s: float = 30.0,
     ) -> None:
         self._client = client
         self._payload = payload
         self._name = name
         self._plugin = plugin
         self._priority = priority
+        self._timeout_s = timeout_s
         #: The workers that have the objects.
         self._workers: set[str] = set()
         #: One lock for each worker: several trials may start there at the same time, and the first
@@ -126,7 +135,7 @@ class ObjectBroadcast:
 
     async def _attempt(self, address: str) -> None:
         reasons: list[str] = []
-        deadline = _DEADLINE + self._payload.size / _SLOWEST + self._payload.rebuild_seconds
+        deadline = self._timeout_s + self._payload.size / _SLOWEST + self._payload.rebuild_seconds
         for _ in range(_ATTEMPTS):
             copy = self._copy = self._usable_copy(address)
             try:

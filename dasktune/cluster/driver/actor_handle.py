@@ -19,9 +19,6 @@ from dasktune.cluster.worker.trial_actor import TrialActor
 
 __all__ = ["CALL_DEADLINE", "ActorCallFailed", "ActorHandle"]
 
-#: Seconds for the actor's constructor, which runs no user code.
-_OPEN_DEADLINE = 15.0
-
 #: Seconds for a call. No method of an actor waits for user code.
 CALL_DEADLINE = 5.0
 
@@ -51,9 +48,13 @@ class ActorHandle:
         The actor's key in Dask, never used before.
     priority : float, default=0
         Dask's priority of the task that creates it.
+    open_timeout : float
+        Seconds for the actor's constructor, which runs no user code.
     """
 
-    def __init__(self, client: Client, address: str, key: str, *, priority: float = 0) -> None:
+    def __init__(
+        self, client: Client, address: str, key: str, *, priority: float = 0, open_timeout: float
+    ) -> None:
         self.address = address
         self.key = key
         #: Since when the actor is idle, on the loop's clock.
@@ -65,6 +66,7 @@ class ActorHandle:
         self._closed = False
         self._client = client
         self._priority = priority
+        self._open_timeout = open_timeout
         self._future: Any = None
         self._actor: Any = None
 
@@ -101,7 +103,7 @@ class ActorHandle:
                 priority=self._priority,
             )
             try:
-                await asyncio.wait_for(result_of(self._future), _OPEN_DEADLINE)
+                await asyncio.wait_for(result_of(self._future), self._open_timeout)
                 # The future's own result is not used: from a worker in this process it would be the
                 # worker's handle, which works on the worker's loop and would not wake this one.
                 self._actor = Actor(TrialActor, self.address, self.key)

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from distributed import Client
@@ -18,21 +19,35 @@ from dasktune.cluster.driver.actor_handle import ActorHandle
 from dasktune.cluster.resources.resource_lease import LeaseUnsupported, ResourceLease
 from dasktune.placement import Placement
 
-__all__ = ["ActorPool"]
+__all__ = ["ActorPool", "PoolLimits"]
 
 logger = logging.getLogger(__name__)
-
-#: Seconds for which an idle actor is kept. Dask does not retire a worker without warnings while it
-#: has an actor, and an adaptive cluster decides within 3 s to end an idle worker.
-_IDLE_TIME = 1.0
-
-#: Seconds for which an idle actor keeps its lease. The next trial mostly comes within milliseconds.
-#: Meanwhile other clients wait for the resources, and Dask does not scale the worker down.
-_IDLE_LEASE_TIME = 0.25
 
 #: Actors that are made ready on a worker at the same time. A worker creates hundreds of actors one
 #: after the other, and the deadline of each must not include the time of all others.
 _MAX_OPENING = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolLimits:
+    """Limits of the actors, in seconds.
+
+    Parameters
+    ----------
+    open_timeout : float
+        For a worker to create an actor.
+    lease_timeout : float
+        For a worker to grant a lease.
+    idle_time : float
+        For which an idle actor is kept.
+    idle_lease_time : float
+        For which an idle actor keeps its lease.
+    """
+
+    open_timeout: float
+    lease_timeout: float
+    idle_time: float
+    idle_lease_time: float
 
 
 class ActorPool:
@@ -54,6 +69,8 @@ class ActorPool:
         Dask's priority of the tasks.
     leases : bool
         Whether actors hold leases.
+    limits : PoolLimits
+        How long actors and leases may take and are kept.
     spawn : callable
         Runs a coroutine in the background.
     """
@@ -68,6 +85,7 @@ class ActorPool:
         objects: ObjectBroadcast,
         priority: float,
         leases: bool,
+        limits: PoolLimits,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
         self._client = client
@@ -78,6 +96,7 @@ class ActorPool:
         self._priority = priority
         #: Set to False once a worker's Dask turned out not to support leases.
         self._leases = leases
+        self._limits = limits
         self._spawn = spawn
         self._idle: defaultdict[str, list[ActorHandle]] = defaultdict(list)
         self._opened = 0
@@ -104,7 +123,13 @@ class ActorPool:
             return actor
         self._opened += 1
         key = f"{self._name}-actor-{self._opened}"
-        return ActorHandle(self._client, placement.address, key, priority=self._priority)
+        return ActorHandle(
+            self._client,
+            placement.address,
+            key,
+            priority=self._priority,
+            open_timeout=self._limits.open_timeout,
+        )
 
     def is_ready(self, actor: ActorHandle) -> bool:
         """Whether an actor can run a trial at once."""
@@ -144,7 +169,7 @@ class ActorPool:
         self._idle[actor.address].append(actor)
         if actor.helper_leases:
             self._release_leases(actor)
-        loop.call_later(_IDLE_LEASE_TIME, self._end_idle_lease, actor, actor.idle_since)
+        loop.call_later(self._limits.idle_lease_time, self._end_idle_lease, actor, actor.idle_since)
 
     def close(self, actor: ActorHandle) -> None:
         """Close an actor in the background."""
@@ -159,7 +184,7 @@ class ActorPool:
 
     def trim_idle(self) -> None:
         """Close the actors that have been idle for a while."""
-        long_ago = asyncio.get_running_loop().time() - _IDLE_TIME
+        long_ago = asyncio.get_running_loop().time() - self._limits.idle_time
         for address, actors in tuple(self._idle.items()):
             for actor in actors:
                 if actor.idle_since < long_ago:
@@ -185,6 +210,7 @@ class ActorPool:
                 placement.claim_on(address),
                 home=actor.address,
                 priority=self._priority,
+                timeout_s=self._limits.lease_timeout,
             )
             # In the same order in every driver. Otherwise two drivers could each hold a lease that
             # the other one waits for.

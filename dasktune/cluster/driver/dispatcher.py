@@ -25,7 +25,7 @@ from distributed import Client
 from dasktune.cluster.data.broadcast import BroadcastFailed, ObjectBroadcast
 from dasktune.cluster.data.memory_checkpoints import CheckpointGone, MemoryCheckpoints
 from dasktune.cluster.driver.actor_handle import ActorCallFailed
-from dasktune.cluster.driver.actor_pool import ActorPool
+from dasktune.cluster.driver.actor_pool import ActorPool, PoolLimits
 from dasktune.cluster.driver.checkpoint_relay import CheckpointRelay
 from dasktune.cluster.driver.prefetch import PrefetchDepth
 from dasktune.cluster.driver.trial_run import Reservation, TrialRun
@@ -76,6 +76,7 @@ class DispatcherSettings:
     `name` is unique on the cluster. `memory_limit` is the largest checkpoint, in bytes, that is
     kept in memory; 0 keeps none. With `disk_first` none is kept while all workers are on one
     machine. `leases` is whether actors reserve Dask resources. `priority` is that of Dask tasks.
+    A comment states what each of the others limits; the user sets none of those.
     """
 
     name: str
@@ -87,6 +88,27 @@ class DispatcherSettings:
     memory_limit: int = 0
     disk_first: bool = False
     priority: float = 0
+    #: For a worker to create an actor.
+    open_timeout: float = 15.0
+    #: For a worker to grant a lease. The ledger chose a worker with room, so a lease that waits
+    #: longer has lost a race against another client.
+    lease_timeout: float = 10.0
+    #: For an attempt to send the large objects to a worker, if they are small enough.
+    broadcast_timeout: float = 30.0
+    #: For which an idle actor is kept. Dask does not retire a worker without warnings while it has
+    #: an actor, and an adaptive cluster decides within 3 s to end an idle worker.
+    idle_time: float = 1.0
+    #: For which an idle actor keeps its lease. The next trial mostly comes within milliseconds.
+    #: Meanwhile other clients wait for the resources, and Dask does not scale the worker down.
+    idle_lease_time: float = 0.25
+    #: For which nothing is placed on a worker that has just failed.
+    avoid_time: float = 15.0
+    #: Failed starts in a row, on any worker, after which the cluster counts as unusable.
+    max_failed_starts: int = 20
+    #: For which a request may be impossible before the experiment fails.
+    impossible_timeout: float = 10.0
+    #: Between two warnings while no trial can run.
+    warning_interval: float = 60.0
 
     @property
     def fence_after(self) -> float:
@@ -145,6 +167,7 @@ class TrialDispatcher:
             name=settings.name,
             plugin=self._plugin.name,
             priority=settings.priority,
+            timeout_s=settings.broadcast_timeout,
         )
         self._now = now
         self._emit = emit
@@ -191,6 +214,12 @@ class TrialDispatcher:
             objects=self._objects,
             priority=settings.priority,
             leases=settings.leases,
+            limits=PoolLimits(
+                open_timeout=settings.open_timeout,
+                lease_timeout=settings.lease_timeout,
+                idle_time=settings.idle_time,
+                idle_lease_time=settings.idle_lease_time,
+            ),
             spawn=self._spawn,
         )
 

@@ -69,14 +69,9 @@ __all__ = ["DaskTrialExecutor"]
 
 logger = logging.getLogger(__name__)
 
-#: Seconds for which nothing is placed on a worker that has just failed.
-_AVOID = 15.0
-
-#: The same, for a worker that may be healthy: it may be leaving, which the next reading shows.
+#: Seconds for which nothing is placed on a worker that may be healthy: it may be leaving, which the
+#: next reading shows. One that has failed is avoided for longer.
 _AVOID_BRIEFLY = 2.0
-
-#: Failed starts in a row, on any worker, after which the cluster counts as unusable.
-_MOST_FAILED_STARTS = 20
 
 #: Journaled messages after which the worker is polled at once. It buffers some thousands.
 _ACK_AFTER = 1024
@@ -136,7 +131,13 @@ class DaskTrialExecutor:
         self._clock = clock
         self._admit = admit
         self._growth = growth or Growth()
-        self._insufficient = InsufficientResources(self._growth, queue_trials, advice)
+        self._insufficient = InsufficientResources(
+            self._growth,
+            queue_trials,
+            advice,
+            impossible_timeout=settings.impossible_timeout,
+            warning_interval=settings.warning_interval,
+        )
         self._demand = AdaptiveDemand(connection.client, settings.name, self._growth)
         #: The resources of each worker, as last reported to the runner.
         self._offers: dict[str, dict[str, float]] = {}
@@ -375,7 +376,7 @@ class DaskTrialExecutor:
             return
         self._failed_starts += 1
         logger.warning("trial %s did not start: %s", event.trial_id, event.reason)
-        if self._failed_starts >= _MOST_FAILED_STARTS:
+        if self._failed_starts >= self._settings.max_failed_starts:
             raise ClusterError(
                 f"no trial could start: {self._failed_starts} start attempts in a row failed, the "
                 f"last one because: {event.reason}"
@@ -489,7 +490,7 @@ class DaskTrialExecutor:
 
     def _on_failure(self, run: TrialRun, charged: bool) -> None:
         address = run.reservation.blamed or run.address
-        seconds = _AVOID if charged else _AVOID_BRIEFLY
+        seconds = self._settings.avoid_time if charged else _AVOID_BRIEFLY
         if run.reservation.contended:
             # Another client holds the resources: try again after random, growing waits.
             seconds = self._backoff.next_delay()

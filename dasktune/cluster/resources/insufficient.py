@@ -14,12 +14,6 @@ __all__ = ["InsufficientResources"]
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two warnings while no trial can run.
-_WARN_EVERY: Final = 60.0
-
-#: Seconds for which a request may be impossible before the experiment fails.
-_IMPOSSIBLE_TIMEOUT: Final = 10.0
-
 _NO_WORKERS: Final = (
     "the cluster has no workers (if none are on their way: cluster.scale(n), or 'dask worker "
     "<address of the scheduler>')"
@@ -38,9 +32,23 @@ class InsufficientResources:
         is no worker at all, or the cluster is known to be adaptive.
     advice : str, default=""
         The trainable's advice, which is added to warnings and errors.
+    impossible_timeout : float, default=10.0
+        Seconds for which a request may be impossible before the experiment fails.
+    warning_interval : float, default=60.0
+        Seconds between two warnings while no trial can run.
     """
 
-    def __init__(self, growth: Growth, queue_trials: bool | None, advice: str = "") -> None:
+    def __init__(
+        self,
+        growth: Growth,
+        queue_trials: bool | None,
+        advice: str = "",
+        *,
+        impossible_timeout: float = 10.0,
+        warning_interval: float = 60.0,
+    ) -> None:
+        self._impossible_timeout = impossible_timeout
+        self._warning_interval = warning_interval
         self._growth = growth
         self._queue_trials = queue_trials
         self._advice = f"\n{advice}" if advice else ""
@@ -69,7 +77,8 @@ class InsufficientResources:
         Raises
         ------
         PreflightError
-            If no worker has been able to meet the request for 10 s, and none can be waited for.
+            If no worker has been able to meet the request for `impossible_timeout`, and none can be
+            waited for.
         """
         if self._warned_at is None:
             self._warned_at = now
@@ -78,15 +87,15 @@ class InsufficientResources:
         elif self._impossible_since is None:
             # This may be the first of several workers that are just starting.
             self._impossible_since = now
-        elif now - self._impossible_since > _IMPOSSIBLE_TIMEOUT:
+        elif now - self._impossible_since > self._impossible_timeout:
             raise PreflightError(
                 "resources must be what some worker has, got a request that none can meet:\n"
                 f"{ledger.table(request)}\n{self._growth.limit_reason(request)}Ask for less, "
                 "start larger workers, or set RunConfig(queue_trials=True) to wait for them."
                 f"{self._advice}"
             )
-        patience = _WARN_EVERY if ledger.workers or self._warned_of_no_workers else _IMPOSSIBLE_TIMEOUT
-        if now - self._warned_at > patience:
+        is_known = bool(ledger.workers) or self._warned_of_no_workers
+        if now - self._warned_at > (self._warning_interval if is_known else self._impossible_timeout):
             self._warned_at = now
             self._warned_of_no_workers = not ledger.workers
             what = "no worker has room for the next trial" if ledger.workers else _NO_WORKERS

@@ -38,10 +38,6 @@ __all__ = ["LeaseFailed", "LeaseUnsupported", "ResourceLease", "hold"]
 
 logger = logging.getLogger(__name__)
 
-#: Seconds for a worker to grant a lease. The ledger chose a worker with room, so a lease that waits
-#: longer has lost a race against another client.
-_GRANT_DEADLINE: Final = 10.0
-
 #: Seconds to cancel a lease's task on the scheduler.
 _RELEASE_DEADLINE: Final = 5.0
 
@@ -111,6 +107,8 @@ class ResourceLease:
         The worker of the actor.
     priority : float, default=0
         Dask's priority of the task.
+    timeout_s : float
+        Seconds for the worker to grant it.
     """
 
     def __init__(
@@ -122,6 +120,7 @@ class ResourceLease:
         *,
         home: str,
         priority: float = 0,
+        timeout_s: float,
     ) -> None:
         self.key = f"{actor}-lease-{uuid4().hex}"
         self.address = address
@@ -132,6 +131,7 @@ class ResourceLease:
         self._actor = actor
         self._home = home
         self._priority = priority
+        self._timeout_s = timeout_s
         self._future: Any = None
         self._granted = asyncio.Event()
 
@@ -182,7 +182,7 @@ class ResourceLease:
         granted = asyncio.ensure_future(self._granted.wait())
         ended = asyncio.ensure_future(result_of(self._future))
         try:
-            await asyncio.wait((granted, ended), timeout=_GRANT_DEADLINE, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((granted, ended), timeout=self._timeout_s, return_when=asyncio.FIRST_COMPLETED)
             if not self._granted.is_set():
                 raise self._failure(ended)
         finally:
@@ -204,7 +204,7 @@ class ResourceLease:
     def _failure(self, ended: asyncio.Future[Any]) -> Exception:
         asked = f"{self.address} did not grant {dict(self.claim.resources)}"
         if not ended.done():
-            return LeaseFailed(f"{asked} within {_GRANT_DEADLINE:.0f} s", self.address, True)
+            return LeaseFailed(f"{asked} within {self._timeout_s:.0f} s", self.address, True)
         error = None if ended.cancelled() else ended.exception()
         if isinstance(error, LeaseUnsupported):
             return error

@@ -64,9 +64,9 @@ class Cluster:
         return fetch
 
 
-def objects(cluster: Any) -> ObjectBroadcast:
+def objects(cluster: Any, **options: Any) -> ObjectBroadcast:
     payload = Payload(blob=b"", objects={"data-0": np.zeros(10)}, code="installed")
-    return ObjectBroadcast(cluster, payload, name="dasktune-1", plugin="plugin")
+    return ObjectBroadcast(cluster, payload, name="dasktune-1", plugin="plugin", **options)
 
 
 def test_one_copy_is_sent_and_each_worker_fetches_it_once() -> None:
@@ -165,11 +165,10 @@ def test_a_failed_fetch_is_tried_once_more_with_a_new_copy() -> None:
 def test_a_worker_that_cannot_get_them_is_an_error_that_says_why(
     trouble: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(broadcast, "_DEADLINE", 0.01)
     monkeypatch.setattr(broadcast, "_CLOSE_DEADLINE", 0.01)
 
     async def scenario() -> None:
-        there = objects(Cluster(**trouble))
+        there = objects(Cluster(**trouble), timeout_s=0.01)
         with pytest.raises(BroadcastFailed, match=r"with_parameters.*did not reach a: .*;"):
             await there.ensure_on("a")
         await there.close()

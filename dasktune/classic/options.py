@@ -15,7 +15,14 @@ from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConf
 from dasktune.errors import ConfigError, check
 from dasktune.trial.metrics import Mode
 
-__all__ = ["FIELD_CONFIGS", "OLD_NAMES", "EXTRA_OPTIONS", "normalize_options", "build_configs"]
+__all__ = [
+    "EXTRA_OPTIONS",
+    "FIELD_CONFIGS",
+    "OLD_NAMES",
+    "REFUSED_OPTIONS",
+    "normalize_options",
+    "build_configs",
+]
 
 #: Arguments that are not fields of a configuration.
 EXTRA_OPTIONS: Final = ("config", "resources_per_trial")
@@ -38,7 +45,7 @@ OLD_NAMES: Final = {
 }
 
 #: ``{refused argument: what to do instead}``
-_REFUSED: Final = {
+REFUSED_OPTIONS: Final = {
     "loggers": "Use callbacks.",
     "ray_auto_init": "Name the Dask cluster by client=, or leave it out for one on this machine.",
     "search_alg_state": "Use resume=True: an experiment keeps the state of its search.",
@@ -72,8 +79,8 @@ def normalize_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """
     given: dict[str, Any] = {}
     for name, value in options.items():
-        if name in _REFUSED:
-            check(not value, name, "left out", value, _REFUSED[name])
+        if name in REFUSED_OPTIONS:
+            check(not value, name, "left out", value, REFUSED_OPTIONS[name])
         elif name == "checkpoint_score_attr" and value is not None:
             attribute, order = _score(value)
             _set_once(given, "checkpoint_score_attribute", attribute)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import Any, Final
+from typing import Any
 
 from dasktune.classic.experiment import Experiment
+from dasktune.classic.run_arguments import as_experiment, as_experiments, as_resume_config
 from dasktune.classic.signature import document_options
 from dasktune.config.resume_config import ResumeConfig
-from dasktune.errors import ConfigError, TuneError, check
+from dasktune.errors import TuneError, check
 from dasktune.results.result import Result
 from dasktune.trial.status import PublicStatus
 from dasktune.tuner.analysis import ExperimentAnalysis
@@ -19,14 +20,6 @@ from dasktune.tuner.result_grid import ResultGrid
 from dasktune.tuner.tuner import Tuner
 
 __all__ = ["run", "run_experiments"]
-
-#: The suffixes of "AUTO+" in `resume`.
-_RESUME: Final = {
-    "ERRORED": ResumeConfig(errored="resume"),
-    "RESTART_ERRORED": ResumeConfig(errored="restart"),
-    "ERRORED_ONLY": ResumeConfig(errored="resume", unfinished="skip"),
-    "RESTART_ERRORED_ONLY": ResumeConfig(errored="restart", unfinished="skip"),
-}
 
 
 @document_options
@@ -86,8 +79,8 @@ def run(
     >>> analysis.best_config  # doctest: +SKIP
     {'x': 0.03}
     """
-    experiment = _experiment(run_or_experiment, name).with_options(options)
-    tuner = experiment.tuner(client, _resume_config(resume, resume_config))
+    experiment = as_experiment(run_or_experiment, name).with_options(options)
+    tuner = experiment.tuner(client, as_resume_config(resume, resume_config))
     results = tuner.fit()
     interrupted = tuner.runner is not None and tuner.runner.interrupted
     if raise_on_failed_trial and not interrupted:
@@ -143,10 +136,10 @@ def run_experiments(
     """
     from dasktune.cluster.connection.connect import connect
 
-    given = [one.with_options(options) for one in _experiments(experiments)]
+    given = [one.with_options(options) for one in as_experiments(experiments)]
     names = [one.name for one in given if one.name is not None]
     check(len(names) == len(set(names)), "names of experiments", "different", names)
-    request = _resume_config(resume, resume_config)
+    request = as_resume_config(resume, resume_config)
     with closing(connect(client)) as connection:
         tuners = [one.tuner(connection.client, request) for one in given]
         grids = _fit_all(tuners) if concurrent else [tuner.fit() for tuner in tuners]
@@ -176,47 +169,6 @@ def _analysis(results: ResultGrid, experiment: Experiment) -> ExperimentAnalysis
         default_metric=experiment.options.get("metric"),
         default_mode=experiment.options.get("mode"),
     )
-
-
-def _experiment(given: Any, name: str | None) -> Experiment:
-    if not isinstance(given, Experiment):
-        return Experiment(name, given)
-    check(name is None or name == given.name, "name", f"{given.name!r} as in the Experiment", name)
-    return given
-
-
-def _experiments(given: Any) -> list[Experiment]:
-    if isinstance(given, Experiment):
-        return [given]
-    if isinstance(given, Mapping):
-        return [_from_spec(str(name), spec) for name, spec in given.items()]
-    if isinstance(given, list | tuple):
-        return [one for each in given for one in _experiments(each)]
-    hint = "Write {'name': {'run': train}}."
-    raise ConfigError(f"experiments must be Experiments or dicts of them, got {given!r}. {hint}")
-
-
-def _from_spec(name: str, spec: Any) -> Experiment:
-    if isinstance(spec, Experiment):
-        return spec
-    hint = "Write {'name': {'run': train}}."
-    check(isinstance(spec, Mapping), f"experiments[{name!r}]", "a dict", spec, hint)
-    return Experiment.from_json(name, spec)
-
-
-def _resume_config(resume: bool | str | None, config: ResumeConfig | None) -> ResumeConfig | None:
-    check(config is None or resume is None, "resume", "left out with resume_config", resume)
-    given: object = config
-    check(given is None or isinstance(given, ResumeConfig), "resume_config", "a ResumeConfig", given)
-    if resume is True or resume == "AUTO":
-        return ResumeConfig()
-    if resume is None or resume is False:
-        return config
-    first, _, suffix = str(resume).partition("+")
-    is_known = first == "AUTO" and suffix in _RESUME
-    all_known = ", ".join(repr(f"AUTO+{name}") for name in _RESUME)
-    check(is_known, "resume", f"True, False, 'AUTO', {all_known}", resume)
-    return _RESUME[suffix]
 
 
 def _check_none_failed(*grids: ResultGrid) -> None:

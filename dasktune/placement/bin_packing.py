@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from dasktune.placement.free_capacity import FreeCapacity
@@ -17,7 +18,7 @@ __all__ = ["WorkerPool", "assign_bundles", "assign_request"]
 
 #: Maximum steps of the backtracking search. The first attempt nearly always succeeds. To prove that
 #: no assignment exists can take exponential time; instead the request is tried again later.
-_MAX_STEPS: Final = 1000
+MAX_STEPS: Final = 1000
 
 Needs = Mapping[str, float]
 
@@ -49,7 +50,7 @@ class WorkerPool:
 
 
 def assign_bundles(
-    bundles: Sequence[Needs], strategy: str, pools: Sequence[WorkerPool]
+    bundles: Sequence[Needs], strategy: str, pools: Sequence[WorkerPool], *, max_steps: int = MAX_STEPS
 ) -> dict[int, str] | None:
     """Assign each bundle to a worker.
 
@@ -62,6 +63,8 @@ def assign_bundles(
         different workers.
     pools : sequence of WorkerPool
         The pools of workers; each has at least one member.
+    max_steps : int, default=1000
+        Maximum steps of the search, after which the bundles count as too large for now.
 
     Returns
     -------
@@ -81,12 +84,13 @@ def assign_bundles(
     order = sorted(range(len(bundles)), key=lambda number: _size(bundles[number]), reverse=True)
     needs = [bundles[number] for number in order]
     found = None
+    search = partial(_backtrack, needs, pools=pools, max_steps=max_steps)
     if len(needs) == 1 or strategy in ("PACK", "STRICT_PACK"):
         found = _assign_to_one_worker(needs, pools)
     elif sum(len(pool.members) for pool in pools) >= len(needs):
-        found = _backtrack(needs, "STRICT_SPREAD", pools)
+        found = search("STRICT_SPREAD")
     if found is None and len(needs) > 1 and strategy in ("PACK", "SPREAD"):
-        found = _backtrack(needs, strategy, pools)
+        found = search(strategy)
     return None if found is None else dict(zip(order, found, strict=True))
 
 
@@ -123,12 +127,14 @@ def _assign_to_one_worker(needs: Sequence[Needs], pools: Sequence[WorkerPool]) -
     return [best.members[0][1]] * len(needs)
 
 
-def _backtrack(needs: Sequence[Needs], strategy: str, pools: Sequence[WorkerPool]) -> list[str] | None:
+def _backtrack(
+    needs: Sequence[Needs], strategy: str, pools: Sequence[WorkerPool], max_steps: int
+) -> list[str] | None:
     """Assign one bundle after the other, and backtrack when one does not fit."""
     untried = [iter(_candidates(needs, strategy, pools, {}))]
     #: For each assigned bundle its address, and the free capacity of all used workers after it.
     chosen: list[tuple[str, dict[str, FreeCapacity]]] = []
-    for _ in range(_MAX_STEPS):
+    for _ in range(max_steps):
         step = next(untried[-1], None)
         if step is None:
             untried.pop()

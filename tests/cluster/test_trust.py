@@ -170,10 +170,10 @@ class _Upload(io.BytesIO):
 
 
 @pytest.fixture
-def talkative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def talkative(tmp_path: Path) -> str:
     """The URL of a store that tells secrets."""
     fsspec.register_implementation("talkative", Talkative, clobber=True)
-    monkeypatch.setattr(Talkative, "root", tmp_path)
+    Talkative.root, Talkative.failing = tmp_path, ()
     return f"talkative://me:{WORD}-pw@host"
 
 
@@ -187,7 +187,7 @@ def test_failures_of_the_storage_tell_no_secrets(
 ) -> None:
     loud(caplog, monkeypatch)
     # Of each trial the third checkpoint, and its params.
-    monkeypatch.setattr(Talkative, "failing", ("checkpoint_000002", "params.json"))
+    Talkative.failing = ("checkpoint_000002", "params.json")
     results = run(cluster, talkative, SECRETS)
     assert results.num_errors == 3
     # It is still told what happened.
@@ -204,9 +204,9 @@ def test_failures_of_the_storage_tell_no_secrets(
 
 @pytest.mark.parametrize("failing", [".probe-", "experiment.json", "journal"])
 def test_a_storage_that_cannot_be_used_tells_no_secrets(
-    cluster: LocalCluster, talkative: str, monkeypatch: pytest.MonkeyPatch, failing: str
+    cluster: LocalCluster, talkative: str, failing: str
 ) -> None:
-    monkeypatch.setattr(Talkative, "failing", (failing,))
+    Talkative.failing = (failing,)
     with pytest.raises(Exception, match="403 for https") as caught:
         run(cluster, talkative, SECRETS)
     # As it is printed, with all that it came from.

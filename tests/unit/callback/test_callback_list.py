@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 import threading
 from typing import Any
 
@@ -17,20 +18,23 @@ from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial
 
 
-def test_a_callback_that_holds_up_the_driver_is_told_of_while_it_does(caplog: Any):
+def test_a_callback_that_holds_up_the_driver_is_told_of_while_it_does():
     watch = StallWatch(limit_s=0.001)
     watch.what = "callback Slow in on_trial_result"
     told = threading.Event()
 
-    class Ear:
+    class Ear(logging.Handler):
         def emit(self, record: Any) -> None:
             told.set()
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(caplog.handler, "emit", Ear().emit)
+    ear = Ear()
+    logging.getLogger("dasktune").addHandler(ear)
+    try:
         with watch:
             # It hangs until somebody has noticed.
             assert told.wait(60)
+    finally:
+        logging.getLogger("dasktune").removeHandler(ear)
     watch.close()
 
 

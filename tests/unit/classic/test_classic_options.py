@@ -7,9 +7,9 @@ from dataclasses import fields
 import pytest
 
 from dasktune.classic.options import (
-    _REFUSED,
     FIELD_CONFIGS,
     OLD_NAMES,
+    REFUSED_OPTIONS,
     build_configs,
     normalize_options,
 )
@@ -23,7 +23,7 @@ def test_each_field_of_each_configuration_is_an_argument_and_no_two_are_alike():
     assert len(names) == len(set(names))
     assert set(names) - {"failure_config"} == set(FIELD_CONFIGS)
     assert set(OLD_NAMES.values()) <= set(FIELD_CONFIGS)
-    assert not set(_REFUSED) & (set(FIELD_CONFIGS) | set(OLD_NAMES))
+    assert not set(REFUSED_OPTIONS) & (set(FIELD_CONFIGS) | set(OLD_NAMES))
 
 
 def test_arguments_come_to_the_configurations_that_they_are_fields_of():
@@ -64,13 +64,13 @@ def test_checkpoints_may_be_told_of_as_a_whole():
         build_configs(normalize_options({"checkpoint_config": {}, "keep_checkpoints_num": 2}))
 
 
-@pytest.mark.parametrize("name", _REFUSED)
+@pytest.mark.parametrize("name", REFUSED_OPTIONS)
 def test_what_makes_no_sense_on_dask_is_refused_with_what_to_use(name):
     assert normalize_options({name: None}) == {}
     with pytest.raises(ConfigError) as caught:
         normalize_options({name: "something"})
     assert str(caught.value).startswith(f"{name} must be left out, got 'something'. ")
-    assert _REFUSED[name] in str(caught.value)
+    assert REFUSED_OPTIONS[name] in str(caught.value)
 
 
 @pytest.mark.parametrize(

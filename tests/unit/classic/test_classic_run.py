@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dasktune.classic import Experiment
-from dasktune.classic.run import _experiment, _experiments, _resume_config
+from dasktune.classic.run_arguments import as_experiment, as_experiments, as_resume_config
 from dasktune.config.resume_config import ResumeConfig, ResumeType
 from dasktune.errors import ConfigError, TuneError
 from dasktune.registry import register_trainable
@@ -54,7 +54,7 @@ class TestExperiment:
 class TestWhatMayBeResumed:
     @pytest.mark.parametrize("resume", [None, False])
     def test_nothing_by_default(self, resume):
-        assert _resume_config(resume, None) is None
+        assert as_resume_config(resume, None) is None
 
     @pytest.mark.parametrize(
         ("resume", "unfinished", "errored"),
@@ -68,42 +68,42 @@ class TestWhatMayBeResumed:
         ],
     )
     def test_a_word_says_what_becomes_of_the_trials(self, resume, unfinished, errored):
-        config = _resume_config(resume, None)
+        config = as_resume_config(resume, None)
         assert config == ResumeConfig(unfinished=unfinished, errored=ResumeType(errored))
 
     @pytest.mark.parametrize("resume", ["LOCAL", "PROMPT", "AUTO+", "AUTO+ALL", "ERRORED", 1.5])
     def test_other_words_are_refused(self, resume):
         with pytest.raises(ConfigError, match=r"resume must be True, False, 'AUTO', 'AUTO\+ERRORED'"):
-            _resume_config(resume, None)
+            as_resume_config(resume, None)
 
     def test_a_configuration_says_it_alone(self):
         config = ResumeConfig(finished="restart")
-        assert _resume_config(None, config) is config
+        assert as_resume_config(None, config) is config
         with pytest.raises(ConfigError, match="resume must be left out with resume_config"):
-            _resume_config(True, config)
+            as_resume_config(True, config)
         with pytest.raises(ConfigError, match="resume_config must be a ResumeConfig"):
-            _resume_config(None, "AUTO")
+            as_resume_config(None, "AUTO")
 
 
 class TestWhatIsRun:
     def test_experiments_come_alone_in_dicts_and_in_lists(self):
         one, two = Experiment("one", train), Experiment("two", train)
-        assert _experiments(one) == [one]
-        found = _experiments([one, {"two": two, "three": {"run": train, "num_samples": 3}}])
+        assert as_experiments(one) == [one]
+        found = as_experiments([one, {"two": two, "three": {"run": train, "num_samples": 3}}])
         assert [each.name for each in found] == ["one", "two", "three"]
         assert found[2].options == {"num_samples": 3}
 
     @pytest.mark.parametrize("given", [train, "train", {"a": train}, [3]])
     def test_anything_else_is_refused(self, given):
         with pytest.raises(ConfigError, match=r"Write \{'name': \{'run': train\}\}"):
-            _experiments(given)
+            as_experiments(given)
 
     def test_an_experiment_keeps_its_name(self):
         one = Experiment("one", train)
-        assert _experiment(one, None) is one
+        assert as_experiment(one, None) is one
         with pytest.raises(ConfigError, match="name must be 'one' as in the Experiment"):
-            _experiment(one, "two")
-        assert _experiment(train, "two").name == "two"
+            as_experiment(one, "two")
+        assert as_experiment(train, "two").name == "two"
 
 
 def test_a_class_that_says_what_it_needs_cannot_be_told_otherwise():

@@ -7,6 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from dasktune.cli.commands import run as run_command
+from dasktune.cli.fitting import fit
 from dasktune.config.resume_config import ResumeConfig, ResumeType
 from dasktune.errors import TrialError
 from dasktune.schedulers import AsyncHyperBandScheduler
@@ -40,23 +42,35 @@ class Outcome:
         return "the results \x1b[31m"
 
 
+class FakeTuner:
+    """Keeps its arguments, and its run comes to what a test wants."""
+
+    def __init__(self, trainable=None, *, outcome=None, interrupted=False, **given):
+        self.trainable, self.given = trainable, given
+        self.outcome = Outcome() if outcome is None else outcome
+        self.runner = SimpleNamespace(interrupted=interrupted)
+
+    def fit(self):
+        if isinstance(self.outcome, BaseException):
+            raise self.outcome
+        return self.outcome
+
+
 @pytest.fixture
-def fitted(monkeypatch):
-    """Keep what would be run, and let it come to what a test wants."""
-    kept = SimpleNamespace(tuner=None, outcome=Outcome(), interrupted=False)
+def made(monkeypatch):
+    """The tuners that ``run`` has made, none of which runs anything."""
+    tuners = []
 
-    def fit(tuner):
-        kept.tuner = tuner
-        tuner._runner = SimpleNamespace(interrupted=kept.interrupted)
-        if isinstance(kept.outcome, Exception):
-            raise kept.outcome
-        return kept.outcome
+    def make(*args, **given):
+        Tuner(*args, **given)  # which checks its arguments
+        tuners.append(FakeTuner(*args, **given))
+        return tuners[-1]
 
-    monkeypatch.setattr(Tuner, "fit", fit)
-    return kept
+    monkeypatch.setattr(run_command, "Tuner", make)
+    return tuners
 
 
-def test_every_flag_of_run_comes_to_the_tuner(script, fitted, tmp_path, dasktune):
+def test_every_flag_of_run_comes_to_the_tuner(script, made, tmp_path, dasktune):
     flags = {
         "--space": '{"x": ["uniform", 0, 1]}',
         "--metric": "loss",
@@ -77,8 +91,9 @@ def test_every_flag_of_run_comes_to_the_tuner(script, fitted, tmp_path, dasktune
     given = [word for pair in flags.items() for word in pair]
     given += ["--scheduler-arg", "max_t=27", "--scheduler-arg", "grace_period=3"]
     code, out, _ = dasktune("run", script, *given, "--searcher-arg", "seed=1")
-    tune, run = fitted.tuner._tune_config, fitted.tuner._run_config
     assert code == 0
+    [tuner] = made
+    tune, run = tuner.given["tune_config"], tuner.given["run_config"]
     assert (tune.metric, tune.mode, tune.num_samples, tune.seed) == ("loss", "max", 7, 5)
     assert isinstance(tune.scheduler, AsyncHyperBandScheduler)
     assert tune.scheduler.max_t == 27
@@ -90,8 +105,8 @@ def test_every_flag_of_run_comes_to_the_tuner(script, fitted, tmp_path, dasktune
         2,
     )
     assert run.stop == {"training_iteration": 9}
-    assert fitted.tuner._trainable.resources.required_resources == {"CPU": 2, "GPU": 0.5}
-    assert fitted.tuner._client == "tcp://host:8786"
+    assert tuner.trainable.resources.required_resources == {"CPU": 2, "GPU": 0.5}
+    assert tuner.given["client"] == "tcp://host:8786"
     assert out == "the results ?[31m\nMore: dasktune best /somewhere/exp\n"
 
 
@@ -101,21 +116,23 @@ def test_every_flag_of_run_comes_to_the_tuner(script, fitted, tmp_path, dasktune
         (Outcome(), False, 0, "dasktune best"),
         (Outcome(num_errors=1), False, 1, "dasktune errors"),
         (Outcome(), True, 130, "dasktune show"),
-        (KeyboardInterrupt(), False, 130, ""),
         (TrialError("t", "ValueError: \x1b[31m no", "trace"), False, 1, ""),
     ],
 )
-def test_the_exit_code_tells_how_it_ended(
-    outcome, interrupted, code, hint, script, fitted, dasktune, monkeypatch
-):
-    fitted.outcome, fitted.interrupted = outcome, interrupted
-    if isinstance(outcome, KeyboardInterrupt):
-        monkeypatch.setattr(Tuner, "fit", lambda tuner: (_ for _ in ()).throw(outcome))
-    found, out, err = dasktune("run", script, "--space", '{"x": 1}')
-    assert found == code
+def test_the_exit_code_tells_how_it_ended(outcome, interrupted, code, hint, capsys):
+    tuner = FakeTuner(outcome=outcome, interrupted=interrupted)
+    assert fit(tuner, quiet=False) == code
+    out, err = capsys.readouterr()
     assert hint in out
     assert "\x1b" not in out + err
-    assert not dasktune("run", script, "--quiet", "--space", '{"x": 1}')[1]
+    assert fit(tuner, quiet=True) == code
+    assert not capsys.readouterr().out
+
+
+def test_a_ctrl_c_that_nothing_has_handled_ends_the_command(script, dasktune, monkeypatch):
+    monkeypatch.setattr(run_command, "Tuner", lambda *_, **given: FakeTuner(outcome=KeyboardInterrupt()))
+    code, out, _ = dasktune("run", script, "--space", '{"x": 1}')
+    assert (code, out) == (130, "")
 
 
 @pytest.mark.parametrize(
@@ -133,21 +150,21 @@ def test_the_exit_code_tells_how_it_ended(
         (["--spac", "{}"], "unrecognized arguments: --spac"),
     ],
 )
-def test_a_wrong_flag_costs_one_line_and_starts_nothing(flags, message, script, fitted, dasktune):
+def test_a_wrong_flag_costs_one_line_and_starts_nothing(flags, message, script, made, dasktune):
     code, out, err = dasktune("run", script, *flags)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert message in err
-    assert fitted.tuner is None
+    assert made == []
 
 
 def test_resume_says_that_it_unpickles_and_hands_on_what_becomes_of_trials(
-    script, fitted, path, dasktune, monkeypatch
+    script, path, dasktune, monkeypatch
 ):
     asked = {}
 
     def restore(where, trainable, **options):
         asked.update(options, where=where, trainable=trainable.__name__)
-        return Tuner(trainable)
+        return FakeTuner(trainable)
 
     monkeypatch.setattr(Tuner, "restore", restore)
     code, _, err = dasktune("resume", path, script, "--errored", "restart", "--address", "tcp://a:1")

@@ -26,6 +26,7 @@ from dasktune.trial.events import (
     TrialStopRequested,
 )
 from dasktune.trial.status import TrialStatus
+from dasktune.trial.trial import Trial
 
 UNFINISHED = [status for status in TrialStatus if not status.is_final]
 
@@ -428,10 +429,10 @@ def test_contradictions_are_looked_for_after_each_event_only_if_wanted(checked, 
         stopper=CombinedStopper(),
         seed=SeedSequence(1),
     )
-    experiment.trial_index._counts[TrialStatus.ERROR] = 1
+    experiment.trial_index.trials["uncounted"] = Trial(trial_id="uncounted", config={}, resources=ONE_CPU)
     suggestion = Suggested(trial_id="a_00000", config={}, resources=ONE_CPU, time=0.0)
     if checked:
-        with pytest.raises(InvalidTransition, match="are counted"):
+        with pytest.raises(InvalidTransition, match=r"uncounted.*pending index is wrong"):
             experiment.handle(suggestion)
     else:
         assert experiment.handle(suggestion).actions == []

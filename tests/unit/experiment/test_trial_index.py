@@ -6,6 +6,7 @@ import pytest
 
 from dasktune.errors import InvalidTransition
 from dasktune.experiment import TrialIndex
+from dasktune.experiment.trial_state import trial_state
 from dasktune.trial.actions import RestoreTrial, StartTrial, UnpauseTrial
 from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.events import ResultReported, TrialLost, TrialPaused, TrialStarted
@@ -70,8 +71,9 @@ def test_who_lost_its_worker_goes_first():
 
 def test_who_was_paused_waits_behind_the_others():
     index = TrialIndex()
-    paused = add(index, "a")
-    index._reindex(paused, TrialStatus.PENDING, TrialStatus.PAUSED)
+    paused = Trial(trial_id="a", config={}, resources=ONE_CPU, status=TrialStatus.PAUSED)
+    index.load_state_dict({"trials": [trial_state(paused)], "pending": [], "paused": ["a"]})
+    paused = index.trials["a"]
     add(index, "b")
     index.move(paused, UnpauseTrial(trial_id="a", incarnation=0))
     assert list(index.pending) == ["b", "a"]
@@ -175,6 +177,6 @@ def test_a_trial_that_runs_without_having_been_started_is_found():
 def test_a_trial_that_is_not_counted_is_found():
     index = TrialIndex()
     add(index, "a")
-    index._counts.clear()
-    with pytest.raises(InvalidTransition, match="0 trials are counted, 1 exist"):
+    del index.trials["a"]
+    with pytest.raises(InvalidTransition, match="1 trials are counted, 0 exist"):
         index.validate()

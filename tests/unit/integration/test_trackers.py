@@ -37,36 +37,31 @@ class Drive:
         self.trials = TrialViews({"a_00000": self.trial}, trial_storage)
 
     def begin(self, logger: TrialLoggerCallback) -> None:
-        self.logger = logger
         logger.setup()
-        logger.on_trial_start(1, self.trials, self.trials[0])
+        self.log = logger.open_log(self.trials[0].present)
+        self.log.on_restart()
 
     def report(self, **metrics: Any) -> None:
         row = {"training_iteration": len(self.trial.history) + 1, "timestamp": 100, **metrics}
         self.trial.history.append(row)
-        self.logger.on_trial_result(1, self.trials, self.trials[0], dict(row))
 
     def go_back(self, rows: int) -> None:
         self.settle()
         del self.trial.history[rows:]
-        self.logger.on_trial_start(1, self.trials, self.trials[0])
+        self.log.on_restart()
 
     def settle(self) -> None:
-        """Have sent what is marked, as the thread does."""
-        writer = self.logger._writer
-        assert writer is not None
-        writer._round(retry=False)
+        """Send what is new, as the thread does."""
+        self.log.write()
 
     def end(self, status: TrialStatus = TrialStatus.TERMINATED) -> None:
         self.trial.status = status
-        if status is TrialStatus.ERROR:
-            self.logger.on_trial_error(1, self.trials, self.trials[0])
-        else:
-            self.logger.on_trial_complete(1, self.trials, self.trials[0])
-        self.interrupt()
+        self.log.end()
+        self.log.write(retry=True)
 
     def interrupt(self) -> None:
-        self.logger.on_experiment_end(self.trials)
+        self.log.write(retry=True)
+        self.log.close()
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import io
 import json
 import threading
 from math import inf, nan
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from dasktune.trial.trial import Trial
 
 
 class Book:
-    """A trial, a logger, and how to tell it."""
+    """A trial, and the file of its logger, which is written when the test says so."""
 
     def __init__(self, logger: FileLoggerCallback, storage: Storage) -> None:
         resources = PlacementGroupFactory([{"CPU": 1}])
@@ -31,24 +32,22 @@ class Book:
         )
         self.trials = TrialViews({"a_00000": self.trial}, trial_storage)
         self.logger = logger
-        logger.setup()
-        logger.on_trial_start(1, self.trials, self.trials[0])
+        self.log = logger.open_log(self.trials[0].present)
+        self.log.on_restart()
 
-    def report(self, **metrics: Any) -> None:
+    def report(self, **metrics: Any) -> dict[str, Any]:
         row = {"training_iteration": len(self.trial.history) + 1, "timestamp": 100, **metrics}
         self.trial.history.append(row)
-        self.logger.on_trial_result(1, self.trials, self.trials[0], dict(row))
+        return dict(row)
 
     def settle(self) -> None:
-        """Have written what is marked, as the thread does."""
-        writer = self.logger._writer
-        assert writer is not None
-        writer._round(retry=False)
+        """Write the file, as the thread does."""
+        self.log.write()
 
     def end(self) -> None:
         self.trial.status = TrialStatus.TERMINATED
-        self.logger.on_trial_complete(1, self.trials, self.trials[0])
-        self.logger.on_experiment_end(self.trials)
+        self.log.end()
+        self.log.write(retry=True)
 
     def read(self) -> bytes:
         return self.trials[0].storage.read_bytes(self.logger.file_name)
@@ -100,7 +99,7 @@ def test_a_trial_that_goes_back_has_its_file_written_anew(storage: Storage):
         book.report(loss=step)
     book.settle()
     del book.trial.history[2:]  # it became a clone
-    book.logger.on_trial_start(1, book.trials, book.trials[0])
+    book.log.on_restart()
     book.report(loss=20)
     book.settle()
     assert [json.loads(line)["loss"] for line in book.read().splitlines()] == [0, 1, 20]
@@ -127,10 +126,13 @@ def test_a_file_on_a_disk_grows_and_is_not_written_anew(tmp_path: Any):
     assert len(path.read_bytes().splitlines()) == 2
 
 
-def test_the_state_names_what_is_not_written_and_another_session_writes_it(storage: Storage):
+def test_the_state_names_what_is_not_written_and_another_session_writes_it():
+    # Remote files are written 10 s later.
+    storage = Storage("memory://unwritten")
     book = Book(JsonLoggerCallback(), storage)
-    book.logger._writer = FileWriter(retry_seconds=0.0, interval_s=3600.0)
-    book.report(loss=1)
+    book.logger.setup()
+    book.logger.on_trial_start(1, book.trials, book.trials[0])
+    book.logger.on_trial_result(1, book.trials, book.trials[0], book.report(loss=1))
     state = book.logger.get_state()
     assert state == {"unwritten": ["a_00000"]}
     after = JsonLoggerCallback()
@@ -141,7 +143,8 @@ def test_the_state_names_what_is_not_written_and_another_session_writes_it(stora
     after.on_experiment_end(book.trials)
     assert len(book.read().splitlines()) == 1
     assert after.get_state() == {"unwritten": []}
-    book.end()
+    book.logger.on_experiment_end(book.trials)
+    assert book.logger.get_state() == {"unwritten": []}
 
 
 def test_events_for_tensorboard_can_be_read_by_it(tmp_path: Any):
@@ -193,11 +196,13 @@ def test_a_storage_that_goes_on_failing_is_given_up(caplog: Any):
     def write(retry: bool) -> None:
         raise OSError("gone")
 
-    writer.mark("a", write)
-    assert writer._thread is not None
-    writer._thread.join(60)
+    def mark_until_it_raises() -> None:
+        until = monotonic() + 60
+        while monotonic() < until:
+            writer.mark("a", write)
+
     with pytest.raises(OSError, match="gone"):
-        writer.mark("a", write)
+        mark_until_it_raises()
     with pytest.raises(OSError, match="gone"):
         writer.close()
     assert writer.unwritten == ["a"]

@@ -7,7 +7,6 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dasktune.placement import bin_packing
 from dasktune.placement.bin_packing import WorkerPool, assign_bundles
 from dasktune.placement.free_capacity import FreeCapacity
 
@@ -38,10 +37,10 @@ def test_the_worker_that_takes_most_bundles_is_packed_first() -> None:
     assert assign_bundles([{"CPU": 1}] * 5, "PACK", pools) == dict(enumerate("cccbb"))
 
 
-def test_a_search_without_end_is_given_up(monkeypatch) -> None:
-    monkeypatch.setattr(bin_packing, "_MAX_STEPS", 2)
+def test_a_search_without_end_is_given_up() -> None:
     pools = pools_of(("a", {"CPU": 1}), ("b", {"CPU": 1}), ("c", {"CPU": 1}))
-    assert assign_bundles([{"CPU": 1}] * 3, "STRICT_SPREAD", pools) is None
+    assert assign_bundles([{"CPU": 1}] * 3, "STRICT_SPREAD", pools, max_steps=2) is None
+    assert assign_bundles([{"CPU": 1}] * 3, "STRICT_SPREAD", pools) is not None
 
 
 def test_many_bundles_are_no_trouble() -> None:

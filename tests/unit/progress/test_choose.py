@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import builtins
 import io
 import sys
 from types import ModuleType
 
 import pytest
 
-from dasktune.progress import choose
 from dasktune.progress.choose import choose_mode, open_display
 from dasktune.progress.line_display import PlainLines, ProgressLine
 
@@ -20,15 +18,10 @@ class Terminal(io.StringIO):
 
 
 def without_rich(monkeypatch):
-    importing = builtins.__import__
-
-    def refuse(name, *args, **kwargs):
+    for name in list(sys.modules):
         if name.partition(".")[0] == "rich":
-            raise ModuleNotFoundError("No module named 'rich'", name="rich")
-        return importing(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", refuse)
-    monkeypatch.setattr(choose, "find_spec", lambda name: None)
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "rich", None)
 
 
 @pytest.mark.parametrize(

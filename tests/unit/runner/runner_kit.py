@@ -88,16 +88,16 @@ class ScriptedExecutor:
 
     def pause_trial(self, action: PauseTrial) -> None:
         self.calls.append(("pause", action.trial_id))
-        self._tell(action.trial_id, TrialPaused)
+        self.tell(action.trial_id, TrialPaused)
 
     def stop_trial(self, action: StopTrial) -> None:
         self.calls.append(("stop", action.trial_id))
-        self._tell(action.trial_id, TrialStopped)
+        self.tell(action.trial_id, TrialStopped)
 
     def withdraw(self) -> None:
         self.events.clear()
         for trial_id in tuple(self.runs):
-            self._tell(trial_id, TrialLost, reason="interrupted", charged=False)
+            self.tell(trial_id, TrialLost, reason="interrupted", charged=False)
 
     def next_events(self, timeout: float) -> Sequence[TrialEvent]:
         self.timeouts.append(timeout)
@@ -127,20 +127,20 @@ class ScriptedExecutor:
         kind = "restore" if isinstance(action, RestoreTrial) else "start"
         self.calls.append((kind, action.trial_id))
         self.runs[action.trial_id] = [action.incarnation, iteration, checkpoint, 0]
-        self._tell(action.trial_id, TrialStarted, worker="w")
+        self.tell(action.trial_id, TrialStarted, worker="w")
         self._step(action.trial_id)
 
     def _step(self, trial_id: str) -> None:
         run = self.runs[trial_id]
         incarnation, iteration, checkpoint, _ = run
         if iteration == len(self.script):
-            self._tell(trial_id, TrialEnded)
+            self.tell(trial_id, TrialEnded)
             return
         run[1] += 1
         what = self.script[iteration]
         if what == FAIL:
             error = ErrorInfo(message="ValueError: bad", traceback="Traceback: bad")
-            self._tell(trial_id, TrialFailed, error=error)
+            self.tell(trial_id, TrialFailed, error=error)
             return
         record = None
         if what == SAVE:
@@ -148,9 +148,9 @@ class ScriptedExecutor:
             path = f"trials/{trial_id}/checkpoint_{checkpoint:06d}_i{incarnation:02d}"
             record = CheckpointRecord(path=path, index=checkpoint, iteration=iteration + 1)
         metrics = {"training_iteration": iteration + 1}
-        self._tell(trial_id, ResultReported, metrics=metrics, checkpoint=record)
+        self.tell(trial_id, ResultReported, metrics=metrics, checkpoint=record)
 
-    def _tell(self, trial_id: str, kind: Any, **facts: Any) -> None:
+    def tell(self, trial_id: str, kind: Any, **facts: Any) -> None:
         run = self.runs[trial_id]
         run[3] += 1
         self.events.append(

@@ -389,7 +389,7 @@ def test_a_time_budget_ends_everything_although_nothing_happens():
 
     def silent(action: Any) -> None:
         bench.executor.runs[action.trial_id] = [action.incarnation, 0, 0, 0]
-        bench.executor._tell(action.trial_id, TrialStarted, worker="w")
+        bench.executor.tell(action.trial_id, TrialStarted, worker="w")
 
     bench.executor.start_trial = silent  # type: ignore[method-assign]
     bench.run()

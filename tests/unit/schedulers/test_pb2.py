@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from math import nan
 from typing import Any
 
@@ -22,7 +23,6 @@ from dasktune.schedulers import (
     Waiting,
     create_scheduler,
 )
-from dasktune.schedulers import pb2 as module
 from dasktune.schedulers.population_based.gp_bandit import BanditState, Change
 from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.resources import PlacementGroupFactory
@@ -309,7 +309,7 @@ def test_what_a_new_trial_lacks_is_drawn():
 
 
 def test_without_scikit_learn_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "sklearn", None)
     with pytest.raises(ConfigError, match="pip install scikit-learn"):
         pb2()
 

@@ -1,17 +1,19 @@
 from __future__ import annotations
 
 from dataclasses import MISSING, fields, replace
+from types import ModuleType
 
 import pytest
 
 from dasktune.storage.journal.json_lines import decode, encode
-from dasktune.trial import journal_codec
+from dasktune.trial import actions, events
 from dasktune.trial.actions import (
     DeleteCheckpoint,
     EndExperiment,
     RestoreTrial,
     StartTrial,
     StopTrial,
+    TrialAction,
 )
 from dasktune.trial.checkpoint_record import CheckpointKind, CheckpointRecord
 from dasktune.trial.events import (
@@ -21,6 +23,7 @@ from dasktune.trial.events import (
     StopRequested,
     Suggested,
     TimePassed,
+    TrialEvent,
     TrialFailed,
 )
 from dasktune.trial.journal_codec import decode_actions, decode_event, event_type, journal_record
@@ -151,13 +154,20 @@ def made(kind: type) -> object:
     return kind(**{name: examples().get(name, "text") for name in names})
 
 
-@pytest.mark.parametrize("kind", journal_codec._EVENTS.values(), ids=lambda kind: kind.__name__)
+def kinds_of(module: ModuleType, *bases: type) -> list[type]:
+    """Return the events or actions of a module."""
+    public = [getattr(module, name) for name in module.__all__]
+    own = [one for one in public if isinstance(one, type) and "__dataclass_params__" in vars(one)]
+    return [one for one in own if one not in bases]
+
+
+@pytest.mark.parametrize("kind", kinds_of(events, ErrorInfo, TrialEvent), ids=lambda kind: kind.__name__)
 def test_every_event_comes_back_from_a_line_of_the_journal(kind):
     event = made(kind)
     assert decode_event(decode(encode(journal_record(event, [], None)))) == event
 
 
-@pytest.mark.parametrize("kind", journal_codec._ACTIONS.values(), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", kinds_of(actions, TrialAction), ids=lambda kind: kind.__name__)
 def test_every_action_comes_back_from_a_line_of_the_journal(kind):
     action = made(kind)
     if kind in (StartTrial, RestoreTrial):

@@ -8,6 +8,7 @@ import pytest
 
 from dasktune.errors import InvalidTransition
 from dasktune.experiment import TrialIndex
+from dasktune.experiment.trial_state import trial_state
 from dasktune.trial import actions, events
 from dasktune.trial.actions import (
     FinishTrial,
@@ -29,7 +30,7 @@ from dasktune.trial.events import (
 )
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.status import ACTIVE, FINAL, PUBLIC, TRANSITIONS, PublicStatus, TrialStatus
-from dasktune.trial.trial import Trial
+from dasktune.trial.trial import Trial, new_status_log
 
 
 def concrete(module: ModuleType, base: type) -> tuple[type[Any], ...]:
@@ -76,11 +77,18 @@ def cause_of(kind: type[TrialEvent] | type[TrialAction]) -> TrialEvent | TrialAc
 
 def index_with(status: TrialStatus) -> tuple[TrialIndex, Trial]:
     """Return a index with one trial that stands there, whatever led to it."""
+    trial = Trial(trial_id="t", config={}, resources=FACTS["resources"], incarnation=1, status=status)
     index = TrialIndex()
-    trial = Trial(trial_id="t", config={}, resources=FACTS["resources"], incarnation=1)
-    index.add(trial)
-    if status is not TrialStatus.PENDING:
-        index._reindex(trial, TrialStatus.PENDING, status)
+    index.load_state_dict(
+        {
+            "trials": [trial_state(trial)],
+            "pending": ["t"] if status is TrialStatus.PENDING else [],
+            "paused": ["t"] if status is TrialStatus.PAUSED else [],
+        }
+    )
+    trial = index.trials["t"]
+    # One that has ended has none after a restore.
+    trial.status_log = new_status_log()
     return index, trial
 
 

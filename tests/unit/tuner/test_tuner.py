@@ -15,10 +15,13 @@ from typing import Any
 import pytest
 
 import dasktune as tune
-from dasktune.errors import ConfigError, PreflightError, StorageError
+from dasktune.errors import ConfigError, PreflightError, StorageError, TrialError
 from dasktune.runner.build import first_resources
 from dasktune.search import Searcher
-from dasktune.tuner.raise_trial_error import _unpickled
+from dasktune.trial.events import ErrorInfo
+from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.trial.trial import Trial
+from dasktune.tuner.raise_trial_error import reraise_trial_error
 
 LOCK = threading.Lock()
 
@@ -239,10 +242,17 @@ class NotHere(Exception):
 
 
 def test_an_exception_that_cannot_be_made_again_is_told_as_text():
-    assert _unpickled(pickle.dumps(NotHere())) is None
-    assert _unpickled(pickle.dumps("no exception")) is None
-    assert _unpickled(b"") is None
-    assert isinstance(_unpickled(pickle.dumps(KeyError("x"))), KeyError)
+    def raised(pickled: bytes) -> Exception:
+        trial = Trial(trial_id="a", config={}, resources=PlacementGroupFactory([{"CPU": 1}]))
+        trial.errors.append(ErrorInfo(message="KeyError: 'x'", traceback="the traceback", pickled=pickled))
+        with pytest.raises((TrialError, KeyError)) as caught:
+            reraise_trial_error(trial)
+        return caught.value
+
+    for blob in (pickle.dumps(NotHere()), pickle.dumps("no exception"), b""):
+        assert isinstance(raised(blob), TrialError)
+        assert "KeyError: 'x'" in str(raised(blob))
+    assert isinstance(raised(pickle.dumps(KeyError("x"))), KeyError)
 
 
 def test_a_ctrl_c_that_somebody_swallowed_is_not_lost(tmp_path, monkeypatch):

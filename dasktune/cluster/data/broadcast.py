@@ -33,11 +33,8 @@ logger = logging.getLogger(__name__)
 #: Attempts to transfer the objects to a worker. Each retry uses a new copy.
 _ATTEMPTS: Final = 2
 
-#: The slowest acceptable transfer, in bytes per second.
+#: The slowest acceptable transfer in bytes per second.
 _SLOWEST: Final = 5e6
-
-#: Seconds to cancel the objects' futures.
-_CLOSE_DEADLINE: Final = 5.0
 
 _Futures = dict[str, Any]
 
@@ -63,6 +60,8 @@ class ObjectBroadcast:
         Dask's priority of the tasks that fetch them.
     timeout_s : float, default=30.0
         Seconds for an attempt to transfer the objects to a worker; large ones get more.
+    close_timeout_s : float, default=5.0
+        Seconds to cancel the objects' futures.
     """
 
     def __init__(
@@ -74,13 +73,14 @@ class ObjectBroadcast:
         plugin: str,
         priority: float = 0,
         timeout_s: float = 30.0,
+        close_timeout_s: float = 5.0,
     ) -> None:
         self._client = client
         self._payload = payload
         self._name = name
         self._plugin = plugin
         self._priority = priority
-        self._timeout_s = timeout_s
+        self._timeout_s, self._close_timeout_s = timeout_s, close_timeout_s
         #: The workers that have the objects.
         self._workers: set[str] = set()
         #: One lock for each worker: several trials may start there at the same time, and the first
@@ -129,7 +129,7 @@ class ObjectBroadcast:
         """Cancel the copy. The workers delete the objects when the plugin is removed."""
         self._discard(self._copy)
         if self._closing:
-            _, late = await asyncio.wait(self._closing, timeout=_CLOSE_DEADLINE)
+            _, late = await asyncio.wait(self._closing, timeout=self._close_timeout_s)
             for task in late:
                 task.cancel()
 
@@ -204,7 +204,7 @@ class ObjectBroadcast:
             return
         if copy is self._copy:
             self._copy = None
-        task = asyncio.get_running_loop().create_task(_cancel_copy(copy))
+        task = asyncio.get_running_loop().create_task(_cancel_copy(copy, self._close_timeout_s))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
@@ -244,14 +244,14 @@ def _is_alive(copy: asyncio.Task[_Futures]) -> bool:
     return all(future.status == "finished" for future in copy.result().values())
 
 
-async def _cancel_copy(copy: asyncio.Task[_Futures]) -> None:
+async def _cancel_copy(copy: asyncio.Task[_Futures], timeout_s: float) -> None:
     futures: _Futures = {}
     # If the copy failed, the callers that wait for it report the error.
     with suppress(Exception):
         futures = await copy
     for future in futures.values():
         try:
-            await asyncio.wait_for(cancel(future), _CLOSE_DEADLINE)
+            await asyncio.wait_for(cancel(future), timeout_s)
         except Exception as error:
             # A scheduler that was lost or restarted no longer has it.
             logger.info("%s could not be cancelled: %r", future.key, error)

@@ -18,9 +18,6 @@ T = TypeVar("T")
 _FIRST: Final = 5.0
 _REST: Final = 1.0
 
-#: Seconds in which all workers answer a call that takes milliseconds, unless one of them hangs.
-_SOON: Final = 1.0
-
 #: Seconds for the scheduler's answer, in addition to its wait for the workers.
 _MARGIN: Final = 10.0
 
@@ -94,7 +91,7 @@ async def ping_workers(client: Any, addresses: Iterable[str], *, first_s: float,
     return set(await asyncio.wait_for(answering, first_s + rest_s + _MARGIN))
 
 
-async def wait_unless_hung(client: Any, work: Awaitable[T], *, deadline_s: float) -> T:
+async def wait_unless_hung(client: Any, work: Awaitable[T], *, deadline_s: float, answer_s: float = 1.0) -> T:
     """Await a call to all workers, and stop waiting if one of the workers hangs.
 
     To be awaited on the client's loop. The scheduler completes the call on the other workers.
@@ -107,6 +104,9 @@ async def wait_unless_hung(client: Any, work: Awaitable[T], *, deadline_s: float
         The call.
     deadline_s : float
         Seconds for the call if all workers answer pings.
+    answer_s : float, default=1.0
+        Seconds in which all workers answer a call that takes milliseconds, unless one of them
+        hangs. The workers are pinged after that.
 
     Raises
     ------
@@ -115,8 +115,8 @@ async def wait_unless_hung(client: Any, work: Awaitable[T], *, deadline_s: float
     """
     task = asyncio.ensure_future(_as_coroutine(work))
     try:
-        await asyncio.wait((task,), timeout=_SOON)
-        if not task.done() and await _all_answer(client):
+        await asyncio.wait((task,), timeout=answer_s)
+        if not task.done() and await _all_answer(client, answer_s):
             await asyncio.wait((task,), timeout=deadline_s)
         if not task.done():
             raise asyncio.TimeoutError
@@ -125,9 +125,9 @@ async def wait_unless_hung(client: Any, work: Awaitable[T], *, deadline_s: float
         task.cancel()
 
 
-async def _all_answer(client: Any) -> bool:
+async def _all_answer(client: Any, seconds: float) -> bool:
     addresses: set[str] = await client.run_on_scheduler(_address_lister())
-    return addresses == await ping_workers(client, addresses, first_s=_SOON, rest_s=_SOON)
+    return addresses == await ping_workers(client, addresses, first_s=seconds, rest_s=seconds)
 
 
 async def _as_coroutine(work: Awaitable[T]) -> T:

@@ -175,9 +175,12 @@ class SharedObject:
     ----------
     frames : sequence of buffers
         The result of :func:`frames_of`. They are released when the object is unpickled.
+    memory_directory : str, default="/dev/shm"
+        A directory in memory. The file is put there if it has room for it, else on the disk.
     """
 
-    def __init__(self, frames: Frames) -> None:
+    def __init__(self, frames: Frames, *, memory_directory: str = _SHM) -> None:
+        self._memory_directory = memory_directory
         self._lock = threading.Lock()
         self._frames: Frames | None = frames
         self._thing: Any = None
@@ -196,7 +199,8 @@ class SharedObject:
         with self._lock:
             if self._file is None:
                 opened = self._frames is None
-                self._file = _HeldFile(frames_of(self._thing) if opened else self._frames or ())
+                frames = frames_of(self._thing) if opened else self._frames or ()
+                self._file = _HeldFile(frames, self._memory_directory)
                 if not opened:
                     # The file is one copy; the received frames would be a second one.
                     self._frames = _mapped(self._file.path)
@@ -245,9 +249,9 @@ class _HeldFile:
     process that writes such a file deletes those without a lock.
     """
 
-    def __init__(self, frames: Frames) -> None:
+    def __init__(self, frames: Frames, memory_directory: str) -> None:
         size = sum(memoryview(frame).nbytes for frame in frames)
-        *places, last = _directories(size)
+        *places, last = _directories(size, memory_directory)
         for place in places:
             # Another process may have used the memory meanwhile; then the next place is tried.
             with suppress(OSError):
@@ -261,11 +265,11 @@ class _HeldFile:
         os.close(self._descriptor)
 
 
-def _directories(size: int) -> Iterator[str]:
+def _directories(size: int, memory: str) -> Iterator[str]:
     """Yield directories for so many bytes: first the one in memory, if it has room."""
     with suppress(OSError):
-        if os.access(_SHM, os.W_OK) and size < _MAX_SHM_SHARE * shutil.disk_usage(_SHM).free:
-            yield _SHM
+        if os.access(memory, os.W_OK) and size < _MAX_SHM_SHARE * shutil.disk_usage(memory).free:
+            yield memory
     yield tempfile.gettempdir()
 
 

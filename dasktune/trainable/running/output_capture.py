@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, Final
 
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
@@ -17,26 +18,36 @@ from dasktune.storage.fs.storage import Storage
 from dasktune.trainable.checkpoints.relay import LocalFile, LogChunk, TransferQueue, run_transfer
 from dasktune.trainable.spec import TrialSpec
 
-__all__ = ["descriptors_redirected", "streams_redirected"]
+__all__ = ["CaptureLimits", "descriptors_redirected", "streams_redirected"]
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two writes to a remote storage or to the driver. If a worker dies, at most this
-#: much of the output is lost.
-_PERIOD: Final = 5.0
-
-#: Largest size of a captured file in bytes. A remote storage keeps the last bytes, since each write
-#: replaces the whole object. The driver is sent the first bytes.
-_MAX_BYTES: Final = 32 << 20
-
 _NAMES: Final = ("stdout", "stderr")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureLimits:
+    """How often output is stored, and how much of it.
+
+    Parameters
+    ----------
+    period_seconds : float, default=5.0
+        Seconds between two writes to a remote storage or to the driver. If a worker dies, at most
+        this much of the output is lost.
+    max_bytes : int, default=32 MiB
+        Largest size of a captured file. A remote storage keeps the last bytes, since each write
+        replaces the whole object. The driver is sent the first bytes.
+    """
+
+    period_seconds: float = 5.0
+    max_bytes: int = 32 << 20
 
 
 class _File:
     """A file of a trial's directory, open for appending."""
 
-    def __init__(self, storage: Storage, name: str) -> None:
-        self._storage, self._name = storage, name
+    def __init__(self, storage: Storage, name: str, max_bytes: int) -> None:
+        self._storage, self._name, self._max_bytes = storage, name, max_bytes
         self._stored = 0
         self._spool: Any = None
         if storage.is_local:
@@ -64,7 +75,7 @@ class _File:
         size = os.fstat(self.descriptor).st_size
         if size == self._stored:
             return
-        left_out = max(0, size - _MAX_BYTES)
+        left_out = max(0, size - self._max_bytes)
         content = os.pread(self.descriptor, size - left_out, left_out)
         if left_out:
             content = b"(the first %d bytes are left out)\n" % left_out + content
@@ -87,8 +98,8 @@ class _File:
 class _Periodic:
     """Calls functions every few seconds, in a thread, until the ``with`` block ends."""
 
-    def __init__(self, works: Iterable[Callable[[], None]]) -> None:
-        self._works = list(works)
+    def __init__(self, works: Iterable[Callable[[], None]], seconds: float) -> None:
+        self._works, self._seconds = list(works), seconds
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="dasktune-output", daemon=True)
 
@@ -100,7 +111,7 @@ class _Periodic:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._over.wait(_PERIOD):
+        while not self._over.wait(self._seconds):
             for work in self._works:
                 work()
 
@@ -108,8 +119,9 @@ class _Periodic:
 class _Spool:
     """Local files with output that the driver appends to those in the trial's directory."""
 
-    def __init__(self, spec: TrialSpec, transfers: TransferQueue) -> None:
+    def __init__(self, spec: TrialSpec, transfers: TransferQueue, max_bytes: int) -> None:
         self._trial_id, self._transfers = spec.trial_id, transfers
+        self._max_bytes = max_bytes
         #: Its directory is deleted with this object.
         self._directory = Checkpoint.temporary()
         self.storage = Storage(self._directory.path)
@@ -129,14 +141,14 @@ class _Spool:
             self._deliver()
         except Exception as error:  # as above
             logger.warning("the last output of trial %s is lost: %s", self._trial_id, error)
-        if any(os.path.getsize(self.storage.path(name)) > _MAX_BYTES for name in self._sent):
+        if any(os.path.getsize(self.storage.path(name)) > self._max_bytes for name in self._sent):
             text = "the output of trial %s beyond %d MiB is lost: the driver is not sent more"
-            logger.warning(text, self._trial_id, _MAX_BYTES >> 20)
+            logger.warning(text, self._trial_id, self._max_bytes >> 20)
 
     def _deliver(self) -> None:
         for name, sent in self._sent.items():
             path = self.storage.path(name)
-            end = min(os.path.getsize(path), _MAX_BYTES)
+            end = min(os.path.getsize(path), self._max_bytes)
             if end > sent:
                 # One file in each transfer: if one fails, the other is not appended twice.
                 new = LocalFile(name=name, path=path, start=sent, size=end - sent)
@@ -145,23 +157,27 @@ class _Spool:
 
 
 @contextmanager
-def _opened(spec: TrialSpec, transfers: TransferQueue) -> Iterator[tuple[_File, _File] | None]:
+def _opened(
+    spec: TrialSpec, transfers: TransferQueue, limits: CaptureLimits
+) -> Iterator[tuple[_File, _File] | None]:
     """Open the files for a trial's stdout and stderr; None if its output is not kept."""
     with ExitStack() as stack:
         files = None
         if spec.log_files is not None:
             try:
-                files = _open(spec, transfers, stack)
+                files = _open(spec, transfers, limits, stack)
             except Exception as error:  # whatever the store's client raises
                 text = spec.storage.explain(error)
                 logger.warning("the output of trial %s is not kept: %s", spec.trial_id, text)
         yield files
 
 
-def _open(spec: TrialSpec, transfers: TransferQueue, stack: ExitStack) -> tuple[_File, _File]:
+def _open(
+    spec: TrialSpec, transfers: TransferQueue, limits: CaptureLimits, stack: ExitStack
+) -> tuple[_File, _File]:
     assert spec.log_files is not None
     # Without retries: output is not worth waiting for a failing storage.
-    spool = _Spool(spec, transfers) if spec.relayed else None
+    spool = _Spool(spec, transfers, limits.max_bytes) if spec.relayed else None
     if spool is not None:
         storage = spool.storage
         stack.callback(spool.deliver_the_rest)
@@ -169,12 +185,12 @@ def _open(spec: TrialSpec, transfers: TransferQueue, stack: ExitStack) -> tuple[
         storage = spec.storage.child("trials", spec.trial_dir).with_retry(0.0)
     opened: dict[str, _File] = {}
     for name in dict.fromkeys(spec.log_files):
-        opened[name] = _File(storage, name)
+        opened[name] = _File(storage, name, limits.max_bytes)
         stack.callback(opened[name].close)
     if spool is not None:
-        stack.enter_context(_Periodic([spool.deliver]))
+        stack.enter_context(_Periodic([spool.deliver], limits.period_seconds))
     elif not storage.is_local:
-        stack.enter_context(_Periodic(file.store for file in opened.values()))
+        stack.enter_context(_Periodic((file.store for file in opened.values()), limits.period_seconds))
     first, second = spec.log_files
     return opened[first], opened[second]
 
@@ -264,7 +280,9 @@ _installation: Final = _Installation()
 
 
 @contextmanager
-def streams_redirected(spec: TrialSpec, transfers: TransferQueue) -> Iterator[None]:
+def streams_redirected(
+    spec: TrialSpec, transfers: TransferQueue, limits: CaptureLimits | None = None
+) -> Iterator[None]:
     """Capture what the calling thread prints and logs inside the ``with`` block.
 
     The worker shows it as before. Output of threads that user code starts is not captured, unless
@@ -276,8 +294,10 @@ def streams_redirected(spec: TrialSpec, transfers: TransferQueue) -> Iterator[No
         The trial.
     transfers : TransferQueue
         Where its words wait for the driver, if the worker cannot access the storage.
+    limits : CaptureLimits, optional
+        How often output is stored, and how much of it.
     """
-    with _opened(spec, transfers) as files:
+    with _opened(spec, transfers, limits or CaptureLimits()) as files:
         if files is None:
             yield
             return
@@ -305,7 +325,7 @@ def descriptors_redirected(spec: TrialSpec, transfers: TransferQueue) -> Iterato
     transfers : TransferQueue
         Where its words wait for the driver, if the worker cannot access the storage.
     """
-    with _opened(spec, transfers) as files:
+    with _opened(spec, transfers, CaptureLimits()) as files:
         if files is None:
             yield
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import queue
 import threading
 from collections.abc import Iterator
 from multiprocessing.connection import Connection, Pipe
@@ -209,10 +210,15 @@ def test_the_end_of_the_worker_is_noticed(worker: Worker) -> None:
     worker.thread = threading.Thread()
 
 
-def test_what_is_not_meant_for_a_trial_is_a_bug(worker: Worker) -> None:
-    host = ChildServer(worker.theirs, worker.gone.set)
-    host._handle(Acknowledge(ack=1))
-    config = cloudpickle.dumps({"config": {}})
-    host._handle(RunTrial(spec=make_spec(worker.place), payload=ChildPayload(code=b"", config=config)))
-    with pytest.raises(TypeError, match="a bug in dasktune"):
-        host._handle(InitChild(parent=1, crash_file=2))
+def test_what_is_not_meant_for_a_trial_is_a_bug(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    errors: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    monkeypatch.setattr(threading, "excepthook", lambda raised: errors.put(raised.exc_value))
+    # Nothing is to be acknowledged before there is a trial.
+    worker.post(Acknowledge(ack=1))
+    worker.begin(report_once)
+    worker.post(InitChild(parent=1, crash_file=2))
+    error = errors.get(timeout=PATIENCE)
+    assert isinstance(error, TypeError)
+    assert "a bug in dasktune" in str(error)
+    # For the fixture: nobody listens any more.
+    worker.thread = threading.Thread()

@@ -10,6 +10,7 @@ from typing import Any
 
 from process_run_kit import Slot
 
+import dasktune as tune
 from dasktune.trainable.reporting.trial_messages import Ended, Failed
 
 BOTH = ("stdout", "stderr")
@@ -29,6 +30,7 @@ def die(config: Any) -> None:
 
 def where(config: Any) -> None:
     Path("here").write_text(os.environ["TUNE_ORIG_WORKING_DIR"])
+    tune.report({"pid": os.getpid()})
 
 
 def test_all_that_the_process_and_its_children_print_is_kept_for_each_trial(tmp_path: Path):
@@ -54,11 +56,11 @@ def test_the_last_words_of_a_process_that_dies_are_kept(tmp_path: Path):
 
 def test_a_trial_works_in_its_directory_if_that_is_wanted(tmp_path: Path):
     slot = Slot(tmp_path)
-    pids = []
+    pids: list[int] = []
     for name in ("a", "b"):
         trial = slot.start(where, trial_id=name, chdir=True)
         assert isinstance(trial.end(), Ended)
-        pids.append(slot.nursery._idle.pid)
+        pids += trial.values("pid")
         assert (tmp_path / "trials" / name / "here").read_text() == os.getcwd()
     # To have been there is nothing that a trial leaves behind.
     assert pids[0] == pids[1]

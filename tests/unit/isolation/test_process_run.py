@@ -366,7 +366,7 @@ def test_what_a_killed_trial_has_started_dies_with_it(slot: Slot) -> None:
         # It holds the child's end of the link open, as what was forked would.
         other = subprocess.Popen(["sleep", "1000"], close_fds=False)
         tune.report({"other": other.pid})
-        os._exit(1)
+        os.kill(os.getpid(), signal.SIGKILL)
 
     trial = slot.run(start)
     [other] = trial.values("other")

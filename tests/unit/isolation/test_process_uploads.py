@@ -122,6 +122,7 @@ def test_the_next_start_sweeps_what_a_killed_process_left_half_written(
     slot: Slot, remote: Storage, tmp_path: Path
 ) -> None:
     def dies(config: dict[str, Any]) -> None:
+        tune.report({"pid": os.getpid()})
         tune.report({"step": 1}, checkpoint=tune.Checkpoint.from_dict({"step": 1}))
         threading.Event().wait()
 
@@ -132,10 +133,9 @@ def test_the_next_start_sweeps_what_a_killed_process_left_half_written(
     dead = slot.start(opened(dies), fence=gate, storage=remote)
     # Everything but the manifest is there, and the worker has not said that it may come.
     assert gate.asked.acquire(timeout=PATIENCE)
-    dead.run._kill()
+    process = psutil.Process(dead.result("pid"))
+    process.kill()
     # It is not buried before the worker has let the checkpoint pass.
-    assert dead.run._child is not None
-    process = psutil.Process(dead.run._child.pid)
     until(lambda: process.status() == psutil.STATUS_ZOMBIE)
     gate.open()
     dead.end()

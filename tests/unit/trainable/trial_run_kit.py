@@ -8,6 +8,7 @@ from typing import Any
 
 from dasktune.storage.fs.storage import Storage
 from dasktune.trainable.reporting.encoding import decode
+from dasktune.trainable.reporting.outbox import Outbox
 from dasktune.trainable.reporting.recorder import CheckpointHooks
 from dasktune.trainable.reporting.trial_messages import (
     Ended,
@@ -54,6 +55,7 @@ class Driver:
         fence: Any = None,
         keep: Any = None,
         packed: bytes = b"",
+        max_messages: int | None = None,
         **options: Any,
     ) -> None:
         self.bell = threading.Semaphore(0)
@@ -63,6 +65,8 @@ class Driver:
         ring = lambda urgency: self.bell.release()  # noqa: E731
         given = {"fence": fence, "keep_in_memory": keep, "packed": packed}
         port = CheckpointHooks(**{name: value for name, value in given.items() if value is not None})
+        if max_messages is not None:
+            extra["outbox"] = Outbox(ring, max_messages=max_messages)
         self.run = ThreadRun(make_spec(**options), opener, ring, port, **extra)
         self.run.start()
 

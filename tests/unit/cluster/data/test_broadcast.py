@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dasktune.cluster.data import broadcast
 from dasktune.cluster.data.broadcast import BroadcastFailed, ObjectBroadcast
 from dasktune.cluster.protocol.payload import Payload
 from dasktune.trainable.data.shared_objects import RemoteObject
@@ -162,13 +161,9 @@ def test_a_failed_fetch_is_tried_once_more_with_a_new_copy() -> None:
 
 
 @pytest.mark.parametrize("trouble", [{"failures": 2}, {"hangs": True}])
-def test_a_worker_that_cannot_get_them_is_an_error_that_says_why(
-    trouble: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(broadcast, "_CLOSE_DEADLINE", 0.01)
-
+def test_a_worker_that_cannot_get_them_is_an_error_that_says_why(trouble: Any) -> None:
     async def scenario() -> None:
-        there = objects(Cluster(**trouble), timeout_s=0.01)
+        there = objects(Cluster(**trouble), timeout_s=0.01, close_timeout_s=0.01)
         with pytest.raises(BroadcastFailed, match=r"with_parameters.*did not reach a: .*;"):
             await there.ensure_on("a")
         await there.close()

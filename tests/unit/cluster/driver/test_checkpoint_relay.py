@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import errno
 import itertools
 import tempfile
@@ -18,7 +19,6 @@ from dasktune.cluster.driver.worker_link import LinkCallbacks, WorkerLink
 from dasktune.cluster.protocol.wire_messages import Refused
 from dasktune.errors import CheckpointNotFound, StorageError
 from dasktune.storage.checkpoints.checkpoint_store import CheckpointStore
-from dasktune.storage.fs import filesystem
 from dasktune.storage.fs.storage import Storage
 from dasktune.trainable.checkpoints.relay import (
     DownloadTransfer,
@@ -249,14 +249,20 @@ def test_a_trial_that_has_ended_on_the_way_gets_no_checkpoint(tmp_path, bench):
     assert not (tmp_path / "runs").exists()
 
 
+def before_writing(monkeypatch, directory, happens):
+    """Let something happen before a file below a directory is opened for writing."""
+    whole = open
+
+    def open_file(path, mode="r", *args, **options):
+        if mode == "wb" and str(path).startswith(str(directory)):
+            happens(path)
+        return whole(path, mode, *args, **options)
+
+    monkeypatch.setattr(builtins, "open", open_file)
+
+
 def test_a_trial_that_ends_while_its_checkpoint_is_written_gets_none(tmp_path, bench, monkeypatch):
-    write = CheckpointStore.write
-
-    def slowly(self, *args, **options):
-        bench.link.runs.clear()
-        write(self, *args, **options)
-
-    monkeypatch.setattr(CheckpointStore, "write", slowly)
+    before_writing(monkeypatch, tmp_path / "runs", lambda path: bench.link.runs.clear())
     transfer = upload(tmp_path)
     assert bench.carry(transfer) == []
     with pytest.raises(CheckpointNotFound):
@@ -266,11 +272,11 @@ def test_a_trial_that_ends_while_its_checkpoint_is_written_gets_none(tmp_path, b
 def test_a_trial_that_is_to_stop_does_not_wait_for_a_storage_that_fails(tmp_path, bench, monkeypatch):
     tries = []
 
-    def is_full(fs, path):
+    def is_full(path):
         tries.append(path)
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(filesystem, "open_write", is_full)
+    before_writing(monkeypatch, tmp_path / "runs", is_full)
     bench.run.spec.storage = bench.storage.with_retry(3600.0)
     bench.run.order = StopAnswer()
     [error] = bench.carry(upload(tmp_path))

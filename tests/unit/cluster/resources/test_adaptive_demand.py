@@ -95,26 +95,26 @@ def test_a_request_for_nothing_needs_one_worker() -> None:
 class Scaled(SpecCluster):  # type: ignore[misc]
     """A cluster object without a cluster."""
 
-    def __init__(self, spec: dict[str, Any]) -> None:
+    def __init__(self, spec: dict[str, Any], adaptive: Any) -> None:
         self.new_spec = spec
-        self._adaptive = None
+        self._adaptive = adaptive
 
     def __del__(self) -> None:
         pass
 
 
-def adaptive_cluster(**options: Any) -> Scaled:
-    cluster = Scaled({"options": options})
-    cluster._adaptive = SimpleNamespace(periodic_callback=object(), target_duration=7.0)
-    return cluster
+def adaptive_cluster(adaptive: Any = None, **options: Any) -> Scaled:
+    adaptive = adaptive or SimpleNamespace(periodic_callback=object(), target_duration=7.0)
+    return Scaled({"options": options}, adaptive)
 
 
 def test_a_cluster_object_tells_whether_it_is_adaptive_now() -> None:
-    cluster = adaptive_cluster(nthreads=1)
+    adaptive = SimpleNamespace(periodic_callback=object(), target_duration=7.0)
+    cluster = adaptive_cluster(adaptive, nthreads=1)
     growth = Growth(cluster)
     assert growth.is_adaptive is True
     assert growth.target_duration == 7.0
-    cluster._adaptive.periodic_callback = None
+    adaptive.periodic_callback = None
     assert growth.is_adaptive is False
     assert Growth(cluster, embedded=True).is_adaptive is False
 

@@ -23,7 +23,6 @@ from dasktune.storage.fs.storage import Storage
 from dasktune.trainable.api.session import get_checkpoint, report
 from dasktune.trainable.api.trainable import Trainable
 from dasktune.trainable.async_exception import TrialInterrupted
-from dasktune.trainable.reporting import recorder
 from dasktune.trainable.reporting.trial_messages import (
     Committed,
     ContinueAnswer,
@@ -361,14 +360,15 @@ def test_a_worker_that_may_not_commit_leaves_as_it_was_told(done):
 
 
 def test_a_disk_without_room_for_a_copy_makes_the_upload_wait(gate, monkeypatch, caplog):
-    def full(source):
+    def full(*args, **options):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     def train(config):
         report({"step": 1}, checkpoint=Checkpoint.from_dict({}))
-        monkeypatch.setattr(recorder, "local_copy", full)
+        second = Checkpoint.from_dict({})
+        monkeypatch.setattr(tempfile, "mkdtemp", full)
         gate.open(2)
-        report({"step": 2}, checkpoint=Checkpoint.from_dict({}))
+        report({"step": 2}, checkpoint=second)
         assert gate.asked == 2
 
     driver = Driver(train, fence=gate)

@@ -17,7 +17,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dasktune.trainable.data import shared_objects
 from dasktune.trainable.data.shared_objects import (
     SharedObject,
     dump,
@@ -33,10 +32,14 @@ DATA = np.arange(12.0).reshape(3, 4)
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where files are put, as there is no memory for them."""
-    monkeypatch.setattr(shared_objects, "_SHM", str(tmp_path / "missing"))
+    """Where files are put unless there is memory for them."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
+
+
+def shared_object(thing: Any, memory: str | Path = "/nowhere") -> SharedObject:
+    """Share an object where there is no memory for files, or a certain directory."""
+    return SharedObject(frames_of(thing), memory_directory=str(memory))
 
 
 def shared_files(folder: Path) -> list[Path]:
@@ -109,7 +112,7 @@ class Loud:
 
 def test_a_shared_object_is_made_once_and_is_the_same_for_all() -> None:
     Loud.made = 0
-    shared = SharedObject(frames_of(Loud()))
+    shared = shared_object(Loud())
     assert Loud.made == 0
     one, two = shared.get(), shared.get()
     assert one is two
@@ -120,7 +123,7 @@ def test_a_shared_object_is_made_once_and_is_the_same_for_all() -> None:
 
 @pytest.mark.parametrize("opened", [False, True])
 def test_the_file_of_a_shared_object_is_written_once_and_removed(opened: bool, folder: Path) -> None:
-    shared = SharedObject(frames_of({"data": DATA}))
+    shared = shared_object({"data": DATA})
     if opened:
         shared.get()
     path = shared.path()
@@ -135,28 +138,33 @@ def test_the_file_of_a_shared_object_is_written_once_and_removed(opened: bool, f
 def test_the_file_is_in_memory_where_there_is_room(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = folder / "memory"
     memory.mkdir()
-    monkeypatch.setattr(shared_objects, "_SHM", str(memory))
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=10_000))
-    small, large = SharedObject(frames_of(DATA)), SharedObject(frames_of(np.zeros(2000)))
+    small, large = shared_object(DATA, memory), shared_object(np.zeros(2000), memory)
     assert Path(small.path()).parent == memory
     assert Path(large.path()).parent == folder
     small.close()
     large.close()
 
 
+def fill_the_disk(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Let each write to a new file in a directory fail, as that to a full disk does."""
+    make = tempfile.mkstemp
+
+    def mkstemp(*args: Any, **options: Any) -> tuple[int, str]:
+        descriptor, path = make(*args, **options)
+        if Path(path).parent != folder:
+            return descriptor, path
+        os.close(descriptor)
+        return os.open("/dev/full", os.O_WRONLY), path
+
+    monkeypatch.setattr(tempfile, "mkstemp", mkstemp)
+
+
 def test_a_full_memory_is_no_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = folder / "memory"
     memory.mkdir()
-    monkeypatch.setattr(shared_objects, "_SHM", str(memory))
-    write = shared_objects._write
-
-    def fill(frames: Any, file: Any) -> None:
-        if memory.samefile(Path(f"/proc/self/fd/{file.fileno()}").readlink().parent):
-            raise OSError(28, "No space left on device")
-        write(frames, file)
-
-    monkeypatch.setattr(shared_objects, "_write", fill)
-    shared = SharedObject(frames_of(DATA))
+    fill_the_disk(monkeypatch, memory)
+    shared = shared_object(DATA, memory)
     assert Path(shared.path()).parent == folder
     assert shared_files(memory) == []
     shared.close()
@@ -164,20 +172,19 @@ def test_a_full_memory_is_no_error(folder: Path, monkeypatch: pytest.MonkeyPatch
 
 HOLDER = """
 import os, signal, sys, tempfile
-from dasktune.trainable.data import shared_objects
+from dasktune.trainable.data.shared_objects import SharedObject, frames_of
 tempfile.tempdir = sys.argv[1]
-shared_objects._SHM = "/nowhere"
-shared_objects.SharedObject(shared_objects.frames_of([1])).path()
+SharedObject(frames_of([1]), memory_directory="/nowhere").path()
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
 def test_what_a_killed_process_left_is_swept_and_what_another_holds_is_not(folder: Path) -> None:
-    holder = SharedObject(frames_of([0]))
+    holder = shared_object([0])
     held = Path(holder.path())
     subprocess.run([sys.executable, "-c", HOLDER, str(folder)], check=False, timeout=60)
     [left] = set(shared_files(folder)) - {held}
-    another = SharedObject(frames_of([2]))
+    another = shared_object([2])
     new = Path(another.path())
     assert not left.exists()
     assert set(shared_files(folder)) == {held, new}
@@ -186,13 +193,10 @@ def test_what_a_killed_process_left_is_swept_and_what_another_holds_is_not(folde
 
 
 def test_no_descriptor_stays_open_after_a_failed_write(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(frames: Any, file: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(shared_objects, "_write", fail)
+    fill_the_disk(monkeypatch, folder)
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(OSError, match="No space left"):
-        SharedObject(frames_of(DATA)).path()
+        shared_object(DATA).path()
     assert len(os.listdir("/proc/self/fd")) == before
     assert shared_files(folder) == []
 

@@ -134,12 +134,11 @@ def test_a_class_that_steps_faster_than_its_driver_collects_waits():
             return super().step()
 
     go, there = threading.Event(), threading.Event()
-    driver, _ = drive(Runs, {"until": 20})
-    driver.run._outbox._max_messages = 8
+    driver, _ = drive(Runs, {"until": 20}, max_messages=8)
     go.set()
     assert there.wait(PATIENCE)
     # Started and seven results: the eighth, whose step has begun, has no room.
-    assert len(driver.run._outbox._messages) == 8
+    assert len(driver.run.collect(0, 0)) == 8
     assert not driver.run.finished
     assert isinstance(driver.end(), Ended)
     assert driver.values("steps") == list(range(1, 21))

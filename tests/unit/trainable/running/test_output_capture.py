@@ -5,17 +5,18 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from trial_run_kit import PATIENCE, Driver
+from trial_run_kit import PATIENCE, Driver, make_spec
 
 from dasktune.errors import StorageError
 from dasktune.storage.fs.storage import Storage
 from dasktune.trainable.checkpoints.relay import EndTransfer, LogChunk, ReadPiece, TransferQueue
 from dasktune.trainable.reporting.trial_messages import Ended, Failed
-from dasktune.trainable.running import output_capture
+from dasktune.trainable.running.output_capture import CaptureLimits, streams_redirected
 
 BOTH = ("stdout", "stderr")
 
@@ -151,32 +152,35 @@ def test_a_worker_that_does_not_see_the_storage_hands_words_to_the_driver(storag
     assert not storage.exists("trials", "a", "stdout")
 
 
-def test_words_that_do_not_reach_the_driver_cost_only_themselves(
-    storage: Storage, caplog: Any, monkeypatch: Any
-):
+def captured(storage: Storage, transfers: TransferQueue | None = None, **limits: Any) -> Any:
+    """Capture what this thread prints, within such limits."""
+    spec = make_spec(
+        storage=storage, trial_id="a", trial_dir="a", log_files=BOTH, relayed=transfers is not None
+    )
+    queue = transfers or TransferQueue(lambda number, haul: None)
+    return streams_redirected(spec, queue, CaptureLimits(**limits))
+
+
+def test_words_that_do_not_reach_the_driver_cost_only_themselves(storage: Storage, caplog: Any):
     transfers = Carrier(StorageError("the driver is gone")).transfers
     train = lambda config: print("words")  # noqa: E731
     assert isinstance(run(train, storage, relayed=True, transfers=transfers).end(), Ended)
     assert "is lost: the driver is gone" in caplog.text
-    monkeypatch.setattr(output_capture, "_MAX_BYTES", 3)
     carrier = Carrier()
-    assert isinstance(run(train, storage, relayed=True, transfers=carrier.transfers).end(), Ended)
+    with captured(storage, carrier.transfers, max_bytes=3):
+        print("words")
     assert carrier.words == {"stdout": b"wor"}
     assert "beyond 0 MiB is lost: the driver is not sent more" in caplog.text
 
 
-def test_words_reach_the_driver_while_the_trial_runs_each_once(storage: Storage, monkeypatch: Any):
-    monkeypatch.setattr(output_capture, "_PERIOD", 0.01)
+def test_words_reach_the_driver_while_the_trial_runs_each_once(storage: Storage):
     carrier = Carrier(StorageError("the disk of the driver is full"))
-
-    def train(config: Any) -> None:
+    with captured(storage, carrier.transfers, period_seconds=0.01):
         for words in ("first", "second", "third"):
             carrier.came.clear()
             print(words)
             assert carrier.came.wait(PATIENCE)
             carrier.error = None
-
-    assert isinstance(run(train, storage, relayed=True, transfers=carrier.transfers).end(), Ended)
     assert carrier.words == {"stdout": b"first\nsecond\nthird\n"}
 
 
@@ -186,23 +190,14 @@ def test_who_prints_nothing_troubles_no_driver(storage: Storage):
     assert carrier.words == {}
 
 
-def test_an_object_is_stored_while_the_trial_runs_and_has_an_end(monkeypatch: Any):
-    monkeypatch.setattr(output_capture, "_PERIOD", 0.01)
-    monkeypatch.setattr(output_capture, "_MAX_BYTES", 8)
-    storage, seen = Storage("memory://output-now"), threading.Event()
+def test_an_object_is_stored_while_the_trial_runs_and_has_an_end():
+    storage = Storage("memory://output-now")
     storage.remove_tree()
-    write = Storage.write_bytes
-
-    def watched(self: Storage, name: str, data: bytes, **options: Any) -> None:
-        write(self, name, data, **options)
-        if b"bcdefgh\n" in data:
-            seen.set()
-
-    monkeypatch.setattr(Storage, "write_bytes", watched)
-
-    def train(config: Any) -> None:
+    kept = "(the first 1 bytes are left out)\nbcdefgh\n"
+    deadline = time.monotonic() + PATIENCE
+    with captured(storage, period_seconds=0.01, max_bytes=8):
         print("abcdefgh")
-        assert seen.wait(PATIENCE)
-
-    assert isinstance(run(train, storage).end(), Ended)
-    assert read(storage, "a", "stdout") == "(the first 1 bytes are left out)\nbcdefgh\n"
+        while not storage.exists("trials", "a", "stdout") or read(storage, "a", "stdout") != kept:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+    assert read(storage, "a", "stdout") == kept

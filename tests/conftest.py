@@ -23,13 +23,14 @@ CLUSTER_TESTS = Path(__file__).parent / "cluster"
 CLUSTER_UNIT_TESTS = Path(__file__).parent / "unit" / "cluster"
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _experiments_validate_each_event() -> Iterator[None]:
+@pytest.fixture(autouse=True, scope="module")
+def _experiments_validate_each_event(request: pytest.FixtureRequest) -> Iterator[None]:
     """Let a contradiction show in the event that caused it, not where it is noticed much later."""
     from dasktune.experiment import ExperimentMachine
 
+    validated = request.node.get_closest_marker("unvalidated") is None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ExperimentMachine, "validate_each_event", True)
+        patch.setattr(ExperimentMachine, "validate_each_event", validated)
         yield
 
 

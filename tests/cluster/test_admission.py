@@ -44,7 +44,7 @@ def client() -> Iterator[Client]:
         spec = next(iter(cluster.new_worker_spec().values()))
         options = {**spec["options"], "preload": WITHOUT_DASKTUNE}
         cluster.worker_spec["foreign"] = {"cls": Nanny, "options": options}
-        cluster.sync(cluster._correct_state)
+        cluster.scale(len(cluster.worker_spec))
         client.wait_for_workers(2, timeout=60)
         yield client
 
@@ -59,10 +59,12 @@ def test_a_worker_without_dasktune_gets_no_trial_and_stays_alive(
     async def admit() -> list[dict[str, str]]:
         admission = Admission(client, checks(tmp_path))
         workers = await list_workers(client)
-        before = admission(workers)
-        await asyncio.gather(*admission._tasks)
+        before = after = admission(workers)
+        while any(worker.status == "unchecked" for worker in after.values()):
+            await asyncio.sleep(0.02)
+            after = admission(workers)
         admission.close()
-        return [{w.name: w.status for w in found.values()} for found in (before, admission(workers))]
+        return [{w.name: w.status for w in found.values()} for found in (before, after)]
 
     with caplog.at_level(logging.WARNING, logger="dasktune"):
         before, after = client.sync(admit)

@@ -464,4 +464,4 @@ def waits_for_a_file(config: dict[str, Any]) -> None:
 def _add_worker(cluster: LocalCluster, preload: str) -> None:
     options = {**cluster.new_worker_spec()[next(iter(cluster.new_worker_spec()))]["options"]}
     cluster.worker_spec["late"] = {"cls": Nanny, "options": {**options, "preload": preload}}
-    cluster.sync(cluster._correct_state)
+    cluster.scale(len(cluster.worker_spec))

@@ -127,20 +127,14 @@ def test_our_client_is_not_the_default(address: str) -> None:
         Client.current()
 
 
-def test_none_is_the_current_client_and_never_a_closed_one(
-    address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_none_is_the_current_client_and_never_a_closed_one(address: str) -> None:
     with Client(address) as client:
         connection = connect()
         assert connection.address == client.scheduler.address
         connection.close()
-    monkeypatch.setattr(module, "_embedded_cluster", _no_cluster)
-    with client.as_current(), pytest.raises(ClusterError, match="would start a cluster"):
-        connect()
-
-
-def _no_cluster() -> Any:
-    raise ClusterError("would start a cluster")
+    with client.as_current(), connect(n_workers=1) as connection:
+        assert connection.embedded
+        assert connection.address != address
 
 
 def test_none_inside_a_task_is_the_cluster_of_the_task(address: str) -> None:
@@ -266,11 +260,8 @@ def test_a_time_out_must_be_positive() -> None:
         connect("tcp://127.0.0.1:9", timeout_s=0)
 
 
-def test_the_embedded_cluster_outlives_ctrl_c_and_ends_with_the_connection(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(module, "_cpus", lambda: 1)
-    with connect() as connection:
+def test_the_embedded_cluster_outlives_ctrl_c_and_ends_with_the_connection() -> None:
+    with connect(n_workers=1) as connection:
         assert connection.embedded
         assert connection.direct
         before = connection.client.run(os.getpid)
@@ -285,10 +276,9 @@ def test_the_embedded_cluster_outlives_ctrl_c_and_ends_with_the_connection(
 
 
 def test_a_cluster_that_is_slow_to_end_is_told_of_and_raises_nothing(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(module, "_cpus", lambda: 1)
-    connection = connect()
+    connection = connect(n_workers=1)
     cluster = connection._cluster
     really = cluster.close
 

@@ -171,7 +171,7 @@ def test_a_worker_that_dies_takes_checkpoints_along_but_no_trial(
     again = [key for key, step in restarts(tmp_path) if step == 0]
     # Those begin a second time, and nobody hears of it.
     assert sorted(again) == sorted([*(one.trial_id for one in results), *lost])
-    shown = tuner._runner.experiment.scheduler.shown
+    shown = tuner.runner.experiment.scheduler.shown
     assert len(shown) == len(set(shown)) == 4 * STEPS
     assert_clean(client)
 

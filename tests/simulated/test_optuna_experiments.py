@@ -220,9 +220,9 @@ def test_snapshots_change_nothing_about_what_is_suggested():
 
 
 def test_a_sampler_that_nobody_can_ask_again_keeps_the_configurations_that_it_gave(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture,
 ):
-    monkeypatch.setattr(Fickle, "copies", 0)
+    Fickle.copies = 0
     place = lab("fickle", sampler=Fickle(seed=0))
     with pytest.raises(Died):
         place.begin(40)

@@ -19,20 +19,12 @@ from benchmarks.reproduce.fronts import STEPS, find_front, hypervolume, mo_asha
 from benchmarks.reproduce.stragglers import Shape, asha, halving, train
 from benchmarks.reproduce.table import BUDGET, CONTENDERS, search, tried
 from dasktune.config import TuneConfig
-from dasktune.experiment import ExperimentMachine
 from dasktune.schedulers import HyperBandScheduler, SuccessiveHalvingScheduler, TrialScheduler
 from dasktune.space import uniform
 from dasktune.testing import simulate
 
-pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _fast() -> Iterator[None]:
-    """Leave it to the other tests to validate each event: here there are hundreds of trials."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ExperimentMachine, "validate_each_event", False)
-        yield
+# Other tests validate each event; here there are hundreds of trials.
+pytestmark = [pytest.mark.slow, pytest.mark.unvalidated]
 
 
 # Epochs, on recorded curves

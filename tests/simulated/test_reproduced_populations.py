@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from statistics import fmean, median
 
 import pytest
@@ -10,17 +9,9 @@ import pytest
 from benchmarks.reproduce.networks import SIDES as NETWORKS
 from benchmarks.reproduce.networks import train
 from benchmarks.reproduce.toys import SETTINGS, SIDES, accuracy, quadratic, quadratic_pbt
-from dasktune.experiment import ExperimentMachine
 
-pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _fast() -> Iterator[None]:
-    """Leave it to the other tests to validate each event: here there are thousands of them."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ExperimentMachine, "validate_each_event", False)
-        yield
+# Other tests validate each event; here there are thousands of events.
+pytestmark = [pytest.mark.slow, pytest.mark.unvalidated]
 
 
 def test_without_exploiting_the_toy_of_the_paper_stays_where_it_is():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import inf
 from typing import Any
 
@@ -18,18 +17,14 @@ from benchmarks.search_quality.figures import first_below, holm, mean_ranks, p_v
 from benchmarks.search_quality.problems import CURVES, Curve, Problem, Range, problem
 from benchmarks.search_quality.report import details, matrix, summary, times_table
 from benchmarks.search_quality.searches import PENDING, losses, optuna_losses
-from dasktune.experiment import ExperimentMachine
 
-pytestmark = pytest.mark.slow
+# Other tests validate each event; here there are thousands of trials.
+pytestmark = [pytest.mark.slow, pytest.mark.unvalidated]
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _fast() -> Iterator[None]:
-    """Leave it to the other tests to validate each event: here there are thousands."""
+def _quiet() -> None:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ExperimentMachine, "validate_each_event", False)
-        yield
 
 
 def bowl(config: Any, seed: int) -> Curve:

@@ -165,7 +165,7 @@ class Connection:
         self.close()
 
 
-def connect(client: Any = None, *, timeout_s: float = 300.0) -> Connection:
+def connect(client: Any = None, *, timeout_s: float = 300.0, n_workers: int | None = None) -> Connection:
     """Open a client on the cluster that `client` names.
 
     Parameters
@@ -178,6 +178,8 @@ def connect(client: Any = None, *, timeout_s: float = 300.0) -> Connection:
     timeout_s : float, default=300.0
         Seconds for which the client waits for a lost scheduler to come back. The first answer may
         take 10 s at most.
+    n_workers : int, optional
+        Number of workers of a new ``LocalCluster``; by default one per CPU.
 
     Returns
     -------
@@ -197,7 +199,7 @@ def connect(client: Any = None, *, timeout_s: float = 300.0) -> Connection:
     target = _current() if client is None else _target(client)
     if target is not None:
         return _open(target, timeout_s)
-    cluster = _embedded_cluster()
+    cluster = _embedded_cluster(n_workers)
     try:
         embedded = _Target(address=cluster.scheduler_address, security=cluster.security)
         return _open(embedded, timeout_s, cluster=cluster)
@@ -434,8 +436,8 @@ async def _reaches_a_worker(client: Any) -> bool | None:
             await worker.close_rpc()
 
 
-def _embedded_cluster() -> Any:
-    """Start a cluster on this machine, with one single-threaded process for each usable CPU."""
+def _embedded_cluster(n_workers: int | None) -> Any:
+    """Start a cluster on this machine, by default with one process for each usable CPU."""
     # A worker process imports the user's script. Without the guard it would reach this line again,
     # and start workers before it is one.
     if getattr(multiprocessing.current_process(), "_inheriting", False):
@@ -443,7 +445,7 @@ def _embedded_cluster() -> Any:
     check_main()
     try:
         return StartedLocalCluster(
-            n_workers=_cpus(),
+            n_workers=n_workers or _cpus(),
             threads_per_worker=1,
             processes=True,
             dashboard_address=f":{_dashboard_port()}",

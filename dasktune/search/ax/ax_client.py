@@ -12,7 +12,18 @@ from dasktune.search.ax.ax_spaces import AxSpace
 from dasktune.search.searcher import FINISHED, Finished
 from dasktune.trial.metrics import Mode
 
-__all__ = ["AxClient"]
+__all__ = ["AxClient", "experiment_of"]
+
+
+def experiment_of(client: Any) -> Any:
+    """Return the experiment of an Ax client, for which Ax has no public attribute.
+
+    Parameters
+    ----------
+    client : ax.api.client.Client
+        A client whose experiment is configured.
+    """
+    return client._experiment
 
 
 class AxClient(AskTell):
@@ -53,14 +64,14 @@ class AxClient(AskTell):
         self.client = client
         self._space = space
         self._goals = goals
-        known = client._experiment.optimization_config.metric_names
+        known = experiment_of(client).optimization_config.metric_names
         self.outcomes: list[str] = sorted(known - goals.keys())
         #: The index in Ax and the point of each unfinished trial.
         self._running: list[tuple[int, Mapping[str, Any]]] = []
         self._points = [self._check_point(point) for point in points]
 
     def _check_point(self, point: Mapping[str, Any]) -> dict[str, Any]:
-        searched = self.client._experiment.search_space
+        searched = experiment_of(self.client).search_space
         values = self._space.values(point) or {}
         try:
             if len(values) < len(point):
@@ -100,8 +111,8 @@ class AxClient(AskTell):
 
     def _has_tried_all(self) -> bool:
         """Whether every point of a finite space was tried; Ax itself takes minutes to notice."""
-        size = _size(self.client._experiment.search_space)
-        trials = self.client._experiment.trials.values()
+        size = _size(experiment_of(self.client).search_space)
+        trials = experiment_of(self.client).trials.values()
         if len(trials) < size:
             return False
         # Ax may suggest the point of a failed trial again.
@@ -110,7 +121,7 @@ class AxClient(AskTell):
 
     def _start_trial(self, fixed: Mapping[str, Any] | None) -> tuple[int, Mapping[str, Any]]:
         """Start an Ax trial with the values in `fixed`; return its index and all its values."""
-        searched = self.client._experiment.search_space.parameters
+        searched = experiment_of(self.client).search_space.parameters
         if fixed is not None and fixed.keys() == searched.keys():
             return self.client.attach_trial(fixed), fixed
         [(index, values)] = self.client.get_next_trials(1, fixed_parameters=fixed).items()

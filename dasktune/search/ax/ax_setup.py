@@ -9,6 +9,7 @@ from inspect import signature
 from typing import Any
 
 from dasktune.errors import ConfigError, check
+from dasktune.search.ax.ax_client import experiment_of
 from dasktune.trial.metrics import Mode
 
 __all__ = ["AxProblem", "UserClient", "check_strategy", "require_ax"]
@@ -152,7 +153,7 @@ class AxProblem:
     def _configure_objective(self, client: Any, goals: Mapping[str, Mode]) -> None:
         objective = ", ".join(f"-{name}" if mode == "min" else name for name, mode in goals.items())
         relative = any("baseline" in constraint for constraint in self.outcome_constraints)
-        if relative and client._experiment.status_quo is None:
+        if relative and experiment_of(client).status_quo is None:
             raise ValueError(
                 "an outcome constraint relative to a baseline without a value; attach a baseline "
                 "to your own client: AxSearch(ax_client=...)"

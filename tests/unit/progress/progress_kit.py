@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import io
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+import pytest
 from numpy.random import SeedSequence
 
 from dasktune.callback import TrialStorage
@@ -26,6 +30,38 @@ from dasktune.trial.events import (
 from dasktune.trial.resources import PlacementGroupFactory
 
 ONE_CPU = PlacementGroupFactory([{"CPU": 1}])
+
+
+class SizedTerminal(io.StringIO):
+    """Keeps what is written, and has the size of a pseudo-terminal."""
+
+    encoding = "utf-8"
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+    def isatty(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self.number
+
+
+@contextmanager
+def pseudo_terminal(columns: int) -> Iterator[SizedTerminal]:
+    """Yield a stream to a terminal of so many columns."""
+    termios = pytest.importorskip("termios", reason="needs a pseudo-terminal")
+    import fcntl
+    import struct
+
+    ours, theirs = os.openpty()
+    try:
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        yield SizedTerminal(theirs)
+    finally:
+        os.close(ours)
+        os.close(theirs)
 
 
 class NoSearch(SearchAlgorithm):

@@ -4,6 +4,7 @@ import io
 import os
 
 import pytest
+from progress_kit import pseudo_terminal
 
 from dasktune.progress import PlainLines, Progress, ProgressLine
 from dasktune.progress import line_display as module
@@ -95,27 +96,15 @@ def test_the_end_comes_once():
     assert stream.getvalue().count("\n") == 1
 
 
-def test_a_line_fits_the_terminal(monkeypatch):
-    monkeypatch.setattr(module, "terminal_width", lambda stream: 30)
-    stream = Terminal()
-    ProgressLine(stream).show(progress(running=3), None)
-    assert stream.getvalue() == "\r0 trials done · 0 errors"
+def test_a_line_fits_the_terminal():
+    with pseudo_terminal(30) as stream:
+        ProgressLine(stream).show(progress(running=3), None)
+        assert stream.getvalue() == "\r0 trials done · 0 errors"
 
 
-@pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs a pseudo-terminal")
 def test_the_width_is_that_of_the_terminal():
-    ours, theirs = os.openpty()
-    try:
-        import fcntl
-        import struct
-        import termios
-
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 43, 0, 0))
-        with os.fdopen(os.dup(theirs), "w") as stream:
-            assert module.terminal_width(stream) == 43
-    finally:
-        os.close(ours)
-        os.close(theirs)
+    with pseudo_terminal(43) as stream:
+        assert module.terminal_width(stream) == 43
 
 
 def test_what_only_looks_like_a_terminal_has_eighty_columns():

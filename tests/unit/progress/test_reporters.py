@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-import io
 import sys
 
 import pytest
-from progress_kit import Printed, Run
+from progress_kit import Printed, Run, pseudo_terminal
 
 import dasktune as tune
 from dasktune.errors import ConfigError
-from dasktune.progress import reporter as reporters
 from dasktune.progress.notebook import NotebookCell
 from dasktune.progress.reporter import ProgressReporter
 from dasktune.trial.status import PublicStatus
@@ -222,18 +220,13 @@ def test_in_notebooks_reports_are_html(monkeypatch, overwrite):
 
 
 def test_on_a_narrow_terminal_a_report_has_the_columns_that_matter_most(monkeypatch):
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    stream = Terminal()
-    monkeypatch.setattr(sys, "stderr", stream)
     run = some(2, a_metric_with_a_long_name=0.5)
-    reporter = ready(tune.CLIReporter())
+    reporter, heads = ready(tune.CLIReporter()), []
     for width in (120, 60, 30):
-        monkeypatch.setattr(reporters, "terminal_width", lambda _, width=width: width)
-        reporter.report(run.trial_counts, False)
-    heads = [line for line in stream.getvalue().splitlines() if line.startswith("trial ")]
+        with pseudo_terminal(width) as stream, monkeypatch.context() as patch:
+            patch.setattr(sys, "stderr", stream)
+            reporter.report(run.trial_counts, False)
+            heads += [line for line in stream.getvalue().splitlines() if line.startswith("trial ")]
     assert "worker" in heads[0]
     assert "net/depth" in heads[0]
     assert heads[1].split() == ["trial", "status", "lr", "iter", "total", "t…", "loss", "a_metri…"]

@@ -12,6 +12,7 @@ from numpy.random import SeedSequence
 from dasktune.errors import ConfigError
 from dasktune.search import FINISHED
 from dasktune.search.ax import AxSearch
+from dasktune.search.ax.ax_client import experiment_of
 from dasktune.space import choice, grid_search, loguniform, randint, randn, uniform
 
 pytest.importorskip("ax")
@@ -40,11 +41,11 @@ def lived(searcher, count, result, start=0):
 
 
 def statuses(searcher):
-    return [trial.status.name for trial in searcher.client._experiment.trials.values()]
+    return [trial.status.name for trial in experiment_of(searcher.client).trials.values()]
 
 
 def means(searcher, metric):
-    data = searcher.client._experiment.lookup_data().df
+    data = experiment_of(searcher.client).lookup_data().df
     return data[data["metric_name"] == metric]["mean"].tolist()
 
 
@@ -88,7 +89,7 @@ def test_what_is_inside_an_option_is_there_with_it_only():
     configs = lived(searcher, 8, lambda c: {"loss": float(isinstance(c["model"], str))})
     inside = {"plain" if c["model"] == "plain" else tuple(sorted(c["model"])) for c in configs}
     assert inside == {"plain", ("layers", "lr"), ("depth",)}
-    known = [trial.arm.parameters for trial in searcher.client._experiment.trials.values()]
+    known = [trial.arm.parameters for trial in experiment_of(searcher.client).trials.values()]
     assert all(("model[1]/lr" in one) == (one["model"] == 1) for one in known)
     assert all(isinstance(c["model"]["layers"], int) for c in configs if "layers" in c["model"])
 
@@ -96,8 +97,8 @@ def test_what_is_inside_an_option_is_there_with_it_only():
 def test_several_goals_are_told_as_they_were_reported():
     searcher = made(metric=["loss", "eval/acc"], mode=["min", "max"])
     lived(searcher, 3, lambda c: {"loss": c["x"], "eval": {"acc": c["y"]}})
-    assert str(searcher.client._experiment.optimization_config.objective.expression) == ("-loss, eval/acc")
-    known = [trial.arm.parameters for trial in searcher.client._experiment.trials.values()]
+    assert str(experiment_of(searcher.client).optimization_config.objective.expression) == ("-loss, eval/acc")
+    known = [trial.arm.parameters for trial in experiment_of(searcher.client).trials.values()]
     assert means(searcher, "loss") == pytest.approx([one["x"] for one in known])
     assert means(searcher, "eval/acc") == pytest.approx([one["y"] for one in known])
 
@@ -134,7 +135,7 @@ def test_presets_are_learnt_unless_they_break_a_rule():
     searcher = made(points_to_evaluate=presets, parameter_constraints=["x + y <= 1"])
     configs = lived(searcher, 4, lambda c: {"loss": c["x"]})
     assert [c["x"] for c in configs[:3]] == [0.25, 0.9, 2.0]
-    learnt = [trial.arm.parameters["x"] for trial in searcher.client._experiment.trials.values()]
+    learnt = [trial.arm.parameters["x"] for trial in experiment_of(searcher.client).trials.values()]
     assert learnt[0] == 0.25
     assert not {0.9, 2.0} & {*learnt}
 
@@ -198,7 +199,7 @@ def test_a_client_of_the_users_is_copied_and_says_what_is_optimised():
     assert all({*c} == {"model", "kind"} and {*c["model"]} == {"lr"} for c in configs)
     assert means(searcher, "eval/acc") == [0.25] * 3
     assert means(searcher, "latency") == [0.1] * 3
-    assert not mine._experiment.trials
+    assert not experiment_of(mine).trials
 
 
 def test_what_a_client_does_not_say_the_searcher_says():

@@ -230,5 +230,5 @@ def test_dask_collections_are_computed_after_the_last_client_has_left_its_name()
 
 def test_a_bad_argument_is_found_when_it_is_fitted_and_not_before():
     search = GridSearchCV(SVC(), {"C": [1.0]}, verbose="loud")
-    with pytest.raises(sklearn.utils._param_validation.InvalidParameterError, match="verbose"):
+    with pytest.raises(ValueError, match="'verbose' parameter of GridSearchCV must be"):
         search.fit(X, y)

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from distributed import Client, LocalCluster
 
-import dasktune.cluster.checks.preflight as preflight_module
 from dasktune.cluster.checks.preflight import (
     CheckResult,
     Checks,
@@ -199,24 +198,6 @@ def test_another_python_is_refused_before_anything_is_sent(processes: Client, tm
     workers[address] = dataclasses.replace(worker, python="3.8")
     with pytest.raises(PreflightError, match=f"got 3.8 on {address}"):
         fly(processes, Storage(str(tmp_path)), workers=workers)
-
-
-def test_another_dasktune_is_refused(
-    processes: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(preflight_module, "version", lambda name: "99.0")
-    with pytest.raises(PreflightError, match=r"the workers' dasktune must be 99\.0"):
-        fly(processes, Storage(str(tmp_path)))
-
-
-def test_workers_without_dasktune_are_refused_with_the_cure(
-    processes: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        "dasktune.cluster.checks.preflight._THEIR_VERSION", "__import__('dasktune_that_is_missing')"
-    )
-    with pytest.raises(PreflightError, match="dasktune must be importable on the workers"):
-        fly(processes, Storage(str(tmp_path)))
 
 
 def test_workers_whose_threads_are_busy_are_checked_all_the_same(processes: Client, tmp_path: Path) -> None:

@@ -41,8 +41,8 @@ def run(scheduler: TrialScheduler, seed: int = 0, **simulation: Any) -> tuple[An
     return results, [decode(line) for line in store.journal.splitlines()]
 
 
-def pb2(**changes: Any) -> PB2:
-    return PB2(
+def pb2(kind: type[PB2] = PB2, **changes: Any) -> PB2:
+    return kind(
         **{
             "time_attr": "training_iteration",
             "perturbation_interval": 4,
@@ -83,14 +83,19 @@ def test_every_question_is_answered_and_every_trial_ends(synch: bool, slots: int
     assert orders.count("ExploitTrial") >= 5
 
 
-def test_a_bandit_that_fails_leaves_exploring_to_chance(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-):
-    def fails(situation: Any) -> Any:
+class FailingBandit(PB2):
+    """Cannot answer any question."""
+
+    @property
+    def questions(self) -> dict[int, Any]:
+        return dict.fromkeys(super().questions, self.fail)
+
+    def fail(self) -> Any:
         raise ArithmeticError("not positive definite")
 
-    monkeypatch.setattr("dasktune.schedulers.pb2.suggest_points", fails)
-    results, records = run(pb2())
+
+def test_a_bandit_that_fails_leaves_exploring_to_chance(caplog: pytest.LogCaptureFixture):
+    results, records = run(pb2(FailingBandit))
     answers = [one for one in records if one["event"] == "Answered"]
     assert all(one["answer"] is None for one in answers)
     assert sum("not positive definite" in (one.exc_text or "") for one in caplog.records) == len(answers)

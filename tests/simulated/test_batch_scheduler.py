@@ -13,6 +13,7 @@ from dasktune.schedulers.trial_scheduler import Waiting
 from dasktune.sklearn.incremental.decisions import best_models
 from dasktune.sklearn.incremental.synchronous_scheduler import Bracket, SynchronousScheduler
 from dasktune.testing import SchedulerContract
+from dasktune.testing.scheduler_drill import SchedulerDrill
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.trial import Trial
 
@@ -29,15 +30,17 @@ def noon():
     return 12.0
 
 
+def brackets_of(sizes):
+    return [
+        Bracket([{"x": n} for n in range(size)], partial(halved, most=16), float("nan")) for size in sizes
+    ]
+
+
 class TestBatches(SchedulerContract):
     sizes = (9, 7)
 
     def make_scheduler(self):
-        brackets = [
-            Bracket([{"x": n} for n in range(size)], partial(halved, most=16), float("nan"))
-            for size in self.sizes
-        ]
-        return SynchronousScheduler(brackets, timer=noon)
+        return SynchronousScheduler(brackets_of(self.sizes), timer=noon)
 
 
 class TestOneBracket(TestBatches):
@@ -60,19 +63,19 @@ def test_a_search_goes_on_with_the_records_and_the_time_that_it_had():
         def __call__(self):
             return self.now
 
-    contract, watch = TestBatches(), Watch()
-    drill = next(iter(contract._drills()))
-    drill.scheduler._timer = watch
+    watch, first, second = Watch(), brackets_of((9, 7)), brackets_of((9, 7))
+    scheduler = SynchronousScheduler(first, timer=watch)
+    scheduler.set_search_properties("loss", "min")
+    drill = SchedulerDrill(scheduler)
     watch.now = 103.5
     drill.run(events=40)
     watch.now = 110.0
     state = drill.scheduler.state_dict()
-    later = contract.make_scheduler()
-    later._timer = lambda: 5000.0
+    later = SynchronousScheduler(second, timer=lambda: 5000.0)
     later.load_state_dict(state)
     assert later.state_dict() == state
     assert state["elapsed"] == 6.5
-    for one, other in zip(drill.scheduler._brackets, later._brackets, strict=True):
+    for one, other in zip(first, second, strict=True):
         assert other.info == one.info
         # Who decides may leave notes in the records, which both lists share.
         assert all(record in other.history for rows in other.info.values() for record in rows)

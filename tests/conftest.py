@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -40,6 +41,21 @@ def _empty_memory_stores() -> Iterator[None]:
     yield
     MemoryFileSystem.store.clear()
     MemoryFileSystem.pseudo_dirs[:] = [""]
+
+
+@pytest.fixture(autouse=True)
+def _no_client_is_left() -> Iterator[None]:
+    """Let Dask forget the clients that a test has closed in another order than it has opened them.
+
+    Each client restores the setting that it has found, so the last one may restore that of a client
+    which has been closed before. Dask would then look for a client in all tests that follow.
+    """
+    yield
+    if distributed := sys.modules.get("distributed"):
+        try:
+            distributed.default_client()
+        except ValueError:
+            sys.modules["dask"].config.config.pop("scheduler", None)
 
 
 @pytest.fixture(scope="session")

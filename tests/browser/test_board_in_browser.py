@@ -163,6 +163,7 @@ def reached(browser, iteration, count=3):
     WebDriverWait(browser, PATIENCE).until(look)
 
 
+@pytest.mark.slow
 def test_the_page_shows_a_run_live_and_runs_nothing_that_users_named(browser, tmp_path):
     with running(tmp_path) as site:
         site.allow(2)

@@ -35,6 +35,7 @@ def open_live(browser, url):
     wait(browser, f"{MODELS} return found.length > 0", "Tabs")
 
 
+@pytest.mark.slow
 def test_nothing_that_users_named_is_run_by_the_live_pages(browser):
     live = LiveExperiment(hostile_projection, RecordFeed())
     server = WebServer(SingleExperiment(live))

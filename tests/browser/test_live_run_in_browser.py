@@ -123,6 +123,7 @@ def wait_until_seen(browser, words):
     WebDriverWait(browser, PATIENCE).until(lambda _: seen(browser, words))
 
 
+@pytest.mark.slow
 def test_a_page_says_when_nothing_is_heard_and_takes_it_back(browser, monkeypatch):
     monkeypatch.setattr("dasktune.dashboard.server.viewer._HEARTBEAT_SECONDS", 0.0)
     monkeypatch.setattr("dasktune.dashboard.server.viewer._LOST_AFTER_SECONDS", 10.0)

@@ -155,6 +155,7 @@ def test_ctrl_c_ends_in_good_order_and_keeps_what_there_is(tmp_path: Path, isola
     assert not final & {record.get("status") for record in records}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isolation", ["thread", "process"])
 def test_the_second_ctrl_c_leaves_at_once(tmp_path: Path, isolation: str) -> None:
     terminal = Terminal(tmp_path, "stuck", isolation)

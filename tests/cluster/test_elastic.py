@@ -65,6 +65,7 @@ def size(cluster: LocalCluster) -> int:
     return len(cluster.scheduler.workers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_address", [False, True], ids=["object", "address"])
 def test_an_adaptive_cluster_comes_for_the_trials_and_goes_with_them(
     adaptive: LocalCluster, tmp_path: Path, by_address: bool

@@ -134,6 +134,7 @@ def test_20_trials_with_checkpoints_in_a_bucket_outlast_a_killed_worker_and_tell
         assert found_in(tmp_path, secret) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("disturbance", ["refused", "mute"])
 def test_a_bucket_that_is_away_for_10_s_costs_time_not_results(
     s3: S3Server,
@@ -162,6 +163,7 @@ def test_a_bucket_that_is_away_for_10_s_costs_time_not_results(
     assert [one for one in read_journal(storage) if one["event"] == "TrialFailed"] == []
 
 
+@pytest.mark.slow
 def test_a_bucket_that_stays_away_ends_the_experiment_with_what_to_do(
     s3: S3Server, line: Line, cluster: LocalCluster, tmp_path: Path
 ) -> None:

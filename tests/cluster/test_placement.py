@@ -149,6 +149,7 @@ def test_both_books_show_every_bundle_until_the_trial_ends(client: Client, tmp_p
     until(lambda: [*client.run(available).values()] == [FREE] * 2)
 
 
+@pytest.mark.slow
 def test_two_drivers_that_want_all_workers_take_turns(client: Client, tmp_path: Path) -> None:
     whole = tune.PlacementGroupFactory([{"CPU": 2}, {"CPU": 2}], "STRICT_SPREAD")
     names = ("one", "two", "three")

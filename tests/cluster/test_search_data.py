@@ -110,6 +110,7 @@ def make_meeting(place):
     return Meeting()
 
 
+@pytest.mark.slow
 def test_a_worker_that_joins_later_gets_the_data_and_fits(tmp_path):
     pytest.importorskip("sklearn")
     from dasktune.sklearn import GridSearchCV

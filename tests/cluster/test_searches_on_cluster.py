@@ -103,6 +103,7 @@ def test_a_fit_whose_worker_dies_is_run_again(client, tmp_path):
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
 
 
+@pytest.mark.slow
 def test_a_fit_that_kills_every_worker_gets_the_error_score(client):
     from sklearn.exceptions import FitFailedWarning
 

@@ -70,6 +70,7 @@ def progressed(place: Path, name: str, epoch: int) -> bool:
     return segment.exists() and b"TrialStarted" in segment.read_bytes()
 
 
+@pytest.mark.slow
 def test_a_client_leaves_and_another_one_gets_the_results(tmp_path: Path, fleet: Fleet):
     fleet.keep(2)
     command = [sys.executable, "-c", SCRIPT, str(tmp_path), fleet.address]
@@ -87,6 +88,7 @@ def test_a_client_leaves_and_another_one_gets_the_results(tmp_path: Path, fleet:
         assert_clean(client)
 
 
+@pytest.mark.slow
 def test_the_host_of_the_driver_dies_six_times(tmp_path: Path):
     gates = (1, 2, 3, 4, 5, 6)
     space, config = gated(tmp_path, 2, gates)

@@ -83,6 +83,7 @@ def tuner_of(place: Path, fleet: Fleet) -> tune.Tuner:
     )
 
 
+@pytest.mark.slow
 def test_a_trial_moves_between_workers_that_see_the_storage_and_others(
     tmp_path: Path,
     driver: Path,

@@ -40,6 +40,7 @@ def run_page(page: str, tmp_path: Path, monkeypatch: Any, *, last: str) -> str:
     return "".join(one.text for one in streams if one.output_type == "stream")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_tutorial_leads_from_a_loop_to_a_tuned_model(tmp_path, monkeypatch):
     told = run_page(

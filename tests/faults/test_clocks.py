@@ -14,7 +14,7 @@ from fault_kit import Bout, pid_of, stopped, walk
 
 from dasktune.cluster.membership.worker_monitor import WorkerMonitor
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 #: Puts the clock of a process forward or back as long as a file says so.
 JUMPY = """

@@ -15,7 +15,7 @@ from fault_kit import Bout, pid_of, walk
 
 import dasktune as tune
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

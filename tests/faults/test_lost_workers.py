@@ -139,6 +139,7 @@ def killer_among_innocents(config: dict[str, Any]) -> None:
     tune.report({"step": 1})
 
 
+@pytest.mark.slow
 def test_a_trial_that_kills_the_only_worker_is_found_out_and_no_other_pays_for_it(
     fleet: Fleet, client: Client, tmp_path: Path
 ) -> None:

@@ -65,6 +65,7 @@ def best(scheduler: TrialScheduler, seed: int) -> float:
     return float(run(scheduler, seed)[0].get_best_result().metrics["height"])
 
 
+@pytest.mark.slow
 def test_a_few_trials_follow_an_optimum_that_moves_better_than_by_chance():
     learnt = [best(pb2(), seed) for seed in SEEDS]
     chance = [best(by_chance(), seed) for seed in SEEDS]

@@ -84,6 +84,7 @@ def test_another_seed_gives_another_journal():
     assert journal(7) != journal(8)
 
 
+@pytest.mark.slow
 def test_a_population_exploits_here():
     for name in ("pb2", "pbt", "synch-pb2", "synch-pbt"):
         assert b'"do":"ExploitTrial"' in journal(7, name)

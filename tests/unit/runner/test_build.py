@@ -14,7 +14,7 @@ from dasktune.experiment import ExperimentMachine
 from dasktune.runner.build import build_experiment, first_config
 from dasktune.schedulers import ASHAScheduler, FIFOScheduler
 from dasktune.search import BasicVariantGenerator, Searcher
-from dasktune.stopper import CriteriaStopper, MaximumIterationStopper, NoopStopper, TimeoutStopper
+from dasktune.stopper import CriteriaStopper, MaximumIterationStopper
 
 SPACE = {"x": tune.uniform(0, 1), "y": tune.choice([1, 2, 3])}
 
@@ -116,13 +116,12 @@ def test_a_searcher_is_not_asked_before_its_time():
 
 def test_criteria_are_parted_from_stoppers_that_have_a_state():
     experiment = build(stop=[MaximumIterationStopper(4), CriteriaStopper({"loss": 1})], time_budget_s=60)
-    assert type(experiment._policies.criteria) is CriteriaStopper
-    assert [type(s) for s in experiment._policies.stopper.stoppers] == [
-        MaximumIterationStopper,
-        TimeoutStopper,
-    ]
+    state = experiment.state_dict()["policies"]
+    assert state["criteria"] == {}
+    # Of the iterations and of the time.
+    assert state["stopper"] == {"stoppers": [{"results": {}}, {"used": 0.0}]}
 
 
-def test_without_stoppers_nobody_is_asked():
-    experiment = build()
-    assert type(experiment._policies.criteria) is type(experiment._policies.stopper) is NoopStopper
+def test_without_stoppers_there_is_no_state_of_one():
+    state = build().state_dict()["policies"]
+    assert state["criteria"] == state["stopper"] == {}

@@ -220,5 +220,8 @@ def test_what_is_not_meant_for_a_trial_is_a_bug(worker: Worker, monkeypatch: pyt
     error = errors.get(timeout=PATIENCE)
     assert isinstance(error, TypeError)
     assert "a bug in dasktune" in str(error)
+    # The trial is not touched, and ends before its link does.
+    said, _ = worker.listen()
+    assert [type(message) for message in said] == [Started, Reported]
     # For the fixture: nobody listens any more.
     worker.thread = threading.Thread()

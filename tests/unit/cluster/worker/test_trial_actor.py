@@ -307,7 +307,8 @@ def test_a_slot_whose_lease_was_given_back_keeps_again_with_its_next_trial(tell)
 def test_a_cleanup_that_never_ends_is_left_behind_and_occupies_the_slot(tell):
     worker = Worker(Deaf)
     worker.run({"test": tell.name})
-    assert isinstance(worker.run({"test": tell.name, "reusable": False}), Ended)
+    worker.assign({"test": tell.name, "reusable": False})
+    worker.until(Ended)
     assert "interrupted" in tell.log
     # The driver is told not to use it again, and its lease waits for what is left.
     assert worker.occupied

@@ -36,7 +36,7 @@ OLDEST_VENV := build/oldest-venv
 WHEEL_DIR := build/wheel
 WHEEL_SOURCE := build/wheel-source
 WHEEL_VENV := build/wheel-venv
-WHEEL_TESTS := cli dashboard isolation trainable tuner/test_tuner.py
+WHEEL_TESTS := $(addprefix tests/,unit/cli component/dashboard component/isolation unit/trainable unit/tuner/test_tuner.py)
 
 # The number of processes that run tests.
 JOBS ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
@@ -196,7 +196,7 @@ wheel-test: $(DEV)
 		[[ "$$there" == */site-packages/dasktune ]]; \
 		diff --recursive --exclude=__pycache__ '$(CURDIR)/dasktune' "$$there"; \
 		"$$python" -m pytest -c '$(CURDIR)/pyproject.toml' -p no:cacheprovider --pyargs dasktune \
-			$(patsubst %,'$(CURDIR)/tests/unit/%',$(WHEEL_TESTS))
+			$(patsubst %,'$(CURDIR)/%',$(WHEEL_TESTS))
 
 .PHONY: clean
 clean:

@@ -525,7 +525,7 @@ def test_a_slot_that_is_closed_keeps_no_process(tmp_path: Path) -> None:
 WORKER = f"""
 import sys
 from pathlib import Path
-sys.path.insert(0, {str(Path(__file__).parent)!r})
+sys.path[:0] = [{str(Path(__file__).parent)!r}, {str(Path(process_run_kit.__file__).parent)!r}]
 import test_process_run
 trial = test_process_run.Slot(Path(sys.argv[1])).start(test_process_run.hold_interpreter)
 print(trial.result("pid"), flush=True)

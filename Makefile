@@ -26,7 +26,9 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 
 # Each Python that is asked for has an environment of its own.
-VENV ?= $(if $(PYTHON),.venv-$(notdir $(PYTHON)),.venv)
+ifndef VENV
+VENV := $(if $(PYTHON),.venv-$(notdir $(PYTHON)),.venv)
+endif
 BIN := $(VENV)/bin
 override PYTHON := $(shell .ci/find-python $(or $(PYTHON),python3.11 python3))
 

@@ -25,6 +25,10 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
+# Let Python store compiled modules even where the user's settings forbid it. Many tests start processes that
+# import dasktune, and compiling it takes each of them as long as importing it.
+export PYTHONDONTWRITEBYTECODE :=
+
 # Each Python that is asked for has an environment of its own.
 ifndef VENV
 VENV := $(if $(PYTHON),.venv-$(notdir $(PYTHON)),.venv)
@@ -77,8 +81,8 @@ DOCS := $(VENV)/.installed-docs
 DEMO := $(if $(wildcard $(DEV))$(filter-out demo,$(MAKECMDGOALS)),$(DEV),$(VENV)/.installed-rich-sklearn)
 
 # pip would compile every module, which takes longer than the rest of the installation; Python compiles
-# the imported ones, and stores them unless PYTHONDONTWRITEBYTECODE forbids that.
-$(VENV)/.installed-rich-sklearn: export PIP_COMPILE := $(if $(PYTHONDONTWRITEBYTECODE),1,0)
+# and stores the imported ones.
+$(VENV)/.installed-rich-sklearn: export PIP_COMPILE := 0
 
 .PHONY: demo
 demo: $(DEMO)

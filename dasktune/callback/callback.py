@@ -94,12 +94,7 @@ class Callback:
         """Handle, after :meth:`on_trial_start`, that a trial resumes from a checkpoint."""
 
     def on_trial_result(
-        self,
-        iteration: int,
-        trials: TrialViews,
-        trial: TrialView,
-        result: dict[str, Any],
-        **info: Any,
+        self, iteration: int, trials: TrialViews, trial: TrialView, result: dict[str, Any], **info: Any
     ) -> None:
         """Handle a new result of a trial.
 
@@ -120,12 +115,7 @@ class Callback:
         """
 
     def on_checkpoint(
-        self,
-        iteration: int,
-        trials: TrialViews,
-        trial: TrialView,
-        checkpoint: Checkpoint,
-        **info: Any,
+        self, iteration: int, trials: TrialViews, trial: TrialView, checkpoint: Checkpoint, **info: Any
     ) -> None:
         """Handle a new checkpoint in the storage.
 

@@ -200,8 +200,7 @@ class CallbackList:
         failed = [f"{name} ({failure})" for name, failure in self.failures.items()]
         if failed:
             logger.warning(
-                "the experiment has ended with disabled callbacks, which had raised: %s",
-                ", ".join(failed),
+                "the experiment has ended with disabled callbacks, which had raised: %s", ", ".join(failed)
             )
 
     def _call_hook(self, hook: Hook, trial: TrialView, entries: Sequence[_CallbackEntry]) -> None:

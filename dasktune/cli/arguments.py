@@ -71,10 +71,7 @@ def add_address(parser: argparse.ArgumentParser, *, default: str) -> None:
 def add_format(parser: argparse.ArgumentParser, *formats: str) -> None:
     """Add the argument for the output format."""
     parser.add_argument(
-        "--format",
-        choices=formats,
-        default=formats[0],
-        help="the output format (default: %(default)s)",
+        "--format", choices=formats, default=formats[0], help="the output format (default: %(default)s)"
     )
 
 

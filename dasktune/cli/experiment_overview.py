@@ -113,11 +113,7 @@ def read_experiment(
         if watch is not None:
             watch(record)
     return Overview(
-        storage=storage,
-        spec=spec,
-        projection=projection,
-        leader=leader,
-        is_exhausted=is_exhausted,
+        storage=storage, spec=spec, projection=projection, leader=leader, is_exhausted=is_exhausted
     )
 
 

@@ -218,12 +218,7 @@ class RunConfig:
         )
         options: object = self.storage_options
         # The message has the type only, because the values may be credentials.
-        check(
-            options is None or isinstance(options, Mapping),
-            "storage_options",
-            "a mapping",
-            type(options),
-        )
+        check(options is None or isinstance(options, Mapping), "storage_options", "a mapping", type(options))
 
     def _check_callbacks(self) -> None:
         given: object = self.callbacks

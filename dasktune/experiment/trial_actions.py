@@ -110,11 +110,7 @@ def continue_action(
             hold=decision.hold,
         )
     return actions.ContinueTraining(
-        trial_id=key,
-        incarnation=incarnation,
-        seq=seq,
-        milestones=milestones,
-        hold=decision.hold,
+        trial_id=key, incarnation=incarnation, seq=seq, milestones=milestones, hold=decision.hold
     )
 
 
@@ -175,11 +171,7 @@ def decision_of(action: actions.TrialAction | actions.DeleteCheckpoint) -> Polic
             return decisions.Pause(action.reason, save=action.save, kind=action.kind, hold=action.hold)
         case actions.ResizeTrial():
             return decisions.Resize(
-                action.resources,
-                action.reason,
-                save=action.save,
-                kind=action.kind,
-                hold=action.hold,
+                action.resources, action.reason, save=action.save, kind=action.kind, hold=action.hold
             )
         case actions.ExploitTrial():
             return decisions.Exploit(
@@ -227,9 +219,7 @@ def next_command_action(
             case decisions.ResizeWaiting():
                 if trial.status in _OFF_WORKERS and trial.resources != command.resources:
                     return actions.ChangeRequest(
-                        trial_id=trial.trial_id,
-                        incarnation=trial.incarnation,
-                        resources=command.resources,
+                        trial_id=trial.trial_id, incarnation=trial.incarnation, resources=command.resources
                     )
             case decisions.ExploitOther():
                 waits = trial.status in _OFF_WORKERS

@@ -67,10 +67,7 @@ def new_trial(event: Suggested | TrialAddRequested) -> Trial:
     assert event.config is not None, "a trial is added only with a configuration"
     assert event.resources is not None, "an event has resources exactly if it has a configuration"
     trial = Trial(
-        trial_id=event.trial_id,
-        config=event.config,
-        resources=event.resources,
-        pickled=event.pickled,
+        trial_id=event.trial_id, config=event.config, resources=event.resources, pickled=event.pickled
     )
     if isinstance(event, TrialAddRequested):
         trial.tag, trial.added = _ADDED, True

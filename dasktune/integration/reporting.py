@@ -197,12 +197,7 @@ class BoostingReporter:
         self._postprocess = results_postprocessing_fn
 
     def on_round_end(
-        self,
-        values: Mapping[str, Any],
-        save: Callable[[str], object] | None,
-        *,
-        rounds: int,
-        last: bool,
+        self, values: Mapping[str, Any], save: Callable[[str], object] | None, *, rounds: int, last: bool
     ) -> None:
         """Report a round.
 

@@ -82,11 +82,7 @@ class TuneReportCheckpointCallback(TrainingCallback):  # type: ignore[misc]
         check_installed("XGBoost", "xgboost", _PROBLEM)
         super().__init__()
         self._reporter = BoostingReporter(
-            MetricNames(metrics, "XGBoost"),
-            filename,
-            frequency,
-            checkpoint_at_end,
-            results_postprocessing_fn,
+            MetricNames(metrics, "XGBoost"), filename, frequency, checkpoint_at_end, results_postprocessing_fn
         )
         self._start()
 

@@ -83,12 +83,7 @@ class LoggerCallback(Callback):
         self.log_trial_save(trial)
 
     def on_trial_result(
-        self,
-        iteration: int,
-        trials: TrialViews,
-        trial: TrialView,
-        result: dict[str, Any],
-        **info: Any,
+        self, iteration: int, trials: TrialViews, trial: TrialView, result: dict[str, Any], **info: Any
     ) -> None:
         """Log it."""
         self.log_trial_result(iteration, trial, result)

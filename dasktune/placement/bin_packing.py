@@ -152,10 +152,7 @@ def _backtrack(
 
 
 def _candidates(
-    todo: Sequence[Needs],
-    strategy: str,
-    pools: Sequence[WorkerPool],
-    rooms: Mapping[str, FreeCapacity],
+    todo: Sequence[Needs], strategy: str, pools: Sequence[WorkerPool], rooms: Mapping[str, FreeCapacity]
 ) -> list[tuple[str, FreeCapacity]]:
     """Return workers for the first remaining bundle, best first, and their capacity left."""
     needs, *rest = todo

@@ -165,11 +165,7 @@ class ProgressObserver:
             yield f"Results: {self._place}"
 
     def _trial_lines(
-        self,
-        display: Display,
-        event: ExperimentEvent,
-        handled: HandleResult,
-        experiment: ExperimentMachine,
+        self, display: Display, event: ExperimentEvent, handled: HandleResult, experiment: ExperimentMachine
     ) -> Iterator[str]:
         """Yield the lines about single trials that an event causes."""
         finished = [action.trial_id for action in handled.actions if isinstance(action, FinishTrial)]

@@ -134,10 +134,7 @@ class _TableReporter(ProgressReporter):
             rule = "a non-negative int, or None"
             check(limit is None or is_int(limit, least=0), name, rule, limit, "None has no limit.")
         check(
-            is_int(max_column_length, least=1),
-            "max_column_length",
-            "an int of at least 1",
-            max_column_length,
+            is_int(max_column_length, least=1), "max_column_length", "an int of at least 1", max_column_length
         )
         check(is_int(infer_limit, least=0), "infer_limit", "a non-negative int", infer_limit)
         seconds = None if isinstance(max_report_frequency, bool) else number(max_report_frequency)

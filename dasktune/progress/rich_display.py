@@ -63,10 +63,7 @@ class LiveTable(Display):
         # If the user redirects stdout to a file or a pipe, rich must not move it to the terminal.
         to_file = not sys.stdout.isatty() if sys.stdout is not None else True
         self._live: Live | None = Live(
-            console=self._console,
-            auto_refresh=False,
-            vertical_overflow="crop",
-            redirect_stdout=not to_file,
+            console=self._console, auto_refresh=False, vertical_overflow="crop", redirect_stdout=not to_file
         )
         self._handlers: list[tuple[logging.StreamHandler[TextIO], TextIO]] = []
 

@@ -144,10 +144,7 @@ def _new_trial(event: events.Suggested | events.TrialAddRequested) -> Trial:
     assert event.config is not None
     assert event.resources is not None
     trial = Trial(
-        trial_id=event.trial_id,
-        config=event.config,
-        resources=event.resources,
-        pickled=event.pickled,
+        trial_id=event.trial_id, config=event.config, resources=event.resources, pickled=event.pickled
     )
     if isinstance(event, events.Suggested):
         trial.tag, trial.name, trial.dirname = event.tag, event.name, event.dirname

@@ -38,9 +38,7 @@ def total_capacity(event: ClusterChanged) -> CapacityChanged:
     names = [*known, *sorted(amounts.keys() - known)]
     sums = {name: fsum(amounts[name]) for name in names if inf not in amounts[name]}
     return CapacityChanged(
-        capacity=dict(islice(sums.items(), _MOST)),
-        num_workers=len(event.workers),
-        time=event.time,
+        capacity=dict(islice(sums.items(), _MOST)), num_workers=len(event.workers), time=event.time
     )
 
 

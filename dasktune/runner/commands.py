@@ -370,8 +370,7 @@ def _unpause_trial(context: CommandContext, trial_id: str) -> _Plan:
         by_scheduler = trial.status is TrialStatus.PAUSED
         status = "is paused by its scheduler" if by_scheduler else "is not paused"
         raise ControlError(
-            f"trial {trial_id} {status}; only a trial that the user has paused can be unpaused",
-            "conflict",
+            f"trial {trial_id} {status}; only a trial that the user has paused can be unpaused", "conflict"
         )
     event = events.TrialUnpauseRequested(trial_id=trial_id, time=context.clock.now())
     return _Plan(event, trial_id, f"trial {trial_id} will continue")

@@ -86,10 +86,7 @@ class Domain(Variable, ABC):
 
     @abstractmethod
     def _draw(
-        self,
-        config: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None,
-        size: int,
-        rng: Generator,
+        self, config: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None, size: int, rng: Generator
     ) -> list[Any]:
         """Draw `size` values."""
 
@@ -164,10 +161,7 @@ class Categorical(Domain):
         return replace(self, sampler=Uniform())
 
     def _draw(
-        self,
-        config: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None,
-        size: int,
-        rng: Generator,
+        self, config: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None, size: int, rng: Generator
     ) -> list[Any]:
         indices = self.get_sampler().integers(0, len(self.categories), size, rng)
         return [self.categories[index] for index in indices]
@@ -212,10 +206,7 @@ class Function(Domain):
         object.__setattr__(self, "argument", _argument_of(self.func))
 
     def _draw(
-        self,
-        config: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None,
-        size: int,
-        rng: Generator,
+        self, config: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None, size: int, rng: Generator
     ) -> list[Any]:
         if not isinstance(config, Sequence):
             config = [{} if config is None else config] * size

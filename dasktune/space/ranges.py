@@ -124,10 +124,7 @@ class Float(Domain):
         check(isfinite(self.upper - self.lower), "lower and upper", "finite", bounds)
 
     def _draw(
-        self,
-        config: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None,
-        size: int,
-        rng: Generator,
+        self, config: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None, size: int, rng: Generator
     ) -> list[Any]:
         return self.get_sampler().floats(self.lower, self.upper, size, rng)
 
@@ -229,10 +226,7 @@ class Integer(Domain):
         return replace(self, sampler=sampler)
 
     def _draw(
-        self,
-        config: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None,
-        size: int,
-        rng: Generator,
+        self, config: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None, size: int, rng: Generator
     ) -> list[Any]:
         return self.get_sampler().integers(self.lower, self.upper, size, rng)
 

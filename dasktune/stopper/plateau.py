@@ -176,12 +176,7 @@ class ExperimentPlateauStopper(Stopper):
     """
 
     def __init__(
-        self,
-        metric: str,
-        std: float = 0.001,
-        top: int = 10,
-        mode: Mode = "min",
-        patience: int = 0,
+        self, metric: str, std: float = 0.001, top: int = 10, mode: Mode = "min", patience: int = 0
     ) -> None:
         check_metric(metric)
         check_std(std)

@@ -440,21 +440,11 @@ class SimulatedTrialExecutor:
         return CheckpointRecord(path=path, index=number, **facts)
 
     def _schedule(
-        self,
-        run: SimulatedRun,
-        kind: Callable[..., TrialEvent],
-        delay: float = 0.0,
-        **facts: Any,
+        self, run: SimulatedRun, kind: Callable[..., TrialEvent], delay: float = 0.0, **facts: Any
     ) -> None:
         when = self._clock.now() + delay
         run.seq += 1
-        event = kind(
-            trial_id=run.trial_id,
-            incarnation=run.incarnation,
-            time=when,
-            seq=run.seq,
-            **facts,
-        )
+        event = kind(trial_id=run.trial_id, incarnation=run.incarnation, time=when, seq=run.seq, **facts)
         heapq.heappush(self._agenda, (when, next(self._tickets), event))
 
     # Events

@@ -65,10 +65,7 @@ class TrialKind(ABC):
 
     @abstractmethod
     def begin(
-        self,
-        config: dict[str, Any],
-        checkpoint: Any,
-        is_milestone: Callable[[Mapping[str, Any]], bool],
+        self, config: dict[str, Any], checkpoint: Any, is_milestone: Callable[[Mapping[str, Any]], bool]
     ) -> Steps:
         """Return the generator of a trial's steps; the trial ends when it is exhausted.
 
@@ -151,10 +148,7 @@ class GeneratorTrials(TrialKind):
         self.saves_on_demand = saves_on_demand
 
     def begin(
-        self,
-        config: dict[str, Any],
-        checkpoint: Any,
-        is_milestone: Callable[[Mapping[str, Any]], bool],
+        self, config: dict[str, Any], checkpoint: Any, is_milestone: Callable[[Mapping[str, Any]], bool]
     ) -> Steps:
         """Return the steps of a trial, with a copy of the checkpoint, which others may use, too."""
         if self.takes_checkpoints:

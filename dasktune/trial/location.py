@@ -49,10 +49,7 @@ class Location:
         """
         try:
             return cls(
-                hostname=result["hostname"],
-                node_ip=result["node_ip"],
-                pid=result["pid"],
-                worker=worker,
+                hostname=result["hostname"], node_ip=result["node_ip"], pid=result["pid"], worker=worker
             )
         except KeyError:
             return None

@@ -278,10 +278,7 @@ class ExperimentAnalysis:
         return self._of(trial).get_best_checkpoint(name, way)
 
     def get_last_checkpoint(
-        self,
-        trial: Result | str | None = None,
-        metric: str = "training_iteration",
-        mode: Mode = "max",
+        self, trial: Result | str | None = None, metric: str = "training_iteration", mode: Mode = "max"
     ) -> Checkpoint | None:
         """Return a trial's newest checkpoint, or None if it has none.
 

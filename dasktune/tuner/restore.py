@@ -376,10 +376,7 @@ def _kind(search_alg: Any) -> type:
 
 
 def _replay(
-    build: Callable[[], ExperimentMachine],
-    storage: Storage,
-    broken: dict[str, str],
-    missed: MissedEvents,
+    build: Callable[[], ExperimentMachine], storage: Storage, broken: dict[str, str], missed: MissedEvents
 ) -> tuple[ExperimentMachine, JournalEnd, list[CheckpointRecord]]:
     """Return the experiment after the last record, the journal's end, and dropped checkpoints.
 

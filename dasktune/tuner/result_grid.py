@@ -338,12 +338,7 @@ class ResultGrid(Sequence[Result]):
     # Figures
 
     def plot(
-        self,
-        kind: str = "best_so_far",
-        *,
-        metric: Metric = None,
-        mode: Modes = None,
-        **options: Any,
+        self, kind: str = "best_so_far", *, metric: Metric = None, mode: Modes = None, **options: Any
     ) -> Any:
         """Return a Bokeh figure; show it with ``bokeh.plotting.show``.
 

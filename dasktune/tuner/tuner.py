@@ -212,11 +212,7 @@ class Tuner:
         check_trainable(storage, trainable)
         resume = resume_config or ResumeConfig.of_flags(resume_unfinished, resume_errored, restart_errored)
         session = restore_experiment(
-            storage,
-            tune_config=tune_config,
-            run_config=run_config,
-            param_space=param_space,
-            resume=resume,
+            storage, tune_config=tune_config, run_config=run_config, param_space=param_space, resume=resume
         )
         return cls(trainable, client=client, _session=session)
 

@@ -75,9 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
         storage.url,
         trainable,
         resume_config=ResumeConfig(
-            unfinished=arguments.unfinished,
-            errored=arguments.errored,
-            finished=arguments.finished,
+            unfinished=arguments.unfinished, errored=arguments.errored, finished=arguments.finished
         ),
         storage_options=storage_options(arguments) or None,
         client=arguments.address,

@@ -55,9 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ),
     )
     parser.add_argument(
-        "--name",
-        metavar="NAME",
-        help="the experiment's name (default: the trainable's name and the date)",
+        "--name", metavar="NAME", help="the experiment's name (default: the trainable's name and the date)"
     )
     parser.add_argument(
         "--storage-path",
@@ -194,11 +192,7 @@ def _tuner(arguments: argparse.Namespace) -> Tuner:
     )
     space = load_space(arguments.space)
     return Tuner(
-        trainable,
-        param_space=space,
-        tune_config=tune_config,
-        run_config=run_config,
-        client=arguments.address,
+        trainable, param_space=space, tune_config=tune_config, run_config=run_config, client=arguments.address
     )
 
 

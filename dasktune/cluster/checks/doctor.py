@@ -210,10 +210,7 @@ async def _answers(
 
 
 def _of_storage(
-    connection: Connection,
-    storage: Storage,
-    answering: Sequence[WorkerCapacity],
-    timeout_s: float,
+    connection: Connection, storage: Storage, answering: Sequence[WorkerCapacity], timeout_s: float
 ) -> Iterator[Diagnosis]:
     try:
         check_storage(storage, timeout_s=timeout_s)

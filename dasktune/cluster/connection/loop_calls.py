@@ -28,9 +28,7 @@ class LoopCallQueue:
     """
 
     def __init__(
-        self,
-        wake: Callable[[Callable[[], None]], None],
-        on_crash: Callable[[BaseException], None],
+        self, wake: Callable[[Callable[[], None]], None], on_crash: Callable[[BaseException], None]
     ) -> None:
         self._wake = wake
         self._on_crash = on_crash

@@ -232,12 +232,7 @@ class MemoryCheckpoints:
         key = key_of(self._plugin, record.path)
         future = self._submit(by_value(adopt), self._plugin, key, key=key, workers=[address])
         self._kept[record.path] = _MemoryCheckpoint(
-            trial_id=trial_id,
-            record=record,
-            storage=storage,
-            size=size,
-            future=future,
-            address=address,
+            trial_id=trial_id, record=record, storage=storage, size=size, future=future, address=address
         )
         self._weights[address] = self._weights.get(address, 0) + size
 

@@ -64,10 +64,7 @@ class PersistedPartitions:
         return [str(future.key) for future in self._futures[: len(self.sizes)]]
 
     def join_parts(
-        self,
-        part: Callable[[Any, Any], Any],
-        arguments: Iterable[Any],
-        join: Callable[[list[Any]], Any],
+        self, part: Callable[[Any, Any], Any], arguments: Iterable[Any], join: Callable[[list[Any]], Any]
     ) -> str:
         """Combine a part of each block on one worker, and return the result's key.
 

@@ -178,10 +178,7 @@ class TrialDispatcher:
         self.memory = self._new_memory()
         self._links: dict[str, WorkerLink] = {}
         self._callbacks = LinkCallbacks(
-            emit=emit,
-            on_end=self._on_run_ended,
-            on_transfer=self._start_transfer,
-            on_memory=self._on_memory,
+            emit=emit, on_end=self._on_run_ended, on_transfer=self._start_transfer, on_memory=self._on_memory
         )
         self._relay = CheckpointRelay()
         self._pool = self._new_pool()

@@ -223,11 +223,7 @@ async def _check(client: Any, checks: Checks, launch: Launch, growth: Growth) ->
     workers = only_allowed(await list_workers(client), config.workers, may_wait=may_wait)
     report = await preflight(client, checks, workers=workers)
     admission = Admission(
-        client,
-        checks,
-        report.hosts,
-        allowed=config.workers,
-        declare=config.declare_resources,
+        client, checks, report.hosts, allowed=config.workers, declare=config.declare_resources
     )
     # Workers that did not answer are examined when they do, like those that join later.
     await admission.examine({a: one for a, one in workers.items() if a not in report.unchecked})

@@ -209,12 +209,7 @@ def streamed_result(run: TrialRun, seq: int, metrics: dict[str, Any], now: float
     Nearly all events of an experiment are made here.
     """
     return events.ResultReported(
-        trial_id=run.trial_id,
-        incarnation=run.incarnation,
-        time=now,
-        seq=seq,
-        metrics=metrics,
-        awaits=False,
+        trial_id=run.trial_id, incarnation=run.incarnation, time=now, seq=seq, metrics=metrics, awaits=False
     )
 
 

@@ -286,9 +286,7 @@ class WorkerLink:
             timeout = min(timeout, max(0.0, soonest - self._loop.time()))
         return timeout
 
-    def _next_request(
-        self,
-    ) -> tuple[Request, list[TrialRun], list[tuple[TrialRun, TrialUpdate]]] | None:
+    def _next_request(self) -> tuple[Request, list[TrialRun], list[tuple[TrialRun, TrialUpdate]]] | None:
         """Return the next request with its new runs and updates; None if no run is assigned."""
         if not any(run.assigned for run in self.runs.values()):
             return None
@@ -342,8 +340,7 @@ class WorkerLink:
             # Any actor of the experiment reaches the worker's endpoint, which has all trials.
             assigned = (run for run in self.runs.values() if run.assigned)
             actor = next(
-                (run.reservation.actor for run in assigned if run.reservation.actor is not None),
-                None,
+                (run.reservation.actor for run in assigned if run.reservation.actor is not None), None
             )
             if actor is None:
                 return None

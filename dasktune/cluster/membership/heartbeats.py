@@ -74,10 +74,7 @@ class HeartbeatAges:
 
     @staticmethod
     def _with_age(
-        worker: WorkerCapacity,
-        before: WorkerCapacity | None,
-        passed: float,
-        since_answer: float,
+        worker: WorkerCapacity, before: WorkerCapacity | None, passed: float, since_answer: float
     ) -> WorkerCapacity:
         age = worker.age
         if before is not None:

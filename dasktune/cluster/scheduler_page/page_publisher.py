@@ -243,11 +243,7 @@ class PagePublisher:
             await self._call("script", bokeh=version, files=files)
         self._number += 1
         await self._call(
-            "push",
-            number=self._number,
-            whole=page_update.page,
-            change=page_update.changes,
-            bokeh=version,
+            "push", number=self._number, whole=page_update.page, change=page_update.changes, bokeh=version
         )
         self._needs_full_page = False
 

@@ -18,10 +18,7 @@ __all__ = ["comparison", "comparison_spec"]
 
 
 def comparison(
-    projections: Sequence[ExperimentProjection],
-    *,
-    x: Literal["time", "results"] = "time",
-    height: int = 400,
+    projections: Sequence[ExperimentProjection], *, x: Literal["time", "results"] = "time", height: int = 400
 ) -> theme.Figure:
     """Show the best value of the first goal so far, for each of several experiments.
 
@@ -38,10 +35,7 @@ def comparison(
 
 
 def comparison_spec(
-    projections: Sequence[ExperimentProjection],
-    *,
-    x: Literal["time", "results"] = "time",
-    height: int = 400,
+    projections: Sequence[ExperimentProjection], *, x: Literal["time", "results"] = "time", height: int = 400
 ) -> FigureSpec:
     """Return what :func:`comparison` shows, with the same parameters."""
     title = "Best so far"

@@ -161,15 +161,7 @@ def _draw(title: str, rows: list[tuple[str, float]], height: int) -> Figure:
         y_range=Range1d(-0.6, len(rows) - 0.4),
     )
     bars = made.hbar("y", right="share", height=0.66, source=source, color=CONTRAST[0])
-    made.text(
-        "share",
-        "y",
-        "text",
-        source=source,
-        x_offset=4,
-        text_baseline="middle",
-        text_font_size="12px",
-    )
+    made.text("share", "y", "text", source=source, x_offset=4, text_baseline="middle", text_font_size="12px")
     made.yaxis.ticker = FixedTicker(ticks=list(range(len(rows))))
     made.yaxis.major_label_overrides = {i: label(name, 24) for i, (name, _) in enumerate(rows)}
     made.xaxis.formatter = NumeralTickFormatter(format="0%")

@@ -190,12 +190,7 @@ def _draw_lines(made: theme.Figure, spec: FigureSpec, part: str) -> None:
     is_best = part == "best trial"
     style = {"color": theme.COLOURS["ERROR" if is_best else part], "legend_label": part.lower()}
     line = made.multi_line(
-        "xs",
-        "ys",
-        source=spec.source(part),
-        line_width=3.0 if is_best else 1.3,
-        line_alpha=0.75,
-        **style,
+        "xs", "ys", source=spec.source(part), line_width=3.0 if is_best else 1.3, line_alpha=0.75, **style
     )
     made.scatter("x", "y", source=spec.source(f"dots {part}"), size=5, **style)
     tips = [("trial", "@trial"), ("best", "@best"), ("config", "@config")]

@@ -69,9 +69,7 @@ def lineage(projection: ExperimentProjection, *, height: int | None = None) -> F
 
 
 def _pieces(
-    projection: ExperimentProjection,
-    exploits: Sequence[ExploitMark],
-    rows: Sequence[TrialProjection],
+    projection: ExperimentProjection, exploits: Sequence[ExploitMark], rows: Sequence[TrialProjection]
 ) -> list[Piece]:
     """Return the pieces of each trial between the times at which it became a clone."""
     founders = {trial.index: trial.index for trial in projection.trials}
@@ -117,10 +115,7 @@ def _draw_links(made: Figure, columns: Mapping[str, Any]) -> None:
 
 
 def _links(
-    arrows: Sequence[ExploitMark],
-    place: Mapping[int, int],
-    projection: ExperimentProjection,
-    seconds: float,
+    arrows: Sequence[ExploitMark], place: Mapping[int, int], projection: ExperimentProjection, seconds: float
 ) -> dict[str, list[Any]]:
     return {
         "x": [(one.time - projection.began) / seconds for one in arrows],
@@ -148,10 +143,7 @@ def _end(trial: TrialProjection, projection: ExperimentProjection) -> float:
 
 
 def _lines(
-    pieces: Sequence[Piece],
-    place: Mapping[int, int],
-    projection: ExperimentProjection,
-    seconds: float,
+    pieces: Sequence[Piece], place: Mapping[int, int], projection: ExperimentProjection, seconds: float
 ) -> dict[str, list[Any]]:
     # The founders with the longest total time get the most distinct colours.
     spans: dict[int, float] = {}

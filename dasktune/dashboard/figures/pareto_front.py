@@ -28,11 +28,7 @@ _MOST_GOALS: Final = 4
 
 
 def objectives(
-    projection: ExperimentProjection,
-    *,
-    x: str | None = None,
-    y: str | None = None,
-    height: int = 400,
+    projection: ExperimentProjection, *, x: str | None = None, y: str | None = None, height: int = 400
 ) -> theme.Figure:
     """Show the last results of trials by two goals, and the Pareto front by all goals.
 
@@ -116,10 +112,7 @@ def _draw(
 
 
 def hypervolume_over_time(
-    projection: ExperimentProjection,
-    *,
-    reference_point: Sequence[float] | None = None,
-    height: int = 340,
+    projection: ExperimentProjection, *, reference_point: Sequence[float] | None = None, height: int = 340
 ) -> theme.Figure:
     """Show the hypervolume of the Pareto front of the last results over time.
 
@@ -159,10 +152,7 @@ def hypervolume_over_time(
     unit, seconds = elapsed_unit(projection.elapsed)
     worst = ", ".join(f"{value:.4g}" for value in corner)
     made = theme.new_figure(
-        f"{title} above ({worst})",
-        f"time since the beginning ({unit})",
-        "dominated volume",
-        height=height,
+        f"{title} above ({worst})", f"time since the beginning ({unit})", "dominated volume", height=height
     )
     xs = [*((time - projection.began) / seconds for time in times), projection.elapsed / seconds]
     ys = [*volumes, volumes[-1]]
@@ -224,10 +214,7 @@ def _non_dominated(points: _Floats, projection: ExperimentProjection) -> NDArray
 
 
 def _volumes(
-    projection: ExperimentProjection,
-    trials: Sequence[TrialProjection],
-    points: _Floats,
-    corner: _Floats,
+    projection: ExperimentProjection, trials: Sequence[TrialProjection], points: _Floats, corner: _Floats
 ) -> tuple[list[float], list[float]]:
     """Return the times at which the front changed, and the hypervolume after each."""
     signs = _signs(projection)

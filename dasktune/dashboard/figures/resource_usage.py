@@ -101,10 +101,7 @@ def resources_spec(projection: ExperimentProjection, *, height: int = 200) -> Fi
         settings[f"title {name}", "text"] = _title(name, held, capacity, last)
     has_capacity = tuple(f"capacity {name}" in sources for name in names)
     return FigureSpec(
-        draw=_draw,
-        structure=(unit, height, names, has_capacity),
-        sources=sources,
-        settings=settings,
+        draw=_draw, structure=(unit, height, names, has_capacity), sources=sources, settings=settings
     )
 
 

@@ -57,9 +57,7 @@ def rungs(projection: ExperimentProjection, *, height: int = 380) -> theme.Figur
     columns = sorted({_column(visit, trial) for visit, trial in visits})
     if len(columns) > _MOST_RUNGS:
         return theme.empty_figure(
-            title,
-            f"the scheduler decided at {len(columns)} milestones, which are too many for rungs",
-            height,
+            title, f"the scheduler decided at {len(columns)} milestones, which are too many for rungs", height
         )
     place = {column: number for number, column in enumerate(columns)}
     several = len({bracket for bracket, _ in columns}) > 1

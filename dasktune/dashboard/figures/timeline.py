@@ -147,9 +147,7 @@ def _outcome(one: Attempt, trial: TrialProjection, projection: ExperimentProject
 
 
 def _bars(
-    part: list[tuple[Attempt, TrialProjection, int]],
-    projection: ExperimentProjection,
-    seconds: float,
+    part: list[tuple[Attempt, TrialProjection, int]], projection: ExperimentProjection, seconds: float
 ) -> dict[str, Any]:
     starts = np.array([one.start for one, _, _ in part])
     ends = np.array([projection.now if one.end is None else one.end for one, _, _ in part])

@@ -92,9 +92,7 @@ class ParameterAxis:
 
 
 def parameter_axes(
-    projection: ExperimentProjection,
-    trials: Sequence[TrialProjection],
-    names: Sequence[str] | None = None,
+    projection: ExperimentProjection, trials: Sequence[TrialProjection], names: Sequence[str] | None = None
 ) -> list[ParameterAxis]:
     """Return the parameters that differ between trials, in the order of the configurations.
 

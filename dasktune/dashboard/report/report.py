@@ -89,11 +89,7 @@ def report_layout(projection: ExperimentProjection) -> Any:
     ]
     return column(
         header(projection),
-        Tabs(
-            tabs=tabs,
-            sizing_mode="stretch_width",
-            stylesheets=[InlineStyleSheet(css=TABS)],
-        ),
+        Tabs(tabs=tabs, sizing_mode="stretch_width", stylesheets=[InlineStyleSheet(css=TABS)]),
         sizing_mode="stretch_width",
     )
 

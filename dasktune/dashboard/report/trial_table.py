@@ -146,9 +146,7 @@ def _goals(projection: ExperimentProjection) -> tuple[str, ...]:
     return tuple(projection.metrics) or (goal_name(projection),)
 
 
-def _stable_columns(
-    projection: ExperimentProjection,
-) -> tuple[list[str], tuple[tuple[str, str], ...]]:
+def _stable_columns(projection: ExperimentProjection) -> tuple[list[str], tuple[tuple[str, str], ...]]:
     """Return the parameters with columns, and the values of constant ones without a column.
 
     Constant parameters fill the columns that are left: at the beginning all are constant.
@@ -185,9 +183,7 @@ def _draw(spec: FigureSpec, projection: ExperimentProjection, trials: Sequence[T
 
 
 def _fields(
-    goals: Sequence[str],
-    parameters: Sequence[tuple[str, str]],
-    fixed: Sequence[tuple[str, str]],
+    goals: Sequence[str], parameters: Sequence[tuple[str, str]], fixed: Sequence[tuple[str, str]]
 ) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """Return columns of the source and fixed values by the names that a filter accepts.
 
@@ -222,11 +218,7 @@ def _goal_column(what: str, goal: int) -> str:
 
 
 def _filter(
-    source: Any,
-    view: Any,
-    fields: Sequence[tuple[str, str]],
-    fixed: Sequence[tuple[str, str]],
-    live: bool,
+    source: Any, view: Any, fields: Sequence[tuple[str, str]], fixed: Sequence[tuple[str, str]], live: bool
 ) -> Any:
     """Return the input box of the filter, and the note with the number of matching trials."""
     note = Paragraph(text=f"{len(source.data['trial']):,} trials", disable_math=True)
@@ -275,9 +267,7 @@ def _stable_rows(projection: ExperimentProjection, most: int) -> list[TrialProje
 
 
 def _data(
-    projection: ExperimentProjection,
-    trials: Sequence[TrialProjection],
-    parameters: Sequence[ParameterAxis],
+    projection: ExperimentProjection, trials: Sequence[TrialProjection], parameters: Sequence[ParameterAxis]
 ) -> dict[str, Any]:
     goals = len(_goals(projection))
     # The number of goals may change: the first result may choose the goal.
@@ -370,11 +360,7 @@ def _details(
     ys = np.concatenate([np.empty(0), *(ys for _, ys in pieces)]).astype(np.float32)
     curve = ColumnDataSource({"x": [], "y": []})
     figure = new_figure(
-        "learning curve",
-        "training iteration",
-        goal_name(projection),
-        height=300,
-        tools="save,reset",
+        "learning curve", "training iteration", goal_name(projection), height=300, tools="save,reset"
     )
     figure.line("x", "y", source=curve, line_width=2, color=CONTRAST[0])
     figure.scatter("x", "y", source=curve, size=4, color=CONTRAST[0])

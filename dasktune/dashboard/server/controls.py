@@ -62,10 +62,7 @@ class ControlBar:
     """
 
     def __init__(
-        self,
-        commander: Callable[[], Commander | None],
-        document: Document,
-        selected: Callable[[], str],
+        self, commander: Callable[[], Commander | None], document: Document, selected: Callable[[], str]
     ) -> None:
         self._commander, self._document, self._selected = commander, document, selected
         #: The command that waits for confirmation; None without one.

@@ -157,8 +157,7 @@ def _pages(live: LiveExperiment) -> list[Page]:
         return PageSection(name, lambda: draw(live.projection, **options))
 
     curves = PageSection(
-        "curves",
-        lambda: curves_spec(live.projection, density=live.density, max_lines=_MOST_LINES),
+        "curves", lambda: curves_spec(live.projection, density=live.density, max_lines=_MOST_LINES)
     )
     others = [
         PageSection(f"{name} {goal}", partial(_of_goal, live, goal, draw, **options))

@@ -165,10 +165,7 @@ class Viewer:
     ) -> None:
         self.live, self.lives, self.document = live, (live,), document
         self._header = Div(
-            text="",
-            disable_math=True,
-            sizing_mode="stretch_width",
-            stylesheets=[InlineStyleSheet(css=LOST)],
+            text="", disable_math=True, sizing_mode="stretch_width", stylesheets=[InlineStyleSheet(css=LOST)]
         )
         self._heartbeat: Any = Div(visible=False, name="pulse")
         self._last_heartbeat = time.monotonic()
@@ -262,8 +259,7 @@ class Viewer:
         self._tabs = Tabs(
             tabs=[
                 TabPanel(
-                    title=page.title,
-                    child=column(*(one.card for one in panels), sizing_mode="stretch_width"),
+                    title=page.title, child=column(*(one.card for one in panels), sizing_mode="stretch_width")
                 )
                 for page, panels in zip(self._pages, self._panels, strict=True)
             ],

@@ -137,9 +137,7 @@ class Bounds:
             Source of randomness.
         """
         return walk(
-            self._tree,
-            config,
-            lambda axis, old: axis.value(rng.random(), old) if old is MISSING else old,
+            self._tree, config, lambda axis, old: axis.value(rng.random(), old) if old is MISSING else old
         )
 
 

@@ -220,10 +220,7 @@ def _maximum(bound: Any, dimensions: int, rng: np.random.Generator) -> tuple[flo
     best = starts[np.argsort(-bound(starts), kind="stable")[:_CLIMBS]]
     ends = [
         minimize(
-            lambda point: -float(bound(point)[0]),
-            start,
-            method="L-BFGS-B",
-            bounds=[(0.0, 1.0)] * dimensions,
+            lambda point: -float(bound(point)[0]), start, method="L-BFGS-B", bounds=[(0.0, 1.0)] * dimensions
         ).x
         for start in best
     ]

@@ -81,11 +81,7 @@ class DistributeResources:
         check(some, "increase_by", "None or amounts of which one is above 0", increase_by)
 
     def __call__(
-        self,
-        view: ClusterView,
-        trial: Trial,
-        result: Mapping[str, Any],
-        scheduler: ResourceChangingScheduler,
+        self, view: ClusterView, trial: Trial, result: Mapping[str, Any], scheduler: ResourceChangingScheduler
     ) -> PlacementGroupFactory | None:
         """Return the request that a trial should have from now on; None to change nothing.
 
@@ -111,11 +107,7 @@ class DistributeResources:
         return view.first_fitting(trial, filter(None, larger))
 
     def increments(
-        self,
-        view: ClusterView,
-        trial: Trial,
-        result: Mapping[str, Any],
-        scheduler: ResourceChangingScheduler,
+        self, view: ClusterView, trial: Trial, result: Mapping[str, Any], scheduler: ResourceChangingScheduler
     ) -> int:
         """Return how many increments a trial should have on top of its base.
 
@@ -277,11 +269,7 @@ class DistributeResourcesToTopJob(DistributeResources):
         self._goal(metric, mode)
 
     def increments(
-        self,
-        view: ClusterView,
-        trial: Trial,
-        result: Mapping[str, Any],
-        scheduler: ResourceChangingScheduler,
+        self, view: ClusterView, trial: Trial, result: Mapping[str, Any], scheduler: ResourceChangingScheduler
     ) -> int:
         """Return the increments that the trial has, plus all free ones if it is the best."""
         has = self._times(trial)
@@ -292,11 +280,7 @@ class DistributeResourcesToTopJob(DistributeResources):
         return int(min(has + more, self._limit)) if trial is best else has
 
     def _best(
-        self,
-        view: ClusterView,
-        trial: Trial,
-        result: Mapping[str, Any],
-        scheduler: ResourceChangingScheduler,
+        self, view: ClusterView, trial: Trial, result: Mapping[str, Any], scheduler: ResourceChangingScheduler
     ) -> Trial | None:
         """Return the best trial that has less than the maximum number of increments."""
         metric, mode = self._goal(scheduler.metric, scheduler.mode)

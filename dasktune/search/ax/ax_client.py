@@ -55,11 +55,7 @@ class AxClient(AskTell):
     """
 
     def __init__(
-        self,
-        client: Any,
-        space: AxSpace,
-        goals: Mapping[str, Mode],
-        points: Sequence[Mapping[str, Any]] = (),
+        self, client: Any, space: AxSpace, goals: Mapping[str, Mode], points: Sequence[Mapping[str, Any]] = ()
     ) -> None:
         self.client = client
         self._space = space

@@ -40,9 +40,7 @@ def choose_backend(client: Any, n_jobs: int | None) -> Backend:
     check(n_jobs != 0, "n_jobs", "None, -1 or a positive number", n_jobs)
     max_concurrent = n_jobs if n_jobs is not None and n_jobs > 0 else None
     return Backend(
-        in_process=client is None and not _has_current_cluster(),
-        client=client,
-        max_concurrent=max_concurrent,
+        in_process=client is None and not _has_current_cluster(), client=client, max_concurrent=max_concurrent
     )
 
 

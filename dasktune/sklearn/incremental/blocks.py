@@ -272,8 +272,7 @@ class Blocks(ABC):
             The number of the block.
         """
         return _shared_blocks.get(
-            (self._name, bracket, number),
-            lambda: self._training_rows(self._load(number), bracket, number),
+            (self._name, bracket, number), lambda: self._training_rows(self._load(number), bracket, number)
         )
 
     def _training_rows(self, block: Block, bracket: int, number: int) -> Block:

@@ -355,12 +355,7 @@ def _prepared(task: BracketTask, runs: Sequence[BracketRun], backend: Backend) -
     _check_sizes(setups, sizes)
     blocks = LocalBlocks(local_blocks, [setup.holdout for setup in setups])
     yield _Prepared(
-        setups=setups,
-        blocks=blocks,
-        columns=tuple(columns),
-        params=params,
-        classes=classes,
-        sizes=sizes,
+        setups=setups, blocks=blocks, columns=tuple(columns), params=params, classes=classes, sizes=sizes
     )
 
 
@@ -420,10 +415,7 @@ def _check_sizes(setups: Sequence[_BracketSetup], sizes: Sequence[int]) -> None:
 def _log_sizes(prefix: str, holdout: TrainTestBlocks, sizes: Sequence[int]) -> None:
     left = [len(holdout.rows(number, size)[0]) for number, size in enumerate(sizes)]
     logger.info(
-        "[CV%s] For training there are between %d and %d examples in each chunk",
-        prefix,
-        min(left),
-        max(left),
+        "[CV%s] For training there are between %d and %d examples in each chunk", prefix, min(left), max(left)
     )
 
 

@@ -154,8 +154,7 @@ def router_of(search: Any) -> MetadataRouter:
     """
     router = MetadataRouter(owner=search)
     router.add(
-        estimator=search.estimator,
-        method_mapping=MethodMapping().add(caller="fit", callee="partial_fit"),
+        estimator=search.estimator, method_mapping=MethodMapping().add(caller="fit", callee="partial_fit")
     )
     router.add(
         scorer=check_scoring(search.estimator, scoring=search.scoring),

@@ -454,9 +454,7 @@ class TuneSearchCV(AsyncFitMixin, ClusterSearchCV):
             callbacks=self.callbacks,
             verbose=min(int(self.verbose), 1),
             checkpoint_config=CheckpointConfig(
-                num_to_keep=1,
-                checkpoint_frequency=self.checkpoint_frequency or 0,
-                checkpoint_at_end=False,
+                num_to_keep=1, checkpoint_frequency=self.checkpoint_frequency or 0, checkpoint_at_end=False
             ),
             failure_config=FailureConfig(fail_fast="raise" if self.error_score == "raise" else False),
         )

@@ -175,11 +175,7 @@ class Candidate:
         if not job.by_folds:
             self._estimator = clone(job.estimator).set_params(**clone(dict(params), safe=False))
             self._mode = choose_mode(
-                self._estimator,
-                job.budget,
-                amount=job.amount,
-                max_steps=job.max_steps,
-                classes=job.classes,
+                self._estimator, job.budget, amount=job.amount, max_steps=job.max_steps, classes=job.classes
             )
             if self._mode is None:
                 raise ConfigError(

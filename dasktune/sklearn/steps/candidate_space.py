@@ -294,12 +294,7 @@ def _encode(name: str, value: Any) -> tuple[Any, Any]:
     if hasattr(value, "rvs"):
         return _scipy_domain(name, value)
     listed = isinstance(value, Iterable) and not isinstance(value, str | Mapping)
-    check(
-        listed,
-        f"param_distributions[{name!r}]",
-        "a list, a distribution or a domain",
-        value,
-    )
+    check(listed, f"param_distributions[{name!r}]", "a list, a distribution or a domain", value)
     values = list(value)
     plain = [one.item() if isinstance(one, np.generic) else one for one in values]
     if all(isinstance(one, _PLAIN) for one in plain):

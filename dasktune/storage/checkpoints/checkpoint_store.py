@@ -146,23 +146,14 @@ class CheckpointStore:
             The error of the storage's client, if the storage has no retry time.
         """
         record = self.plan(
-            trial_dir=trial_dir,
-            index=index,
-            incarnation=incarnation,
-            iteration=iteration,
-            metrics=metrics,
+            trial_dir=trial_dir, index=index, incarnation=incarnation, iteration=iteration, metrics=metrics
         )
         self.write(source, record, incarnation=incarnation, fence=fence)
         return record
 
     @staticmethod
     def plan(
-        *,
-        trial_dir: str,
-        index: int,
-        incarnation: int,
-        iteration: int,
-        metrics: Mapping[str, Any],
+        *, trial_dir: str, index: int, incarnation: int, iteration: int, metrics: Mapping[str, Any]
     ) -> CheckpointRecord:
         """Return the record of a checkpoint before it is written; see :meth:`commit`."""
         check(is_one_name(trial_dir), "trial_dir", "one name", trial_dir)

@@ -193,11 +193,7 @@ class Storage:
         what = f"{what} of {self}"
         try:
             return retry.retry(
-                attempt,
-                self.retry_seconds,
-                what=what,
-                explain=self.explain,
-                still_needed=self.still_needed,
+                attempt, self.retry_seconds, what=what, explain=self.explain, still_needed=self.still_needed
             )
         except Exception as error:  # each store's client has its own exceptions
             unwanted = self.still_needed is not None and not self.still_needed()

@@ -43,11 +43,7 @@ def no_answer(seconds: float, what: str) -> StorageError:
 
 
 def within(
-    seconds: float,
-    function: Callable[[], T],
-    what: str,
-    *,
-    late: Callable[[], None] | None = None,
+    seconds: float, function: Callable[[], T], what: str, *, late: Callable[[], None] | None = None
 ) -> T:
     """Call `function` in a thread, and abandon the thread if it takes too long.
 
@@ -202,10 +198,7 @@ class ObjectWriter(io.RawIOBase):
         return len(data)
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Make the object visible, or discard it."""
         self._leave(complete=kind is None)

@@ -336,12 +336,7 @@ class _LocalSegments:
     """Appends to an open file; the operating system has the bytes when `write` returns."""
 
     def __init__(
-        self,
-        storage: Storage,
-        epoch: int,
-        size: int,
-        clock: Callable[[], float],
-        segment_size: int,
+        self, storage: Storage, epoch: int, size: int, clock: Callable[[], float], segment_size: int
     ) -> None:
         self._storage, self._epoch, self._clock = storage, epoch, clock
         self._sequence, self._size = 0, size

@@ -204,11 +204,7 @@ class Session:
     # after the trial's last message.
 
     def __init__(
-        self,
-        spec: TrialSpec,
-        recorder: Recorder,
-        interrupter: AsyncRaise,
-        timer: Callable[[], float],
+        self, spec: TrialSpec, recorder: Recorder, interrupter: AsyncRaise, timer: Callable[[], float]
     ) -> None:
         self.context = TuneContext(spec)
         self._recorder = recorder

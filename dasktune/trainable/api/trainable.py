@@ -221,9 +221,7 @@ class Trainable(ABC):
         return checkpoint
 
     def restore(
-        self,
-        checkpoint: Checkpoint | str | os.PathLike[str],
-        metrics: Mapping[str, Any] | None = None,
+        self, checkpoint: Checkpoint | str | os.PathLike[str], metrics: Mapping[str, Any] | None = None
     ) -> None:
         """Load a checkpoint, and continue the counters from it.
 

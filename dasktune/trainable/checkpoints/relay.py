@@ -331,10 +331,7 @@ class RelayedStore:
     plan = staticmethod(CheckpointStore.plan)
 
     def __init__(
-        self,
-        submit: Callable[[Transfer, Callable[[TuneError | None], None]], int],
-        *,
-        largest: int = LARGEST,
+        self, submit: Callable[[Transfer, Callable[[TuneError | None], None]], int], *, largest: int = LARGEST
     ) -> None:
         self._submit = submit
         self._largest = largest

@@ -62,11 +62,7 @@ class Outbox:
     # The lock is reentrant: the notification of a child process calls `collect` inside `put`.
 
     def __init__(
-        self,
-        notify: Callable[[Urgency], None],
-        *,
-        max_messages: int = 4096,
-        max_bytes: int = 8 << 20,
+        self, notify: Callable[[Urgency], None], *, max_messages: int = 4096, max_bytes: int = 8 << 20
     ) -> None:
         self._notify = notify
         self._max_messages = max_messages

@@ -387,12 +387,7 @@ class Recorder:
         return Committed(seq=seq, checkpoint=saved.record, size=len(saved.packed))
 
     def _reported(
-        self,
-        seq: int,
-        *,
-        metrics: dict[str, Any],
-        checkpoint: CheckpointRecord | None,
-        awaits: bool,
+        self, seq: int, *, metrics: dict[str, Any], checkpoint: CheckpointRecord | None, awaits: bool
     ) -> Reported:
         # Called under the outbox's lock, see the class: nothing is sent after a message that was
         # withdrawn, and the driver cannot answer before the gate expects the answer.

@@ -42,11 +42,7 @@ class ClassRun:
     """
 
     def __init__(
-        self,
-        spec: TrialSpec,
-        recorder: Recorder,
-        interrupter: AsyncRaise,
-        reusable: ReusableTrainable,
+        self, spec: TrialSpec, recorder: Recorder, interrupter: AsyncRaise, reusable: ReusableTrainable
     ) -> None:
         self._spec = spec
         self._recorder = recorder

@@ -1,7 +1,7 @@
 """Check that the methods of a user's derived class accept the arguments that dasktune passes.
 
-Most policies that fail this check were written for Ray Tune, which passes its controller to
-schedulers.
+Most schedulers that fail this check were written for Ray Tune, which passes its controller to their
+methods.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ __all__ = [
     "public_hooks",
 ]
 
-_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_POSITIONAL_KINDS: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def public_hooks(base: type) -> tuple[str, ...]:
-    """Return the names of the public methods that a class defines.
+    """Return the names of the public methods that a class itself defines.
 
     Parameters
     ----------
     base : type
-        The class; inherited methods are left out.
+        The class. Methods that it inherits are not included.
 
     Examples
     --------
@@ -51,7 +51,7 @@ def public_hooks(base: type) -> tuple[str, ...]:
 
 def check_hooks(
     name: str,
-    thing: object,
+    instance: object,
     base: type,
     hooks: Iterable[str],
     *,
@@ -59,17 +59,17 @@ def check_hooks(
     more: Mapping[str, tuple[str, ...]] | None = None,
     hint: str = "",
 ) -> None:
-    """Raise ConfigError if a method of a derived class does not accept the arguments of its base.
+    """Raise ConfigError if a method does not accept the arguments of the base class's method.
 
-    Such a method would fail in the middle of an experiment. A method that would not fail is never
-    rejected.
+    Without this check the method would fail in the middle of an experiment. A method that dasktune
+    can call is never rejected.
 
     Parameters
     ----------
     name : str
-        The argument as the user typed it.
-    thing : object
-        The user's object.
+        Name of the argument by which the user passed the object.
+    instance : object
+        The user's object, whose class is derived from `base`.
     base : type
         The base class, whose methods have the right arguments.
     hooks : iterable of str
@@ -77,14 +77,14 @@ def check_hooks(
     by_name : bool, default=False
         Whether the methods are called with keyword arguments.
     more : mapping of str to tuple of str, optional
-        Further keyword arguments of a method, by its name.
+        Names of further keyword arguments, by the name of the method.
     hint : str, default=""
         Further sentences for the message.
 
     Raises
     ------
     ConfigError
-        If there is such a method; the message has the right arguments of each.
+        If a method does not accept its arguments. The message shows the right signature of each.
 
     Examples
     --------
@@ -95,46 +95,46 @@ def check_hooks(
     >>> check_hooks("scheduler", Mine(), Base, ["on_result"])
     Traceback (most recent call last):
         ...
-    dasktune.errors.ConfigError: scheduler must be an object whose methods take what they are \
-given, got Mine with on_result(self, runner, trial, result). Write: \
+    dasktune.errors.ConfigError: scheduler must be an object whose methods accept the arguments \
+that dasktune passes, got Mine with on_result(self, runner, trial, result). Write: \
 def on_result(self, trial, result).
     """
     wrong = [
         hook
         for hook in hooks
-        if not _takes(thing, base, hook, by_name=by_name, more=(more or {}).get(hook, ()))
+        if not _accepts(instance, base, hook, by_name=by_name, more=(more or {}).get(hook, ()))
     ]
     if not wrong:
         return
-    theirs = ", ".join(_shown(getattr(type(thing), hook), hook) for hook in wrong)
-    ours = "; ".join(f"def {_shown(getattr(base, hook), hook)}" for hook in wrong)
+    found = ", ".join(_signature_text(getattr(type(instance), hook), hook) for hook in wrong)
+    expected = "; ".join(f"def {_signature_text(getattr(base, hook), hook)}" for hook in wrong)
     raise ConfigError(
-        f"{name} must be an object whose methods take what they are given, got "
-        f"{type(thing).__name__} with {theirs}. Write: {ours}.{' ' if hint else ''}{hint}"
+        f"{name} must be an object whose methods accept the arguments that dasktune passes, got "
+        f"{type(instance).__name__} with {found}. Write: {expected}.{' ' if hint else ''}{hint}"
     )
 
 
-def _takes(thing: object, base: type, hook: str, *, by_name: bool, more: tuple[str, ...]) -> bool:
-    if getattr(type(thing), hook, None) is getattr(base, hook):
+def _accepts(instance: object, base: type, hook: str, *, by_name: bool, more: tuple[str, ...]) -> bool:
+    if getattr(type(instance), hook, None) is getattr(base, hook):
         return True
     parameters = list(inspect.signature(getattr(base, hook)).parameters.values())[1:]
-    given = [one.name for one in parameters if one.kind in _BY_POSITION]
+    passed = [one.name for one in parameters if one.kind in _POSITIONAL_KINDS]
     try:
-        signature = inspect.signature(getattr(thing, hook))
+        signature = inspect.signature(getattr(instance, hook))
     except (AttributeError, TypeError, ValueError):
         return True  # a callable without a signature cannot be checked
-    named: dict[str, Any] = dict.fromkeys(more)
+    keywords: dict[str, Any] = dict.fromkeys(more)
     try:
         if by_name:
-            signature.bind(**dict.fromkeys(given), **named)
+            signature.bind(**dict.fromkeys(passed), **keywords)
         else:
-            signature.bind(*given, **named)
+            signature.bind(*passed, **keywords)
     except TypeError:
         return False
     return True
 
 
-def _shown(function: Any, name: str) -> str:
+def _signature_text(function: Any, name: str) -> str:
     """Return a method's name and arguments, without annotations."""
     try:
         parameters = inspect.signature(function).parameters.values()
@@ -144,9 +144,9 @@ def _shown(function: Any, name: str) -> str:
     return f"{name}{inspect.Signature(plain)}"
 
 
-_OF_SCHEDULERS: Final = public_hooks(TrialScheduler)
-_OF_STOPPERS: Final = public_hooks(Stopper)
-_OF_SEARCHERS: Final = (
+_SCHEDULER_HOOKS: Final = public_hooks(TrialScheduler)
+_STOPPER_HOOKS: Final = public_hooks(Stopper)
+_SEARCHER_HOOKS: Final = (
     "set_search_properties",
     "suggest",
     "on_trial_result",
@@ -155,38 +155,39 @@ _OF_SEARCHERS: Final = (
     "on_unpause",
 )
 
-_VALUES: Final = (
-    'A scheduler does not get the runner: on_trial_result() returns Continue(), Pause("why") or '
-    'Stop("why"), and choose_trial_to_run() one of waiting.pending or waiting.paused.'
+_SCHEDULER_HINT: Final = (
+    "dasktune does not pass its runner to a scheduler: on_trial_result() returns Continue(), "
+    'Pause("why") or Stop("why"), and choose_trial_to_run() returns one of waiting.pending or '
+    "waiting.paused."
 )
 
 
 def check_scheduler(scheduler: TrialScheduler) -> None:
-    """Check a scheduler and those that it wraps.
+    """Check the methods of a scheduler, and of the scheduler that it wraps.
 
     Parameters
     ----------
     scheduler : TrialScheduler
-        The user's.
+        The user's scheduler.
 
     Raises
     ------
     ConfigError
         If one of its methods cannot be called as an experiment calls it.
     """
-    check_hooks("scheduler", scheduler, TrialScheduler, _OF_SCHEDULERS, hint=_VALUES)
+    check_hooks("scheduler", scheduler, TrialScheduler, _SCHEDULER_HOOKS, hint=_SCHEDULER_HINT)
     inner = getattr(scheduler, "base_scheduler", None)
     if isinstance(inner, TrialScheduler):
         check_scheduler(inner)
 
 
 def check_searcher(searcher: Searcher) -> None:
-    """Check a searcher and those that it wraps.
+    """Check the methods of a searcher, and of the searcher that it wraps.
 
     Parameters
     ----------
     searcher : Searcher
-        The user's.
+        The user's searcher.
 
     Raises
     ------
@@ -194,26 +195,26 @@ def check_searcher(searcher: Searcher) -> None:
         If one of its methods cannot be called as an experiment calls it.
     """
     more = {"set_search_properties": ("seed", "num_samples")}
-    check_hooks("search_alg", searcher, Searcher, _OF_SEARCHERS, more=more)
+    check_hooks("search_alg", searcher, Searcher, _SEARCHER_HOOKS, more=more)
     inner = getattr(searcher, "searcher", None)
     if isinstance(inner, Searcher):
         check_searcher(inner)
 
 
 def check_stopper(stopper: Stopper) -> None:
-    """Check a stopper, or all that it combines.
+    """Check the methods of a stopper, and of each stopper that it combines.
 
     Parameters
     ----------
     stopper : Stopper
-        The user's.
+        The user's stopper.
 
     Raises
     ------
     ConfigError
         If one of its methods cannot be called as an experiment calls it.
     """
-    check_hooks("stop", stopper, Stopper, _OF_STOPPERS)
+    check_hooks("stop", stopper, Stopper, _STOPPER_HOOKS)
     if isinstance(stopper, CombinedStopper):
         for one in stopper.stoppers:
             check_stopper(one)

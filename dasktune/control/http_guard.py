@@ -1,8 +1,8 @@
 """Protection of the control server: token, Host header and Origin header.
 
-A browser lets any web page send requests to servers on the user's machine. The token therefore must
-not be a cookie, which the browser adds to each request. A page whose domain name resolves to this
-machine (DNS rebinding) is recognised by its Host header.
+A browser lets any web page send requests to servers on the user's machine. The token must therefore
+not be a cookie: the browser would add it to the requests of foreign pages, too. A page whose domain
+name resolves to this machine (DNS rebinding) is recognised by the Host header of its requests.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 #: Random bytes of a token.
 _TOKEN_BYTES: Final = 24
 
-#: The most characters of a token that is compared, so that a request with megabytes is cheap.
-_MAX_TOKEN: Final = 200
+#: A longer token is rejected without a comparison, so that a token of megabytes costs no time.
+_MAX_TOKEN_CHARACTERS: Final = 200
 
 
 def new_token() -> str:
-    """Return a random token of letters, digits, ``-`` and ``_``."""
+    """Return a random token of 32 letters, digits, ``-`` and ``_`` (192 random bits)."""
     return secrets.token_urlsafe(_TOKEN_BYTES)
 
 
@@ -54,18 +54,18 @@ class RequestGuard:
         self._names = frozenset(name.lower() for name in names)
 
     def check_token(self, given: str | None) -> bool:
-        """Whether `given` is the token; the time depends on its length only."""
-        if given is None or len(given) > _MAX_TOKEN:
+        """Whether `given` is the token. The time that this takes does not reveal matching parts."""
+        if given is None or len(given) > _MAX_TOKEN_CHARACTERS:
             return False
         return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), self._token)
 
     def is_bearer(self, header: str | None) -> bool:
-        """Whether an ``Authorization`` header has the token."""
+        """Whether an ``Authorization`` header is ``Bearer`` and the token."""
         scheme, _, token = (header or "").partition(" ")
         return scheme.lower() == "bearer" and self.check_token(token.strip())
 
     def host_allowed(self, host: str | None) -> bool:
-        """Whether a ``Host`` header has an allowed name; the port may differ if it is forwarded."""
+        """Whether a ``Host`` header has an allowed name. A forwarded port may be any number."""
         try:
             name = urlsplit(f"//{host or ''}").hostname
         except ValueError:
@@ -73,7 +73,9 @@ class RequestGuard:
         return name is not None and name.lower() in self._names
 
     def same_origin(self, origin: str | None, host: str | None) -> bool:
-        """Whether a request comes from a page of this server, or not from a page.
+        """Whether a request comes from a page of this server, or from no page at all.
+
+        A program sends no ``Origin`` header, a page of another server sends its own address.
 
         Parameters
         ----------

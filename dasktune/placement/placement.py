@@ -15,11 +15,12 @@ class Claim:
     Parameters
     ----------
     resources : mapping
-        Amounts of the resources that Dask accounts for.
+        Amounts of the resources that the worker declares to Dask.
     shares : tuple of (float, tuple of str)
-        For each bundle with GPUs, the amount and the devices that the ledger suggests.
+        For each bundle with GPUs: the number of GPUs, perhaps a fraction, and the names of the
+        devices that the ledger suggests.
     gpus : tuple of str
-        The device of each GPU of the worker.
+        Device names of all GPUs of the worker; empty if the trial requests no GPUs on it.
     """
 
     resources: Mapping[str, float]
@@ -27,7 +28,7 @@ class Claim:
     gpus: tuple[str, ...] = ()
 
     def same_amounts(self, other: Claim) -> bool:
-        """Whether two claims have the same amounts, regardless of the devices."""
+        """Whether two claims have the same amounts. Their devices may differ."""
         mine, theirs = ([amount for amount, _ in one.shares] for one in (self, other))
         return self.resources == other.resources and mine == theirs
 
@@ -43,11 +44,12 @@ class PlacedBundle:
     resources : mapping
         The requested amounts.
     declared : mapping
-        The part of `resources` that the worker declares to Dask, which accounts for it.
+        The part of `resources` that the worker declares to Dask. Dask's scheduler counts the use of
+        these resources.
     devices : tuple of str or None
-        Names of its GPUs; None if the bundle requests none.
+        Device names of the bundle's GPUs; None if it requests no GPU.
     gpus : tuple of str
-        The device of each GPU of the worker, used or not.
+        Device names of all GPUs of the worker, used or not.
     """
 
     address: str
@@ -64,7 +66,7 @@ class Placement:
     Parameters
     ----------
     number : int
-        Its unique number in the ledger.
+        The placement's unique number in the ledger.
     bundles : tuple of PlacedBundle
         The bundles in the order of the request, head first.
     """
@@ -79,12 +81,12 @@ class Placement:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """The addresses of all its workers without duplicates, that of user code first."""
+        """The addresses of all workers of the trial, first the worker on which user code runs."""
         return tuple(dict.fromkeys(bundle.address for bundle in self.bundles))
 
     @property
     def devices(self) -> tuple[str, ...] | None:
-        """The GPUs of the head bundle, in which user code runs; None if it requests none."""
+        """Devices of the head bundle, where user code runs; None if it requests no GPU."""
         return self.bundles[0].devices
 
     def bundles_on(self, address: str) -> tuple[PlacedBundle, ...]:
@@ -98,7 +100,7 @@ class Placement:
         return tuple(bundle for bundle in self.bundles if bundle.address == address)
 
     def claim_on(self, address: str) -> Claim:
-        """Return the sum of its bundles on a worker.
+        """Return the claim of the trial on a worker: the sum of its bundles there.
 
         Parameters
         ----------

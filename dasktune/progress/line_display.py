@@ -15,17 +15,17 @@ __all__ = ["PlainLines", "ProgressLine", "is_terminal", "terminal_width"]
 
 _FALLBACK_WIDTH: Final = 80
 
-#: The fewest seconds between two lines that are printed for better values.
-_NEWS_INTERVAL: Final = 5.0
+#: Minimum age of the last line, in seconds, when a new best value is printed.
+_IMPROVEMENT_INTERVAL_S: Final = 5.0
 
 
 class PlainLines(Display):
-    """Prints a line every 30 s, and for a new best value if the last line is 5 s old.
+    """Prints a line every 30 s, and for a new best value if the last line is at least 5 s old.
 
     Parameters
     ----------
     stream : text stream or None
-        The stream.
+        The stream to print to; if None, nothing is printed.
 
     Examples
     --------
@@ -40,23 +40,26 @@ class PlainLines(Display):
 
     def __init__(self, stream: TextIO | None) -> None:
         super().__init__(stream)
+        #: Time of the last line, in seconds of the experiment's clock.
         self._last = -inf
 
     def is_due(self, now: float, improved: bool) -> bool:
         """Whether the last line is old enough for another one."""
-        return super().is_due(now, improved) or (improved and now - self._last >= _NEWS_INTERVAL)
+        if super().is_due(now, improved):
+            return True
+        return improved and now - self._last >= _IMPROVEMENT_INTERVAL_S
 
     def update(self, progress: Progress, trial_counts: TrialCounts, now: float) -> None:
-        """Print a line."""
+        """Print a line, and remember its time."""
         self._last = now
         super().update(progress, trial_counts, now)
 
     def show(self, progress: Progress, trial_counts: TrialCounts) -> None:
-        """Print a line."""
+        """Print the progress as one line."""
         self.print_line(render(progress))
 
     def print_line(self, text: str) -> None:
-        """Print a line with a prefix that can be searched for."""
+        """Print a line with the prefix ``[dasktune]``, so that it can be found in a log."""
         super().print_line(f"[dasktune] {text}")
 
 
@@ -75,12 +78,13 @@ class ProgressLine(Display):
         super().__init__(stream)
         self._terminal = stream
         self._shown = ""
-        #: Columns of the line on the terminal; the next line overwrites as many.
+        #: Width of the line on the terminal, in columns. A shorter next line is padded to this
+        #: width, to overwrite all of it.
         self._columns = 0
 
     @property
     def width(self) -> int:
-        """Columns of the terminal."""
+        """Width of the terminal in columns."""
         return terminal_width(self._terminal)
 
     def show(self, progress: Progress, trial_counts: TrialCounts) -> None:
@@ -97,29 +101,29 @@ class ProgressLine(Display):
             self._rewrite(shown)
 
     def close(self) -> None:
-        """End the line, so that other output begins below it."""
+        """End the progress line, so that other output begins below it."""
         if self._columns:
             self.stream.write("\n")
         self._columns, self._shown = 0, ""
 
     def _rewrite(self, line: str) -> None:
-        taken = column_width(line)
-        self.stream.write(f"\r{pad(line, max(taken, self._columns))}")
-        self._columns, self._shown = taken, line
+        columns = column_width(line)
+        self.stream.write(f"\r{pad(line, max(columns, self._columns))}")
+        self._columns, self._shown = columns, line
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether a stream is a terminal; False for any object that cannot say."""
+    """Whether a stream is a terminal; False if it is closed or has no ``isatty()``."""
     try:
         return stream is not None and stream.isatty()
-    except (AttributeError, ValueError):  # not a file, or closed
+    except (AttributeError, ValueError):  # the user replaced the stream, or closed it
         return False
 
 
 def terminal_width(stream: TextIO | None) -> int:
-    """Return the columns of a terminal; 80 if it does not report them."""
+    """Return the width of a terminal in columns; 80 if the terminal does not report it."""
     try:
         width = os.get_terminal_size(stream.fileno()).columns if stream is not None else 0
-    except (AttributeError, OSError, ValueError):  # it only looks like a terminal
+    except (AttributeError, OSError, ValueError):  # `isatty()` is true, but there is no terminal
         width = 0
     return width or _FALLBACK_WIDTH

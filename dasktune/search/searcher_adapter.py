@@ -66,7 +66,7 @@ class SearchGenerator(SearchAlgorithm):
             if isinstance(value, Mapping) and "grid_search" in value:
                 raise ConfigError(
                     f"param_space[{path!r}] must be a domain or a plain value, got {value!r}. "
-                    f"{self._name} samples: use choice() instead of grid_search()."
+                    f"{self._name} cannot search a grid: use choice() instead of grid_search()."
                 )
         limit = spec.max_concurrent
         if limit and not self.searcher.set_max_concurrency(limit):

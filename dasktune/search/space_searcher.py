@@ -17,7 +17,7 @@ __all__ = ["SpaceSearcher"]
 
 
 class SpaceSearcher(Searcher):
-    """Searcher with a space of domains, presets, and a random stream for each suggestion.
+    """Searcher over a space of domains, with presets and a random stream for each suggestion.
 
     Parameters
     ----------
@@ -36,9 +36,9 @@ class SpaceSearcher(Searcher):
         If an argument is invalid.
     """
 
-    #: Whether it learns from results, and so needs metric and mode.
+    #: Whether the searcher learns from results, and so needs metric and mode.
     learns: bool = True
-    #: Whether it can optimise several metrics at once.
+    #: Whether the searcher can optimise several metrics at once.
     takes_several_metrics: bool = False
 
     def __init__(
@@ -62,6 +62,7 @@ class SpaceSearcher(Searcher):
         self._seed = None if seed is None else as_int("seed", seed, least=0)
         #: The number of suggestions made.
         self._count = 0
+        #: Four 32-bit integers, derived from the seed, from which all random streams are spawned.
         self._entropy: list[int] = []
         if space is not None:
             self._set_space(space, "space")
@@ -69,20 +70,20 @@ class SpaceSearcher(Searcher):
     def set_search_properties(
         self, metric: Metric, mode: Modes, config: Mapping[str, Any], **spec: Any
     ) -> bool:
-        """Set what the constructor left open from the experiment.
+        """Take metric, mode, space and seed from the experiment if the constructor got none.
 
         Raises
         ------
         ConfigError
             If metric or mode is missing or differs between searcher and experiment, if there are
-            several metrics but the searcher takes one, or if it cannot search the space.
+            several metrics but the searcher takes one, or if the searcher cannot search the space.
         """
         super().set_search_properties(metric, mode, config, **spec)
         self._check_goals()
         if self.space is None:
             self._set_space(config, "param_space")
-        given = spec["seed"] if self._seed is None else SeedSequence(self._seed)
-        self._entropy = default_rng(given).integers(2**32, size=4, dtype="uint64").tolist()
+        seed = spec["seed"] if self._seed is None else SeedSequence(self._seed)
+        self._entropy = default_rng(seed).integers(2**32, size=4, dtype="uint64").tolist()
         return self.space is None
 
     def _check_goals(self) -> None:
@@ -91,14 +92,14 @@ class SpaceSearcher(Searcher):
         goal, hint = (self.metric, self.mode), "Set them in TuneConfig or in the searcher."
         check(None not in goal, "metric and mode", "set", goal, hint)
         is_single = isinstance(self.metric, str) and isinstance(self.mode, str)
-        hint = f"{type(self).__name__} takes one; OptunaSearch and AxSearch take several."
+        hint = f"{type(self).__name__} optimises one metric; OptunaSearch and AxSearch optimise several."
         is_supported = is_single or self.takes_several_metrics
         check(is_supported, "metric", "the name of one metric", self.metric, hint)
 
     def _set_space(self, space: Mapping[str, Any], name: str) -> None:
         self._variants = Variants(space)
         kind, grids = type(self).__name__, self._variants.grid_paths
-        hint = f"{kind} samples: use choice() instead of grid_search()."
+        hint = f"{kind} cannot search a grid: use choice() instead of grid_search()."
         check(not grids, name, "without grid_search", ", ".join(grids), hint)
         #: The domains to search: ``{path: domain}``.
         self._axes: dict[str, Domain] = {
@@ -107,13 +108,14 @@ class SpaceSearcher(Searcher):
             if not isinstance(domain, Function)
         }
         self._presets = [Variants(overlay(space, preset)) for preset in self.points_to_evaluate]
-        # Suggestions hold the constants of the searcher's own space; SearchGenerator adds those of
-        # `param_space`.
+        # With a space of its own, the searcher suggests the constants of this space, too. The
+        # constants of `param_space` are not suggested, because SearchGenerator adds them.
         is_own = self.space is not None
+        #: The top-level keys of each suggestion.
         self._keys = [key for key in space if is_own or _is_searched(key, self._variants)]
 
     def _next_preset(self, rng: Generator) -> dict[str, Any] | None:
-        """Return the next preset, its missing values drawn at random; None if there is none."""
+        """Return the next preset, with random missing values; None if all were suggested."""
         if self._count >= len(self._presets):
             return None
         return self._presets[self._count].draw(0, rng).config

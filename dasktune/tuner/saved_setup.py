@@ -18,18 +18,20 @@ __all__ = ["SavedSetup", "setup_of"]
 logger = logging.getLogger(__name__)
 
 #: Fields that are not stored, because the experiment's directory may be moved.
-_PLACE: Final = frozenset({"name", "storage_path", "storage_options"})
+_LOCATION_FIELDS: Final = frozenset({"name", "storage_path", "storage_options"})
 
-#: Fields that are not stored; how progress is shown is not part of the experiment.
-_UNWRITTEN: Final = _PLACE | {"progress_reporter"}
+#: All fields that are not stored. Each driver chooses how to show progress.
+_UNSTORED_FIELDS: Final = _LOCATION_FIELDS | {"progress_reporter"}
 
-_PARTS: Final = {"checkpoint_config": CheckpointConfig, "failure_config": FailureConfig}
+#: The fields of RunConfig whose values are configurations themselves.
+_NESTED_CONFIGS: Final = {"checkpoint_config": CheckpointConfig, "failure_config": FailureConfig}
 
 
 def setup_of(tune_config: TuneConfig, run_config: RunConfig, param_space: Mapping[str, Any]) -> TunerFile:
-    """Return the entries of ``tuner.json``: all that a later driver needs except the trainable.
+    """Return the entries of ``tuner.json``: the whole configuration, without the trainable.
 
-    Call it before the searcher and the scheduler are used, because they are pickled as they are.
+    Call it before the searcher and the scheduler are used: they are pickled in their present state,
+    and a later driver must get them in their initial one.
 
     Parameters
     ----------
@@ -54,21 +56,23 @@ def _flat(prefix: str, config: Any) -> Iterator[tuple[str, Any]]:
             # An entry for each: if one cannot be unpickled, the others still can.
             yield from ((f"{prefix}.callbacks.{n}", x) for n, x in enumerate(value or ()))
         elif one.name == "restore" and value is not None:
-            # A later driver reads the copy in the experiment. A Checkpoint may hold credentials.
+            # The path alone, because a Checkpoint may hold credentials. A later driver reads the
+            # copy in the experiment's directory anyway.
             yield f"{prefix}.restore", without_passwords(str(getattr(value, "path", value)))
-        elif one.name not in _UNWRITTEN:
+        elif one.name not in _UNSTORED_FIELDS:
             yield f"{prefix}.{one.name}", value
 
 
 class SavedSetup:
-    """The stored configuration, in which new objects of the user replace those that do not load.
+    """The stored configuration, with replacements for stored objects that cannot be unpickled.
 
     Parameters
     ----------
     file : TunerFile
         The stored configuration.
     tune_config, run_config : TuneConfig, RunConfig, optional
-        New configurations; by default the stored ones.
+        The user's new configurations. Their fields replace stored objects that cannot be
+        unpickled, and a new `run_config` replaces all stored callbacks.
     param_space : mapping, optional
         A new search space; by default the stored one.
     """
@@ -101,16 +105,17 @@ class SavedSetup:
         given = self._given[prefix.partition(".")[0]]
         values = {}
         for one in fields(kind):
-            if one.name in _PLACE:
+            if one.name in _LOCATION_FIELDS:
                 continue
             name = f"{prefix}.{one.name}"
-            if one.name in _PARTS:
-                values[one.name] = _PARTS[one.name](**self._fields(_PARTS[one.name], name))
+            if one.name in _NESTED_CONFIGS:
+                nested = _NESTED_CONFIGS[one.name]
+                values[one.name] = nested(**self._fields(nested, name))
             elif one.name == "progress_reporter":
                 values[one.name] = getattr(given, one.name, None)
             elif one.name == "callbacks":
                 values[one.name] = [] if given is not None else list(self._callbacks(name))
-            elif name in self._file.entries:  # an older experiment lacks it: the default applies
+            elif name in self._file.entries:  # else an older version wrote it: the default applies
                 values[one.name] = self._load(name, given, f"{prefix.partition('.')[0]}=")
         return values
 
@@ -128,7 +133,7 @@ class SavedSetup:
         except StorageError as error:
             if given is None:
                 raise StorageError(f"{error}. Give {argument} to Tuner.restore().") from error
-            logger.warning("%s; the one of %s is used instead", error, argument)
+            logger.warning("%s; using the value in %s instead", error, argument)
         for part in name.split(".")[1:]:
             given = getattr(given, part)
         return given

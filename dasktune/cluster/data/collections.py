@@ -1,4 +1,4 @@
-"""Computes Dask collections, and applies functions to them."""
+"""Functions that compute Dask collections, or apply a function to them."""
 
 from __future__ import annotations
 
@@ -33,20 +33,21 @@ def compute(client: Any, value: Any) -> Any:
     {'numbers': [1, 2]}
     """
     if client is None and not has_cluster():
-        # Dask's setting may still name clients that were closed in another order than opened.
-        is_gone = dask.config.get("scheduler", None) in ("dask.distributed", "distributed")
-        return dask.compute(value, scheduler="threads" if is_gone else None)[0]
+        # Clients that are closed in another order than they were opened leave this value in Dask's
+        # setting. Without a client it would raise.
+        is_stale = dask.config.get("scheduler", None) in ("dask.distributed", "distributed")
+        return dask.compute(value, scheduler="threads" if is_stale else None)[0]
     with seceded(), connect(client) as connection:
         return dask.compute(value, scheduler=connection.client)[0]
 
 
 def is_collection(value: Any) -> bool:
-    """Whether a value is a Dask array, data frame or series with blocks.
+    """Whether a value is a Dask collection with blocks, such as an array, data frame or series.
 
     Parameters
     ----------
     value : object
-        Anything.
+        Any value.
     """
     return hasattr(value, "__dask_graph__") and hasattr(value, "to_delayed")
 
@@ -54,7 +55,8 @@ def is_collection(value: Any) -> bool:
 def map_blocks(function: Callable[[Any], Any], X: Any, meta: Any = None) -> Any:
     """Apply a function to each block of a collection, and return the results as a collection.
 
-    Nothing is computed, except that without `meta` the function is called with one row of zeros.
+    No block is computed. Without `meta`, the function is called once with an example block: one row
+    of zeros for an array, Dask's example rows for a data frame.
 
     Parameters
     ----------
@@ -79,21 +81,23 @@ def map_blocks(function: Callable[[Any], Any], X: Any, meta: Any = None) -> Any:
     if hasattr(X, "rechunk"):
         if any(n > 1 for n in X.numblocks[1:]):
             X = X.rechunk(dict.fromkeys(range(1, X.ndim), -1))
-        given = function(_zeros(X)) if meta is None else meta
+        example = function(_zeros(X)) if meta is None else meta
         lengths = X.chunks[0]
         blocks = X.to_delayed().ravel()
     else:
-        given = function(X._meta_nonempty) if meta is None else meta
-        if hasattr(given, "iloc"):
-            return X.map_partitions(_of_rows, function, given.iloc[:0], meta=given.iloc[:0])
+        example = function(X._meta_nonempty) if meta is None else meta
+        if hasattr(example, "iloc"):
+            empty = example.iloc[:0]
+            return X.map_partitions(_apply_unless_empty, function, empty, meta=empty)
         lengths = (np.nan,) * X.npartitions
         blocks = X.to_delayed()
-    empty = given[:0]
-    # One task for the function, which may contain a large model.
+    empty = example[:0]
+    # The function may contain a large model. As a task of its own it stands in the graph once, not
+    # once for each block.
     function = dask.delayed(function, pure=True)
-    part = dask.delayed(_of_rows, pure=True)
+    apply = dask.delayed(_apply_unless_empty, pure=True)
     parts = [
-        dask.array.from_delayed(part(block, function, empty), (length, *empty.shape[1:]), meta=empty)
+        dask.array.from_delayed(apply(block, function, empty), (length, *empty.shape[1:]), meta=empty)
         for block, length in zip(blocks, lengths, strict=True)
     ]
     return dask.array.concatenate(parts, allow_unknown_chunksizes=True)
@@ -102,13 +106,13 @@ def map_blocks(function: Callable[[Any], Any], X: Any, meta: Any = None) -> Any:
 def _zeros(X: Any) -> Any:
     """Return one row of zeros of the array's type."""
     shape = (1, *X.shape[1:])
-    kind = X._meta
-    if hasattr(kind, "__array_function__"):
-        return np.zeros(shape, dtype=X.dtype, like=kind)
-    return type(kind)(shape, dtype=X.dtype)  # scipy's sparse matrices
+    meta = X._meta
+    if hasattr(meta, "__array_function__"):
+        return np.zeros(shape, dtype=X.dtype, like=meta)
+    return type(meta)(shape, dtype=X.dtype)  # scipy's sparse matrices
 
 
-def _of_rows(block: Any, function: Callable[[Any], Any], empty: Any) -> Any:
+def _apply_unless_empty(block: Any, function: Callable[[Any], Any], empty: Any) -> Any:
     # Few estimators accept an input without rows.
     return function(block) if block.shape[0] else empty
 
@@ -119,13 +123,14 @@ def resolve(value: Any) -> Any:
     Parameters
     ----------
     value : object
-        Any value. A future's client must not run on the loop of the calling thread.
+        Any value. For a future, the calling thread must not run the event loop of the future's
+        client, because it would wait for itself.
     """
     return value.result() if isinstance(value, Future) else value
 
 
 def call_with_computed(client: Any, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    """Call a function with computed collections on one worker, and return its result.
+    """Call a function on one worker with computed arguments, and return its result.
 
     Parameters
     ----------
@@ -134,7 +139,7 @@ def call_with_computed(client: Any, function: Callable[..., Any], *arguments: An
     function : callable
         The function.
     *arguments, **named : object
-        Its arguments; collections in them are computed first.
+        The function's arguments. Collections in them are computed first.
 
     Examples
     --------

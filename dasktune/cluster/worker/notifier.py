@@ -1,7 +1,8 @@
 """Notifies the driver that a worker has messages to fetch, and batches streamed results.
 
-A notification costs the driver a poll. So a streamed result notifies after a window in which more
-of them gather; a message that the driver must act on notifies at once.
+The driver polls the worker after each notification. To save polls, the notification of a streamed
+result waits for a time window, in which more results may arrive. A message that the driver must act
+on is notified at once.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ __all__ = ["Notifier"]
 
 
 class Notifier:
-    """Notifies at once or after a window, and not again before the driver has polled.
+    """Notifies the driver at once or after a window, and not again before the driver has polled.
 
-    A notification may be lost with its connection. The driver also polls without one, so a lost one
-    delays messages by an interval of the driver and loses none.
+    A notification may be lost when a connection breaks. The driver also polls at regular intervals,
+    so messages are then late by one interval at most, and none is lost.
 
-    All methods are for the worker's event loop.
+    All methods must be called on the worker's event loop.
 
     Parameters
     ----------
@@ -29,7 +30,7 @@ class Notifier:
     call_later : callable
         ``call_later(seconds, function)`` starts a timer and returns its handle.
     cancel : callable
-        Cancels a timer, given its handle.
+        ``cancel(handle)`` cancels a timer.
     """
 
     def __init__(
@@ -38,16 +39,20 @@ class Notifier:
         call_later: Callable[[float, Callable[[], None]], Any],
         cancel: Callable[[Any], None],
     ) -> None:
-        #: Seconds from the first streamed result to the notification; the driver sets it.
+        #: Seconds from the first streamed result to the notification, as set by each poll.
         self.batch_window = 0.0
         self._send = send
         self._call_later = call_later
         self._cancel = cancel
         self._timer: Any = None
+        #: Whether a notification was sent since the last poll.
         self._is_pending = False
 
     def notify(self, urgency: Urgency) -> None:
-        """Notify the driver, unless it has been notified already and has not polled."""
+        """Notify the driver, unless a notification was sent since its last poll.
+
+        ``Urgency.RETRY`` always notifies, because that notification may have been lost.
+        """
         if self._is_pending and urgency < Urgency.RETRY:
             return
         if urgency >= Urgency.NOW:
@@ -56,16 +61,16 @@ class Notifier:
             self._timer = self._call_later(self.batch_window, self._send_now)
 
     def on_poll(self) -> None:
-        """Note that the driver polls: a message that comes from now on notifies again."""
-        self._disarm()
+        """Note that the driver polls: the next message notifies again."""
+        self._cancel_timer()
         self._is_pending = False
 
     def _send_now(self) -> None:
-        self._disarm()
+        self._cancel_timer()
         self._is_pending = True
         self._send()
 
-    def _disarm(self) -> None:
+    def _cancel_timer(self) -> None:
         timer, self._timer = self._timer, None
         if timer is not None:
             self._cancel(timer)

@@ -38,15 +38,15 @@ class AxClient(AskTell):
     goals : mapping of str to {"min", "max"}
         The metrics to optimise, in the order of the losses.
     points : sequence of mapping, default=()
-        Complete or partial points that are suggested first, as values by parameter name. Ax chooses
-        missing values.
+        Points to suggest first: values by parameter name. Ax chooses values that a point lacks.
 
     Attributes
     ----------
     client : ax.api.client.Client
         The client, for inspection only.
     outcomes : list of str
-        The metrics that have a constraint and are not optimised. Their values follow the losses.
+        The metrics that have a constraint and are not optimised. In the argument `loss` of
+        :meth:`tell`, their values follow the losses.
 
     Raises
     ------
@@ -60,24 +60,24 @@ class AxClient(AskTell):
         self.client = client
         self._space = space
         self._goals = goals
-        known = experiment_of(client).optimization_config.metric_names
-        self.outcomes: list[str] = sorted(known - goals.keys())
+        metric_names = experiment_of(client).optimization_config.metric_names
+        self.outcomes: list[str] = sorted(metric_names - goals.keys())
         #: The index in Ax and the point of each unfinished trial.
         self._running: list[tuple[int, Mapping[str, Any]]] = []
         self._points = [self._check_point(point) for point in points]
 
     def _check_point(self, point: Mapping[str, Any]) -> dict[str, Any]:
-        searched = experiment_of(self.client).search_space
+        search_space = experiment_of(self.client).search_space
         values = self._space.values(point) or {}
         try:
             if len(values) < len(point):
-                raise ValueError(f"parameters are {list(searched.parameters)}")
+                raise ValueError(f"the parameters are {list(search_space.parameters)}")
             for name, value in values.items():
-                searched.parameters[name].validate(value, raises=True)
-            if values.keys() == searched.parameters.keys():
-                searched.check_membership(values, raise_error=True)
+                search_space.parameters[name].validate(value, raises=True)
+            if values.keys() == search_space.parameters.keys():
+                search_space.check_membership(values, raise_error=True)
         except Exception as error:  # Ax raises exceptions of many types
-            rule = "points of the space, or parts of one"
+            rule = "complete or partial points of the search space"
             text = f"points_to_evaluate must be {rule}, got {point!r}: {error}"
             raise ConfigError(text) from None
         return values
@@ -106,7 +106,7 @@ class AxClient(AskTell):
         return point
 
     def _has_tried_all(self) -> bool:
-        """Whether every point of a finite space was tried; Ax itself takes minutes to notice."""
+        """Whether every point of a finite space was tried. Ax itself needs minutes to find out."""
         size = _size(experiment_of(self.client).search_space)
         trials = experiment_of(self.client).trials.values()
         if len(trials) < size:
@@ -117,8 +117,8 @@ class AxClient(AskTell):
 
     def _start_trial(self, fixed: Mapping[str, Any] | None) -> tuple[int, Mapping[str, Any]]:
         """Start an Ax trial with the values in `fixed`; return its index and all its values."""
-        searched = experiment_of(self.client).search_space.parameters
-        if fixed is not None and fixed.keys() == searched.keys():
+        parameters = experiment_of(self.client).search_space.parameters
+        if fixed is not None and fixed.keys() == parameters.keys():
             return self.client.attach_trial(fixed), fixed
         [(index, values)] = self.client.get_next_trials(1, fixed_parameters=fixed).items()
         if fixed is not None and any(values.get(name) != value for name, value in fixed.items()):
@@ -144,7 +144,7 @@ class AxClient(AskTell):
         self.client.complete_trial(index, {**values, **constrained})
 
     def _index(self, params: Mapping[str, Any]) -> int | None:
-        """Return the index of a point's Ax trial; attach a new one if there is none.
+        """Return the index of a point's Ax trial, and attach a new Ax trial if there is none.
 
         Return None if Ax does not accept the point.
         """
@@ -160,14 +160,15 @@ class AxClient(AskTell):
             return None
 
 
-def _size(searched: Any) -> float:
-    """Return the largest number of points of a search space; infinity if it is not finite."""
-    if searched.is_hierarchical:
+def _size(search_space: Any) -> float:
+    """Return the number of points of a search space, or infinity. Constraints are ignored."""
+    if search_space.is_hierarchical:
         return inf
-    return prod(_count(parameter) for parameter in searched.parameters.values())
+    return prod(_value_count(parameter) for parameter in search_space.parameters.values())
 
 
-def _count(parameter: Any) -> float:
+def _value_count(parameter: Any) -> float:
+    """Return the number of values of a parameter; infinity for a range of floats."""
     from ax.core.parameter import ChoiceParameter, ParameterType, RangeParameter
 
     if isinstance(parameter, ChoiceParameter):

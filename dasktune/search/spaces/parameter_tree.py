@@ -43,7 +43,7 @@ def compile_tree(
 
     where = f"{root} at {path!r}" if path else root
     if isinstance(node, Mapping):
-        hint = f"{library} samples: use choice() instead of grid_search()."
+        hint = f"{library} cannot search a grid: use choice() instead of grid_search()."
         check("grid_search" not in node, where, "a domain or a plain value", dict(node), hint)
         for key in node:
             slashed = isinstance(key, str) and "/" in key

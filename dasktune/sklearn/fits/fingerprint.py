@@ -40,10 +40,10 @@ def check_arguments(storage: Storage, arguments: Mapping[str, Any], *, resumes: 
     """
     digests = {name: digest(value) for name, value in arguments.items()}
     if resumes and storage.exists(_FILE):
-        then = json.loads(storage.read_bytes(_FILE))
+        stored = json.loads(storage.read_bytes(_FILE))
         for name, value in arguments.items():
             check(
-                then.get(name) == digests[name],
+                stored.get(name) == digests[name],
                 name,
                 "the same as when the search began, with resume=True",
                 value,
@@ -51,13 +51,14 @@ def check_arguments(storage: Storage, arguments: Mapping[str, Any], *, resumes: 
                 "gives the same splits only with a random_state.",
             )
     elif not storage.exists(SPEC_FILE):
+        # Only for a new experiment: with which arguments an older one began is unknown.
         storage.write_bytes(_FILE, json.dumps(digests).encode())
 
 
 def digest(value: Any) -> str:
     """Return a digest that is the same for equal arguments in any process.
 
-    A value with neither parameters nor comparable contents is represented by its type alone.
+    A value without parameters whose `repr` contains its address is represented by its type alone.
 
     Parameters
     ----------
@@ -85,7 +86,7 @@ def _canonical(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return "list", [_canonical(one) for one in value]
     if hasattr(value, "__dask_graph__"):
-        # The metadata must do: a digest of the contents would compute the collection.
+        # Only metadata, because a digest of the contents would compute the collection.
         return kind, repr(getattr(value, "shape", None)), getattr(value, "npartitions", 1)
     if isinstance(value, ClusterData):
         return kind, value.shape, value.digests(joblib.hash)
@@ -100,4 +101,5 @@ def _canonical(value: Any) -> Any:
         module, name = first_name(value)
         return module, name or kind
     text = repr(value)
+    # The address of an object differs from process to process.
     return kind, text if " at 0x" not in text else ""

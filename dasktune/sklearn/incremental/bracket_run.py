@@ -1,4 +1,4 @@
-"""The run of an incremental search: one experiment with the models of one or more brackets."""
+"""Run an incremental search: one experiment trains the models of one or more brackets."""
 
 from __future__ import annotations
 
@@ -66,17 +66,17 @@ class BracketTask:
     Parameters
     ----------
     estimator : estimator
-        Cloned for each model.
+        The estimator to tune. Each model is a clone of it with other parameters.
     X, y : object
-        The data.
+        The samples and their targets.
     fit_params : mapping
         Further parameters of `fit`.
     routed : Routed
-        Their routing to the models and the scorer.
+        Which of `fit_params` the models get, and which the scorer.
     scorer : callable
-        Scores a model.
+        ``scorer(model, X, y)`` returns a score; higher is better.
     error_score : float or "raise"
-        Score of a model that fails.
+        Score of a model that fails; ``"raise"`` raises the exception of the first failed model.
     """
 
     estimator: Any
@@ -89,10 +89,14 @@ class BracketTask:
 
     @classmethod
     def of(cls, search: Any, X: Any, y: Any, fit_params: dict[str, Any]) -> BracketTask:
-        """Return the task of a search, with Dask futures resolved and small data computed."""
+        """Return the task of a search, with the results of Dask futures.
+
+        A collection `X` is not computed. For any other `X` the collections in `y` and `fit_params`
+        are computed.
+        """
         estimator, fit_params = search.estimator, dict(fit_params)
         if any(hasattr(one, "key") for one in (estimator, *fit_params.values())):
-            # They may be Dask futures.
+            # An object with a key may be a Dask future. Dask is imported only in this case.
             from dasktune.cluster.data.collections import resolve
 
             estimator = resolve(estimator)
@@ -105,9 +109,9 @@ class BracketTask:
                 f"estimator must have partial_fit(), got {estimator!r}, which has none. "
                 "Use RandomizedSearchCV or HalvingRandomSearchCV instead."
             )
-        is_one = search.scoring is None or isinstance(search.scoring, str)
+        is_name = search.scoring is None or isinstance(search.scoring, str)
         rule = "a str, a function or None, because models are compared by one number"
-        check(is_one or callable(search.scoring), "scoring", rule, search.scoring)
+        check(is_name or callable(search.scoring), "scoring", rule, search.scoring)
         scorer = check_scoring(estimator, scoring=search.scoring)
         return cls(
             estimator=estimator,
@@ -121,7 +125,7 @@ class BracketTask:
 
     @property
     def needs_classes(self) -> bool:
-        """Whether `partial_fit` needs the classes, and `fit` did not get them."""
+        """Whether `partial_fit` needs the classes, which the caller of `fit` has not passed."""
         return (
             self.y is not None
             and "classes" not in self.routed.fit
@@ -132,14 +136,16 @@ class BracketTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BracketRun:
-    """A bracket: models that are compared with each other by one search.
+    """A bracket: the models of one search, which are compared with each other.
 
     Parameters
     ----------
     search : BaseIncrementalSearchCV
-        The search that chooses parameters and decides about further calls.
+        The search that chooses the parameters of the models, and decides how many more
+        `partial_fit` calls each of them gets.
     max_calls : int, default=0
-        Maximum number of calls of a model; only used to order several brackets.
+        Maximum number of `partial_fit` calls of a model. Only the starting order of the trials of
+        several brackets depends on it.
     """
 
     search: Any
@@ -153,13 +159,13 @@ class StorageOptions:
     Parameters
     ----------
     storage_path : str or path, optional
-        The storage; by default nothing is stored.
+        The storage: a folder or any fsspec URL. By default nothing is stored.
     name : str, optional
         The experiment's name.
     resume : bool, default=False
         Resume the experiment if it exists.
     arguments : mapping
-        The arguments that a resumed search must repeat.
+        Arguments of the search that must have the same values when it resumes, by name.
     """
 
     storage_path: Any = None
@@ -175,12 +181,12 @@ class BracketOutcome:
     Parameters
     ----------
     history : list of dict
-        All records, in the order in which batches were completed.
+        A record for each score of a model, in the order in which batches were completed.
     best : int
-        The number of the model with the highest last score among the models that were left. If all
-        of these failed, among the models that were dropped last.
+        The number of the model with the highest last score among the models that were not dropped.
+        If these have all failed, among the dropped models with the most `partial_fit` calls.
     model : estimator or None
-        That model, trained; None if all models failed.
+        The trained best model; None if all models failed.
     """
 
     history: list[dict[str, Any]]
@@ -210,7 +216,8 @@ def _set_up_bracket(search: Any, n_blocks: int) -> _BracketSetup:
     rng = check_random_state(search.random_state)
     holdout = choose_holdout(n_blocks, search.test_size, rng)
     params = [dict(one) for one in search._get_params()]
-    # An integer seed starts the same sequence again here.
+    # With an integer seed, this generator repeats the sequence of the first one. A shared generator
+    # is copied, because each model shuffles the blocks by itself.
     rng = deepcopy(check_random_state(search.random_state))
     return _BracketSetup(holdout, params, BlockOrder(n_blocks, rng))
 
@@ -225,9 +232,10 @@ def run_brackets(
     task : BracketTask
         The arguments of `fit`.
     runs : sequence of BracketRun
-        The brackets, the most adaptive one first. Their models start in the reverse order.
+        The brackets, the most adaptive one (with the most models) first. Models start in the
+        reverse order of their brackets.
     backend : Backend
-        Where the models are trained.
+        The cluster that trains the models, or this process.
     storage : StorageOptions
         The storage of the experiment.
 
@@ -242,7 +250,7 @@ def run_brackets(
         # All brackets share one logger and the `verbose` of their search.
         if runs[0].search.verbose:
             stack.enter_context(_log_to_stdout())
-        prepared = stack.enter_context(_prepared(task, runs, backend))
+        prepared = stack.enter_context(_prepare_data(task, runs, backend))
         brackets = []
         error_score = np.nan if task.error_score == "raise" else float(task.error_score)
         for run, setup in zip(runs, prepared.setups, strict=True):
@@ -271,8 +279,8 @@ def run_brackets(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Prepared:
-    """The blocks of the data, with all that a run derives from them."""
+class _PreparedData:
+    """The blocks of the data, and the setups, classes and sizes that are derived from them."""
 
     setups: list[_BracketSetup]
     blocks: Blocks
@@ -288,7 +296,7 @@ class _Prepared:
 
 def _search_experiment(
     task: BracketTask,
-    prepared: _Prepared,
+    prepared: _PreparedData,
     scheduler: SynchronousScheduler,
     storage: StorageOptions,
     *,
@@ -318,7 +326,7 @@ def _search_experiment(
             name=storage.name,
             storage_path=storage.storage_path,
             verbose=0,
-            # The checkpoint of a waiting model is in the storage, so no lost worker can lose it.
+            # Without memory checkpoints, a waiting model survives the loss of its worker.
             checkpoint_config=CheckpointConfig(num_to_keep=1, checkpoint_at_end=True, memory_limit=0),
             failure_config=FailureConfig(fail_fast=fail_fast),
         ),
@@ -330,17 +338,17 @@ def _search_experiment(
 
 
 @contextmanager
-def _prepared(task: BracketTask, runs: Sequence[BracketRun], backend: Backend) -> Iterator[_Prepared]:
+def _prepare_data(task: BracketTask, runs: Sequence[BracketRun], backend: Backend) -> Iterator[_PreparedData]:
     """Yield the prepared data, and keep it on the cluster while the ``with`` block runs."""
     if is_collection(task.X) and not backend.in_process:
-        with _on_cluster(task, runs, backend) as prepared:
+        with _prepare_on_cluster(task, runs, backend) as prepared:
             yield prepared
         return
     if is_collection(task.X):
         from dasktune.cluster.data.partitions import local_partitions
 
-        more, params = split_by_consumer(None, task.fit_params)
-        local_blocks, others = local_partitions(task.X, task.y, materialize, more, is_per_sample)
+        maybe_columns, params = split_by_consumer(None, task.fit_params)
+        local_blocks, others = local_partitions(task.X, task.y, materialize, maybe_columns, is_per_sample)
         params |= compute_collections(None, None, None, others)[2]
         columns: Collection[str] = local_blocks[0].weights
     else:
@@ -354,17 +362,21 @@ def _prepared(task: BracketTask, runs: Sequence[BracketRun], backend: Backend) -
     setups = [_set_up_bracket(run.search, len(local_blocks)) for run in runs]
     _check_sizes(setups, sizes)
     blocks = LocalBlocks(local_blocks, [setup.holdout for setup in setups])
-    yield _Prepared(
+    yield _PreparedData(
         setups=setups, blocks=blocks, columns=tuple(columns), params=params, classes=classes, sizes=sizes
     )
 
 
 @contextmanager
-def _on_cluster(task: BracketTask, runs: Sequence[BracketRun], backend: Backend) -> Iterator[_Prepared]:
+def _prepare_on_cluster(
+    task: BracketTask, runs: Sequence[BracketRun], backend: Backend
+) -> Iterator[_PreparedData]:
     from dasktune.cluster.data.partitions import persisted_partitions
 
-    more, params = split_by_consumer(backend.client, task.fit_params)
-    with persisted_partitions(backend.client, task.X, task.y, materialize, more, is_per_sample) as placed:
+    maybe_columns, params = split_by_consumer(backend.client, task.fit_params)
+    with persisted_partitions(
+        backend.client, task.X, task.y, materialize, maybe_columns, is_per_sample
+    ) as placed:
         sizes, keys = placed.sizes, placed.keys
         setups = [_set_up_bracket(run.search, len(sizes)) for run in runs]
         _check_sizes(setups, sizes)
@@ -380,10 +392,10 @@ def _on_cluster(task: BracketTask, runs: Sequence[BracketRun], backend: Backend)
         ]
         blocks = RemoteBlocks(keys, held_out, [setup.holdout for setup in setups])
         others = compute_collections(backend.client, None, None, placed.others)[2]
-        yield _Prepared(
+        yield _PreparedData(
             setups=setups,
             blocks=blocks,
-            columns=[name for name in more if name not in others],
+            columns=[name for name in maybe_columns if name not in others],
             params=params | others,
             classes=classes,
             sizes=sizes,
@@ -413,9 +425,12 @@ def _check_sizes(setups: Sequence[_BracketSetup], sizes: Sequence[int]) -> None:
 
 
 def _log_sizes(prefix: str, holdout: TrainTestBlocks, sizes: Sequence[int]) -> None:
-    left = [len(holdout.rows(number, size)[0]) for number, size in enumerate(sizes)]
+    train_sizes = [len(holdout.rows(number, size)[0]) for number, size in enumerate(sizes)]
     logger.info(
-        "[CV%s] For training there are between %d and %d examples in each chunk", prefix, min(left), max(left)
+        "[CV%s] For training there are between %d and %d examples in each chunk",
+        prefix,
+        min(train_sizes),
+        max(train_sizes),
     )
 
 
@@ -424,12 +439,16 @@ def _batch_logger(runs: Sequence[BracketRun]) -> Any:
     return partial(_log_batch, searches, [0] * len(searches))
 
 
-def _log_batch(searches: Sequence[Any], counts: list[int], place: int, records: list[dict[str, Any]]) -> None:
-    """Log the best score of a batch, for the fraction of batches that `verbose` sets."""
-    search = searches[place]
+def _log_batch(searches: Sequence[Any], counts: list[int], index: int, records: list[dict[str, Any]]) -> None:
+    """Log the best score of a batch of bracket `index`.
+
+    `counts` holds the number of earlier batches of each bracket. A `verbose` of 0.1 logs every
+    tenth batch.
+    """
+    search = searches[index]
     share = 1.0 if isinstance(search.verbose, bool) else float(search.verbose)
-    number = counts[place]
-    counts[place] += 1
+    number = counts[index]
+    counts[index] += 1
     if not share or number % int(1 / share):
         return
     best = max(records, key=lambda record: np.nan_to_num(record["score"], nan=-np.inf))
@@ -483,11 +502,12 @@ def _warn_of_failures(brackets: Sequence[Bracket], trials: Mapping[str, Trial], 
 def _bracket_outcome(bracket: Bracket, search_outcome: SearchOutcome) -> BracketOutcome:
     for record in bracket.history:
         record.pop("_adapt", None)
-    left = bracket.info or bracket.last_eliminated
-    if not left:
-        # All models of this bracket failed, but not those of other brackets.
+    candidates = bracket.info or bracket.last_eliminated
+    if not candidates:
+        # Every model of this bracket failed, and a model of another bracket did not: the search as
+        # a whole still has a best model.
         return BracketOutcome(bracket.history, 0, None)
-    scores = {number: records[-1]["score"] for number, records in sorted(left.items())}
+    scores = {number: records[-1]["score"] for number, records in sorted(candidates.items())}
     best = max(scores, key=lambda number: np.nan_to_num(scores[number], nan=-np.inf))
     trial_id = bracket.trials[best]
     (position,) = (i for i, one in enumerate(search_outcome.trials) if one.trial_id == trial_id)

@@ -18,12 +18,12 @@ _factory: ContextVar[Callable[[], Any] | None] = ContextVar("dasktune_client", d
 
 
 def set_client_factory(factory: Callable[[], Any]) -> None:
-    """Make :func:`get_client` work in this thread and in what inherits its context.
+    """Make :func:`get_client` work in this thread, and in code that runs in a copy of its context.
 
     Parameters
     ----------
     factory : callable
-        Returns the client; called by each :func:`get_client`.
+        Returns the client. Each call of :func:`get_client` calls it.
     """
     _factory.set(factory)
 
@@ -31,20 +31,21 @@ def set_client_factory(factory: Callable[[], Any]) -> None:
 def offer_pickled_client(blob: bytes) -> None:
     """Make :func:`get_client` work in a child process of a worker.
 
-    Dask is imported only when user code requests the client. The process has one client.
+    Dask is imported only when user code requests the client. All calls in the process return the
+    same client.
 
     Parameters
     ----------
     blob : bytes
         A pickled :class:`dasktune.cluster.connection.shared_client.SharedClient`. It may contain
-        the keys to the cluster, so it must not be passed where others can see it, such as in the
-        environment.
+        the TLS keys of the cluster, so never pass it where others can see it, such as in an
+        environment variable.
     """
-    set_client_factory(lambda: _unpickled(blob).get())
+    set_client_factory(lambda: _unpickle(blob).get())
 
 
 @functools.cache
-def _unpickled(blob: bytes) -> Any:
+def _unpickle(blob: bytes) -> Any:
     return pickle.loads(blob)
 
 
@@ -55,8 +56,9 @@ def get_client() -> Any:
     not close it, and do not use it in a ``with`` statement. It is not the default client; for Dask
     collections write ``with get_client().as_current():``.
 
-    A trial that waits for its tasks takes no thread from them. Keep a reference to their futures:
-    tasks of a trial that is stopped, or whose worker is lost, are cancelled unless already running.
+    A trial that waits for its tasks occupies none of Dask's threads, so they can run. Keep a
+    reference to their futures, as with any client. When the trial is stopped or its worker is lost,
+    tasks that do not run yet are cancelled.
 
     Returns
     -------
@@ -75,12 +77,13 @@ def get_client() -> Any:
     ...     folds = tune.get_client().map(abs, [-3, config["x"]])
     ...     return {"loss": sum(tune.get_client().gather(folds))}
     """
-    source = _factory.get()
-    if source is None:
+    factory = _factory.get()
+    if factory is None:
         raise TuneError(
             "get_client() was called outside of a trial that runs on a Dask cluster. Outside of "
-            "one, use your own client. In a thread that your code starts, run it through "
-            "contextvars.copy_context().run(...) to stay inside the trial."
+            "a trial, use your own client. In a thread that your code starts, run its function "
+            "by contextvars.copy_context().run(...), which keeps it inside the trial."
         )
+    # An interrupt while a client connects would leave a client that nothing closes.
     with protected():
-        return source()
+        return factory()

@@ -1,4 +1,4 @@
-"""Holds user code at milestones until the driver answers."""
+"""Blocks user code at milestones until the driver answers."""
 
 from __future__ import annotations
 
@@ -19,26 +19,29 @@ __all__ = ["MilestoneGate"]
 
 
 class MilestoneGate:
-    """Decides which results are milestones, and holds user code there until the driver answers.
+    """Decides which results are milestones, and blocks user code there until the driver answers.
 
-    Thread-safe: the worker's event loop answers, the reporting thread waits.
+    Thread-safe: the worker's event loop passes answers to :meth:`answer`, and the reporting thread
+    blocks in :meth:`wait`.
 
     Parameters
     ----------
     milestones : tuple of Milestone
-        The first milestones; none means that user code never waits.
+        The milestones until the driver's first answer, which brings new ones. With an empty tuple
+        user code never waits.
     """
 
-    # `expect` runs under the outbox's lock before the result can be collected, so an answer never
-    # comes too early. An answer that is late or repeated has another number, or comes when
-    # `_expected` is 0: it is ignored. An order to end wins over an answer, whichever comes first.
-    # `order` is read without the lock: it only ever changes from None to Pause to Stop, so an old
-    # value means that the order is obeyed one result later.
+    # The reporting thread calls `expect` under the outbox's lock, before the event loop can collect
+    # the result. So the driver's answer always finds its number in `_expected`. A late or repeated
+    # answer has another number, or `_expected` is 0: it is ignored. An order to pause or stop takes
+    # precedence over an answer, whichever arrives first. `order` is read without the lock. It only
+    # changes from None to Pause to Stop, so a thread that reads an outdated value obeys the order
+    # at its next result.
 
     def __init__(self, milestones: tuple[Milestone, ...]) -> None:
         self._milestones = milestones
         self._changed = threading.Condition()
-        #: Number of the result whose answer is expected; 0 if there is none.
+        #: Number of the result at which user code waits, or is about to wait; 0 if there is none.
         self._expected = 0
         self._answer: ContinueAnswer | SaveAnswer | None = None
         self._order: PauseAnswer | StopAnswer | None = None
@@ -53,12 +56,12 @@ class MilestoneGate:
         return reached(self._milestones, result)
 
     def expect(self, seq: int) -> None:
-        """Accept an answer to result `seq` from now on. Called before the driver can see it."""
+        """Accept answers to result `seq`. Called before the driver can see that result."""
         with self._changed:
             self._expected = seq
 
     def answer(self, answer: Answer) -> None:
-        """Apply an answer of the driver; ignore one that is old, repeated or overruled."""
+        """Apply an answer of the driver; ignore a late, repeated or overruled one."""
         with self._changed:
             match answer:
                 case ContinueAnswer() | SaveAnswer():
@@ -67,13 +70,13 @@ class MilestoneGate:
                 case PauseAnswer():
                     self._order = self._order or answer
                 case StopAnswer():
-                    # A stop overrules a pause: the trial need not be able to resume.
+                    # A stop overrules a pause: a stopped trial needs no checkpoint to resume from.
                     if not isinstance(self._order, StopAnswer):
                         self._order = answer
             self._changed.notify_all()
 
     def wait(self) -> Answer:
-        """Block until the expected answer, or an order to end, has come, and return it."""
+        """Block until the expected answer or an order to pause or stop arrives, and return it."""
         with self._changed:
             while (answer := self._order or self._answer) is None:
                 self._changed.wait()

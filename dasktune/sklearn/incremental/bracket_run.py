@@ -217,7 +217,7 @@ def _set_up_bracket(search: Any, n_blocks: int) -> _BracketSetup:
     holdout = choose_holdout(n_blocks, search.test_size, rng)
     params = [dict(one) for one in search._get_params()]
     # With an integer seed, this generator repeats the sequence of the first one. A shared generator
-    # is copied, because each model shuffles the blocks by itself.
+    # is copied, because `BlockOrder` draws from it later, while the models are trained.
     rng = deepcopy(check_random_state(search.random_state))
     return _BracketSetup(holdout, params, BlockOrder(n_blocks, rng))
 

@@ -326,7 +326,7 @@ class TrialViews(Sequence[TrialView]):
         Parameters
         ----------
         trial_id : str
-            Its id.
+            The trial's id.
 
         Raises
         ------

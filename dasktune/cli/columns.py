@@ -24,7 +24,7 @@ from dasktune.trial.metrics import flatten, number
 
 __all__ = ["TrialTable"]
 
-#: The largest number of names that a message lists.
+#: Maximum number of names that a message lists.
 _LISTED: Final = 40
 _CONFIG: Final = "config/"
 

@@ -23,7 +23,7 @@ __all__ = [
 #: A file name that is safe on disks, in URLs, and where fsspec expands ``*``, ``?`` and ``[``.
 _SAFE_NAME: Final = re.compile(r"\w([\w .,=+@-]*[\w=+@-])?")
 
-#: The most bytes of an experiment's name.
+#: Maximum length of an experiment's name, in bytes.
 LONGEST_NAME: Final = 200
 
 

@@ -35,7 +35,7 @@ from dasktune.trial.status import PublicStatus
 
 __all__ = ["LARGEST_BODY", "make_application"]
 
-#: The most bytes of a request's body.
+#: Maximum size of a request's body, in bytes.
 LARGEST_BODY: Final = 1 << 20
 
 #: Requests that are handled at a time; others are answered with 503.

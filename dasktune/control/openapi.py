@@ -10,7 +10,7 @@ __all__ = ["LARGEST_PAGE", "PREFIX", "openapi_document"]
 
 PREFIX: Final = "/api/v1"
 
-#: The most trials of a page.
+#: Maximum number of trials in one response.
 LARGEST_PAGE: Final = 1_000
 
 _TEXT: Final = {"type": "string"}

@@ -33,7 +33,7 @@ _ADDRESS: Final = "127.0.0.1"
 
 #: Open connections; further ones are closed immediately.
 _MAX_CONNECTIONS: Final = 128
-#: The most bytes of a request's headers.
+#: Maximum size of a request's headers, in bytes.
 _MAX_HEADERS: Final = 16 << 10
 #: Seconds in which a request must arrive.
 _REQUEST_TIMEOUT: Final = 15.0

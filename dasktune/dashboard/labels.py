@@ -14,7 +14,8 @@ __all__ = ["config_label", "label", "value_label"]
 _FORMULAS: Final = ("$$", r"\[", r"\(")
 _JOINER: Final = "\u2060"
 
-#: The longest text of which the label is cached. Names of trials and workers are shorter.
+#: The label of a longer text, in characters, is not cached. Names of trials and workers are
+#: shorter.
 _CACHED: Final = 120
 
 

@@ -53,7 +53,7 @@ class CheckpointReferences:
         Parameters
         ----------
         trial : Trial
-            Its owner.
+            The trial that owns the checkpoint.
         record : CheckpointRecord
             Newer than all others of this trial.
         """
@@ -80,7 +80,7 @@ class CheckpointReferences:
         Parameters
         ----------
         trial : Trial
-            Its owner.
+            The trial that owns the checkpoint.
         record : CheckpointRecord
             The checkpoint in the storage.
         """

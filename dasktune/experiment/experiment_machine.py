@@ -153,7 +153,7 @@ class ExperimentMachine:
             stopper=stopper,
             exploits=self.exploits,
         )
-        #: What the event that is being handled has led to so far.
+        #: The actions so far that follow from the event that is being handled.
         self._actions: list[Action] = []
         #: The scheduler's commands that are still to be carried out. A queue, because carrying one
         #: out may end a trial, which may lead to further commands.

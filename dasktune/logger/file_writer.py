@@ -106,7 +106,7 @@ class FileWriter:
             begun = monotonic()
             try:
                 self._round(retry=False)
-            except Exception as error:  # whatever the storage's client raises
+            except Exception as error:  # the store's client may raise any exception
                 self._on_failure(error)
             else:
                 self._failing_since = None

@@ -32,7 +32,7 @@ class WorkerCapacity:
     address : str
         The worker's address, such as ``"tcp://10.0.0.7:40331"``.
     host : str, default=""
-        Its host.
+        Name or address of the worker's host.
     name : str, default=""
         Its name, which is the same after a restart.
     nthreads : int, default=1

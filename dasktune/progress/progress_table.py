@@ -52,7 +52,7 @@ SYMBOLS: Final = {
 DIGITS: Final = 4
 _CELL: Final = 14
 
-#: The fewest columns of an error beside its traceback.
+#: Minimum width of an error message beside its traceback, in terminal columns.
 _LEAST_ERROR: Final = 24
 
 

@@ -193,9 +193,9 @@ class _TableReporter(ProgressReporter):
         Parameters
         ----------
         metric : str
-            Its name.
+            The name of the metric.
         representation : str, optional
-            The heading of its column; its name by default.
+            The heading of the column. By default the name of the metric.
 
         Raises
         ------
@@ -211,9 +211,9 @@ class _TableReporter(ProgressReporter):
         Parameters
         ----------
         parameter : str
-            Its name.
+            The name of the parameter.
         representation : str, optional
-            The heading of its column; its name by default.
+            The heading of the column. By default the name of the parameter.
 
         Raises
         ------

@@ -299,7 +299,7 @@ class RankedTrials:
         Parameters
         ----------
         trial_id : str
-            Its id.
+            The trial's id.
         """
         return self._trials[trial_id]
 

@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 Record = Mapping[str, Any]
 
-#: What the journal's damage, or another version of it, may lead to.
+#: Exceptions that a damaged journal, or a journal of another version, may lead to.
 _MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError, IndexError)
 
 
@@ -81,7 +81,7 @@ def retention_of(storage: Storage) -> Retention:
     Parameters
     ----------
     storage : Storage
-        Its directory.
+        The experiment's directory.
     """
     try:
         entries = TunerFile.read(storage).entries

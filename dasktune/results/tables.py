@@ -16,7 +16,7 @@ __all__ = ["grid_html", "grid_text", "ranked_results", "result_table"]
 
 #: Rows of the table.
 _SHOWN: Final = 5
-#: The most characters of a configuration.
+#: Maximum length of a configuration in a table, in characters.
 _CONFIG_WIDTH: Final = 60
 
 

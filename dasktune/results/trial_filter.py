@@ -54,7 +54,7 @@ __all__ = ["number_text", "parse_filter"]
 
 Row = TypeVar("Row")
 
-#: The most characters of a filter, and its deepest nesting.
+#: Maximum length of a filter in characters, and maximum depth of its nesting.
 _MAX_LENGTH: Final = 10_000
 _MAX_DEPTH: Final = 50
 #: Columns that a message lists, and characters that it quotes.

@@ -175,9 +175,9 @@ def required_metrics(experiment: ExperimentMachine, config: TuneConfig) -> tuple
     Parameters
     ----------
     experiment : ExperimentMachine
-        With the scheduler.
+        The experiment. Its scheduler may require metrics.
     config : TuneConfig
-        With the metrics.
+        The configuration that holds the metrics to optimise.
     """
     if not config.strict_metrics:
         return ()
@@ -260,7 +260,7 @@ def resources_for(trainable: Any, config: dict[str, Any]) -> PlacementGroupFacto
     Parameters
     ----------
     trainable : type or callable
-        The user's.
+        The user's trainable.
     config : dict
         The trial's configuration.
 
@@ -286,7 +286,7 @@ def first_resources(trainable: Any, experiment: ExperimentMachine) -> PlacementG
     Parameters
     ----------
     trainable : type or callable
-        The user's.
+        The user's trainable.
     experiment : ExperimentMachine
         It has not started in this session.
     """
@@ -308,9 +308,9 @@ def check_saving(trainable: Any, run_config: RunConfig) -> None:
     Parameters
     ----------
     trainable : type or callable
-        The user's.
+        The user's trainable.
     run_config : RunConfig
-        With the settings.
+        The configuration that holds the settings.
 
     Raises
     ------

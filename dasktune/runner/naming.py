@@ -20,7 +20,7 @@ class Naming:
     Parameters
     ----------
     config : TuneConfig
-        With the functions.
+        The configuration that holds the naming functions.
     trial_storage : TrialStorage
         Where trials keep their files.
     trials : mapping of str to Trial

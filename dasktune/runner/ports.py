@@ -211,9 +211,9 @@ def dispatch(action: actions.Action, executor: TrialExecutor, store: StorePort) 
     action : Action
         The action.
     executor : TrialExecutor
-        Has the trials and the checkpoints in memory.
+        Carries out actions on trials and on checkpoints in memory.
     store : StorePort
-        Has the checkpoints in the storage.
+        Carries out actions on checkpoints in the storage.
     """
     match action:
         case actions.ContinueTraining():

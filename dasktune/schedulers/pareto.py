@@ -63,7 +63,7 @@ class ParetoFronts:
         Parameters
         ----------
         point : sequence of float
-            Its values, as many as those of every other point, all finite.
+            Finite values, one for each objective.
         """
         self._count += 1
         low, high = 0, len(self._fronts)

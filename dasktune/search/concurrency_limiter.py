@@ -64,7 +64,7 @@ class ConcurrencyLimiter(Searcher):
         self._limits_itself = searcher.set_max_concurrency(max_concurrent)
         #: Suggested trials whose end the searcher does not know yet, in order of suggestion.
         self._open: dict[str, None] = {}
-        #: Those of `_open` that are paused, which the limit ignores.
+        #: The trials in `_open` that are paused. The limit does not count them.
         self._paused: dict[str, None] = {}
         #: Results that the searcher gets at the end of the batch: ``{trial_id: (result, error)}``.
         self._held: dict[str, tuple[Mapping[str, Any] | None, bool]] = {}

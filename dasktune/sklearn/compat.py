@@ -116,9 +116,9 @@ class SklearnContext:
         Parameters
         ----------
         function : callable
-            The function.
+            The function to call.
         *args, **kwargs
-            Its arguments.
+            The arguments of the function.
         """
         if not self._filters or self._filters == list(_filters()):
             # All threads of a process share the warning filters, except in free-threaded Python.

@@ -124,7 +124,7 @@ class SchedulerDrill:
         self._rows: dict[tuple[str, int], dict[str, Any]] = {}
         self._events = 0
         self._workers: dict[str, dict[str, float]] = {}
-        #: What the scheduler sees.
+        #: The view of the trials and the cluster that the scheduler gets.
         self.view = ClusterView(
             trials=self.trials,
             pending=_At(self.trials, _S.PENDING),

@@ -26,7 +26,7 @@ Table = Sequence[Sequence[str]]
 
 _GAP: Final = "  "
 
-#: The most columns of a cell if the table has a limited width.
+#: Maximum width of a cell in a table of limited width, in terminal columns.
 _WIDEST_CELL: Final = 40
 #: Columns that :func:`narrow` leaves of a long text.
 _NARROW_CELL: Final = 8
@@ -68,7 +68,7 @@ def table_width(table: Table) -> int:
 
 
 def drop_columns(table: Table, width: int | None) -> list[list[str]]:
-    """Return a table without its last columns, as many as do not fit; the first one stays.
+    """Drop the last columns of a table until it fits into a width. The first column stays.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def narrow(table: Table, width: int | None, spare: Sequence[int]) -> list[list[s
     width : int or None
         Columns of the terminal; no limit if None.
     spare : sequence of int
-        Columns that are left out before the last ones are, in this order.
+        Columns that are dropped first, in this order, before the last columns.
 
     Examples
     --------
@@ -145,7 +145,7 @@ def table_text(head: Sequence[str], rows: Iterable[Sequence[object]], width: int
     head : sequence of str
         Names of columns.
     rows : iterable of sequence
-        Values, as many in each row.
+        The rows, each with a value for every column.
     width : int, optional
         Columns of the terminal. Cells are then truncated and the last columns left out; a last
         line names the columns that were left out.

@@ -87,7 +87,7 @@ class StartTrial(TrialAction):
 
     config: dict[str, Any] = field(repr=False)
     resources: PlacementGroupFactory
-    #: Where the worker must wait for a decision.
+    #: The results at which the worker must wait for a decision.
     milestones: tuple[Milestone, ...] = EVERY_RESULT
     #: Number of the trial's next checkpoint.
     next_checkpoint: int = 0
@@ -157,7 +157,7 @@ class RecallTrial(LeaveWorker):
 class ResizeTrial(LeaveWorker):
     """Take the trial off its worker, to restart it at once with other resources."""
 
-    #: What it holds from its next start on.
+    #: The resources that the trial holds from its next start.
     resources: PlacementGroupFactory
     save: bool = True
     reason: str = ""
@@ -217,7 +217,7 @@ class ExploitTrial(StatusChange):
     iteration: int
     #: ``training_iteration`` as of which the donor is cloned; None is now.
     donor_iteration: int | None = None
-    #: What the trial resumes from; None for its own checkpoint.
+    #: The checkpoint from which the trial resumes. If None, its own newest one.
     checkpoint: CheckpointRecord | None = None
     #: Whether JSON cannot hold `config`, so that the store keeps it as a pickle.
     pickled: bool = False

@@ -119,7 +119,7 @@ def store(packed: bytes, record: CheckpointRecord, storage: Storage) -> None:
     packed : bytes
         The checkpoint.
     record : CheckpointRecord
-        Its record.
+        The record of the checkpoint.
     storage : Storage
         The experiment's storage.
     """
@@ -221,7 +221,7 @@ class MemoryCheckpoints:
         trial_id : str
             The trial.
         record : CheckpointRecord
-            Its record.
+            The record of the checkpoint.
         size : int
             Its size in bytes.
         address : str

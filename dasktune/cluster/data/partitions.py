@@ -92,7 +92,7 @@ class PersistedPartitions:
         Parameters
         ----------
         key : str
-            Its key.
+            The key that :meth:`join_parts` returned.
         """
         (future,) = (future for future in self._futures if future.key == key)
         return future.result()

@@ -30,18 +30,18 @@ _MAX_OPENING = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolLimits:
-    """Limits of the actors, in seconds.
+    """Time limits of the actors, in seconds.
 
     Parameters
     ----------
     open_timeout : float
-        For a worker to create an actor.
+        How long a worker may take to create an actor.
     lease_timeout : float
-        For a worker to grant a lease.
+        How long a worker may take to grant a lease.
     idle_time : float
-        For which an idle actor is kept.
+        How long an idle actor is kept.
     idle_lease_time : float
-        For which an idle actor keeps its lease.
+        How long an idle actor keeps its lease.
     """
 
     open_timeout: float

@@ -138,7 +138,7 @@ class CheckpointRelay:
             # The last line of the worker's traceback has the exception.
             why = str(refusal).strip().rpartition("\n")[2]
             return StorageError(f"a file on {link.address} could not be read or written: {why}")
-        except Exception as error:  # whatever the store's client raises
+        except Exception as error:  # the store's client may raise any exception
             return StorageError(f"the driver could not use {storage}: {storage.explain(error)}")
         return None
 

@@ -88,7 +88,7 @@ def call(client: Any, key: str, name: str, arguments: tuple[Any, ...], timeout_s
     name : str
         The name of the command.
     arguments : tuple
-        Its arguments.
+        The arguments of the command.
     timeout_s : float
         Seconds to wait for the answer.
 

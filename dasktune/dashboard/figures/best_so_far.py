@@ -17,7 +17,7 @@ from dasktune.text.formatting import elapsed_unit
 
 __all__ = ["best_so_far", "best_spec"]
 
-#: The most trials; of more, every second, fourth, ... one is drawn.
+#: Maximum number of trials that are drawn: else every second, every fourth, and so on.
 _MOST: Final = 5_000
 
 Columns = dict[str, Any]

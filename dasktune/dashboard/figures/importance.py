@@ -20,7 +20,7 @@ from dasktune.text.formatting import plural
 __all__ = ["Ranked", "importance", "importance_spec", "ranked_parameters", "ranking_task"]
 
 _MOST: Final = 20
-#: The most trials; more would make the forest slower, but hardly change it.
+#: Maximum number of trials. More would make the random forest slower, but hardly change it.
 _MOST_TRIALS: Final = 2_000
 
 

@@ -19,7 +19,7 @@ from dasktune.errors import ConfigError
 
 __all__ = ["curves_spec", "learning_curves"]
 
-#: The most points of a line.
+#: Maximum number of points of a line.
 _POINTS: Final = 200
 #: Colours of cells without curves, and with few to many.
 _SHADES: Final = ("#8C97A000", *(f"#8C97A0{alpha:02X}" for alpha in range(30, 200, 2)))

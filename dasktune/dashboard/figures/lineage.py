@@ -18,7 +18,7 @@ __all__ = ["lineage"]
 #: A trial, begin and end of its time as a descendant of a founder, and the founder's index.
 Piece: TypeAlias = tuple[TrialProjection, float, float, int]
 
-#: The most rows; the best trials come first.
+#: Maximum number of rows. The best trials come first.
 _MOST: Final = 60
 
 

@@ -19,7 +19,7 @@ from dasktune.dashboard.model.trial_projection import TrialProjection
 
 __all__ = ["parallel_coordinates", "parallel_spec"]
 
-#: The most trials: half of them the best, half a sample of the others.
+#: Maximum number of trials that are drawn: half the best ones, half a sample of the others.
 _MOST: Final = 500
 _MOST_AXES: Final = 12
 

@@ -23,7 +23,7 @@ __all__ = ["hypervolume_over_time", "objectives"]
 _Floats = NDArray[np.float64]
 
 _MOST: Final = 5_000
-#: The most goals of which the hypervolume is computed; with more it would take long.
+#: Maximum number of goals for the hypervolume. With more goals it takes too long to compute.
 _MOST_GOALS: Final = 4
 
 

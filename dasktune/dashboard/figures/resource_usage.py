@@ -22,7 +22,8 @@ _Floats = NDArray[np.float64]
 #: Resources with a figure if the cluster has any; others need trials that request them.
 _KNOWN: Final = ("CPU", "GPU")
 _MOST: Final = 4
-#: The most steps that are drawn; of more, means over equal intervals, and their number.
+#: Maximum number of steps that are drawn. Of more steps, the means over as many equal intervals
+#: are drawn.
 _STEPS: Final = 800
 _MEANS: Final = 200
 _GIB: Final = 1024.0**3

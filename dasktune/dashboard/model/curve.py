@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 __all__ = ["MAX_POINTS", "Curve"]
 
-#: The most points of a curve; a screen does not show more.
+#: Maximum number of points of a curve. A screen cannot show more of them.
 MAX_POINTS: Final = 512
 
 

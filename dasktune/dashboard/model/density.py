@@ -16,7 +16,7 @@ _Floats = NDArray[np.float64]
 
 #: Rows and columns of the grid.
 SHAPE: Final = (160, 420)
-#: The most points along a segment, of one for each column that it crosses.
+#: Maximum number of points along a segment. A segment has a point for each column it crosses.
 _MOST_STEPS: Final = 128
 
 

@@ -12,9 +12,9 @@ __all__ = ["FANOVA", "VARIANCE_RATIO", "binned_importances", "forest_importances
 
 _Floats = NDArray[np.float64]
 
-#: The fewest trials for an estimate.
+#: Minimum number of trials for an estimate.
 FEWEST: Final = 10
-#: The most trials; of more, a sample is used.
+#: Maximum number of trials for an estimate. From more trials, a sample of this size is used.
 _MOST: Final = 2_000
 _TREES: Final = 48
 _BINS: Final = 8

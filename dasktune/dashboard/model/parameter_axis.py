@@ -33,15 +33,15 @@ _Floats = NDArray[np.float64]
 
 #: Categories with a number of their own; rarer ones share the last number.
 _MOST_CATEGORIES: Final = 20
-#: The most parameters.
+#: Maximum number of parameters with an axis.
 _MOST_PARAMETERS: Final = 64
 #: The ratio of positive values from which the scale is logarithmic, if it is not given.
 _WIDE: Final = 100.0
 
-#: The most distinct numbers that all get a tick.
+#: Up to this number of distinct values, each one gets a tick.
 _FEW: Final = 8
 
-#: The most powers of ten with a tick.
+#: Maximum number of powers of ten with a tick.
 _MOST_MARKS: Final = 6
 
 #: The share of an axis that a tick label needs.

@@ -17,7 +17,7 @@ from dasktune.text.formatting import format_duration, plural, printable_lines
 
 __all__ = ["MOST_ERRORS", "failure_order", "failures_spec"]
 
-#: The most failures that are shown.
+#: Maximum number of failures that are shown.
 MOST_ERRORS: Final = 200
 #: Characters of the end of each traceback.
 _MOST_TRACEBACK: Final = 4_000

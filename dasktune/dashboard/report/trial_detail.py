@@ -21,7 +21,7 @@ _SMALL: Final = {"font-size": "12px"}
 #: Breaks long lines, which Bokeh's styles do not.
 _BROKEN: Final = "pre { white-space: pre-wrap; overflow-wrap: anywhere; }"
 
-#: The most characters of the text above an error, and of the error.
+#: Maximum length of an error, and of the text above it, in characters.
 _MOST: Final = 4_000
 #: The newest attempts that are listed.
 _MOST_ATTEMPTS: Final = 5

@@ -50,11 +50,11 @@ from dasktune.trial.metrics import number
 
 __all__ = ["MOST_ROWS", "table_spec", "trial_table"]
 
-#: The most rows: the newest failures, the best trials, and the newest of the others.
+#: Maximum number of rows: the newest failures, the best trials, and the newest other trials.
 MOST_ROWS: Final = 2_000
 #: The share of rows for failures.
 _ERRORS: Final = 0.15
-#: The most parameters with a visible column; the filter accepts the others, too.
+#: Maximum number of parameters with a visible column. The filter accepts all parameters.
 _MOST_PARAMETERS: Final = 8
 _POINTS: Final = 50
 #: Larger integers are not exact as 64-bit floating-point numbers.

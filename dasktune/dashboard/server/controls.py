@@ -20,7 +20,7 @@ __all__ = ["Commander", "ControlBar"]
 
 logger = logging.getLogger(__name__)
 
-#: The most columns of an answer.
+#: Maximum length of the text of an answer, in columns.
 _LONGEST = 200
 
 

@@ -25,7 +25,7 @@ __all__ = ["Changes", "RenderedFigure", "models_of"]
 #: A model of Bokeh, whose types mypy cannot check.
 AnyModel: TypeAlias = Any
 
-#: The largest share of a column that is patched; beyond it the whole column is sent.
+#: If more than this share of a column has changed, the whole column is sent, not a patch.
 _PATCHED: Final = 0.25
 
 _VECTORIZED: Final = (Expr, Field, Value)

@@ -25,7 +25,7 @@ __all__ = ["ExperimentFolder", "ExperimentSource", "SingleExperiment"]
 #: Margin that aligns the list with the card below, which Bokeh places.
 _ALIGNED: Final = "10px -5px 0"
 
-#: The most experiments in the list: the last ones by name.
+#: Maximum number of experiments in the list. If there are more, the last ones by name.
 _MOST: Final = 500
 
 

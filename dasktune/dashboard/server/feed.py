@@ -73,12 +73,12 @@ class JournalFeed:
 
     @property
     def read_share(self) -> float | None:
-        """The share of the journal's bytes that has been read, as long as it is known."""
+        """The share of the journal's bytes that has been read; None if it is not known."""
         return self._follower.share
 
     @property
     def now(self) -> float | None:
-        """None: a journal has no time but that of its records."""
+        """None, because a journal has no clock: only its records have times."""
         return None
 
     def poll(self) -> tuple[bool, Iterator[Mapping[str, Any]]]:

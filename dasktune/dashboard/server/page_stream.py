@@ -37,11 +37,11 @@ __all__ = ["Broadcast", "PageUpdate", "scripts"]
 
 _Event: TypeAlias = Any
 
-#: The most rows of the table, and the most lines among the learning curves.
+#: Maximum number of rows of the table, and of lines in the plot of the learning curves.
 _MOST_ROWS: Final = 200
 _MOST_LINES: Final = 40
 
-#: Level of compression: higher levels take several times as long and save a tenth.
+#: Level of compression. Higher levels take several times as long, for a tenth fewer bytes.
 _LEVEL: Final = 4
 
 #: The scripts of Bokeh that the page needs, in this order.

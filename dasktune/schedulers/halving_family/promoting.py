@@ -24,7 +24,7 @@ _Entry = tuple[float, int, str]
 class _Rung:
     #: Trials with a finite score, best first; ties in order of arrival.
     ranking: list[_Entry] = field(default_factory=list)
-    #: Those of them that are paused until they are promoted, in the same order.
+    #: The part of `ranking` that is paused and may be promoted, in the same order.
     held: list[_Entry] = field(default_factory=list)
     #: Number of trials without a finite score.
     undefined: int = 0

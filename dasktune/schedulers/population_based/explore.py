@@ -222,7 +222,7 @@ def apply_explore_function(
     function : callable
         Gets a configuration, which it may change, and returns one.
     config : dict
-        Its argument.
+        The configuration that the function gets.
 
     Raises
     ------

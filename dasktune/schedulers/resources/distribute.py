@@ -111,7 +111,7 @@ class DistributeResources:
     ) -> int:
         """Return how many increments a trial should have on top of its base.
 
-        If there is not enough room for so many, the trial gets as many as fit.
+        If the cluster has not enough free resources, the trial gets fewer.
 
         Parameters
         ----------

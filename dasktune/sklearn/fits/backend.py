@@ -93,7 +93,7 @@ def compute_collections(
     client : object
         The client, the cluster object or the address of the cluster that computes.
     X, y : object
-        The data.
+        The samples and their targets.
     params : dict
         The metadata.
     """
@@ -110,7 +110,7 @@ def is_collection(value: Any) -> bool:
     Parameters
     ----------
     value : object
-        Anything.
+        Any value.
 
     Examples
     --------

@@ -84,7 +84,7 @@ def prepared_data(
     client : object
         The client, the cluster object or the address of the cluster.
     X, y : object
-        The data.
+        The samples and their targets.
     params : dict
         The metadata.
     stays : bool

@@ -111,7 +111,7 @@ def evaluate(fit: Fit, split: Split, job: Job, data: Data) -> Outcome:
     job : Job
         The settings that all fits share.
     data : Data
-        The data.
+        The samples, their targets and the metadata.
 
     Raises
     ------

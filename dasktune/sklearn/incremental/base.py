@@ -124,7 +124,7 @@ class BaseIncrementalSearchCV(AsyncFitMixin, BlockwisePredictions, _Fit):
         Parameters
         ----------
         info : dict of int to list of dict
-            The records of each model that is left, as in ``model_history_``.
+            The records of each model that has not been dropped, as in ``model_history_``.
 
         Returns
         -------

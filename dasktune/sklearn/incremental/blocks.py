@@ -34,7 +34,7 @@ class Block:
     X : object
         The samples.
     y : object, optional
-        Their targets.
+        The targets of the samples.
     weights : mapping, default={}
         Further parameters of `fit` with a value for each sample, such as weights, by name.
     """
@@ -295,7 +295,7 @@ class LocalBlocks(Blocks):
     Parameters
     ----------
     blocks : sequence of Block
-        The data.
+        The blocks of all data.
     holdouts : sequence of TrainTestBlocks
         The held-out rows of each bracket.
     """

@@ -107,15 +107,15 @@ class HyperbandSearchCV(BaseIncrementalSearchCV):
     model_history_ : dict
         The records of each model, by its ``model_id``.
     best_estimator_ : estimator
-        The trained model with the highest last score of the models that were left at the end.
+        The trained model with the highest last score among the models that were not dropped.
     best_score_ : float
-        Its score.
+        The last score of the best model.
     best_index_ : int
-        Its row in `cv_results_`.
+        The row of the best model in `cv_results_`.
     best_params_ : dict
-        Its parameters.
+        The parameters of the best model.
     n_iter_ : int
-        Number of its calls of ``partial_fit``.
+        Number of ``partial_fit`` calls of the best model.
     scorer_ : callable
         ``scorer_(estimator, X, y)``.
     metadata, metadata_ : dict

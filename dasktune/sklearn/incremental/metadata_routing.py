@@ -40,7 +40,7 @@ class Routed:
         search : estimator
             The search.
         scorer : callable
-            Its scorer.
+            The scorer of the search.
         params : mapping
             The parameters.
 

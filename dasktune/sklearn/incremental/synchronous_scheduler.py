@@ -56,7 +56,7 @@ class Bracket:
     save_policy: Callable[[], dict[str, Any]] = dict
     #: Restores that state.
     load_policy: Callable[[Mapping[str, Any]], None] = _ignore_state
-    #: The records of the models that are left.
+    #: The records of the models that have neither failed nor been dropped.
     info: Info = field(default_factory=dict)
     #: All records, in the order in which batches were completed.
     history: list[dict[str, Any]] = field(default_factory=list)

@@ -134,7 +134,7 @@ def fit_transformers(
     steps : sequence of tuple
         Names and transformers.
     X, y : object
-        The data.
+        The samples and their targets.
     params : mapping
         Parameters of each step, as `route_fit_params` returns them.
     """
@@ -157,7 +157,7 @@ def apply_transformers(steps: Steps, X: Any, params: Mapping[str, Any]) -> Any:
     steps : sequence of tuple
         Names and transformers.
     X : object
-        The data.
+        The samples.
     params : mapping
         Parameters of each step, as `route_fit_params` returns them; a missing step has none.
     """
@@ -178,7 +178,7 @@ def refit_transform(steps: Steps, X: Any, y: Any, params: Mapping[str, Any]) -> 
     steps : sequence of tuple
         Names and transformers.
     X, y : object
-        The data.
+        The samples and their targets.
     params : mapping
         Parameters of each step, as `route_fit_params` returns them.
     """

@@ -58,7 +58,7 @@ def check_initial_checkpoint(given: object, place: str, options: Mapping[str, An
         checkpoint = Checkpoint(there.path(), there.fs)
     try:
         found = source_files(checkpoint)
-    except Exception as error:  # whatever the store's client raises
+    except Exception as error:  # the store's client may raise any exception
         raise ConfigError(f"restore must be a checkpoint, got {checkpoint!r}: {error}") from error
     if not found:
         raise ConfigError(f"restore must be a directory with files, got {checkpoint!r}")

@@ -56,7 +56,7 @@ class Manifest:
     files: Mapping[str, FileEntry]
 
     def encode(self) -> bytes:
-        """Return it as JSON."""
+        """Return the manifest as JSON."""
         files = {
             name: {"size": entry.size, "crc32": f"{entry.crc32:08x}"} for name, entry in self.files.items()
         }

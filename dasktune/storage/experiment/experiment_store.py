@@ -215,7 +215,7 @@ class ExperimentStore:
         begun = perf_counter()
         try:
             self._snapshots.write(snapshot)
-        except Exception as error:  # whatever the store's client raises
+        except Exception as error:  # the store's client may raise any exception
             logger.warning("could not write a snapshot of %s: %r", self.storage, error)
         self.snapshot_seconds = self._capture_seconds + perf_counter() - begun
 
@@ -297,7 +297,7 @@ class ExperimentStore:
         for done, (name, content) in enumerate(files):
             try:
                 self._without_retry.write_bytes(name, content)
-            except Exception:  # whatever the store's client raises
+            except Exception:  # the store's client may raise any exception
                 logger.debug("could not write %s, trying again at the end", name, exc_info=True)
                 self._unwritten += files[done:]
                 return
@@ -337,7 +337,7 @@ class ExperimentStore:
             number = len(_FAILURE.findall(before)) + 1
             added = f"Failure # {number} {entry}".encode("utf-8", "replace")
             storage.write_bytes(name, before + added)
-        except Exception as error:  # whatever the store's client raises
+        except Exception as error:  # the store's client may raise any exception
             self._warn_unwritten(name, error)
 
     def _warn_unwritten(self, name: str, error: Exception) -> None:
@@ -373,7 +373,7 @@ class ExperimentStore:
     def _remove_stale_checkpoints(self, trial_dir: str, incarnation: int, kept: Collection[str]) -> None:
         try:
             self._deleter.remove_all_but(trial_dir, incarnation, kept)
-        except Exception as error:  # whatever the store's client raises
+        except Exception as error:  # the store's client may raise any exception
             logger.warning(
                 "could not remove the checkpoints that lost workers of trial %s left in %s: %s",
                 trial_dir,
@@ -384,7 +384,7 @@ class ExperimentStore:
     def _delete(self, record: CheckpointRecord) -> None:
         try:
             self._deleter.delete(record)
-        except Exception as error:  # whatever the store's client raises
+        except Exception as error:  # the store's client may raise any exception
             logger.warning(
                 "could not delete checkpoint %s of %s: %s. It is tried again at the end; "
                 "if that fails too, delete it by hand.",
@@ -419,7 +419,7 @@ class ExperimentStore:
         for name, content in files:
             try:
                 self._without_retry.write_bytes(name, content)
-            except Exception as error:  # whatever the store's client raises
+            except Exception as error:  # the store's client may raise any exception
                 self._warn_unwritten(name, error)
                 return
 

@@ -149,7 +149,7 @@ class TunerFile:
         Parameters
         ----------
         name : str
-            Its name.
+            The name of the value.
 
         Raises
         ------

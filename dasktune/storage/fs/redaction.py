@@ -197,7 +197,7 @@ def reading(name: str, place: object) -> Iterator[None]:
     name : str
         The file that is read.
     place : Storage
-        Its directory.
+        The directory of the file.
     """
     try:
         yield

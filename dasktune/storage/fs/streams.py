@@ -52,7 +52,7 @@ def within(
     seconds : float
         The timeout.
     function : callable
-        The function.
+        The function to call, without arguments.
     what : str
         The operation, for the message.
     late : callable, optional
@@ -77,7 +77,7 @@ class Call(Generic[T]):
     Parameters
     ----------
     function : callable
-        The function.
+        The function to call, without arguments.
     """
 
     def __init__(self, function: Callable[[], T]) -> None:
@@ -160,7 +160,7 @@ class ObjectWriter(io.RawIOBase):
     fs : fsspec filesystem
         The store.
     path : str
-        The object.
+        The path of the object.
     put : callable
         Writes the whole object at once.
     part_size : int, default=8 MiB

@@ -143,12 +143,12 @@ def loads(content: bytes) -> Any:
 def first_name(kind: Any) -> tuple[str | None, str]:
     """Return the module and the qualified name under which a class or function was first known.
 
-    A fingerprint that is made of them stays the same when code moves.
+    A fingerprint of these names does not change when dasktune moves or renames its code.
 
     Parameters
     ----------
     kind : type or callable
-        Of any package.
+        A class or function of any package.
 
     Examples
     --------

@@ -76,7 +76,7 @@ class JournalFollower(JournalReader):
         """Return the bytes of all segments, 0 if the store does not say."""
         try:
             return int(self.storage.fs.du(self.storage.path(DIRECTORY), total=True))
-        except Exception:  # whatever the store's client raises: the size is for display only
+        except Exception:  # the store's client may raise any exception: the size is for display only
             logger.debug("the size of the journal is unknown", exc_info=True)
             return 0
 

@@ -27,7 +27,7 @@ FORMAT: Final = 1
 #: Directory of the segments, below the experiment's.
 DIRECTORY: Final = "journal"
 
-#: The largest number of an epoch or a segment: one a second for thirty years.
+#: Highest number of an epoch or a segment: enough for one a second for thirty years.
 _MOST: Final = 999_999_999
 #: Only as :func:`segment_name` gives it; with other digits or more zeros two would mean the same.
 _NUMBER: Final = r"([0-9]{6}|[1-9][0-9]{6,8})"
@@ -66,7 +66,7 @@ class Header:
     after: JournalEnd
 
     def encode(self) -> bytes:
-        """Return it as a line. Each call differs, so that a writer recognises its own header."""
+        """Return the header as a line. No two calls return the same, so a writer knows its own."""
         head = {"format": FORMAT, "epoch": self.epoch, "writer": uuid4().hex}
         after = {
             "epoch": self.after.epoch,

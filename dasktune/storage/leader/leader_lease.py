@@ -33,7 +33,7 @@ DIRECTORY: Final = "driver"
 FORMAT: Final = 1
 #: Longest ttl in seconds: a dead driver, or a forged lease, blocks others no longer.
 LONGEST_TTL: Final = 3600.0
-#: The largest number of a lease.
+#: Highest number of a lease.
 LAST_EPOCH: Final = 999_999_999
 
 #: Distinguishes a lease from any other JSON file.
@@ -70,11 +70,11 @@ class LeaderLease:
     released: bool = False
     #: Number of renewals.
     renewals: int = 0
-    #: When it expires by the wall clock of the driver's machine; for display only.
+    #: Wall clock time on the driver's machine when the lease expires. For display only.
     expires: str = ""
 
     def encode(self) -> bytes:
-        """Return it as JSON."""
+        """Return the lease as JSON."""
         return json.dumps({"kind": _KIND, "format": FORMAT, **asdict(self)}).encode("ascii")
 
     @classmethod

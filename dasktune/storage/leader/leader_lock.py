@@ -224,7 +224,7 @@ class LeaderLock:
         try:
             if newest_epoch(self.storage) == self.epoch:
                 self._write(replace(lease, released=True))
-        except Exception as error:  # whatever the store's client raises
+        except Exception as error:  # the store's client may raise any exception
             logger.warning(
                 "could not release the lead of %s: %r. The next driver has to wait for %g s.",
                 self.storage,

@@ -271,9 +271,9 @@ def write_piece(directory: str, name: str, offset: int, data: bytes) -> None:
     name : str
         Path below it.
     offset : int
-        In bytes.
+        Position of the piece in the file, in bytes.
     data : bytes
-        The piece.
+        The content of the piece.
 
     Raises
     ------

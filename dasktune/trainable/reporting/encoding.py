@@ -94,7 +94,7 @@ def decode(seq: int, content: Content) -> Message:
     Parameters
     ----------
     seq : int
-        Its number.
+        The number of the message.
     content : bytes or dict
         The result of :func:`encode`.
 

@@ -172,12 +172,12 @@ class Outbox:
                 self._changed.notify_all()
 
     def extend(self, entries: Sequence[tuple[int, Content]], *, urgent: bool) -> None:
-        """Append messages that the outbox of a child process has numbered: the next, in order.
+        """Append messages in the order and with the numbers of a child process's outbox.
 
         Parameters
         ----------
         entries : sequence of (int, bytes or dict)
-            At least one.
+            Number and content of each message; at least one message.
         urgent : bool
             Whether the driver should collect them at once.
         """

@@ -252,7 +252,7 @@ class Recorder:
         """
         try:
             yield
-        except Exception as error:  # whatever the store's client raises
+        except Exception as error:  # the store's client may raise any exception
             if isinstance(self._gate.order, StopAnswer):
                 raise TrialInterrupted from error
             raise

@@ -81,7 +81,7 @@ class _File:
             content = b"(the first %d bytes are left out)\n" % left_out + content
         try:
             self._storage.write_bytes(self._name, content)
-        except Exception as error:  # whatever the store's client raises
+        except Exception as error:  # the store's client may raise any exception
             text = self._storage.explain(error)
             logger.warning("could not store %s, trying again later: %s", self._name, text)
         else:
@@ -166,7 +166,7 @@ def _opened(
         if spec.log_files is not None:
             try:
                 files = _open(spec, transfers, limits, stack)
-            except Exception as error:  # whatever the store's client raises
+            except Exception as error:  # the store's client may raise any exception
                 text = spec.storage.explain(error)
                 logger.warning("the output of trial %s is not kept: %s", spec.trial_id, text)
         yield files

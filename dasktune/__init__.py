@@ -206,7 +206,7 @@ _HOMES: Final = {
     "dasktune.config.worker_filter": ("WorkerInfo",),
 }
 
-#: Submodules that are attributes without being imported by the user.
+#: Submodules that are attributes of the package, and are imported at the first access.
 _MODULES: Final = frozenset(
     {
         "callback",

@@ -1,4 +1,4 @@
-"""Create schedulers and searchers by name, also those that other packages declare."""
+"""Create schedulers and searchers by name, including the ones that other packages declare."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def get_env(name: str) -> Callable[..., Any]:
 
 
 def registered_envs() -> dict[str, Callable[..., Any] | bytes]:
-    """Return all creators of this process and, pickled, those of the experiment.
+    """Return this process's creators and the experiment's creators, the latter pickled.
 
     Examples
     --------
@@ -169,8 +169,8 @@ def offer_envs(envs: Mapping[str, bytes]) -> None:
     Parameters
     ----------
     envs : mapping of str to bytes
-        Each pickled as ``{"env": creator}``. `get_env` unpickles it at the first use, because it
-        may need packages that are not installed here.
+        The pickle of ``{"env": creator}`` by name. `get_env` unpickles it at the first use, because
+        a creator may need packages that are not installed here.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The arguments of ``tune.run``: the configuration of each, and substitutes for refused ones.
+"""The arguments of ``tune.run``: the configuration class of each, and hints for refused ones.
 
 Nearly all of some forty arguments are fields of the `Tuner`'s configurations. They are derived from
 these classes, so that a new field is an argument of ``tune.run`` at once.

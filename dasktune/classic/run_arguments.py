@@ -1,4 +1,4 @@
-"""What ``tune.run`` and ``tune.run_experiments`` accept as experiments, and as ``resume``."""
+"""Convert the experiments and ``resume`` of ``tune.run`` and ``tune.run_experiments``."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _RESUME: Final = {
 
 
 def as_experiment(given: Any, name: str | None) -> Experiment:
-    """Return the experiment of ``tune.run``.
+    """Return the experiment that ``tune.run`` was given, or a new one for a trainable.
 
     Parameters
     ----------
     given : Experiment, callable, type or str
         The experiment, or the trainable of a new one.
     name : str or None
-        The name of a new one; None gives it one.
+        The name of a new experiment; by default the trainable's name and the date.
 
     Raises
     ------
     ConfigError
-        If `name` is not the name of a given experiment.
+        If an experiment is given, and `name` is not its name.
     """
     if not isinstance(given, Experiment):
         return Experiment(name, given)
@@ -47,12 +47,12 @@ def as_experiments(given: Any) -> list[Experiment]:
     Parameters
     ----------
     given : Experiment, mapping, list or tuple
-        Experiments, dicts of them by name, or lists of both.
+        Experiments, mappings from names to experiments or their arguments, or lists of both.
 
     Raises
     ------
     ConfigError
-        If it is anything else.
+        If `given` is anything else.
     """
     if isinstance(given, Experiment):
         return [given]
@@ -80,12 +80,12 @@ def as_resume_config(resume: bool | str | None, config: ResumeConfig | None) -> 
     resume : bool, str or None
         Ray Tune's argument, such as ``"AUTO+ERRORED"``.
     config : ResumeConfig or None
-        The same as an object; only one of both may be given.
+        The same choice as an object; only one of the two may be given.
 
     Raises
     ------
     ConfigError
-        If both are given, or one is not known.
+        If both are given, or one is not valid.
     """
     check(config is None or resume is None, "resume", "left out with resume_config", resume)
     given: object = config

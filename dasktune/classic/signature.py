@@ -40,7 +40,8 @@ def document_options(function: _Function) -> _Function:
         A function whose docstring has a paragraph ``**options`` among the parameters.
     """
     signature = inspect.signature(function)
-    # `run` has its own parameter `name`; `run_experiments` has none, because each one has a name.
+    # `run` has its own parameter `name`; `run_experiments` has none, because each of its
+    # experiments has a name.
     own = [one for one in signature.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
     known = {"name", *(one.name for one in own)}
     more = [one for one in _parameters() if one.name not in known]

@@ -1,6 +1,6 @@
 """The settings of an experiment, validated before anything starts.
 
-The packages that a setting configures implement it.
+Each setting is implemented in the package that it configures.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ __all__ = [
     "TuneConfig",
 ]
 
-#: The module of each name. The child process of a trial imports the registry, and must not import
-#: these classes and NumPy.
+#: The module of each name, which is imported at the first access: the child process of a trial
+#: imports the registry, and must not import these classes and NumPy.
 _HOME_OF: Final = {
     "DEFAULT_METRIC": "tune_config",
     "DEFAULT_STORAGE_PATH": "run_config",

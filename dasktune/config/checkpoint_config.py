@@ -31,7 +31,7 @@ class CheckpointConfig:
         Save a checkpoint when a trial ends; by default only for class trainables. True includes
         trials that end while they are paused, and disables `memory_limit`.
     memory_limit : int, optional
-        The checkpoint of a paused trial stays in the workers' memory if it has at most so many
+        The checkpoint of a paused trial stays in the workers' memory if it has at most this many
         bytes, and is not written to the storage; 0 always writes it. If it is lost with its worker
         or the driver, the trial resumes from its last checkpoint in the storage. By default
         100,000,000, or 0 if all workers are on one machine and the storage is a path there, whose

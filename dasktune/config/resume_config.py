@@ -41,7 +41,7 @@ class ResumeConfig:
     Raises
     ------
     ConfigError
-        If an argument has another value.
+        If an argument has any other value.
 
     Examples
     --------

@@ -13,7 +13,7 @@ __all__ = ["WorkerInfo", "check_workers", "worker_allowed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerInfo:
-    """Facts about a worker, given to a function ``RunConfig(workers=...)``.
+    """The description of a worker that a function ``RunConfig(workers=...)`` gets.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class WorkerInfo:
     resources: Mapping[str, float] = field(default_factory=dict)
 
 
-#: None allows all workers, a collection those with one of its addresses or names.
+#: None allows all workers, and a collection allows the workers whose address or name it has.
 WorkerFilter = Collection[str] | Callable[[WorkerInfo], bool] | None
 
 

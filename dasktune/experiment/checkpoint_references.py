@@ -3,7 +3,8 @@
 A trial owns the checkpoints in the storage that retention keeps, and perhaps a newer one in the
 memory of the workers, which may be lost at any time. Two other references keep a checkpoint:
 
-- The origin of a clone: it stays until the clone has a checkpoint of its own, or has ended.
+- The origin of a clone, from which the clone resumes: it stays until the clone has a checkpoint of
+  its own, or has ended.
 - A held checkpoint, from which a scheduler may clone later: it stays until another one is held.
 
 A checkpoint that retention drops while a reference remains is lent: its owner remembers it in
@@ -31,7 +32,7 @@ class CheckpointReferences:
     Parameters
     ----------
     trials : mapping of str to Trial
-        All trials; the experiment adds to it.
+        All trials. The experiment adds new ones to this mapping.
     retention : Retention
         Which checkpoints in the storage are kept.
     """
@@ -39,7 +40,7 @@ class CheckpointReferences:
     def __init__(self, trials: Mapping[str, Trial], retention: Retention) -> None:
         self._trials = trials
         self._retention = retention
-        #: How many trials have a checkpoint as origin or hold it, by its path.
+        #: Number of trials that have a checkpoint as origin or hold it, by the checkpoint's path.
         self._references: Counter[str] = Counter()
 
     def recount(self) -> None:
@@ -48,14 +49,14 @@ class CheckpointReferences:
         self._references = Counter(one.path for one in records if one is not None)
 
     def keep(self, trial: Trial, record: CheckpointRecord) -> list[DeleteCheckpoint]:
-        """Add a trial's new checkpoint, and return the deletions of those it replaces.
+        """Add a trial's new checkpoint; return deletions of the checkpoints that it replaces.
 
         Parameters
         ----------
         trial : Trial
             The trial that owns the checkpoint.
         record : CheckpointRecord
-            Newer than all others of this trial.
+            The new checkpoint, newer than all others of this trial.
         """
         trial.next_checkpoint = record.index + 1
         deletions = self._hold(trial, record) if record.iteration <= trial.held_at else []
@@ -75,7 +76,7 @@ class CheckpointReferences:
         return [*deletions, *self._release(trial, expired)]
 
     def store(self, trial: Trial, record: CheckpointRecord) -> list[DeleteCheckpoint]:
-        """Note that a checkpoint in memory is in the storage now; return deletions.
+        """Record that a checkpoint in memory was written to the storage; return deletions.
 
         Parameters
         ----------
@@ -98,7 +99,7 @@ class CheckpointReferences:
         return []
 
     def release_all(self, trial: Trial) -> list[DeleteCheckpoint]:
-        """Drop what a trial that has ended does not need; its stored checkpoints stay."""
+        """Drop an ended trial's references and memory checkpoint; its stored ones stay."""
         before, trial.memory = trial.memory, None
         expired = [] if before is None else [before]
         deletions = [*self._drop_origin(trial), *self._drop_hold(trial)]
@@ -117,8 +118,8 @@ class CheckpointReferences:
         donor : Trial
             The trial to be cloned.
         iteration : int or None
-            Its ``training_iteration`` as of which it is cloned: the newest checkpoint of this
-            iteration or an earlier one is taken. None is now.
+            Clone the trial as it was at this ``training_iteration``: from its newest checkpoint up
+            to then. None clones it as it is now.
         """
         if donor.held is not None and donor.held_at == iteration:
             return donor.held
@@ -128,17 +129,17 @@ class CheckpointReferences:
         return usable[-1] if usable else None
 
     def add_reference(self, trial: Trial, record: CheckpointRecord) -> list[DeleteCheckpoint]:
-        """Let a trial resume from another one's checkpoint at its next start; return deletions.
+        """Let a trial resume from another trial's checkpoint at its next start; return deletions.
 
         Parameters
         ----------
         trial : Trial
-            The clone. It is on no worker, or about to leave its own.
+            The clone. It is on no worker, or about to leave its worker.
         record : CheckpointRecord
-            What :meth:`newest` returned.
+            The checkpoint that :meth:`newest` returned.
         """
-        # Before the others are dropped: the trial may hold this very checkpoint, which must not be
-        # deleted in between.
+        # Add the new reference before dropping the old ones: the trial may hold this very
+        # checkpoint, which must not be deleted in between.
         self._references[record.path] += 1
         deletions = [*self._drop_origin(trial), *self._drop_hold(trial)]
         trial.origin, trial.cloned_in = record, trial.incarnation
@@ -150,14 +151,15 @@ class CheckpointReferences:
         Parameters
         ----------
         trial : Trial
-            Its owner. A checkpoint that it is about to save is held as soon as it is committed.
+            The trial. If it is about to save a checkpoint, that one is held as soon as it is
+            committed.
         """
         deletions = self._hold(trial, self.newest(trial, trial.last_iteration))
         trial.held_at = trial.last_iteration
         return deletions
 
     def lose(self, owner: Trial, path: str) -> None:
-        """Note that a checkpoint in memory is lost: every reference moves to an older one.
+        """Record that a checkpoint in memory is lost: every reference moves to an older one.
 
         The event may come at any time, also for a checkpoint that this class has deleted in the
         meantime. Then nothing refers to its path, and nothing changes.
@@ -179,7 +181,7 @@ class CheckpointReferences:
                 self._hold(trial, self.newest(trial, trial.held_at))
 
     def lose_memory(self) -> None:
-        """Note that all checkpoints in memory are lost."""
+        """Record that all checkpoints in memory are lost."""
         for trial in self._trials.values():
             for record in (trial.memory, *trial.lent):
                 if record is not None and record.kind is CheckpointKind.MEMORY:
@@ -220,7 +222,7 @@ class CheckpointReferences:
         return next(trial for trial in self._trials.values() if trial.folder == folder)
 
     def _release(self, owner: Trial, records: list[CheckpointRecord]) -> list[DeleteCheckpoint]:
-        """Delete those of a trial's checkpoints without references; lend the others."""
+        """Delete a trial's checkpoints that have no references; lend the others."""
         lent = [record for record in records if self._references[record.path]]
         owner.lent += tuple(lent)
         free = [record for record in records if record not in lent]

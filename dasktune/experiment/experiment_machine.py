@@ -70,15 +70,15 @@ _DECIDABLE = frozenset({TrialStatus.RUNNING, TrialStatus.SUSPENDING})
 
 
 class HandleResult(NamedTuple):
-    """What an event led to.
+    """The actions that an event led to, and whether it changed anything.
 
     Attributes
     ----------
     actions : list of Action
         What must be done, in order. The statuses of the trials already reflect it.
     is_current : bool
-        False for a worker's event of an earlier incarnation, and for one that came before. Such an
-        event changed nothing.
+        False for a worker's event of an earlier incarnation, and for a repeated one. Such an event
+        changed nothing.
     is_new_result : bool
         Whether the event brought a result for an iteration that its trial had not reported before.
     """
@@ -94,7 +94,7 @@ class ExperimentMachine:
     Parameters
     ----------
     settings : ExperimentSettings
-        Limits and goals.
+        The user's limits and goals.
     search : SearchAlgorithm
         Suggests configurations; already set up.
     scheduler : TrialScheduler
@@ -110,7 +110,7 @@ class ExperimentMachine:
     Attributes
     ----------
     state : ExperimentState
-        The trials and how far the experiment has come.
+        The trials and the progress of the experiment.
     trial_index : TrialIndex
         The trials by status.
     trials : mapping of str to Trial
@@ -153,7 +153,7 @@ class ExperimentMachine:
             stopper=stopper,
             exploits=self.exploits,
         )
-        #: The actions so far that follow from the event that is being handled.
+        #: The actions so far for the event that is being handled.
         self._actions: list[Action] = []
         #: The scheduler's commands that are still to be carried out. A queue, because carrying one
         #: out may end a trial, which may lead to further commands.
@@ -176,7 +176,7 @@ class ExperimentMachine:
 
     @property
     def is_stopped_by_failure(self) -> bool:
-        """Whether a failure has ended the experiment and the limits still demand that."""
+        """Whether a failure ended the experiment and would end it under the present limits, too."""
         failed = self.state.first_failed
         return failed is not None and self._failure_reason(failed) != ""
 
@@ -208,8 +208,8 @@ class ExperimentMachine:
     def allows_prefetch(self) -> bool:
         """Whether a trial may be sent to a worker that still runs another one.
 
-        Not where a result may change which trial is next, because a trial that was sent stays
-        there.
+        False if a result may change which trial is next, because a trial stays on the worker to
+        which it was sent.
         """
         return self.scheduler.starts_in_order and self.search.lookahead > 1
 
@@ -240,14 +240,15 @@ class ExperimentMachine:
     def handle(
         self, event: events.ExperimentEvent, recorded: RecordedDecisions | None = None
     ) -> HandleResult:
-        """Apply an event, and return what must be done about it.
+        """Apply an event, and return the actions that follow from it.
 
         Parameters
         ----------
         event : ExperimentEvent
             What happened.
         recorded : RecordedDecisions, optional
-            In a replay, what was decided about the event. These decisions stand.
+            In a replay, the journal's decisions about the event. They override those of the
+            policies.
 
         Returns
         -------
@@ -341,13 +342,13 @@ class ExperimentMachine:
             # there; `_on_result` has tested it already.
             self._on_time(event.time)
         if trial.status is TrialStatus.PAUSED and not self._commands:
-            # It may have been the last one that ran, and the others may wait for it.
+            # The trial may have been the last one that ran, and the other trials may wait for it.
             self._resolve_standstill()
         return is_new_result
 
     def _on_suggested(self, event: events.Suggested) -> None:
-        # Before the trial is added: what happened while the search algorithm computed is reported
-        # to it first, in the live experiment and in its replay alike.
+        # First report to the search algorithm what happened while it computed, then add the trial.
+        # The live experiment and its replay keep this order.
         may_suggest_again = self.pending_suggestion.close()
         if event.config is None:
             self.state.search_finished = self.state.search_finished or event.finished
@@ -362,7 +363,7 @@ class ExperimentMachine:
         self.trial_index.add(trial)
         self._commands.extend(self.scheduler.on_trial_add(trial) or ())
         if self.state.stop_reason:
-            # The suggestion was requested before the experiment's end was.
+            # The end of the experiment was requested while the suggestion was computed.
             self._stop(trial, Stop(self.state.stop_reason, early=False), event.time)
 
     def _pause_or_unpause(
@@ -379,7 +380,7 @@ class ExperimentMachine:
         if event.checkpoint is not None:
             self._actions += self._checkpoints.keep(trial, event.checkpoint)
         result = event.metrics
-        # A result that was sent before the worker received the order to clone belongs to the
+        # A result that the worker sent before it received the pause of an exploit belongs to the
         # trial's former history: it is not recorded.
         is_new = trial.cloned_in < trial.incarnation and record(trial, result)
         self._clear_suspicion(trial)
@@ -444,7 +445,7 @@ class ExperimentMachine:
                 self._stop(trials[action.trial_id], Stop(action.reason, early=action.early), now)
             else:
                 self._emit(action)
-        # In a replay, commands may be left that the journal does not have: they do not count.
+        # In a replay, the scheduler may have given commands that the journal lacks. Discard them.
         self._commands.clear()
 
     def _hold_checkpoint(self, trial: Trial, decision: Continue | Pause | Resize) -> None:
@@ -595,7 +596,7 @@ class ExperimentMachine:
         if self.trial_index.active or self.wants_suggestion or self.next_trial() is not None:
             return
         if self.pending_suggestion.is_open or self.scheduler.questions:
-            return  # The answer will be an event of its own.
+            return  # The answer may still change this, and will be an event.
         self.state.search_waits = False
         if self.trial_index.unfinished:
             waiting = Waiting(self.trial_index.pending, self.trial_index.paused)

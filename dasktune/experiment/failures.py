@@ -27,7 +27,7 @@ def count_failure(trial: Trial, error: ErrorInfo, limit: int) -> bool:
     error : ErrorInfo
         The exception of its code.
     limit : int
-        Failures after which the trial is tried again; -1 is any number.
+        How many failures of a trial are retried; -1 is any number.
     """
     trial.errors.append(error)
     trial.failures += 1
@@ -40,11 +40,11 @@ def experiment_failure_reason(settings: ExperimentSettings, trials: Iterable[Tri
     Parameters
     ----------
     settings : ExperimentSettings
-        Limits.
+        The user's limits.
     trials : iterable of Trial
-        All of the experiment.
+        All trials of the experiment.
     failed : Trial
-        It has no tries left.
+        A trial that has failed and has no tries left.
     """
     if settings.fail_fast:
         return f"trial {failed.trial_id} failed"
@@ -67,7 +67,7 @@ def count_loss(trial: Trial, event: TrialLost, limit: int) -> bool:
     event : TrialLost
         The loss.
     limit : int
-        Losses without progress after which the trial is tried again.
+        How many losses without progress are retried.
     """
     if trial.progress > trial.progress_at_loss:
         trial.worker_losses = trial.shared_losses = 0

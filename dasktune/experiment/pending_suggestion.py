@@ -38,7 +38,7 @@ class PendingSuggestion:
     def __init__(self, search: SearchAlgorithm) -> None:
         self._search = search
         self.trial_id = ""
-        #: Calls since the question: names in `_callbacks` and arguments.
+        #: Calls deferred since the question, in order: a name in `_callbacks` and the arguments.
         self._deferred: list[tuple[str, tuple[Any, ...]]] = []
         self._callbacks: dict[str, Callable[..., None]] = {
             "result": search.on_trial_result,

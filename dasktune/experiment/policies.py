@@ -43,7 +43,7 @@ def record(trial: Trial, result: dict[str, Any]) -> bool:
     trial : Trial
         The trial that reported it.
     result : dict
-        Flat metrics; kept as they are.
+        Flat metrics. The history keeps this dict, not a copy.
 
     Returns
     -------
@@ -71,8 +71,8 @@ class Policies:
     settings : ExperimentSettings
         Limits and goals.
     pending_suggestion : PendingSuggestion
-        Reports results to the search algorithm: those that do not end their trial, as long as the
-        trial has the configuration that was suggested.
+        Reports trials to the search algorithm: each result when it comes, the last one with the end
+        of its trial. Results of clones and of trials that the user has added are left out.
     scheduler : TrialScheduler
         Decides on the trials that no stopper ends.
     criteria : Stopper
@@ -86,8 +86,8 @@ class Policies:
     ----------
     recorded : RecordedDecisions or None
         In a replay, what the journal says about the event that is being handled. The policies are
-        called as in the live experiment, so that they learn what they had learnt. Where they now
-        decide differently, the journal stands.
+        called as in the live experiment, so that they reach the same state. Where they now decide
+        differently, the journal's decision stands.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Policies:
         self.criteria = criteria
         self.stopper = stopper
         self.recorded: RecordedDecisions | None = None
-        #: The resources of each worker by address; empty unless the scheduler wants to know them.
+        #: The resources of each worker by address; empty unless the scheduler uses them.
         self._workers: dict[str, Mapping[str, float]] = {}
         self._limit = settings.max_concurrent
 
@@ -198,13 +198,13 @@ class Policies:
         Parameters
         ----------
         trial : Trial
-            It runs.
+            The trial, which is running.
         result : mapping
-            Its last result, recorded and flat.
+            The trial's last result: flat, and in its history already.
         now : float
             Seconds on the runner's clock.
         is_new : bool
-            What :func:`record` returned.
+            Whether the result is new, as :func:`record` returned.
         at : int
             How many actions the event has led to so far.
         """
@@ -236,7 +236,7 @@ class Policies:
     def _recorded_or_proposed(
         self, trial_id: str, proposed: PolicyDecision, recorded: PolicyDecision | None
     ) -> PolicyDecision:
-        """Return the decision that stands, with the commands that are proposed now."""
+        """Return the recorded or else the proposed decision, with the proposed commands."""
         if self.recorded is None:
             return proposed
         if recorded is None:
@@ -262,7 +262,7 @@ class Policies:
         return config
 
     def _ask_stopper(self, trial_id: str, result: Mapping[str, Any]) -> Stop | Fail | None:
-        """Return whether the user's stopper ends the trial, or raises."""
+        """Return Stop if the user's stopper ends the trial, Fail if it raises, otherwise None."""
         try:
             if self.stopper(trial_id, result):
                 return _user_stop(self.stopper.reason(trial_id, result))
@@ -272,21 +272,22 @@ class Policies:
         return None
 
     def on_status_change(self, trial: Trial, before: TrialStatus) -> bool:
-        """Report to the search algorithm if a trial begins or ends to wait off its worker.
+        """Report to the search algorithm if a trial starts or stops waiting off its worker.
 
-        A trial waits there for other trials or for the user, and then counts in no limit.
+        Such a trial waits for other trials or for the user, and does not count towards the limit of
+        concurrent trials.
 
         Parameters
         ----------
         trial : Trial
-            Its status has just changed.
+            A trial whose status has just changed.
         before : TrialStatus
             Its former status.
 
         Returns
         -------
         bool
-            Whether the trial begins to wait.
+            Whether the trial starts waiting.
         """
         was, now = self._is_waiting(before), self._is_waiting(trial.status)
         if was is now or trial.status.is_final:
@@ -305,12 +306,12 @@ class Policies:
         """Report the end of a trial to the scheduler and the search algorithm.
 
         The search algorithm gets no result of a trial that an exploit has given another
-        configuration: it would take the clone's score for that of its own suggestion.
+        configuration: it would take the clone's score for the score of its own suggestion.
 
         Parameters
         ----------
         trial : Trial
-            It has just ended.
+            A trial that has just ended.
         was_active : bool
             Whether it was on a worker until then.
 

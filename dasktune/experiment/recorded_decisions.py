@@ -1,6 +1,6 @@
 """What the policies decided about an event, read back from the journal for a replay.
 
-A replay asks the policies again, so that they learn what they had learnt, but the decisions in the
+A replay asks the policies again, so that they reach the same state, but the decisions in the
 journal stand. A record holds all actions of its event in order, so that a decision is found by its
 position: the number of actions that the event has led to so far.
 """
@@ -35,7 +35,8 @@ class RecordedDecisions:
     actions : sequence of Action or None
         In order. None replaces an action that no policy decides.
     find : callable, optional
-        Returns configurations as the user's code had them; by default as recorded.
+        Returns the configuration of an exploit with its original Python values; by default the
+        recorded one.
 
     Attributes
     ----------
@@ -58,7 +59,7 @@ class RecordedDecisions:
         self._actions = actions
         self._find = find
         self.diverged_policy = ""
-        #: No command before this position is returned again.
+        #: Commands before this position have been returned already.
         self._next_command = 0
 
     def decision(self, trial_id: str, position: int) -> PolicyDecision | None:
@@ -74,7 +75,7 @@ class RecordedDecisions:
         Returns
         -------
         Decision, Fail or None
-            None if the experiment ended here: then the record does not show the decision.
+            None if the experiment ended here, because the record then does not show the decision.
         """
         action = self._at(position)
         if isinstance(action, EndExperiment):
@@ -89,7 +90,7 @@ class RecordedDecisions:
         return action.reason if isinstance(action, EndExperiment) else ""
 
     def next_command(self, position: int) -> CommandAction | None:
-        """Return the next recorded command, each once; None if there is no other.
+        """Return the next recorded command, or None after the last one.
 
         Parameters
         ----------
@@ -117,7 +118,7 @@ class RecordedDecisions:
         return self._find(next(one for one in exploits if one.trial_id == trial_id), proposed)
 
     def note_divergence(self, *policies: object) -> None:
-        """Note that one of these policies has decided differently from the journal."""
+        """Record that one of these policies has decided differently from the journal."""
         names = [type(one).__name__ for one in policies if not isinstance(one, NoopStopper)]
         self.diverged_policy = self.diverged_policy or " or ".join(names)
 

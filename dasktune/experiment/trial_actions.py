@@ -1,7 +1,7 @@
 """Makes actions from the policies' decisions, and decisions from recorded actions.
 
-A decision and its action have the same fields, apart from the trial's. Both directions are here, so
-that a replay reads back what the live experiment wrote.
+A decision and its action have the same fields, except that only the action names the trial. Both
+conversions are here, so that a replay reads back what the live experiment wrote.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ CommandAction = (
     | actions.ExploitTrial
 )
 
-#: The trial is on no worker and has not ended.
+#: Statuses of a trial that is on no worker and has not ended.
 _OFF_WORKERS = frozenset(
     {TrialStatus.PENDING, TrialStatus.PAUSED, TrialStatus.SUSPENDED, TrialStatus.SHELVED}
 )
@@ -163,7 +163,7 @@ def stop_action(trial: Trial, decision: decisions.Stop) -> actions.StopTrial | a
 
 
 def decision_of(action: actions.TrialAction | actions.DeleteCheckpoint) -> PolicyDecision:
-    """Return the decision that led to an action; Continue if no other one did."""
+    """Return the decision that led to an action; Continue if the action comes from no decision."""
     match action:
         case actions.StopTrial():
             return decisions.Stop(action.reason, early=action.early, rung=action.rung, cutoff=action.cutoff)
@@ -188,7 +188,7 @@ def decision_of(action: actions.TrialAction | actions.DeleteCheckpoint) -> Polic
 
 
 def ends_anyway(trial: Trial) -> bool:
-    """Whether a trial has ended or was requested to stop."""
+    """Whether a trial has ended or is being stopped."""
     return trial.status.is_final or trial.status in (TrialStatus.STOPPING, TrialStatus.FAILING)
 
 

@@ -7,8 +7,8 @@ Invariants, checked by :meth:`TrialIndex.validate`:
    on a worker.
 2. Only a running trial awaits a decision.
 3. A trial's history has one row per ``training_iteration``, in increasing order.
-4. The numbers of a trial's checkpoints increase, that of one in memory is the highest, and all are
-   below `next_checkpoint`.
+4. The numbers of a trial's checkpoints increase, a checkpoint in memory has the highest number, and
+   all numbers are below `next_checkpoint`.
 5. A trial that has ended keeps only checkpoints in the storage and lent ones.
 """
 
@@ -35,7 +35,7 @@ class TrialIndex:
     Attributes
     ----------
     trials : dict of str to Trial
-        All that were ever added, in order.
+        All trials that were ever added, in order.
     pending, paused : OrderedDict of str to Trial
         Waiting trials, in the order in which they should start.
     paused_by_user : dict of str to Trial
@@ -177,8 +177,9 @@ def is_current(trial: Trial, event: TrialEvent) -> bool:
 def apply_resources(trial: Trial, action: TrialAction) -> None:
     """Set a trial's resources if an action changes them.
 
-    They count from now on, although a trial that is being resized holds its former resources until
-    it has left its worker. Otherwise the same resources could be promised to several trials.
+    The new resources count from now on, although a trial that is being resized holds its former
+    ones until it has left its worker. Otherwise the same resources could be promised to several
+    trials.
 
     Parameters
     ----------

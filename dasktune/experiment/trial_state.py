@@ -78,12 +78,12 @@ def trial_state(trial: Trial) -> dict[str, Any]:
 
 
 def trial_from_state(state: Mapping[str, Any]) -> Trial:
-    """Return the trial of what :func:`trial_state` returned.
+    """Return the trial that :func:`trial_state` has turned into plain values.
 
     Parameters
     ----------
     state : mapping
-        The state.
+        The return value of :func:`trial_state`, possibly read from a snapshot.
 
     Raises
     ------

@@ -14,12 +14,12 @@ from dasktune.trial.trial import Trial, new_status_log
 
 __all__ = ["action_for_request", "new_trial", "reset_trial"]
 
-#: The trial runs, or will: its worker must pause it.
+#: Statuses of a trial that runs or is about to run: its worker must pause it.
 _ON_A_WORKER = frozenset(
     {TrialStatus.STARTING, TrialStatus.RESTORING, TrialStatus.RUNNING, TrialStatus.SAVING}
 )
 
-#: The trial is on no worker, or its worker has already been requested to pause it.
+#: Statuses of a trial that is on no worker, or that its worker was already requested to pause.
 _OFF_WORKERS = frozenset({TrialStatus.PENDING, TrialStatus.PAUSED, TrialStatus.PAUSING, TrialStatus.RESIZING})
 
 #: The tag of a trial that the user has added.
@@ -41,8 +41,8 @@ def action_for_request(
     Returns
     -------
     action or None
-        None if the request comes too late or a second time: a trial is ending or paused by the
-        user already, or is not paused by the user.
+        None if the request comes too late or a second time: a trial to pause is ending or is paused
+        by the user already, or a trial to unpause is not paused by the user.
     """
     key, incarnation = trial.trial_id, trial.incarnation
     if isinstance(request, TrialUnpauseRequested):
@@ -62,7 +62,7 @@ def new_trial(event: Suggested | TrialAddRequested) -> Trial:
     Parameters
     ----------
     event : Suggested or TrialAddRequested
-        It has a configuration.
+        An event with a configuration.
     """
     assert event.config is not None, "a trial is added only with a configuration"
     assert event.resources is not None, "an event has resources exactly if it has a configuration"
@@ -77,14 +77,14 @@ def new_trial(event: Suggested | TrialAddRequested) -> Trial:
 
 
 def reset_trial(trial: Trial, *, fresh: bool) -> None:
-    """Forget how a trial ended.
+    """Clear the end of a trial, so that the trial can run again.
 
     Parameters
     ----------
     trial : Trial
-        It is pending again.
+        A trial that is pending again.
     fresh : bool
-        Forget its results, errors and resources, too. Its checkpoints are not touched.
+        Also reset its results, errors and resources. Its checkpoints are not touched.
     """
     trial.reason, trial.pause_reason, trial.ended_at, trial.stopped_early = "", "", None, False
     trial.failures = trial.worker_losses = trial.shared_losses = 0

@@ -39,7 +39,7 @@ class CapacityEstimate:
         }
 
     def allocate(self, address: str, needs: Mapping[str, float]) -> None:
-        """Subtract resources of a worker; if it has less, nothing of it stays free.
+        """Subtract resources from a worker; if they do not fit, the worker counts as full.
 
         Parameters
         ----------

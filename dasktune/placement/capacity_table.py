@@ -1,4 +1,4 @@
-"""Show the resources that a trial requests beside the capacity of the workers."""
+"""The table that compares the resources of a trial with the capacity of the workers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dasktune.trial.resources import PlacementGroupFactory
 
 __all__ = ["capacity_table"]
 
-#: Workers that a table shows; the first ones are the largest.
+#: Maximum number of workers in a table, largest first.
 _MAX_ROWS: Final = 20
 
 #: The rules of placement strategies that the table does not show.

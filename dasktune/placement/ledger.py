@@ -57,7 +57,7 @@ class Ledger:
         self._avoided: dict[str, float] = {}
         #: Numbers of the placements that use a worker exclusively, by address.
         self._exclusive: dict[str, int] = {}
-        #: Numbers of the placements that do not keep an exclusive request from a worker.
+        #: Numbers of the placements with which an exclusive request may share a worker.
         self._ignored: set[int] = set()
         #: Pools of the workers that accept trials, by free capacity, special resources and fill.
         self._pools: dict[Hashable, WorkerPool] = {}

@@ -51,7 +51,7 @@ class Allocations:
             self.gpu_loads = add_load(self.gpu_loads, gpus, sign * needs["GPU"])
 
     def ensure_gpu_count(self, count: int) -> None:
-        """Extend the loads to at least so many GPUs."""
+        """Extend the loads to at least `count` GPUs."""
         self.gpu_loads += (0.0,) * (count - len(self.gpu_loads))
 
 

@@ -1,4 +1,4 @@
-"""Results of trials and tables of them, read from the journal, and the filter language for trials.
+"""Results of trials, read from the journal, tables of results, and the filter for trials.
 
-``ResultGrid`` and ``ExperimentAnalysis``, which users hold, live in ``dasktune.tuner``.
+The classes that users hold, ``ResultGrid`` and ``ExperimentAnalysis``, are in ``dasktune.tuner``.
 """

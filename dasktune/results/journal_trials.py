@@ -1,7 +1,7 @@
 """Read the trials of an experiment from its journal, without running any of the user's code.
 
 Nothing is unpickled, and neither searcher nor scheduler is needed: their decisions are in the
-journal. So a directory can be read whose author is not trusted, or whose code is gone.
+journal. So a directory can be read even if its author is not trusted or its code is gone.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 Record = Mapping[str, Any]
 
-#: Exceptions that a damaged journal, or a journal of another version, may lead to.
+#: Exceptions that reading a damaged journal, or a journal of another version, may raise.
 _MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError, IndexError)
 
 
@@ -44,12 +44,12 @@ def load_trials(storage: Storage) -> list[Trial]:
     Parameters
     ----------
     storage : Storage
-        Its directory. The experiment may still be running.
+        The experiment's directory. The experiment may still be running.
 
     Returns
     -------
     list of Trial
-        Their state at the end of the journal. A value of a configuration that JSON cannot hold is
+        The trials as of the end of the journal. A value of a configuration that JSON cannot hold is
         ``{"$repr": text}``.
 
     Raises
@@ -171,7 +171,7 @@ def _apply_event(trial: Trial, event: events.TrialEvent) -> None:
             count_failure(trial, event.error, limit=-1)
             if trial.status.is_final:
                 trial.reason = event.error.message
-        case _:  # it changes the status alone
+        case _:  # changes only the status
             pass
 
 
@@ -207,7 +207,7 @@ def _apply_action(trial: Trial, action: actions.TrialAction, time: float) -> Non
         case actions.FailTrial():
             trial.reason, trial.stopped_early = action.reason, False
             trial.errors.append(events.ErrorInfo(message=action.reason, traceback=action.traceback))
-        case _:  # it changes the status alone
+        case _:  # changes only the status
             pass
 
 

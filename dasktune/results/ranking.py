@@ -51,7 +51,8 @@ def summarize(rows: Rows, metric: str, mode: Mode, scope: Scope, *, finite: bool
     scope : {"last", "all", "avg", "last-5-avg", "last-10-avg"}
         How the rows are reduced to a value.
     finite : bool
-        Ignore NaN and infinity: such rows for the scope ``"all"``, such a value for the others.
+        Ignore NaN and infinity: the scope ``"all"`` skips such rows, and with any other scope such
+        a value counts as none.
 
     Raises
     ------

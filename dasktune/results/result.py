@@ -85,7 +85,7 @@ class Result:
     retention : Retention, optional
         The rule by which checkpoints were kept.
     load_checkpoint : callable
-        Opens a record's checkpoint.
+        Returns the checkpoint of a record.
     worker : str, default=""
         Address of the last Dask worker that ran the trial; empty if it never ran.
     storage : Storage, optional
@@ -123,7 +123,7 @@ class Result:
         retention: Retention,
         storage: Storage | None = None,
     ) -> Result:
-        """Return the result of a trial of the driver; the arguments are those of the class."""
+        """Create a result from the driver's trial; the other arguments are those of the class."""
         return cls(
             trial_id=trial.trial_id,
             config=trial.config,
@@ -251,7 +251,7 @@ class Result:
         Raises
         ------
         ConfigError
-            If `mode` is neither.
+            If `mode` is not one of them.
         """
         best = Retention(1, metric, checked_mode(mode)).best(self.records)
         if not best or score(best[0].metrics, metric, mode) is None:

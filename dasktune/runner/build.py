@@ -64,7 +64,7 @@ def build_experiment(
     Raises
     ------
     ConfigError
-        If the parts do not match.
+        If the metric, the policies and the search space do not fit together.
     """
     check_callbacks(run_config.callbacks)
     searching, running = _seed_sequence(tune_config.seed).spawn(2)
@@ -116,18 +116,18 @@ def build_callbacks(
     Parameters
     ----------
     tune_config, run_config : TuneConfig, RunConfig
-        The configuration that their ``setup`` gets.
+        The configuration that the ``setup`` of each callback gets.
     experiment : ExperimentMachine
-        The experiment that they observe.
+        The experiment that the callbacks observe.
     trial_storage : TrialStorage
-        Where its trials keep their files.
+        Where the trials keep their files.
     missed : MissedEvents, optional
-        The events that they have missed, if the experiment is restored.
+        The events that the callbacks have missed, if the experiment is restored.
 
     Returns
     -------
     CallbackList or None
-        None if there are none.
+        None if there are no callbacks.
     """
     if not run_config.callbacks:
         return None
@@ -148,7 +148,7 @@ def first_config(experiment: ExperimentMachine) -> dict[str, Any] | None:
     Parameters
     ----------
     experiment : ExperimentMachine
-        It has not started.
+        An experiment that has not started.
 
     Returns
     -------
@@ -189,7 +189,8 @@ def required_metrics(experiment: ExperimentMachine, config: TuneConfig) -> tuple
 def _seed_sequence(seed: int | SeedSequence | None) -> SeedSequence:
     if not isinstance(seed, SeedSequence):
         return SeedSequence(seed)
-    # A sequence counts its spawned children. A copy gives the same ones again if it is used twice.
+    # A SeedSequence counts its spawned children. With a copy, a configuration that is used twice
+    # gives the same children both times.
     return SeedSequence(seed.entropy, spawn_key=seed.spawn_key, pool_size=seed.pool_size)
 
 
@@ -208,7 +209,7 @@ def _scheduler(given: object) -> TrialScheduler:
 
 
 def _own(scheduler: TrialScheduler) -> TrialScheduler:
-    """Return a copy, so that its state does not leak from one experiment into the next."""
+    """Return a copy of a scheduler, so that its state does not leak into the next experiment."""
     try:
         return deepcopy(scheduler)
     except Exception as error:  # it may hold anything
@@ -248,7 +249,7 @@ def _split(stop: Stopper, time_budget: float | None) -> tuple[Stopper, Stopper]:
 
 
 def _combined(members: list[Stopper]) -> Stopper:
-    # Called for every result; in most experiments there are none.
+    # The stopper is called for every result, and most experiments have none: keep it simple.
     if len(members) == 1:
         return members[0]
     return CombinedStopper(*members) if members else NoopStopper()
@@ -288,7 +289,7 @@ def first_resources(trainable: Any, experiment: ExperimentMachine) -> PlacementG
     trainable : type or callable
         The user's trainable.
     experiment : ExperimentMachine
-        It has not started in this session.
+        An experiment that has not started in this session.
     """
     for trial in experiment.trials.values():
         if not trial.status.is_final:

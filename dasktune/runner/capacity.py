@@ -11,7 +11,8 @@ from dasktune.trial.events import CapacityChanged, ClusterChanged
 
 __all__ = ["same_capacity", "total_capacity"]
 
-#: Most resources in a record, first the well-known ones. Each worker may declare its own names.
+#: Maximum number of resources in a record, the well-known ones first. Without a limit a record
+#: would grow with the number of workers, as each may declare its own names.
 _MOST: Final = 16
 _FIRST: Final = ("CPU", "GPU", "memory")
 

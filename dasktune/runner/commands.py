@@ -9,7 +9,7 @@ end the run. The possible orders:
 - The loop is woken after a command was queued. If the loop tests the queue too early, the wake-up
   ends its next wait, and the command is carried out in the next step.
 - A future may be cancelled until its command begins. Then the command has no effect.
-- Between the command and its turn, its trial may end. It is checked at its turn, in the loop.
+- While a command waits, its trial may end. So the loop checks the command when its turn comes.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Commands that may wait at a time; further ones are refused.
+#: Maximum number of waiting commands; further ones are refused.
 MOST_WAITING: Final = 256
 
-#: Commands that are carried out in one step of the loop.
+#: Maximum number of commands that are carried out in one step of the loop.
 _PER_STEP: Final = 16
 
-#: The trial is leaving its worker because the user has paused it.
+#: Statuses of a trial that is leaving its worker because the user has paused it.
 _LEAVING: Final = (TrialStatus.SUSPENDING, TrialStatus.SHELVING)
 
 
@@ -55,7 +55,7 @@ class CommandOutcome:
 
     #: A short text for the user.
     message: str
-    #: Its trial; empty if it was about the whole experiment.
+    #: The command's trial; empty for a command about the whole experiment.
     trial_id: str = ""
     #: The public status of that trial. A running trial may take a while to leave its worker.
     status: str = ""
@@ -73,7 +73,7 @@ class Driver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CommandContext:
-    """What commands need, in the runner's loop.
+    """The objects that commands use in the runner's loop.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class CommandContext:
     clock : Clock
         The source of the time.
     resources_for : callable
-        ``resources_for(config)`` returns what a trial needs.
+        ``resources_for(config)`` returns a trial's resource request.
     driver : Driver
         The runner.
     """
@@ -119,7 +119,7 @@ class _Plan:
 
     #: The event for the experiment; None if nothing changes.
     event: events.OtherEvent | None
-    #: Its trial; empty if it is about the whole experiment.
+    #: The command's trial; empty for a command about the whole experiment.
     trial_id: str
     message: str
 
@@ -186,9 +186,9 @@ def _refusal(error: Exception) -> Exception:
 class Commands:
     """A bounded queue of commands, thread-safe except for `handle` and `close`.
 
-    Each returns a future at once. The future raises `ControlError` if the command is refused: the
-    trial does not exist or has ended, too many commands wait, or the run has ended. A command whose
-    future is cancelled before its turn has no effect.
+    Each command method returns a future at once. The future raises `ControlError` if the command is
+    refused: the trial does not exist or has ended, too many commands wait, or the run has ended. A
+    command whose future is cancelled before its turn has no effect.
 
     Parameters
     ----------
@@ -205,8 +205,8 @@ class Commands:
         self._wake = wake
         self._lock = Lock()
         self._waiting: deque[_Command] = deque()
-        #: Commands to try again. Only the loop changes it; other threads read its length
-        #: for the limit, which may then be off by a few.
+        #: Commands to try again. Only the loop changes this list. Other threads read its length, so
+        #: the limit of waiting commands may be off by a few.
         self._later: list[_Command] = []
         self._closed = False
         self.config_rule: Callable[[Mapping[str, Any]], None] = lambda config: None
@@ -238,7 +238,7 @@ class Commands:
         return self._put(partial(_pause_trial, trial_id=trial_id, reason=reason))
 
     def unpause_trial(self, trial_id: str) -> Future[CommandOutcome]:
-        """End the pause of a trial. If it is still leaving its worker, this waits for that.
+        """End the pause of a trial. If it is still leaving its worker, wait until it has left.
 
         Parameters
         ----------
@@ -257,7 +257,7 @@ class Commands:
         """
         return self._put(partial(_add_trial, config=config, check=self.config_rule))
 
-    # Everything
+    # The whole experiment
 
     def hold(self) -> Future[CommandOutcome]:
         """Start no trial and request no suggestion until `release`; running trials continue."""
@@ -299,7 +299,7 @@ class Commands:
         Parameters
         ----------
         context : CommandContext
-            What commands need.
+            The objects that commands use.
         """
         if not (self._waiting or self._later):
             return

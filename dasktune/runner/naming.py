@@ -24,7 +24,7 @@ class Naming:
     trial_storage : TrialStorage
         Where trials keep their files.
     trials : mapping of str to Trial
-        All trials; the experiment adds to it.
+        All trials. The experiment adds new ones to this mapping.
     """
 
     def __init__(self, config: TuneConfig, trial_storage: TrialStorage, trials: Mapping[str, Trial]) -> None:
@@ -40,17 +40,17 @@ class Naming:
         Parameters
         ----------
         trial : Trial
-            It has its configuration, tag and resources.
+            A trial that already has its configuration, tag and resources.
 
         Raises
         ------
         ConfigError
             If a function raises, or returns no valid name.
         """
-        # First, because the function for the directory may use the name.
+        # The name comes first, because the function for the directory may use it.
         trial.name = self._call("trial_name_creator", self._name, trial)
         if self._used is None:
-            # Not in __init__, when a restored experiment may not have its trials yet.
+            # Not done in __init__, when a restored experiment may not have its trials yet.
             self._used = {one.folder.lower() for one in self._trials.values()}
         dirname = self._call("trial_dirname_creator", self._dirname, trial)
         trial.dirname = _unique(dirname, self._used)

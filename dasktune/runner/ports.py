@@ -102,10 +102,10 @@ class TrialExecutor(Protocol):
         """End a trial on its worker."""
 
     def withdraw(self) -> None:
-        """Let every trial save its state and leave its worker, as lost or returned."""
+        """Let every trial save and leave its worker; each is reported as lost or returned."""
 
     def store_checkpoint(self, checkpoint: CheckpointRecord) -> None:
-        """Write a checkpoint in memory to the storage: `CheckpointStored` or `CheckpointLost`."""
+        """Write a checkpoint in memory to the storage; the outcome is an event."""
 
     def drop_checkpoint(self, checkpoint: CheckpointRecord) -> None:
         """Delete a checkpoint in memory, which may be lost already."""
@@ -114,7 +114,7 @@ class TrialExecutor(Protocol):
         """Return the events since the last call; wait at most `timeout` seconds for the first."""
 
     def wake(self) -> None:
-        """End the wait of :meth:`next_events`, of this call or the next one. Thread-safe."""
+        """End the current or else the next wait of :meth:`next_events`. Thread-safe."""
 
     def acknowledge(self, trial_id: str, incarnation: int, seq: int) -> None:
         """Note that everything up to `seq` is durable in the journal: the worker may forget it."""
@@ -132,7 +132,8 @@ class BackgroundRunner(Protocol):
     def answers(self) -> Sequence[tuple[Any, Any]]:
         """Return the names and answers of the questions that were answered since the last call.
 
-        The answer is what the question has returned, or None if it has raised, which was logged.
+        The answer is the return value of the question. It is None if the question raised; the
+        exception was logged.
         """
 
     def close(self) -> None:
@@ -152,10 +153,10 @@ class StorePort(Protocol):
         """Write a trial's configuration as text for people, and also pickled if requested."""
 
     def write_policy(self, trial_dir: str, rows: Sequence[Sequence[Any]], ancestry: Sequence[int]) -> None:
-        """Write the experiment's exploits, and the indices of those that led to a trial."""
+        """Write the experiment's exploits, and the indices of the exploits that led to a trial."""
 
     def save_snapshot(self, capture: Callable[[], dict[str, Any]]) -> None:
-        """Write the state that the records so far have led to, once they are durable."""
+        """Write the state after all records so far, once these are durable."""
 
     @property
     def snapshot_seconds(self) -> float:
@@ -168,20 +169,20 @@ class StorePort(Protocol):
         """Delete a checkpoint's files once all records so far are durable."""
 
     def remove_stale_checkpoints(self, trial_dir: str, incarnation: int, kept: Collection[str]) -> None:
-        """Delete the checkpoints of a trial that has ended, except `kept`, and those to come."""
+        """Fence a trial that has ended, and delete its checkpoints except the `kept` ones."""
 
     def close(self) -> None:
-        """Commit, and finish the work in the background."""
+        """Commit the journal, and finish the background work."""
 
 
 class Observer(Protocol):
     """Watches an experiment. An observer that raises is logged and not called again."""
 
     def on_event(self, event: ExperimentEvent, handled: HandleResult, experiment: ExperimentMachine) -> None:
-        """See an event and what it led to."""
+        """Observe an event and its outcome."""
 
     def on_end(self, experiment: ExperimentMachine) -> None:
-        """See the end of the run."""
+        """Observe the end of the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +194,7 @@ class Environment:
     executor : TrialExecutor
         Runs the trials.
     clock : Clock
-        The time there.
+        The source of the time at that place.
     background : callable
         Makes a background runner, as for `TrialRunner`.
     """

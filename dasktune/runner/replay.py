@@ -27,8 +27,8 @@ __all__ = ["event_of", "replay"]
 
 logger = logging.getLogger(__name__)
 
-#: Number of deletions that are done again after a replay. A driver deletes a checkpoint within a
-#: second or so of the record that says so, so fewer than these were pending when it died.
+#: Number of deletions that are repeated after a replay. A driver deletes a checkpoint within about
+#: a second of the deletion's record, so fewer than this were pending when the driver died.
 _MOST_DELETIONS: Final = 1_000
 
 #: Returns the configuration of a trial that has values which JSON cannot hold.
@@ -36,12 +36,12 @@ ConfigLoader = Callable[[str], dict[str, Any]]
 
 
 def event_of(record: Mapping[str, Any]) -> ExperimentEvent:
-    """Return the event of a record, which must be exact.
+    """Return the event of a record; raise if this version cannot read it exactly.
 
     Parameters
     ----------
     record : mapping
-        What :func:`~dasktune.trial.journal_codec.journal_record` returned, possibly read from a
+        A record of :func:`~dasktune.trial.journal_codec.journal_record`, possibly read from a
         journal.
 
     Raises
@@ -82,8 +82,8 @@ def replay(
     Returns
     -------
     list of CheckpointRecord
-        The persistent checkpoints that were to be deleted last. The driver may have died before it
-        deleted them, so the caller deletes them again.
+        The persistent checkpoints that the last recorded deletions name. The driver may have died
+        before it deleted them, so the caller deletes them again.
 
     Raises
     ------
@@ -142,7 +142,8 @@ class _Replay:
     def _config_of(self, recorded: ExploitTrial, own: dict[str, Any] | None) -> dict[str, Any]:
         """Return the configuration of a clone with the original Python values.
 
-        The scheduler's answer of now has them, if it is the recorded one; ``params.pkl`` else.
+        They come from the scheduler's decision in the replay if it equals the recorded one, and
+        otherwise from ``params.pkl``.
         """
         if own is not None and _same(own, recorded.config):
             return own

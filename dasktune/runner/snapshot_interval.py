@@ -18,7 +18,8 @@ class SnapshotInterval:
     Parameters
     ----------
     period : float or "auto"
-        Seconds between two; "auto" is at least 10, and more if they take more than 5 % of the time.
+        Seconds between two snapshots. "auto" is at least 10, and long enough that snapshots take at
+        most 5 % of the time.
 
     Examples
     --------

@@ -19,20 +19,20 @@ __all__ = ["Suggester"]
 
 
 class Suggester:
-    """Requests one suggestion at a time from a search algorithm, and makes events of the answers.
+    """Requests one suggestion at a time from a search algorithm, and turns answers into events.
 
     Parameters
     ----------
     search : SearchAlgorithm
         The search algorithm.
     background : BackgroundRunner
-        Calls it.
+        Calls the search algorithm.
     clock : Clock
         The source of the events' times.
     resources_for : callable
-        ``resources_for(config)`` returns what a trial needs.
+        ``resources_for(config)`` returns a trial's resource request.
     naming : Naming, optional
-        Names trials as the user wants.
+        Calls the user's naming functions.
     """
 
     def __init__(

@@ -99,14 +99,14 @@ class TrialRunner:
     clock : Clock
         The source of the time.
     resources_for : callable
-        ``resources_for(config)`` returns what a trial needs.
+        ``resources_for(config)`` returns a trial's resource request.
     observers : sequence of Observer, default=()
         Called after each event.
     poll_interval : float, default=0.25
         Longest wait for events, in seconds, and the accuracy of time budgets.
     checkpoint_period : float or "auto", default="auto"
         Seconds between two snapshots of the experiment's state, which shorten the replay of a later
-        driver. By default at least 10, and so many that snapshots take at most 5 % of the time.
+        driver. By default at least 10, and long enough that snapshots take at most 5 % of the time.
     background : callable, default=RunInline
         Makes a background runner from the function that wakes the loop. It is called once for the
         scheduler's questions and once for the search algorithm. By default the loop computes the
@@ -184,7 +184,7 @@ class TrialRunner:
     def run(self) -> None:
         """Run until the experiment is finished or :meth:`interrupt` is called.
 
-        Then the executor is closed and the journal durable, even after an exception.
+        At the end the executor is closed and the journal is durable, even after an exception.
         """
         with self.running():
             while not (self.experiment.finished or self._interrupted):
@@ -195,7 +195,7 @@ class TrialRunner:
     def running(self) -> Iterator[None]:
         """Begin the run, and close everything at its end; the caller calls :meth:`step`."""
         with ExitStack() as at_end:
-            # Called from the last to the first, each even if another one raises. The executor is
+            # These run from the last to the first, each even if another one raises. The executor is
             # closed first of the ports, so no trial writes any more when stale checkpoints are
             # deleted. Trials that ran when an interrupt came are unfinished in the journal, and a
             # later run continues them.
@@ -220,9 +220,9 @@ class TrialRunner:
         else:
             self._withdraw()
             self._apply_suggestions()
-            # Spares the next driver a replay. Not after an exception, when the state may be ahead
-            # of the journal, and not while the background thread changes the search algorithm's
-            # state.
+            # A snapshot spares the next driver a replay. None is taken after an exception, when the
+            # state may be ahead of the journal, or while the background thread changes the search
+            # algorithm's state.
             if not self.experiment.pending_suggestion.is_open:
                 self._take_snapshot()
         logger.info("%s", self.experiment.scheduler.debug_string())
@@ -252,13 +252,15 @@ class TrialRunner:
         Parameters
         ----------
         requests : callable, optional
-            ``requests(now)`` returns the user's requests. It is called after the losses.
+            ``requests(now)`` returns the user's requests. It is called after the lost trials were
+            reported.
         dropped : iterable of CheckpointRecord, optional
-            Checkpoints that the other driver was to delete and may not have deleted.
+            Checkpoints that the other driver had to delete, but may not have deleted.
         """
         now = self._clock.now()
         self._handle(SessionBegan(time=now))
-        # A lost trial goes before all that wait, so the first one is reported last.
+        # A lost trial goes before all waiting trials. Reporting the first trial last keeps the
+        # order.
         for trial in reversed(tuple(self.experiment.trials.values())):
             if not trial.status.is_active:
                 continue
@@ -275,7 +277,8 @@ class TrialRunner:
             self._handle(request)
         for key, trial in self.experiment.trials.items():
             if trial.ancestry:
-                # The other driver may have died between the record and this file.
+                # The other driver may have died after it recorded the exploit, before it wrote this
+                # file.
                 self._write_exploit(key)
         # The policies may differ from those of the other driver. With this snapshot, no later
         # replay begins before this session.
@@ -317,8 +320,8 @@ class TrialRunner:
             self._open_questions.discard(number)
             self._handle(Answered(number=number, answer=answer, time=self._clock.now()))
         self._apply_suggestions()
-        # Between two suggestions: while one is pending, the background thread may change the search
-        # algorithm's state.
+        # No snapshot is taken while a suggestion is pending, when the background thread may change
+        # the search algorithm's state.
         idle = not self.experiment.pending_suggestion.is_open
         if idle and self._snapshot_interval.is_due(self._clock.now(), self._store.snapshot_seconds):
             self._take_snapshot()
@@ -348,7 +351,7 @@ class TrialRunner:
         while self.experiment.trial_index.active:
             self._handle_events(self._poll_interval)
         # Checkpoints in memory do not outlive this driver. Each is reported as stored or as lost,
-        # and both remove it from its trial.
+        # and either event removes it from its trial.
         trials = [one for one in self.experiment.trials.values() if one.memory is not None]
         for trial in trials:
             if trial.memory is not None:
@@ -370,7 +373,7 @@ class TrialRunner:
         self._commit()
 
     def _note_capacity(self, event: ClusterChanged) -> None:
-        """Record the sums only: most schedulers need no more, and clusters may be large."""
+        """Record only total capacity: most schedulers need no more, and clusters may be large."""
         capacity = total_capacity(event)
         if self._capacity is None or not same_capacity(capacity, self._capacity):
             self._capacity = capacity
@@ -405,9 +408,9 @@ class TrialRunner:
         self._executor.note_waiting(request, 0 if request is None else _num_waiting(self.experiment))
 
     def _expected_request(self) -> PlacementGroupFactory | None:
-        """Return the expected request of a pending suggestion if it has no room now.
+        """Return the expected request of a pending suggestion if it does not fit now.
 
-        It is expected to be the same as the last trial's.
+        The suggestion is expected to request the same as the last trial.
         """
         request, experiment = self._last_request, self.experiment
         waits = experiment.pending_suggestion.is_open and experiment.free_slots > 0
@@ -425,7 +428,8 @@ class TrialRunner:
         experiment = self.experiment
         trial_id = experiment.next_trial_id
         if not experiment.search.answers_at_once:
-            # First: from this event on, calls to the search algorithm are deferred.
+            # This event precedes the request: from it on, calls to the search algorithm are
+            # deferred.
             self._handle(SuggestionAsked(trial_id=trial_id, time=self._clock.now()))
         self._suggester.request(trial_id)
         self._apply_suggestions()
@@ -458,7 +462,7 @@ class TrialRunner:
         experiment = self.experiment
         handled = experiment.handle(event)
         # The passing of time is recorded only if it had an effect. A new question of the scheduler
-        # is one: a replay must let the scheduler ask it again.
+        # is such an effect: a replay must let the scheduler ask it again.
         if self._submit_questions() or handled.actions or not isinstance(event, TimePassed):
             self._record(event, handled)
         for action in handled.actions:
@@ -482,7 +486,7 @@ class TrialRunner:
         trial = self.experiment.trials.get(getattr(event, "trial_id", ""))
         self._position = self._store.append(journal_record(event, handled.actions, trial))
         if isinstance(event, TrialEvent) and event.seq:
-            # Outdated and repeated events, too: a worker repeats them until they are acknowledged.
+            # This includes outdated and repeated events: a worker repeats them until acknowledged.
             self._unacknowledged[event.trial_id, event.incarnation] = event
         if isinstance(event, TrialFailed):
             folder = self.experiment.trials[event.trial_id].folder
@@ -496,8 +500,8 @@ class TrialRunner:
     def _commit(self, *, force: bool = False) -> None:
         """Commit the journal if that is due, and acknowledge the events that are durable.
 
-        If the driver dies between the two, the worker still has the messages. It cannot deliver
-        them to the next driver as news: their incarnation ends with this session.
+        If the driver dies between the two, the worker still has the messages. The next driver
+        ignores them as outdated, because their incarnation ends with this session.
         """
         if self._unacknowledged:
             self._acks.append((self._position, self._unacknowledged.values()))
@@ -508,7 +512,7 @@ class TrialRunner:
                 self._executor.acknowledge(event.trial_id, event.incarnation, event.seq)
 
     def _remove_stale_checkpoints(self) -> None:
-        """Delete checkpoints that lost or failed starts of ended trials have left."""
+        """Delete checkpoints that lost or failed incarnations of ended trials have left behind."""
         for trial in self.experiment.trials.values():
             if trial.status.is_final and (trial.losses or trial.failures):
                 kept = {record.path for record in trial.kept_checkpoints}
@@ -518,7 +522,8 @@ class TrialRunner:
         for observer in tuple(self._observers):
             self._notify(observer, lambda watcher: watcher.on_end(self.experiment))
         if self._saves_end and not self.experiment.pending_suggestion.is_open:
-            # Says that the callbacks have seen the end; otherwise the next driver would call them.
+            # The snapshot records that the callbacks were called. Otherwise the next driver would
+            # call them again.
             self._take_snapshot()
 
     def _notify(self, observer: Observer, call: Callable[[Observer], None]) -> None:

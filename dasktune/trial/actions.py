@@ -41,9 +41,9 @@ __all__ = [
     "UnpauseTrial",
 ]
 
-# The base classes say who carries an action out: an executor knows `LeaveWorker` and `EndOnWorker`,
-# not their subclasses, and no port is called for a `StatusChange`. Names and fields of the others
-# are part of the journal's format.
+# The base class of an action determines the port that carries it out: an executor knows
+# `LeaveWorker` and `EndOnWorker`, not their subclasses, and no port is called for a `StatusChange`.
+# The names and fields of the subclasses are part of the journal's format.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +145,7 @@ class PauseTrial(LeaveWorker):
 class RecallTrial(LeaveWorker):
     """Pause the trial because the user wants it.
 
-    The pause may be long, so its checkpoint goes into the storage.
+    The pause may be long, so the checkpoint goes into the storage.
     """
 
     save: bool = True
@@ -168,7 +168,7 @@ class ResizeTrial(LeaveWorker):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopTrial(EndOnWorker):
-    """End the trial on its worker, in TERMINATED."""
+    """End the trial on its worker, with the status TERMINATED."""
 
     reason: str
     #: Whether a scheduler ends it before its training is complete.
@@ -180,16 +180,16 @@ class StopTrial(EndOnWorker):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailTrial(EndOnWorker):
-    """End the trial on its worker, in ERROR: the user's stopper raised on its result."""
+    """End the trial on its worker, with the status ERROR: the user's stopper raised."""
 
     reason: str
-    #: Of the stopper's exception.
+    #: The traceback of the stopper's exception.
     traceback: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuspendTrial(StatusChange):
-    """Count the trial as paused by the user; its worker, if any, pauses it already."""
+    """Count the trial as paused by the user; its worker, if any, is pausing it already."""
 
     reason: str
 
@@ -213,11 +213,11 @@ class ExploitTrial(StatusChange):
     old_config: dict[str, Any] = field(repr=False)
     #: Why, for the journal and the user.
     reason: str
-    #: ``training_iteration`` that the trial had reached by itself.
+    #: The ``training_iteration`` that the trial had reached before this exploit.
     iteration: int
-    #: ``training_iteration`` as of which the donor is cloned; None is now.
+    #: Clone the donor as it was at this ``training_iteration``; None clones it as it is now.
     donor_iteration: int | None = None
-    #: The checkpoint from which the trial resumes. If None, its own newest one.
+    #: The checkpoint from which the trial resumes; None is its own newest one.
     checkpoint: CheckpointRecord | None = None
     #: Whether JSON cannot hold `config`, so that the store keeps it as a pickle.
     pickled: bool = False
@@ -248,7 +248,7 @@ class FinishTrial(StatusChange):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GiveUp(StatusChange):
-    """End a trial in ERROR: it has no tries left."""
+    """End a trial with the status ERROR: it has no tries left."""
 
     reason: str
 

@@ -24,7 +24,7 @@ class CheckpointKind(str, Enum):
 
     #: In the experiment's storage.
     PERSISTENT = "persistent"
-    #: In the memory of the workers, as data of Dask: it is lost with its worker or its driver.
+    #: In the memory of the workers, as Dask data. It is lost with its worker or with the driver.
     MEMORY = "memory"
 
 
@@ -62,12 +62,12 @@ class CheckpointRecord:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> CheckpointRecord:
-        """Return the record of untrusted plain values, as :meth:`to_json` writes them.
+        """Return the record in plain values of :meth:`to_json`, which may be untrusted.
 
         Raises
         ------
         StorageError
-            If they are no such record, or the path is not one of a checkpoint.
+            If the values are not a record, or the path is not a checkpoint's.
         """
         try:
             path, index, iteration = data["path"], data["index"], data["iteration"]

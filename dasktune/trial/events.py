@@ -102,7 +102,7 @@ class ResultReported(TrialEvent):
     ``SaveTrial``, ``PauseTrial``, ``ResizeTrial``, ``StopTrial`` or ``FailTrial``.
     """
 
-    #: One level of metrics with the auto-filled fields; it must not be changed any more.
+    #: Flat metrics with the auto-filled fields. The dict must not be changed any more.
     metrics: dict[str, Any]
     #: The checkpoint that was committed with this result, if any.
     checkpoint: CheckpointRecord | None = None
@@ -123,12 +123,12 @@ class TrialEnded(TrialEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialPaused(TrialEvent):
-    """The worker obeyed an order to pause; the trial's resources are free."""
+    """The trial has left its worker to be paused or resized; its resources are free."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialStopped(TrialEvent):
-    """The worker obeyed ``StopTrial`` or ``FailTrial``; the trial's resources are free."""
+    """The worker has carried out ``StopTrial`` or ``FailTrial``; the resources are free."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,16 +194,17 @@ class Suggested(OtherEvent):
     a trial has ended); None with ``finished=True`` (no more suggestions).
     """
 
-    #: The name of the trial; of no trial if there is no configuration.
+    #: The ID of the new trial. If there is no configuration, no trial has this ID.
     trial_id: str
     config: dict[str, Any] | None
     time: float
-    #: What a trial with this configuration needs; not None exactly if there is a configuration.
+    #: The trial's resource request; None exactly if `config` is None.
     resources: PlacementGroupFactory | None = None
     finished: bool = False
     #: Label of a variant of a grid, "lr=0.1,depth=3".
     tag: str = ""
-    #: Names that the user's functions give to the trial and its directory; empty for its id.
+    #: Names that the user's functions give to the trial and its directory. If empty, the ID is
+    #: used.
     name: str = ""
     dirname: str = ""
     #: Whether JSON cannot hold the configuration, so that the store keeps it as a pickle.
@@ -230,7 +231,7 @@ class CheckpointLost(OtherEvent):
     """
 
     trial_id: str
-    #: Path in its record.
+    #: The path in the checkpoint's record.
     path: str
     #: What the driver observed, for the user.
     reason: str
@@ -242,7 +243,7 @@ class CheckpointStored(OtherEvent):
     """A checkpoint in memory was written to the storage, because its driver ends."""
 
     trial_id: str
-    #: Its record in the storage.
+    #: The record of the stored checkpoint.
     checkpoint: CheckpointRecord
     time: float
 
@@ -263,7 +264,7 @@ class CapacityChanged(OtherEvent):
 
     #: Sums over the workers by name of the resource, without resources that have no limit.
     capacity: Mapping[str, float]
-    #: Number of these workers.
+    #: Number of the workers.
     num_workers: int
     time: float
 

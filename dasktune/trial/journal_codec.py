@@ -92,12 +92,12 @@ def decode_event(record: Record) -> ExperimentEvent | None:
     Parameters
     ----------
     record : mapping
-        What :func:`journal_record` returned, possibly read from a journal.
+        A record that :func:`journal_record` returned, possibly read from a journal.
 
     Raises
     ------
     Exception
-        If the record is malformed; of nearly any type.
+        If the record is malformed. The exception can have nearly any type.
 
     Examples
     --------
@@ -112,18 +112,18 @@ def decode_event(record: Record) -> ExperimentEvent | None:
 def decode_actions(record: Record) -> list[Action | None]:
     """Return the actions of a record in order; None stands for one that this version does not know.
 
-    A configuration of a started trial is not in the journal again: that of the suggestion counts,
-    and the decoded action has an empty one.
+    A start's record does not repeat the configuration, which is in the record of the suggestion.
+    The decoded action has an empty one.
 
     Parameters
     ----------
     record : mapping
-        What :func:`journal_record` returned, possibly read from a journal.
+        A record that :func:`journal_record` returned, possibly read from a journal.
 
     Raises
     ------
     Exception
-        If the record is malformed; of nearly any type.
+        If the record is malformed. The exception can have nearly any type.
     """
     found: list[Action | None] = []
     for one in record.get("actions", ()):
@@ -181,7 +181,7 @@ _FIELDS: dict[type, tuple[tuple[str, ...], Callable[[Any], Iterable[Any]]]] = {}
 
 def _learn_fields(kind: type) -> tuple[tuple[str, ...], Callable[[Any], Iterable[Any]]]:
     names = tuple(kind.__dataclass_fields__)  # type: ignore[attr-defined]
-    # attrgetter of a single name returns the value and no tuple.
+    # attrgetter with a single name returns the value, not a tuple.
     get = attrgetter(*names) if len(names) > 1 else lambda value: (getattr(value, names[0]),)
     _FIELDS[kind] = names, get
     return names, get

@@ -18,7 +18,7 @@ Mode = Literal["min", "max"]
 
 #: The metrics to optimise: none, one, or several at once.
 Metric = str | list[str] | None
-#: Their modes; for several metrics one for each, in their order.
+#: The modes of the metrics; for several metrics a list with one for each, in the same order.
 Modes = Mode | list[Mode] | None
 
 
@@ -90,7 +90,7 @@ def number(value: object) -> float | None:
 
 
 def score(result: Mapping[str, Any], metric: str, mode: Mode) -> float | None:
-    """Return the metric with its sign such that higher is better.
+    """Return the metric, negated for mode ``"min"``, so that higher is better.
 
     None if it is missing, no number, or NaN: an undefined value is never the better one.
 

@@ -14,11 +14,11 @@ __all__ = ["EVERY_RESULT", "Milestone", "reached"]
 
 @dataclass(frozen=True, slots=True)
 class Milestone:
-    """The first result with ``result[time_attr] >= value``.
+    """The first result with ``result[time_attr] >= value``, at which a trial must wait.
 
     A result that lacks `time_attr`, or has NaN there, counts as a milestone, too, because it may
-    have passed the value. If the milestone is not `required`, it does not count, as for a stop
-    criterion, which such a result does not meet.
+    have passed the value. If the milestone is not `required`, such a result does not count: it
+    cannot meet a stop criterion, for example.
     """
 
     time_attr: str

@@ -10,7 +10,8 @@ __all__ = ["checkpoint_place", "is_one_name"]
 #: Bytes that a file's name may have on the usual disks.
 _LONGEST: Final = 255
 
-#: With the number of digits that dasktune writes, so that each checkpoint has exactly one path.
+#: A checkpoint's path, with the number of digits that dasktune writes, so that each checkpoint has
+#: exactly one path.
 _CHECKPOINT: Final = re.compile(
     r"trials/([^/]+)/checkpoint_([0-9]{6}|[1-9][0-9]{6,8})_i([0-9]{2}|[1-9][0-9]{2,8})"
 )

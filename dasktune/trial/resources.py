@@ -16,7 +16,7 @@ __all__ = ["STRATEGIES", "PlacementGroupFactory", "Resources", "as_placement_gro
 #: How the bundles of one trial may be laid out over the workers.
 STRATEGIES: Final = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 
-#: Resources that a worker has or may have by itself; all others must be declared.
+#: Resources that a worker may have without a declaration; all others must be declared.
 WELL_KNOWN: Final = frozenset({"CPU", "GPU", "memory"})
 
 #: Common misspellings of names in a bundle, and the right names.
@@ -82,7 +82,7 @@ class PlacementGroupFactory:
     bundles : list or tuple of mapping
         The head, on which user code runs and which may be empty, then the further bundles. Keys are
         ``"CPU"``, ``"GPU"``, ``"memory"`` (bytes) and names that workers declare. Fractions are
-        allowed; more than one GPU must be whole ones.
+        allowed; an amount above one GPU must be whole.
     strategy : {"PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"}, default="PACK"
         Whether the bundles should, or must, share one worker or be on different ones.
 
@@ -163,7 +163,7 @@ class PlacementGroupFactory:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> PlacementGroupFactory:
-        """Return the request that :meth:`to_json` returned as plain values."""
+        """Return the request in the plain values of :meth:`to_json`."""
         request = cls(data["bundles"], strategy=data["strategy"])
         return request.exclusively() if data.get("exclusive", False) else request
 
@@ -331,7 +331,7 @@ def as_placement_group(value: object) -> PlacementGroupFactory:
     Raises
     ------
     ConfigError
-        If it is of another type, or names a resource twice.
+        If `value` is of another type, or names a resource twice.
 
     Examples
     --------

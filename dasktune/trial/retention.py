@@ -17,7 +17,7 @@ class Retention:
     """Keep the best `num_to_keep` checkpoints of a trial plus the newest one.
 
     Without a score, the newest are the best. A score that is NaN or missing is worse than every
-    number; among equals the older one goes first.
+    number; among equals the older one is deleted first.
 
     Parameters
     ----------
@@ -60,12 +60,12 @@ class Retention:
         check(order in ("max", "min"), "score_order", "'max' or 'min'", order)
 
     def expired(self, records: Sequence[CheckpointRecord]) -> list[CheckpointRecord]:
-        """Return those of one trial's `records` to delete, oldest first.
+        """Return the checkpoints of one trial that must be deleted, oldest first.
 
         Parameters
         ----------
         records : sequence of CheckpointRecord
-            All of the trial, in any order; their ``index`` gives the age.
+            All checkpoints of the trial, in any order; their ``index`` gives the age.
         """
         if self.num_to_keep is None:
             return []

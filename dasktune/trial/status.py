@@ -6,13 +6,14 @@ The rules:
    own, never a flag beside the status.
 2. A status changes only by a row of :data:`TRANSITIONS`. An absent pair is a bug in dasktune.
 3. Events and actions both move a trial. An action moves it when it is issued, because the worker
-   obeys some time later. What the worker sends until then crosses the action on the network, and
-   each such pair has a row.
-4. Users see only :class:`PublicStatus`, Ray Tune's five words.
-5. ``TERMINATED`` and ``ERROR`` are final. Only the user leads a trial out of them, in a later
-   session, by a request to continue it or to start it again.
+   obeys some time later. An event that the worker sends before it receives the action crosses the
+   action on the network; each such pair has a row.
+4. Users see only :class:`PublicStatus`, the five statuses of Ray Tune.
+5. ``TERMINATED`` and ``ERROR`` are final. A trial leaves them only in a later session, when the
+   user requests to continue or restart it.
 6. No policy can start a trial that the user has paused. It is ``SUSPENDED`` if it would otherwise
-   be pending. It is ``SHELVED`` if its scheduler had paused it, too, whose commands still apply.
+   be pending. It is ``SHELVED`` if its scheduler had paused it, too; the scheduler's commands still
+   apply.
 """
 
 from __future__ import annotations
@@ -172,7 +173,8 @@ TRANSITIONS: dict[tuple[TrialStatus, type[events.TrialEvent] | type[actions.Tria
     (_S.SUSPENDING, actions.FailTrial): _S.FAILING,
     (_S.SUSPENDING, events.StartFailed): _S.SUSPENDED,
     (_S.SUSPENDING, events.TrialReturned): _S.SUSPENDED,
-    # Paused by the user. The scheduler need not know: a trial that it unpauses waits for the user.
+    # Paused by the user. The scheduler need not know: a trial that the scheduler unpauses still
+    # waits for the user.
     (_S.PENDING, actions.SuspendTrial): _S.SUSPENDED,
     (_S.PAUSED, actions.SuspendTrial): _S.SHELVED,
     (_S.SHELVED, actions.UnpauseTrial): _S.SUSPENDED,

@@ -16,15 +16,15 @@ __all__ = ["NO_STATUS_LOG", "STATUS_LOG_LENGTH", "Trial", "new_status_log"]
 #: Losses of workers, each shared with other trials, after which a trial has to run alone.
 _MOST_SHARED_LOSSES = 2
 
-#: How many steps of an unfinished trial's story are kept for error messages.
+#: Number of an unfinished trial's last transitions that are kept for error messages.
 STATUS_LOG_LENGTH = 30
 
-#: The story of every trial that has ended; even an empty deque of its own takes over half a KiB.
+#: The empty log that all ended trials share. One for each would take over half a KiB.
 NO_STATUS_LOG: deque[tuple[TrialStatus, type, int, int]] = deque(maxlen=0)
 
 
 def new_status_log() -> deque[tuple[TrialStatus, type, int, int]]:
-    """Return the story of a trial to which nothing has happened."""
+    """Return an empty log for a new trial."""
     return deque(maxlen=STATUS_LOG_LENGTH)
 
 
@@ -50,7 +50,7 @@ class Trial:
     config: dict[str, Any]
     resources: PlacementGroupFactory
     tag: str = ""
-    #: Names of the trial and of its directory that users see; empty for its id.
+    #: Names of the trial and of its directory that users see. If empty, the ID is used.
     name: str = ""
     dirname: str = ""
     #: Whether JSON cannot hold the configuration, so that the store keeps it as a pickle.
@@ -76,14 +76,14 @@ class Trial:
     origin: CheckpointRecord | None = field(default=None, repr=False)
     #: Checkpoints that retention has dropped and that other trials still refer to.
     lent: tuple[CheckpointRecord, ...] = field(default=(), repr=False)
-    #: ``training_iteration`` as of which a scheduler may later clone it; -1 for none.
+    #: A scheduler may later clone the trial as it was at this ``training_iteration``; -1 for none.
     held_at: int = -1
-    #: The newest checkpoint up to that iteration, kept for that.
+    #: The newest checkpoint up to that iteration, kept for such a clone.
     held: CheckpointRecord | None = field(default=None, repr=False)
     #: The incarnation in which it became a clone: its late messages belong to the old history.
     cloned_in: int = 0
-    #: Rows of the experiment's exploits that have led to it, oldest first: the donor's, then its
-    #: own.
+    #: Indices in `Exploits.rows` of the exploits that have led to the trial, oldest first: first
+    #: the donor's, then its own.
     ancestry: tuple[int, ...] = field(default=(), repr=False)
     #: Number of its next checkpoint.
     next_checkpoint: int = 0
@@ -152,14 +152,14 @@ class Trial:
 
     @property
     def restore_point(self) -> CheckpointRecord | None:
-        """The checkpoint from which its next start resumes; None for its beginning."""
+        """The checkpoint from which its next start resumes; None to start from the beginning."""
         return self.origin or self.memory or self.checkpoint
 
     @property
     def progress(self) -> tuple[int, int]:
-        """Its progress, as far as the loss of a worker cannot reduce it.
+        """A measure of progress that the loss of a worker cannot reduce; larger is further.
 
-        The number of committed checkpoints and, as long as there are none, the highest
+        The number of committed checkpoints and, while there are none, the highest
         ``training_iteration``. Any checkpoint counts more than results that can be lost.
         """
         return self.next_checkpoint, 0 if self.next_checkpoint else self.last_iteration

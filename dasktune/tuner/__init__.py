@@ -1,4 +1,4 @@
-"""What users hold: ``Tuner``, its results, restored and submitted experiments.
+"""The objects that users hold: ``Tuner``, results, and submitted experiments.
 
 The loop that runs trials lives in ``dasktune.runner``.
 """

@@ -81,13 +81,13 @@ class RestoredExperiment:
     tune_config, run_config, param_space
         The configuration to resume with.
     setup : TunerFile
-        The same configuration, of objects that have not been used.
+        The same configuration, pickled before its objects were used.
     resume : ResumeConfig
         Which trials to resume, restart or skip.
     end : JournalEnd
         The end of the journal when it was read.
     broken : dict of str to str
-        Trials whose configurations cannot be unpickled, and why.
+        The reason by trial ID, for trials whose configurations cannot be unpickled.
     dropped : sequence of CheckpointRecord
         Checkpoints that the last driver dropped, and may not have deleted.
     missed : MissedEvents
@@ -123,7 +123,7 @@ class RestoredExperiment:
         runner : TrialRunner
             The runner of the experiment.
         """
-        # The runner's new session clears the reason for which the last one ended.
+        # First, because the runner's new session clears the end reason of the last session.
         cut_off = self._cut_off()
         runner.resume(lambda now: self.requests(now, cut_off), self.dropped)
         self.setup.write(self.storage)
@@ -137,7 +137,7 @@ class RestoredExperiment:
             )
 
     def _cut_off(self) -> str:
-        """Return the end reason of trials that count as unfinished; empty if there are none."""
+        """Return the end reason of ended trials that count as unfinished; empty without any."""
         failed = self.experiment.state.first_failed
         if failed is None:
             return ""
@@ -152,7 +152,7 @@ class RestoredExperiment:
         now : float
             Seconds of the runner's clock.
         cut_off : str, optional
-            The end reason of trials that count as unfinished, as for
+            The end reason of ended trials that count as unfinished, as for
             :meth:`ResumeConfig.resume_type`.
         """
         for key, trial in self.experiment.trials.items():
@@ -197,7 +197,7 @@ class RestoredExperiment:
             Snapshots(self.storage).write(Snapshot(self.end.epoch, self.end.position, state))
 
     def check_journal_unchanged(self) -> None:
-        """Check that the restored state is still the last one.
+        """Check that the restored state is still the newest one.
 
         Call it with the leader lock held. Records that an older driver appends after the check have
         an older epoch, and are ignored.
@@ -268,7 +268,7 @@ def initial_checkpoint_of(config: RunConfig, session: RestoredExperiment | None)
     Parameters
     ----------
     config : RunConfig
-        The configuration; `restore` is the checkpoint.
+        The configuration, whose `restore` is the initial checkpoint.
     session : RestoredExperiment or None
         The restored experiment.
 
@@ -324,7 +324,7 @@ def restore_experiment(
     Raises
     ------
     ConfigError
-        If an argument changes something fixed.
+        If an argument changes a setting that must stay the same.
     StorageError
         If there is no experiment, it is damaged, or a needed object cannot be unpickled.
     """
@@ -380,7 +380,7 @@ def _replay(
 ) -> tuple[ExperimentMachine, JournalEnd, list[CheckpointRecord]]:
     """Return the experiment after the last record, the journal's end, and dropped checkpoints.
 
-    Start from the newest usable snapshot, or from the initial state without any.
+    The replay starts from the newest usable snapshot, or from the initial state if there is none.
     """
     store = ExperimentStore(storage)
     origin = Snapshot(0, 0, {})
@@ -405,7 +405,7 @@ def _replay(
 
 
 def _with_configs(state: Mapping[str, Any], store: ExperimentStore, broken: dict[str, str]) -> dict[str, Any]:
-    """Return a snapshot's state with the configurations that are pickled, as JSON lacks them."""
+    """Return a snapshot's state with the pickled configurations, which JSON cannot hold."""
     trials = []
     for trial in state["trials"]:
         if trial["pickled"]:

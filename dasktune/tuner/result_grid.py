@@ -84,7 +84,7 @@ class ResultGrid(Sequence[Result]):
         self._storage = storage
         #: The projection that figures are drawn from, with the objectives that it was made for.
         self._projection: tuple[object, ExperimentProjection] | None = None
-        #: The objectives; the next two are None if there are several.
+        #: The metrics and modes. `_metric` and `_mode` are None if there are several.
         self._goals = metric, mode
         self._metric = None if isinstance(metric, list) else metric
         self._mode = None if isinstance(mode, list) else mode
@@ -116,7 +116,7 @@ class ResultGrid(Sequence[Result]):
         mode : {"min", "max"}, list of them or None
             Whether lower or higher values are better.
         load_checkpoint : callable
-            Opens a record's checkpoint. The results can be pickled if it can.
+            Returns the checkpoint of a record. Results can be pickled only if this function can.
         retention : Retention, optional
             The rule by which checkpoints were kept.
         storage : Storage, optional
@@ -184,8 +184,8 @@ class ResultGrid(Sequence[Result]):
             The value of a trial: its last one, its best one, or the mean of all, of the last 5 or
             of the last 10 rows that have the metric.
         filter_nan_and_inf : bool, default=True
-            Ignore NaN and infinity: such rows for the scope ``"all"``, trials with such a value for
-            the others. NaN is the worst value if it is not ignored.
+            Ignore NaN and infinity: the scope ``"all"`` skips such rows, the others skip trials
+            with such a value. NaN is the worst value if it is not ignored.
 
         Returns
         -------
@@ -486,7 +486,7 @@ class ResultGrid(Sequence[Result]):
 
 
 def _scores(row: Mapping[str, Any], goals: Sequence[tuple[str, Mode]]) -> tuple[float, ...] | None:
-    """Return all metrics turned so that higher is better, or None if one is not finite."""
+    """Return the metrics, negated where lower is better; None if one is not finite."""
     scores = [score(row, name, mode) for name, mode in goals]
     defined = tuple(value for value in scores if value is not None and isfinite(value))
     return defined if len(defined) == len(goals) else None

@@ -127,7 +127,7 @@ class Tuner:
         self._dashboard_page = (
             "",
             False,
-        )  # in Dask's dashboard; whether Dask's own pages are beside it
+        )  # the link in Dask's dashboard; whether Dask's own pages are beside it
         self._session = _session
         self._experiment: ExperimentMachine | None
         if _session is not None:
@@ -200,7 +200,8 @@ class Tuner:
         Raises
         ------
         ConfigError
-            If the trainable has another name, or an argument changes something fixed.
+            If the trainable has another name, or an argument changes a setting that must stay the
+            same.
         StorageError
             If there is no experiment, it is damaged, or a stored object cannot be unpickled.
 

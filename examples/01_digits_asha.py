@@ -37,7 +37,7 @@ class Digits(NamedTuple):
     """1,797 pictures of 8 x 8 pixels, each a row of 64 numbers from 0 to 1, with their digits."""
 
     train: tuple[np.ndarray, np.ndarray]
-    #: Select the configuration. The best of many scores is partly luck, ...
+    #: Selects the best configuration. The best of many scores is partly luck, ...
     validation: tuple[np.ndarray, np.ndarray]
     #: ... so the accuracy of the best network is measured on data that had no part in the choice.
     test: tuple[np.ndarray, np.ndarray]
@@ -73,7 +73,7 @@ def train(config: dict[str, Any]) -> None:
     # use tune.with_parameters(train, data=...).
     data = split_digits()
 
-    # If its worker dies, the trial starts here again on another one, and has a checkpoint.
+    # If the worker dies, the trial starts here again on another worker, and has a checkpoint.
     network, done = new_network(config), 0
     checkpoint = tune.get_checkpoint()
     if checkpoint is not None:

@@ -2,8 +2,8 @@
 
     python examples/02_survive_a_killed_worker.py
 
-Four trials share two worker processes, and save a checkpoint every five iterations. When one of
-them is past its first checkpoint, its worker is killed with SIGKILL. No process can catch that
+Four trials share two worker processes, and save a checkpoint every five iterations. When a trial
+is past its first checkpoint, its worker is killed with SIGKILL. No process can catch that
 signal, so the effect is the same as running out of memory or losing a machine. The trial resumes
 from its checkpoint, on the first worker that has room. This needs no setting; the code below only
 kills a worker and prints the results.

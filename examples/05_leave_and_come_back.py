@@ -2,8 +2,8 @@
 
     python examples/05_leave_and_come_back.py
 
-A process begins an experiment on a Dask cluster, and is killed with SIGKILL in the middle of it,
-as by a crashed notebook or a flat battery. Another process resumes from the
+A process begins an experiment on a Dask cluster, and is killed with SIGKILL in the middle of it, as
+if a notebook had crashed or a battery were empty. Another process resumes the experiment from its
 journal: no result is lost, and only results since the last checkpoint are computed again.
 
 Then a process submits an experiment. Its driver runs on the cluster, so the process may end,
@@ -40,7 +40,7 @@ def train(config: dict[str, Any]) -> None:
 
 
 def tuner(address: str, place: Path, name: str) -> tune.Tuner:
-    """Return four trials of a learning rate."""
+    """Return a tuner of four trials with sampled learning rates."""
     return tune.Tuner(
         train,
         param_space={"lr": tune.loguniform(1e-3, 0.5)},

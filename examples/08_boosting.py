@@ -28,9 +28,9 @@ class Patients(NamedTuple):
     """569 tumours, each with 30 measures, and whether it was benign."""
 
     train: tuple[np.ndarray, np.ndarray]
-    #: Select the configuration.
+    #: Selects the best configuration.
     validation: tuple[np.ndarray, np.ndarray]
-    #: Measure the accuracy of the best configuration.
+    #: Measures the accuracy of the best configuration.
     test: tuple[np.ndarray, np.ndarray]
 
 

@@ -82,12 +82,12 @@ class ClusterView:
 
     @property
     def contenders(self) -> list[Trial]:
-        """The trials that hold resources, by id, then the pending trials that may start next.
+        """The trials that hold resources, sorted by id, and the pending trials that may start next.
 
         Paused trials are left out, and so are pending trials beyond ``max_concurrent_trials``.
         """
         room = max(0, self._limit - len(self._active)) if self._limit else None
-        # The order in which trials started is lost when a driver restarts.
+        # Sorted by id, because the order of their starts is lost when a driver restarts.
         active = sorted(self._active.values(), key=_id_of)
         return [*active, *islice(self._pending.values(), room)]
 
@@ -115,9 +115,9 @@ class ClusterView:
         return _sum(trial.resources.required_resources for trial in trials)
 
     def fits(self, trial: Trial, request: PlacementGroupFactory) -> bool:
-        """Whether a request of a trial could be placed if the trial released what it holds.
+        """Whether a request of a trial could be placed if the trial released its resources.
 
-        Pending trials are placed first; if the trial is pending itself, only those before it.
+        Pending trials are placed first; if the trial itself is pending, only the ones before it.
 
         Parameters
         ----------
@@ -133,8 +133,8 @@ class ClusterView:
     ) -> PlacementGroupFactory | None:
         """Return the first of several requests that :meth:`fits`, or None.
 
-        The worker of a trial's first bundle is known. Its further bundles are assumed to be where
-        they would be placed now.
+        Only the worker of a trial's first bundle is known. The estimate places its further bundles
+        where they would fit now.
 
         Parameters
         ----------

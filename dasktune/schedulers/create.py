@@ -56,7 +56,7 @@ def create_scheduler(name: str, **kwargs: Any) -> TrialScheduler:
         "pb2", "pbt_replay"; or the name of an entry point of another package in the group
         ``dasktune.schedulers``.
     **kwargs
-        Arguments of its constructor.
+        Arguments of the scheduler's constructor.
 
     Raises
     ------

@@ -54,7 +54,7 @@ class StopOther:
 class ResizeWaiting:
     """Change the requested resources of another trial that is pending or paused.
 
-    It does nothing to a trial that is on a worker; see :class:`Resize`.
+    The command has no effect on a trial that is on a worker; see :class:`Resize`.
 
     Examples
     --------
@@ -69,9 +69,9 @@ class ResizeWaiting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExploitOther:
-    """Make another trial that is paused or pending a clone, as :class:`Exploit` does.
+    """Make a paused or pending trial a clone of a donor, as :class:`Exploit` does.
 
-    It does nothing if the trial is running, or if the donor has no such checkpoint.
+    The command has no effect if the trial is running, or if the donor has no such checkpoint.
 
     Examples
     --------
@@ -86,7 +86,7 @@ class ExploitOther:
     iteration: int | None = None
 
 
-#: Commands of a scheduler to trials other than the one that it decides about.
+#: A scheduler's command to a trial other than the one that reported the result.
 Command = Unpause | StopOther | ResizeWaiting | ExploitOther
 
 
@@ -101,11 +101,11 @@ class Continue:
     commands : tuple of Command, default=()
         Commands to other trials.
     kind : CheckpointKind, default=CheckpointKind.PERSISTENT
-        Where to save it. A checkpoint in memory takes milliseconds, and is lost with its worker.
+        Where to save the checkpoint. In memory it takes milliseconds, and is lost with its worker.
     hold : bool, default=False
-        Keep the trial's newest checkpoint up to this result, including the one that is saved with
-        it, until the next result with `hold`, whatever the retention rule is. Other trials may
-        then become clones of this state.
+        Keep the trial's newest checkpoint, perhaps saved with this result, until its next result
+        with `hold`, even if the retention rule would delete it. Other trials may then become clones
+        of this state.
 
     Examples
     --------
@@ -132,8 +132,8 @@ class Pause:
     commands : tuple of Command, default=()
         Commands to other trials.
     kind : CheckpointKind, default=CheckpointKind.MEMORY
-        Where to save it. A checkpoint in memory takes milliseconds; if it is lost with its worker,
-        the trial resumes from its last one in the storage.
+        Where to save the checkpoint. In memory it takes milliseconds; if it is lost with its
+        worker, the trial resumes from its last checkpoint in the storage.
     hold : bool, default=False
         As for :class:`Continue`.
 
@@ -152,25 +152,25 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Exploit:
-    """Make the trial a clone of another one: pause it, and resume it from that one's checkpoint.
+    """Make the trial a clone of a donor: pause it, and resume it from the donor's checkpoint.
 
-    Its ``training_iteration`` continues from the checkpoint's. Results of later iterations are
-    removed from its history; the journal keeps them.
+    The trial's ``training_iteration`` continues from that of the checkpoint. Results of later
+    iterations are removed from its history; the journal keeps them.
 
     Parameters
     ----------
     donor : str
-        Id of the trial whose checkpoint it resumes from. The trial's own id changes only its
-        configuration; then it is saved first, where the trainable can.
+        Id of the trial whose checkpoint is used. With the trial's own id only its configuration
+        changes, and the trial saves a checkpoint first, where the trainable can (the class API).
     config : dict
-        Its new configuration.
+        The trial's new configuration.
     reason : str
         The reason, for the journal and the user.
     iteration : int, optional
-        ``training_iteration`` up to which the donor's newest checkpoint is used; a result with
-        `hold` at that iteration makes sure that there is one. By default the newest of all.
+        Use the donor's newest checkpoint up to this ``training_iteration``. A decision with `hold`
+        at that iteration ensures that there is one. By default the newest checkpoint of all.
     otherwise : Continue or Pause, default=Continue()
-        The decision instead, if the donor has no such checkpoint.
+        The decision that applies if the donor has no such checkpoint.
     commands : tuple of Command, default=()
         Commands to other trials.
 
@@ -201,9 +201,9 @@ class Stop:
     early : bool, default=True
         Whether the trial ends before its planned end; searchers may treat such trials differently.
     rung : float, optional
-        The rung at which the trial was compared, in units of the scheduler's `time_attr`.
+        The budget of the rung that stopped the trial, in units of the scheduler's `time_attr`.
     cutoff : float, optional
-        The value of the metric that would have been enough there.
+        The value of the metric with which the trial would have continued there.
 
     Examples
     --------
@@ -225,7 +225,7 @@ class Resize:
     Parameters
     ----------
     resources : PlacementGroupFactory
-        Its new resources. It waits until a worker has room for them.
+        The trial's new resources. The trial waits until a worker has room for them.
     reason : str
         The reason, for the journal and the user.
     save : bool, default=True
@@ -233,7 +233,7 @@ class Resize:
     commands : tuple of Command, default=()
         Commands to other trials.
     kind : CheckpointKind, default=CheckpointKind.MEMORY
-        Where to save it, as for :class:`Pause`.
+        Where to save the checkpoint, as for :class:`Pause`.
     hold : bool, default=False
         As for :class:`Continue`.
 

@@ -41,8 +41,8 @@ class FIFOScheduler(TrialScheduler):
     def next_milestones(self, trial: Trial) -> tuple[Milestone, ...]:
         """Return no milestones: no result changes a decision.
 
-        A subclass that overrides `on_trial_result` waits at every result, unless it overrides this
-        method too.
+        If a subclass overrides `on_trial_result`, trials wait at every result, unless the subclass
+        overrides this method too.
         """
         judges = type(self).on_trial_result is not FIFOScheduler.on_trial_result
         return EVERY_RESULT if judges else ()

@@ -42,12 +42,12 @@ class FunctionScheduler(TrialScheduler):
     Notes
     -----
     The function has the contract of ``additional_calls`` in dask-ml's incremental searches [1]_,
-    with trial ids in place of model numbers. Trials that a stop criterion ended or that failed are
-    left out.
+    with trial ids in place of model numbers. The history leaves out trials that failed or that a
+    stop criterion ended.
 
     Trials are paused while they wait for each other, so a trainable should save checkpoints;
     checkpoints in memory are enough. If the search waits for trials to end before it suggests more,
-    a round begins with the trials that there are. An exception in the function ends the run, and
+    a round begins with the trials suggested so far. An exception in the function ends the run, and
     the experiment can be restored.
 
     References
@@ -68,7 +68,7 @@ class FunctionScheduler(TrialScheduler):
     def __init__(self, function: Callable[[History], Mapping[str, int]]) -> None:
         check(accepts_arguments(function, {}), "function", "callable with the history", function)
         self.function = function
-        #: ``{trial_id: iteration up to which it trains}``; 1 if it has no entry.
+        #: ``{trial_id: iteration up to which it trains}``; 1 for a trial without an entry.
         self._targets: dict[str, int] = {}
         self._rounds = 0
 
@@ -104,7 +104,7 @@ class FunctionScheduler(TrialScheduler):
         Raises
         ------
         ConfigError
-            If it does not return numbers of iterations for trials in the history.
+            If the function does not return numbers of iterations for trials in the history.
         """
         trials = dict(sorted(waiting.paused.items()))
         wishes = self._call_function({name: list(trial.history) for name, trial in trials.items()})

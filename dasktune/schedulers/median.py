@@ -60,13 +60,13 @@ class MedianStoppingRule(MetricScheduler):
     grace_period : float, default=60
         No trial is stopped earlier, and the means start here. In units of `time_attr`, at least 0.
     min_samples_required : int, default=3
-        Number of other trials that must have trained as long before a trial is compared with
-        them, at least 1.
+        A trial is compared with others only when this number of them have trained as long. At least
+        1.
     min_time_slice : float, default=0
-        If too few have, a trial pauses so that waiting trials can train. This is the minimum time
-        between two such pauses, in units of `time_attr`, at least 0. With 0 the leading trial
-        pauses at each result. Use a large value for a trainable without checkpoints, which starts
-        from the beginning after each pause.
+        While too few other trials have trained that long, a trial pauses so that waiting trials can
+        train. This is the minimum time between two such pauses of a trial, in units of `time_attr`,
+        at least 0. With 0 the leading trial pauses at each result. Use a large value for a
+        trainable without checkpoints, which starts from the beginning after each pause.
     hard_stop : bool, default=True
         Whether a bad trial is stopped. If False, it is paused once and continues when no other
         trial waits; it is not compared any more.
@@ -91,8 +91,8 @@ class MedianStoppingRule(MetricScheduler):
     - A trial pauses for others only if there would then be enough trials to compare it with.
     - A trial that ends by itself records its means too. No mean is counted twice.
 
-    For each moment that a trial passes and that k trials have passed before, a result costs O(log
-    k) comparisons and an insertion into a sorted list.
+    For each moment that a trial passes, a result costs O(log k) comparisons and an insertion into a
+    sorted list, where k is the number of trials that passed the moment before.
 
     References
     ----------
@@ -189,14 +189,14 @@ class MedianStoppingRule(MetricScheduler):
         return first_in(waiting)
 
     def next_milestones(self, trial: Trial) -> tuple[Milestone, ...]:
-        """Return the grace period as milestone; every result after it is one."""
+        """Return the grace period: the trial waits at every result from there on."""
         record = self._records.get(trial.trial_id)
         if record is not None and record.is_rejected:
             return ()
         return (Milestone(self.time_attr, self.grace_period),)
 
     def debug_string(self) -> str:
-        """Return how many trials were stopped, or paused for being bad."""
+        """Return how many trials were stopped, or paused because they are worse than the median."""
         return f"Using MedianStoppingRule: num_stopped={self._num_stopped}"
 
     def state_dict(self) -> dict[str, Any]:
@@ -216,7 +216,7 @@ class MedianStoppingRule(MetricScheduler):
         Raises
         ------
         ConfigError
-            If it was saved with another grace period, where other means start.
+            If the state was saved with another `grace_period`, from which the means are computed.
         """
         rule = f"{state['grace_period']} as in the saved experiment"
         own = self.grace_period

@@ -39,7 +39,7 @@ def finite_number(name: str, value: object) -> float:
     Raises
     ------
     ConfigError
-        If it is not a finite number; the message begins with `name`, the argument's name.
+        If `value` is not a finite number; the message begins with `name`, the argument's name.
 
     Examples
     --------
@@ -55,12 +55,12 @@ def finite_number(name: str, value: object) -> float:
 
 
 class MetricScheduler(TrialScheduler):
-    """Read the time and the metric of results, and warn once about each that is missing.
+    """Base class that reads the time and metric of results, and warns once if one is missing.
 
     Parameters
     ----------
     time_attr : str
-        The metric that measures how long a trial has trained; it never falls.
+        The metric that measures how long a trial has trained; it must not decrease.
     metric : str or None
         The metric to compare trials by; if None, that of `TuneConfig`.
     mode : {"min", "max"} or None
@@ -88,7 +88,7 @@ class MetricScheduler(TrialScheduler):
         Raises
         ------
         ConfigError
-            If one of them is set in neither place, or the two places differ.
+            If metric or mode is set in neither place, or differently in the two.
         """
         super().set_search_properties(metric, mode)
         self._goal()

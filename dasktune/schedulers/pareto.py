@@ -12,7 +12,7 @@ __all__ = ["ParetoFronts", "crowding_distance", "hypervolume"]
 
 _Points = NDArray[np.float64]
 
-#: Pairs that are compared at a time, which bounds the memory if a large front moves down.
+#: Number of pairs compared at a time. It limits the memory when a large front moves down.
 _BLOCK: Final = 1_000_000
 
 
@@ -96,8 +96,8 @@ class ParetoFronts:
         index : int
             Index of its front.
         places : int
-            Number of points that are selected. If they include its whole front, or nothing of it,
-            the crowding distance is not computed.
+            Number of points that are selected. If they include the point's whole front, or none of
+            it, no crowding distance is computed.
         """
         better = sum(len(front) for front in self._fronts[:index])
         front = self._fronts[index]

@@ -46,12 +46,12 @@ class PB2(Population):
     Trials are replaced as in :class:`PopulationBasedTraining`. The hyperparameters of a clone are
     not perturbed at random: a Gaussian process models the recent improvement of trials as a
     function of their hyperparameters, and the point with the highest upper confidence bound is
-    used. Small populations are enough. It needs scikit-learn.
+    used. Small populations are enough. PB2 needs scikit-learn.
 
     Parameters
     ----------
     time_attr : str, default="time_total_s"
-        The metric that measures how long a trial has trained; it never falls.
+        The metric that measures how long a trial has trained; it must not decrease.
     metric : str, optional
         The metric to rank trials by; by default that of `TuneConfig`.
     mode : {"min", "max"}, optional
@@ -61,10 +61,12 @@ class PB2(Population):
     hyperparam_bounds : dict
         The hyperparameters that may change. Each has bounds ``[lowest, highest]``, both included, a
         domain made by ``uniform``, ``loguniform``, ``randint`` or ``lograndint``, or a dict of
-        these for nested configurations. With a log domain the process gets logarithms. If a new
-        trial's configuration lacks one, it is drawn, as an int if both bounds are ints.
+        these for nested configurations. With a log domain the Gaussian process gets logarithms. If
+        a new trial's configuration lacks a hyperparameter, it is drawn, as an int if both bounds
+        are ints.
     quantile_fraction : float, default=0.25
-        Fraction of the trials that is replaced, and fraction that is cloned. In [0, 0.5].
+        Fraction of the trials that are replaced, and equally of the trials that are their donors.
+        In [0, 0.5].
     log_config : bool, default=True
         Whether ``pbt_global.txt`` and ``pbt_policy_<trial>.txt`` are written.
     require_attrs : bool, default=True
@@ -74,8 +76,8 @@ class PB2(Population):
         Whether all trials are ranked together: each pauses at the end of an interval until all
         unfinished trials have reached it.
     custom_explore_fn : callable, optional
-        ``custom_explore_fn(config)`` gets the changed configuration and returns that of the
-        clone. It must depend on its argument only.
+        ``custom_explore_fn(config)`` gets the changed configuration and returns the clone's
+        configuration. The function must depend on its argument only.
 
     Raises
     ------
@@ -96,9 +98,9 @@ class PB2(Population):
       the time, the earlier score and the hyperparameters. It uses the last 1,000 observations.
       Rankings with an undefined score give none.
     - Before the first observation, clones get random hyperparameters.
-    - The optimisation takes up to some seconds, in a background thread of the driver. The trial is
-      paused meanwhile, and others use its place. If its donor has ended when the result is there,
-      or has no checkpoint, the trial continues with its own configuration.
+    - The optimisation takes up to a few seconds, in a background thread of the driver. The trial is
+      paused meanwhile, and others use its place. If its donor has ended by then, or has no
+      checkpoint, the trial continues with its own configuration.
     - Integers stay integers, by rounding.
 
     With ``synch=True`` all trials wait while the configurations of all clones are optimised
@@ -173,7 +175,7 @@ class PB2(Population):
         return {}
 
     def on_answer(self, number: int, answer: Sequence[Sequence[float]] | None) -> tuple[Command, ...]:
-        """Make the trials clones at the suggested points, or at random ones without an answer."""
+        """Make each trial a clone with the suggested hyperparameters, or with random ones."""
         question = self._questions.pop(number, None)
         if question is None:
             return ()

@@ -16,7 +16,7 @@ __all__ = [
     "survivors",
 ]
 
-#: More rungs mean a reduction factor so close to 1 that it is a mistake.
+#: Maximum number of rungs. More mean a reduction factor so close to 1 that it is a mistake.
 _MAX_RUNGS: Final = 1000
 
 #: Relative rounding error that products of up to 1,000 factors may have.
@@ -93,7 +93,7 @@ def rung_budgets(grace_period: float, max_t: float, reduction_factor: float) -> 
 
 
 def halving_budgets(first: float, max_t: float, reduction_factor: float) -> list[float]:
-    """Return ``max_t / reduction_factor**k``, the lowest at least `first`, in ascending order.
+    """Return all budgets ``max_t / reduction_factor**k`` that are at least `first`, ascending.
 
     These are HyperBand's rungs. Unlike those of :func:`rung_budgets`, they always include `max_t`.
 
@@ -124,7 +124,7 @@ def halving_budgets(first: float, max_t: float, reduction_factor: float) -> list
 def survivors(size: int, rung: int, reduction_factor: float) -> int:
     """Return how many of `size` trials train to a rung, counted from 0; at least 1.
 
-    ``floor(n * eta**-i)`` in the HyperBand paper.
+    This is ``floor(n * eta**-i)`` in the HyperBand paper.
 
     Examples
     --------
@@ -145,7 +145,7 @@ def bracket_table(max_t: float, reduction_factor: float) -> list[list[tuple[int,
     max_t : float
         Maximum budget of a trial, more than 0. R in the paper.
     reduction_factor : float
-        More than 1. The paper's eta.
+        More than 1. eta in the paper.
 
     Raises
     ------

@@ -25,7 +25,7 @@ _NO_QUESTIONS: Final[Mapping[int, Callable[[], Any]]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The pending and the paused trials, each in the order in which they became so.
+    """The pending trials and the paused trials, each in the order in which they entered the status.
 
     Examples
     --------
@@ -141,7 +141,7 @@ class TrialScheduler(_DecisionsOfRayTune, ABC):
         return None
 
     def on_trial_start(self, trial: Trial) -> None:
-        """Handle the start of a trial on a worker: first, after a pause, or after a worker loss."""
+        """Handle a start of a trial: its first, or one after a pause or the loss of its worker."""
 
     @abstractmethod
     def on_trial_result(self, trial: Trial, result: Mapping[str, Any]) -> Decision:
@@ -158,8 +158,9 @@ class TrialScheduler(_DecisionsOfRayTune, ABC):
     def on_trial_exploit(self, trial: Trial, donor: Trial) -> None:
         """Handle that a trial has become a clone of `donor` by an exploit of this scheduler.
 
-        Its configuration and history are those of the clone, and its `origin` is the checkpoint
-        from which it will resume. If only its configuration changed, it is its own `donor`.
+        The trial already has the configuration and history of the clone. Its `origin` is the
+        checkpoint from which it will resume. If only its configuration changed, it is its own
+        `donor`.
         """
 
     def on_trial_complete(self, trial: Trial, result: Mapping[str, Any]) -> tuple[Command, ...]:
@@ -182,15 +183,15 @@ class TrialScheduler(_DecisionsOfRayTune, ABC):
     def choose_trial_to_run(self, waiting: Waiting) -> Trial | None:
         """Return the trial that starts on the next free place, or None to leave it free.
 
-        It must have no side effects, because it may be called several times for one place.
+        The method must have no side effects, because it may be called several times for one place.
         """
 
     def on_standstill(self, waiting: Waiting) -> tuple[Command, ...]:
         """Handle that trials wait, but none runs, is chosen to run, or will be added.
 
-        By default all waiting trials are stopped. They are stopped too if no command is returned,
-        unless the call has opened a question. So a call that changes the scheduler's state must
-        return a command or open a question. It is not called while a question is open.
+        By default all waiting trials are stopped. They are also stopped if an override returns no
+        command and opens no question. So a call that changes the scheduler's state must do one of
+        these. The method is not called while a question is open.
 
         Parameters
         ----------
@@ -202,7 +203,7 @@ class TrialScheduler(_DecisionsOfRayTune, ABC):
 
     @property
     def questions(self) -> Mapping[int, Callable[[], Any]]:
-        """Computations that take too long for the driver's loop, by unique numbers.
+        """Computations that take too long for the driver's loop, by unique number.
 
         The runner calls one in a background thread while the loop continues to call the
         scheduler's other methods. So a question must use only values that it holds itself and that
@@ -214,7 +215,7 @@ class TrialScheduler(_DecisionsOfRayTune, ABC):
         return _NO_QUESTIONS
 
     def on_answer(self, number: int, answer: Any) -> tuple[Command, ...]:
-        """Handle the answer to a question, in the driver's loop; the question is closed then.
+        """Handle the answer to a question in the driver's loop, and close the question.
 
         Parameters
         ----------
@@ -238,7 +239,7 @@ class TrialScheduler(_DecisionsOfRayTune, ABC):
     def looks_between(self) -> bool:
         """Whether results between milestones can change later decisions.
 
-        If False, a trial may skip scores that are expensive to compute for these results.
+        If False, a trial need not compute expensive scores for these results.
         """
         return True
 
@@ -264,14 +265,15 @@ class TrialScheduler(_DecisionsOfRayTune, ABC):
         return True
 
     def search_info(self, trial: Trial, result: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return entries that are added to a result for the searcher; no metric has their names.
+        """Return entries to add to a result for the searcher; no metric may have their names.
 
         Parameters
         ----------
         trial : Trial
-            The trial that reported it. The decision on it is made, so it may have ended.
+            The trial that reported the result. The decision is already made, so the trial may have
+            ended.
         result : mapping
-            Its last result.
+            The trial's last result.
         """
         return {}
 

@@ -62,7 +62,8 @@ class AskTell(ABC):
         """Return the complete state as JSON-serializable values.
 
         None, the default, means that the state cannot be saved. All calls of :meth:`ask` and
-        :meth:`tell` are then replayed on a new optimiser, which takes as long as they took.
+        :meth:`tell` are then replayed on a new optimiser, which takes as long as the original
+        calls.
         """
         return None
 
@@ -84,8 +85,8 @@ class AskTellSearch(SpaceSearcher):
     metric : str or list of str, optional
         The metric to optimise; a list for several objectives. By default the experiment's.
     mode : {"min", "max"} or list of them, optional
-        Whether to minimise or maximise; a list, one for each, if `metric` is one. By default the
-        experiment's.
+        Whether to minimise or maximise; if `metric` is a list, a list with a mode for each metric.
+        By default the experiment's.
     points_to_evaluate : sequence of mapping, optional
         Complete or partial configurations that are suggested before the optimiser's points. Missing
         values are drawn at random. The optimiser learns from their results.

@@ -57,9 +57,9 @@ class BasicVariantGenerator(SearchAlgorithm):
     Notes
     -----
     Each variant has its own random stream, identified by its sample and its grid point. So a
-    variant depends only on the seed and its position, and the state is that position and 128 bits.
-    A trial costs the same in a grid of 10 points and in one of 10**12. This does not hold for
-    functions in ``sample_from`` that use another random generator.
+    variant depends only on the seed and its position, except for functions in ``sample_from`` that
+    use another random generator. The saved state is the position and 128 bits. A trial costs the
+    same in a grid of 10 points and in one of 10**12.
 
     Examples
     --------
@@ -209,9 +209,9 @@ class BasicVariantGenerator(SearchAlgorithm):
         trial_id : str
             The trial.
         result : mapping, optional
-            Its last result; ignored.
+            The trial's last result; ignored.
         error : bool, default=False
-            Whether it failed; ignored.
+            Whether the trial failed; ignored.
         """
         self._live.pop(trial_id, None)
 
@@ -226,7 +226,7 @@ class BasicVariantGenerator(SearchAlgorithm):
         self._live.pop(trial_id, None)
 
     def on_trial_unpause(self, trial_id: str) -> None:
-        """Count a trial that resumes again.
+        """Count a resumed trial towards the limit again.
 
         Parameters
         ----------
@@ -257,7 +257,7 @@ class BasicVariantGenerator(SearchAlgorithm):
         Raises
         ------
         ConfigError
-            If the grid is now smaller than the position in it.
+            If the saved position is not a point of the grid, which is smaller now.
         """
         position = _Position(state["number"], state["sample"], state["point"])
         size = self._variants_of(position.sample).size

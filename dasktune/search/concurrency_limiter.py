@@ -84,7 +84,7 @@ class ConcurrencyLimiter(Searcher):
         return searches_config
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:
-        """Return True if the limit is the one that this wrapper has.
+        """Return True if the limit is equal to that of this wrapper.
 
         Raises
         ------
@@ -163,7 +163,7 @@ class ConcurrencyLimiter(Searcher):
         self.searcher.on_unpause(trial_id)
 
     def _deliver_batch(self) -> bool:
-        """Deliver the held results if all trials of a full batch have ended; return whether so."""
+        """If all trials of a full batch have ended, deliver their results and return True."""
         is_over = self._batch_is_full and len(self._held) == len(self._open)
         if is_over:
             self._batch_is_full = False
@@ -173,7 +173,7 @@ class ConcurrencyLimiter(Searcher):
     def _deliver(self) -> None:
         held, self._held = self._held, {}
         for trial_id in held:
-            # Before the calls below, so that no trial counts any more even if the searcher raises.
+            # This comes first, so that no trial counts any more even if the searcher raises.
             del self._open[trial_id]
         for trial_id, (result, error) in held.items():
             self.searcher.on_trial_complete(trial_id, result, error)

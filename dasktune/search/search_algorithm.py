@@ -133,11 +133,11 @@ class SearchAlgorithm(ABC):
         """Handle that a paused trial resumes."""
 
     def adopt(self, trial_id: str, config: Mapping[str, Any] | None) -> None:  # noqa: B027
-        """Replace what :meth:`next_trial` has just returned by what the trial really got.
+        """Replace the answer that :meth:`next_trial` has just returned by the recorded one.
 
         When an experiment is restored, the driver calls :meth:`next_trial` again for the trials
         that started after the last snapshot. It calls this method if the answer differs from the
-        recorded one. `config` is None if there was no configuration then.
+        recorded one. `config` is None if the recorded answer has no configuration.
         """
 
     def state_dict(self) -> dict[str, Any]:

@@ -96,8 +96,8 @@ class Searcher(ABC):
     metric : str or list of str, optional
         The metric to optimise; a list for several objectives. By default the experiment's.
     mode : {"min", "max"} or list of them, optional
-        Whether to minimise or maximise; a list, one for each, if `metric` is one. By default the
-        experiment's.
+        Whether to minimise or maximise; if `metric` is a list, a list with a mode for each metric.
+        By default the experiment's.
 
     Raises
     ------
@@ -172,7 +172,8 @@ class Searcher(ABC):
             The last result of the trial, flat; the metric may be missing or NaN. If a trial
             scheduler stopped the trial early, it contains the key :data:`STOPPED_EARLY`. None if
             the trial reported no result, or if the scheduler replaced the suggested configuration,
-            as population based training does: the searcher gets no results of such a replacement.
+            as population based training does: the searcher gets no results of the new
+            configuration.
         error : bool, default=False
             Whether the trial failed, after all retries.
         """
@@ -361,7 +362,7 @@ class Searcher(ABC):
             )
 
     def adopt(self, trial_id: str, config: Mapping[str, Any] | None) -> None:  # noqa: B027
-        """Replace what :meth:`suggest` has just returned by what the trial really got.
+        """Replace the answer that :meth:`suggest` has just returned by the recorded one.
 
         When an experiment is restored, the driver calls :meth:`suggest` again for the trials that
         started after the last snapshot. It calls this method if the searcher's answer differs from
@@ -372,8 +373,8 @@ class Searcher(ABC):
         trial_id : str
             The name of the trial.
         config : mapping or None
-            The trial's configuration, with the constants of the search space; None if the searcher
-            had no configuration then.
+            The trial's configuration, with the constants of the search space; None if the recorded
+            answer has none.
         """
 
     def state_dict(self) -> dict[str, Any]:

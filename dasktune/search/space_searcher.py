@@ -17,7 +17,7 @@ __all__ = ["SpaceSearcher"]
 
 
 class SpaceSearcher(Searcher):
-    """Searcher over a space of domains, with presets and a random stream for each suggestion.
+    """Base class of searchers over domains, with presets and a random stream per suggestion.
 
     Parameters
     ----------

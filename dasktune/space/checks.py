@@ -17,7 +17,7 @@ def as_float(name: str, value: object) -> float:
     Raises
     ------
     ConfigError
-        If it is not; the message begins with `name`, the argument's name.
+        If `value` is anything else; the message begins with `name`, the argument's name.
 
     Examples
     --------
@@ -38,7 +38,7 @@ def as_int(name: str, value: object, *, least: int | None = None) -> int:
     Raises
     ------
     ConfigError
-        If it is not; the message begins with `name`, the argument's name.
+        If `value` is anything else; the message begins with `name`, the argument's name.
 
     Examples
     --------
@@ -78,6 +78,6 @@ def _whole(value: object) -> int | None:
         return None
     if isinstance(value, int):
         return value
-    # numpy's integers are handled here too; bounds above 2**53 would lose precision.
+    # Floats and numpy's integers; the latter lose precision above 2**53.
     real = number(value)
     return int(real) if real is not None and real.is_integer() else None

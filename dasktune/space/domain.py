@@ -178,7 +178,7 @@ class Categorical(Domain):
 
 @dataclass(frozen=True, slots=True)
 class Function(Domain):
-    """The return values of a function.
+    """A domain whose values are computed by a function.
 
     Parameters
     ----------
@@ -237,7 +237,7 @@ def _argument_of(func: Callable[..., Any]) -> str:
     try:
         expected = signature(func)
     except ValueError:
-        # Functions written in C may have no signature. Those of numpy that draw values need no
+        # Functions written in C may have no signature. numpy's functions that draw values need no
         # argument.
         return ""
     if _accepts(expected, None):

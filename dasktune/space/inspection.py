@@ -101,7 +101,7 @@ def varied_parameters(space: Mapping[str, Any], config: Mapping[str, Any]) -> di
     space : mapping
         The search space as the user wrote it.
     config : mapping
-        A configuration of it.
+        A configuration of the space.
 
     Returns
     -------

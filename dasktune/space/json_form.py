@@ -102,8 +102,8 @@ def from_json(data: Any) -> Any:
     Raises
     ------
     ConfigError
-        If it holds a function or another object that JSON cannot represent, or is not in the form
-        that :func:`to_json` writes; the message names the path.
+        If `data` holds a function or another object that JSON cannot represent, or is not in the
+        form that :func:`to_json` writes; the message names the path.
 
     Examples
     --------

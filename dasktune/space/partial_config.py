@@ -25,7 +25,7 @@ class PartialConfig(Mapping[str, Any]):
     Parameters
     ----------
     node : mapping
-        The container of the open tree.
+        A container of the open tree (see ``dasktune.space.tree``).
 
     Examples
     --------
@@ -64,7 +64,7 @@ class PartialList(Sequence[Any]):
     Parameters
     ----------
     node : list
-        The container of the open tree.
+        A container of the open tree (see ``dasktune.space.tree``).
     """
 
     __slots__ = ("_node",)

@@ -120,7 +120,7 @@ class Float(Domain):
 
     def _require_finite_bounds(self) -> None:
         bounds = (self.lower, self.upper)
-        # Subtracting them overflows only if they are near the largest float.
+        # The difference of finite bounds is infinite only if they are near the largest float.
         check(isfinite(self.upper - self.lower), "lower and upper", "finite", bounds)
 
     def _draw(

@@ -42,7 +42,7 @@ def random_generator(random_state: RandomSource) -> Generator:
     Raises
     ------
     ConfigError
-        If it is none of these, or a negative integer.
+        If `random_state` is none of these, or a negative integer.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Search spaces as mutable trees: dicts, lists and open tuples around leaves.
+"""Search spaces as open trees, which are mutable: dicts, lists and open tuples around leaves.
 
 Any other object is a leaf, which copies of a tree share.
 """

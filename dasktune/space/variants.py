@@ -57,8 +57,8 @@ class Variant:
 class Variants:
     """A checked search space from which configurations are drawn.
 
-    Its containers are dicts, lists and tuples. A key above a domain or a grid must be a string
-    without ``/``, because ``/`` joins the keys of a path.
+    The containers of a space are dicts, lists and tuples. A key above a domain or a grid must be a
+    string without ``/``, because ``/`` joins the keys of a path.
 
     Parameters
     ----------

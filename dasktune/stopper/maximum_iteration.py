@@ -12,7 +12,7 @@ __all__ = ["MaximumIterationStopper"]
 
 
 class MaximumIterationStopper(Stopper):
-    """Stop a trial at its result number `max_iter`.
+    """Stop a trial when it has reported `max_iter` results.
 
     The stopper counts the results that it gets. To stop at a value of ``training_iteration``, which
     continues when a trial is restored from a checkpoint, use ``stop={"training_iteration": 10}``.

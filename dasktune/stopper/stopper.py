@@ -60,9 +60,9 @@ class Stopper(ABC):
     def next_milestones(self, trial_id: str) -> tuple[Milestone, ...]:
         """Return the milestones at which a trial waits for this stopper; ``()`` means none.
 
-        It is called at the start of a trial and after each decision on it. With fewer milestones
-        than every result, the trial streams the results in between, and the stopper gets them
-        after the trial has continued.
+        It is called at the start of a trial and after each decision on it. Between milestones a
+        trial reports results without waiting, so the stopper gets them after the trial has
+        continued.
 
         Parameters
         ----------
@@ -72,12 +72,12 @@ class Stopper(ABC):
         return EVERY_RESULT
 
     def on_time(self, now: float) -> None:  # noqa: B027 - an optional hook
-        """Handle the current time: before each result, and periodically without results.
+        """Handle the current time; called before each result, and periodically between results.
 
         Parameters
         ----------
         now : float
-            Seconds on the runner's clock, for differences within one session only.
+            Seconds on the runner's clock; only differences within one session have a meaning.
         """
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Tools for tests: experiments in virtual time, and contracts of schedulers and searchers.
 
-They run in one thread and need no cluster. Kits of dasktune's own tests are in ``tests/``.
+They run in one thread and need no cluster. Helpers for dasktune's own tests are in ``tests/``.
 """
 
 from dasktune.testing.clock import ManualClock

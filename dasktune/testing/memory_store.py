@@ -12,7 +12,7 @@ __all__ = ["MemoryStore"]
 
 
 class MemoryStore:
-    r"""The journal of a simulated experiment, as the bytes that a file would hold.
+    r"""Store of a simulated experiment, with the journal as the bytes that a file would hold.
 
     Examples
     --------
@@ -27,13 +27,13 @@ class MemoryStore:
         self._lines: list[bytes] = []
         #: Deleted checkpoints, oldest first.
         self.deleted: list[CheckpointRecord] = []
-        #: Paths of kept checkpoints, of trials whose other checkpoints were removed, by trial.
+        #: ``{trial: paths of its kept checkpoints}``, for trials whose other ones were removed.
         self.settled: dict[str, frozenset[str]] = {}
         #: Texts of the failures of each trial.
         self.errors: dict[str, list[str]] = {}
-        #: Configurations with values that JSON lacks, by trial.
+        #: Configurations with values that JSON cannot represent, by trial.
         self.configs: dict[str, dict[str, Any]] = {}
-        #: Exploits of population based training, and the rows in each trial's ancestry.
+        #: Exploits of population based training, and the row numbers of each trial's ancestry.
         self.policies: list[list[Any]] = []
         self.ancestries: dict[str, tuple[int, ...]] = {}
         #: The experiment's states, by position in the journal.
@@ -54,7 +54,7 @@ class MemoryStore:
         return len(self._lines)
 
     def write_params(self, trial_dir: str, config: Mapping[str, Any], *, pickled: bool = False) -> None:
-        """Keep a configuration with values that JSON lacks."""
+        """Keep a configuration if it has values that JSON cannot represent."""
         if pickled:
             self.configs[trial_dir] = dict(config)
 

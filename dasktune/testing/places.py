@@ -11,7 +11,7 @@ from dasktune.trial.resources import PlacementGroupFactory
 
 __all__ = ["Cluster", "Slots", "Workers"]
 
-#: CPUs or `WorkerCapacity` of each worker, or such lists by the virtual time at which they begin.
+#: CPUs or `WorkerCapacity` of each worker, or ``{virtual seconds: such a list from then on}``.
 Cluster = Sequence[int | WorkerCapacity] | Mapping[float, Sequence[int | WorkerCapacity]]
 
 
@@ -69,7 +69,8 @@ class Workers:
     Parameters
     ----------
     workers : sequence of int or WorkerCapacity, or mapping
-        CPUs or capacity of each worker; or such lists by the time at which they begin.
+        CPUs or capacity of each worker; or a mapping from virtual times in seconds to such lists,
+        each of which holds from its time on.
     """
 
     def __init__(self, workers: Cluster) -> None:
@@ -106,7 +107,7 @@ class Workers:
         Raises
         ------
         PreflightError
-            If no worker can ever meet it.
+            If the workers can never meet the request.
         """
         fits = self._ledger.fits(request, now=now)
         hopeless = not fits and not self._placements and not self._plan
@@ -125,7 +126,7 @@ class Workers:
         return placement.address
 
     def lost_with(self, trial_id: str) -> tuple[str, ...]:
-        """Return the trials that are lost with the worker of a trial's first bundle, and itself."""
+        """Return all trials that are lost if the worker of a trial's first bundle is lost."""
         address = self._placements[trial_id].address
         return tuple(key for key, one in self._placements.items() if address in one.addresses)
 

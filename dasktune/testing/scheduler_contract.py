@@ -31,10 +31,10 @@ class SchedulerContract(ABC):
     """The contract of :class:`~dasktune.schedulers.TrialScheduler`, as tests.
 
     Derive a class whose name begins with ``Test``, implement `make_scheduler`, and let pytest
-    collect it. Each test simulates experiments of a few dozen trials: trials are added, started,
-    report, are lost, fail and end, and the scheduler's decisions are carried out; the cluster grows
-    and shrinks. Results have ``training_iteration``, ``time_total_s``, ``loss``, of which lower is
-    better, and ``accuracy``, of which higher is better; the two conflict.
+    collect it. Each test simulates experiments of a few dozen trials: trials are added, start,
+    report, lose their workers, fail and end; the scheduler's decisions are carried out; the cluster
+    grows and shrinks. Results have ``training_iteration``, ``time_total_s``, ``loss`` (lower is
+    better) and ``accuracy`` (higher is better). The last two conflict.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class SchedulerContract(ABC):
         """Return a new scheduler with the same arguments each time."""
 
     def test_every_trial_comes_to_its_end(self) -> None:
-        """No trial waits forever, whatever is lost or fails; a repeated question has one answer."""
+        """Every trial ends, even if workers are lost and trials fail."""
         for drill in self._drills(trouble=Trouble(losses=0.05, failures=0.02)):
             drill.run()
             assert all(trial.status.is_final for trial in drill.trials.values())
@@ -80,7 +80,7 @@ class SchedulerContract(ABC):
             assert one.scheduler.state_dict() == other.scheduler.state_dict()
 
     def test_a_state_survives_json_and_goes_on_as_if_nothing_had_happened(self) -> None:
-        """A scheduler restored from its state at any event decides as if it had not been."""
+        """A scheduler restored at any event decides like one that was never restored."""
         for whole, cut in zip(self._drills(), self._drills(), strict=True):
             whole.run()
             for events in (0, 1, 6, 15, 30, 60):
@@ -91,7 +91,7 @@ class SchedulerContract(ABC):
             assert cut.scheduler.state_dict() == whole.scheduler.state_dict()
 
     def test_a_saved_state_does_not_change_afterwards(self) -> None:
-        """A snapshot is written in the background while the experiment continues."""
+        """Later events do not change a saved state, which is written in the background."""
         for drill in self._drills():
             drill.run(events=60)
             state = drill.scheduler.state_dict()
@@ -100,7 +100,7 @@ class SchedulerContract(ABC):
             assert json.dumps(state) == text
 
     def test_results_between_milestones_commute(self) -> None:
-        """Results of different trials lead to the same state in any order."""
+        """Results between milestones lead to the same state in any order of the trials."""
         for drill in self._drills(slots=6):
             for _ in range(12):
                 drill.run(events=10)

@@ -26,7 +26,7 @@ _S = TrialStatus
 #: Values of a metric that cannot be compared; the last one means that the metric is missing.
 _UNDEFINED = (nan, inf, -inf, "diverged", None)
 
-#: CPUs of the cluster for each slot in turn, and the number of events between two changes.
+#: Numbers of CPUs per slot that the cluster has in turn, and the events between two changes.
 _CPUS_PER_SLOT: Final = (2, 1, 3)
 _CHANGE_EVERY: Final = 40
 
@@ -50,7 +50,7 @@ class Trouble:
 
 
 class _At(Mapping[str, Trial]):
-    """A live view of the trials with a status."""
+    """A live view of the trials that have a given status."""
 
     def __init__(self, trials: Mapping[str, Trial], status: TrialStatus) -> None:
         self._trials = trials

@@ -1,4 +1,4 @@
-"""Random experiments without trials, which `SearcherContract` runs a search algorithm in."""
+"""Random experiments without real trials, in which `SearcherContract` runs a search algorithm."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class SearchTrouble:
     undefined : float, default=0
         A result has no usable number.
     refused : float, default=0
-        A resumed experiment takes back a suggestion, because its journal has another one.
+        A restored experiment withdraws a suggestion, because its journal has another one.
     """
 
     failures: float = 0.0
@@ -55,7 +55,7 @@ class SearchDrill:
     search : SearchAlgorithm
         The search algorithm, set up.
     slots : int
-        The most unfinished trials at a time.
+        The maximum number of unfinished trials that are not paused.
     seed : int
         The seed of the order of events and of failures, not of the search.
     pauses : bool, default=False
@@ -86,7 +86,7 @@ class SearchDrill:
         #: Configurations of trials that have not ended, and which of them are paused.
         self.open: dict[str, dict[str, Any]] = {}
         self.paused: dict[str, None] = {}
-        #: Every answer as JSON: a configuration, "none" or "finished".
+        #: Every answer: a configuration as JSON, "none", "finished" or "refused".
         self.answers: list[tuple[str, str]] = []
         self.finished = False
         #: Called after each event.

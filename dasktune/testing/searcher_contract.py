@@ -29,8 +29,8 @@ class SearcherContract(ABC):
 
     Derive a class whose name begins with ``Test``, implement `make_searcher`, and let pytest
     collect it. Each test simulates experiments of a few dozen trials: suggestions are requested,
-    and trials report, are paused, resume, end and fail. Results have ``loss``, of which lower is
-    better, and ``accuracy``, of which higher is better.
+    and trials report, are paused, resume, end and fail. Results have ``loss`` (lower is better) and
+    ``accuracy`` (higher is better).
 
     Attributes
     ----------
@@ -48,8 +48,8 @@ class SearcherContract(ABC):
     points_to_evaluate : sequence of mapping, default=()
         The points that `make_searcher` gives the searcher to suggest first.
     has_equal_states : bool, default=True
-        Whether two searchers have equal states after the same events. If False, because a library
-        stores the time in its state for example, only suggestions are compared.
+        Whether two searchers have equal states after the same events. Set it to False if a library
+        stores the time in its state, for example; then only suggestions are compared.
 
     Examples
     --------
@@ -83,7 +83,7 @@ class SearcherContract(ABC):
         """Return a new searcher with the same arguments each time; the experiment seeds it."""
 
     def test_suggestions_are_points_of_the_space(self) -> None:
-        """Each configuration has valid values of all domains, the constants, and fits into JSON."""
+        """Each configuration fits into JSON, with all constants and valid values of all domains."""
         domains = Variants(self.space).domains
         for drill in self._drills():
             drill.run()
@@ -93,7 +93,7 @@ class SearcherContract(ABC):
                     assert domains[path].is_valid(value), f"{path}={value!r} is not in the space"
 
     def test_the_search_comes_to_its_end(self) -> None:
-        """The searcher makes at most the requested number of suggestions, and then has finished.
+        """The searcher makes at most the requested number of suggestions, and then finishes.
 
         Without an unfinished trial it must suggest something or have finished, because no event
         could make it suggest again. So an ended trial must not count in its limit.
@@ -130,7 +130,7 @@ class SearcherContract(ABC):
             self._assert_equal_states(one.search, other.search)
 
     def test_it_may_be_asked_in_a_thread(self) -> None:
-        """Requesting suggestions in another thread than reporting events does not change them.
+        """Suggestions are the same if another thread requests them than reports the events.
 
         The runner does so on a cluster, unless ``answers_at_once`` is set.
         """
@@ -144,7 +144,7 @@ class SearcherContract(ABC):
             self._assert_equal_states(one.search, other.search)
 
     def test_a_state_survives_json_and_goes_on_as_if_nothing_had_happened(self) -> None:
-        """A searcher restored from its state at any event continues as if it had not been."""
+        """A searcher restored at any event continues like one that was never restored."""
         first, second = (self._drills(pauses=True, trouble=_TROUBLE) for _ in range(2))
         for whole, cut in zip(first, second, strict=True):
             whole.run()
@@ -156,7 +156,7 @@ class SearcherContract(ABC):
             self._assert_equal_states(cut.search, whole.search)
 
     def test_a_saved_state_does_not_change_afterwards(self) -> None:
-        """A snapshot is written in the background while the experiment continues."""
+        """Later events do not change a saved state, which is written in the background."""
         for drill in self._drills(pauses=True):
             drill.run(events=20)
             state = drill.search.state_dict()
@@ -165,7 +165,7 @@ class SearcherContract(ABC):
             assert json.dumps(state) == text
 
     def test_undefined_results_do_no_harm(self) -> None:
-        """Missing, NaN, infinite and text metrics, failed trials, and no results raise nothing."""
+        """Undefined metrics, failed trials and trials without results raise no exception."""
         for trouble in (
             SearchTrouble(undefined=1.0),
             SearchTrouble(failures=1.0),
@@ -177,7 +177,7 @@ class SearcherContract(ABC):
                 assert drill.finished
 
     def test_an_answer_may_be_taken_back(self) -> None:
-        """A suggestion that is taken back, as when resuming, does not count in a limit."""
+        """A suggestion that a restored experiment withdraws does not count towards a limit."""
         for drill in self._drills(trouble=SearchTrouble(refused=0.3), pauses=True):
             drill.run()
             assert drill.finished

@@ -1,6 +1,6 @@
 """`SimulatedTrialExecutor`: runs trials in virtual time.
 
-It is single-threaded. A heap has the future events with their times; `next_events` pops the first
+It is single-threaded. A heap holds the future events with their times; `next_events` pops the first
 one and sets the clock. Events with the same time are reported in the order in which they were
 scheduled. When an event is reported, its trial takes the next step at once, as a trial on a worker
 runs ahead of the commands that follow from the event. With `TrialKind.takes_turns` it takes the
@@ -101,7 +101,7 @@ class SimulatedRun:
     waits: bool = False
     #: The event that it reports instead of its next step, after a command to stop or pause.
     halt: type[TrialStopped] | type[TrialPaused] | None = None
-    #: The kind of checkpoint that it saves before; None for none.
+    #: The kind of checkpoint that it saves before that event; None to save nothing.
     saves: CheckpointKind | None = None
 
 
@@ -126,9 +126,9 @@ class SimulatedTrialExecutor:
         The number of trials that run at a time, whatever they request. Not used with `workers`.
     workers : sequence of int or WorkerCapacity, or mapping, optional
         The number of CPUs or the capacity of each worker; trials are placed on them as on a real
-        cluster. A mapping has such lists by the virtual time in seconds at which they begin, the
-        first at 0, for a cluster that grows and shrinks. A worker is identified by its address, or
-        its position in the list.
+        cluster. For a cluster that grows and shrinks, give a mapping from virtual times in seconds
+        to such lists. Each list holds from its time on; one is for 0. A worker is identified by its
+        address, or its position in the list.
     start_overhead : float, default=0.0
         Seconds from the start of a trial to its first step.
     lose : mapping of float to int, optional
@@ -136,8 +136,8 @@ class SimulatedTrialExecutor:
         trial's worker dies at that time and is replaced at once; all trials on it are lost. If the
         trial is not running, its checkpoint in memory is lost.
     checkpoints : mapping, optional
-        The stored checkpoints by path. Pass the mapping of the first executor to the one of a
-        restored experiment.
+        The stored checkpoints by path. To restore an experiment, pass the mapping of the old
+        executor to the new one.
     saves_on_demand : bool, default=False
         Whether the checkpoint of a step is saved on demand only, as for class trainables: by
         ``should_checkpoint=True`` in its metrics, or in memory at a pause. Not used with a
@@ -145,7 +145,7 @@ class SimulatedTrialExecutor:
     beginning : object, optional
         The initial checkpoint of the trials.
     report_timeout_s : float, optional
-        The most virtual seconds of a step; a trial with a longer step fails.
+        The maximum duration of a step, in virtual seconds; a trial with a longer step fails.
 
     Raises
     ------
@@ -255,13 +255,13 @@ class SimulatedTrialExecutor:
         self._halt(run, TrialStopped)
 
     def withdraw(self) -> None:
-        """End all trials, which stay unfinished."""
+        """Take all trials off their workers; they stay unfinished, and no loss is charged."""
         for run in tuple(self._runs.values()):
             reason = "the experiment was interrupted"
             self._schedule(run, TrialLost, reason=reason, charged=False)
 
     def store_checkpoint(self, checkpoint: CheckpointRecord) -> None:
-        """Move a checkpoint from memory to the storage; the loss of a lost one was reported."""
+        """Move a checkpoint from memory to the storage, unless it was reported as lost."""
         if checkpoint.path in self._memory:
             trial_id, self._checkpoints[checkpoint.path] = self._memory.pop(checkpoint.path)
             now = self._clock.now()

@@ -49,8 +49,8 @@ def simulate(
     trainable : callable
         A generator function ``fn(config)`` that yields ``(metrics, seconds)`` for each step; or
         ``fn(config, checkpoint)`` that yields ``(metrics, seconds, checkpoint)``, where
-        `checkpoint` is any state that it can resume from, and None at the first start. A step whose
-        checkpoint is None saves none. A step that breaks these rules fails the trial;
+        `checkpoint` is any state that the trial can resume from, and None at the first start. A
+        step whose checkpoint is None saves none. A step that breaks these rules fails the trial;
         :class:`WorkerDied` ends its worker.
     param_space : mapping, optional
         The search space.
@@ -65,9 +65,9 @@ def simulate(
         The number of trials that run at a time. Not used with `workers`.
     workers : sequence of int or WorkerCapacity, or mapping, optional
         The number of CPUs or the capacity of each worker; trials are placed on them as on a real
-        cluster. A mapping has such lists by the virtual time in seconds at which they begin, the
-        first at 0, for a cluster that grows and shrinks. A worker is identified by its address, or
-        its position in the list.
+        cluster. For a cluster that grows and shrinks, give a mapping from virtual times in seconds
+        to such lists. Each list holds from its time on; one is for 0. A worker is identified by its
+        address, or its position in the list.
     resources : mapping, Resources, PlacementGroupFactory or callable, optional
         The resources of each trial, as for `with_resources`; one CPU by default.
     start_overhead : float, default=0.0
@@ -89,8 +89,9 @@ def simulate(
     Raises
     ------
     ConfigError
-        If an argument breaks its rule, or `run_config` needs files: a simulation has no exports,
-        and saves the checkpoints that the trainable yields.
+        If an argument is invalid, or `run_config` sets `export_formats`, `checkpoint_frequency` or
+        `checkpoint_at_end`: a simulation has no exports, and saves only the checkpoints that the
+        trainable yields.
     PreflightError
         If the workers can never have room for a trial.
 

@@ -1,4 +1,4 @@
-"""How the trials of an executor in this process run: `TrialKind` and its generator functions."""
+"""`TrialKind`, which defines steps and checkpoints of simulated trials, and `GeneratorTrials`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HINT: Final = f"Yield {_SHAPE}."
 #: ``(metrics, seconds, checkpoint)``.
 SimulatedTrainable = Callable[..., Generator[tuple[Any, ...], None, None]]
 
-#: The steps of a trial: metrics, seconds and the state to save after it.
+#: The steps of a trial: the metrics, the seconds and the state to save of each step.
 Steps: TypeAlias = Generator[tuple[Any, ...], None, None]
 
 
@@ -90,7 +90,7 @@ class TrialKind(ABC):
         """
 
     def checked(self, yielded: Any) -> Step:
-        """Return a yielded value as a step.
+        """Check a yielded value, and return it as a step.
 
         Parameters
         ----------
@@ -100,7 +100,7 @@ class TrialKind(ABC):
         Raises
         ------
         ConfigError
-            If it is not a valid step; the trial then fails with this error.
+            If `yielded` is not a valid step; the trial then fails with this error.
         """
         shaped = isinstance(yielded, tuple) and len(yielded) in (2, 3)
         check(shaped, "what a simulated trainable yields", _SHAPE, yielded)
@@ -130,7 +130,7 @@ class GeneratorTrials(TrialKind):
     Raises
     ------
     ConfigError
-        If it is not such a generator function.
+        If `function` is not such a generator function.
     """
 
     def __init__(self, function: SimulatedTrainable, *, saves_on_demand: bool) -> None:
@@ -150,7 +150,7 @@ class GeneratorTrials(TrialKind):
     def begin(
         self, config: dict[str, Any], checkpoint: Any, is_milestone: Callable[[Mapping[str, Any]], bool]
     ) -> Steps:
-        """Return the steps of a trial, with a copy of the checkpoint, which others may use, too."""
+        """Return a trial's steps, with a copy of the checkpoint, because others may use it too."""
         if self.takes_checkpoints:
             return self._function(config, deepcopy(checkpoint))
         return self._function(config)

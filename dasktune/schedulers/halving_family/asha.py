@@ -25,11 +25,11 @@ class AsyncHyperBandScheduler(AsyncHalving):
     Parameters
     ----------
     time_attr : str, default="training_iteration"
-        The metric that measures how long a trial has trained; it never falls.
+        The metric that measures how long a trial has trained; it must not decrease.
     metric : str, optional
-        The metric that compares trials; by default the experiment's.
+        The metric to compare trials by; by default that of `TuneConfig`.
     mode : {"min", "max"}, optional
-        Which way `metric` is better; likewise.
+        Whether to minimise or maximise `metric`; by default that of `TuneConfig`.
     max_t : float, default=100
         Maximum budget of a trial, in units of `time_attr`. R in the paper.
     grace_period : float, default=1
@@ -39,7 +39,7 @@ class AsyncHyperBandScheduler(AsyncHalving):
         Halving rate: about the best ``1/reduction_factor`` of the trials at a rung continue.
         Unitless, more than 1. eta in the paper.
     brackets : int, default=1
-        Number of brackets. Bracket s has the rungs from number s on; a bracket without rungs trains
+        Number of brackets. Bracket s leaves out the lowest s rungs; a bracket without rungs trains
         its trials to `max_t`.
     stop_last_trials : bool, default=True
         Whether trials are stopped at `max_t`.
@@ -56,8 +56,8 @@ class AsyncHyperBandScheduler(AsyncHalving):
     - The cutoff of a rung is the ``1 - 1/reduction_factor`` quantile, linearly interpolated, of the
       finite scores that other trials recorded there before. A trial whose score is below it stops;
       a trial with an equal score continues.
-    - A result beyond several rungs is recorded at each of them with the same score. The decision is
-      made at the highest one only.
+    - A result that passes several rungs at once is recorded at each of them with the same score.
+      The decision is made at the highest one only.
     - A score that is missing, not a number, NaN or infinite is the worst: the trial stops if
       another trial has a finite score on the rung, and continues otherwise. The score is not
       recorded, so it does not change the cutoff.
@@ -129,7 +129,7 @@ class AsyncHyperBandScheduler(AsyncHalving):
         Raises
         ------
         ConfigError
-            If it was saved by a scheduler with other rungs.
+            If the state was saved by a scheduler with other rungs.
         """
         super().load_state_dict(state)
         self._scores = [[list(rung) for rung in rungs] for rungs in state["scores"]]
@@ -158,5 +158,5 @@ class AsyncHyperBandScheduler(AsyncHalving):
         return Stop(reason, rung=rung, cutoff=sign * cutoff)
 
 
-#: The name in the paper.
+#: The name of the algorithm in the paper.
 ASHAScheduler = AsyncHyperBandScheduler

@@ -36,9 +36,10 @@ class _RungPosition:
 
 
 class AsyncHalving(MetricScheduler):
-    """Brackets of rungs with the budgets ``grace_period * reduction_factor**k``.
+    """Base class of ASHA schedulers, which decide on trials at the rungs of their brackets.
 
-    A subclass implements `_reach`, the decision on a trial at a rung. The parameters are those of
+    The rungs have the budgets ``grace_period * reduction_factor**k``. A subclass implements
+    `_reach`, the decision on a trial at a rung. The parameters are those of
     :class:`~dasktune.schedulers.AsyncHyperBandScheduler`.
     """
 
@@ -141,7 +142,7 @@ class AsyncHalving(MetricScheduler):
         Raises
         ------
         ConfigError
-            If it was saved by a scheduler with other rungs.
+            If the state was saved by a scheduler with other rungs.
         """
         own = self._budgets
         rule = f"those of the saved experiment, {state['rungs']}"

@@ -19,9 +19,9 @@ class HyperBandForBOHB(HyperBandScheduler):
 
     - The bracket with the most trials is filled first, because the searcher fits its first model to
       their results at the lowest budget.
-    - A result with which a trial reaches a rung has the entry ``hyperband_info/budget`` when the
-      searcher gets it: the rung's budget in units of `time_attr`, or that of the highest rung if
-      the trial reached several at once. The last result of a trial has it again.
+    - When a trial reaches a rung, the searcher gets its result with the entry
+      ``hyperband_info/budget``: the rung's budget in units of `time_attr`, or that of the highest
+      rung if the trial reached several at once. The trial's last result has the entry again.
 
     Notes
     -----

@@ -18,11 +18,11 @@ class HyperBandScheduler(SynchronousHalving):
     Parameters
     ----------
     time_attr : str, default="training_iteration"
-        The metric that measures how long a trial has trained; it never falls.
+        The metric that measures how long a trial has trained; it must not decrease.
     metric : str, optional
-        The metric that compares trials; by default the experiment's.
+        The metric to compare trials by; by default that of `TuneConfig`.
     mode : {"min", "max"}, optional
-        Which way `metric` is better; likewise.
+        Whether to minimise or maximise `metric`; by default that of `TuneConfig`.
     max_t : float, default=81
         Maximum budget of a trial, in units of `time_attr`. More than 0. R in the paper.
     reduction_factor : float, default=3
@@ -35,7 +35,7 @@ class HyperBandScheduler(SynchronousHalving):
     Raises
     ------
     ConfigError
-        If an argument breaks its rule.
+        If an argument is invalid.
 
     See Also
     --------
@@ -47,14 +47,14 @@ class HyperBandScheduler(SynchronousHalving):
     This is algorithm 1 of [1]_ with ``s_max = floor(log_eta(R))``:
 
     - Bracket ``s`` starts ``n = ceil((s_max + 1) * eta**s / (s + 1))`` trials. Rung ``i`` has the
-      budget ``R * eta**(i - s)``, and ``max(1, floor(n * eta**-i))`` trials train beyond rung
+      budget ``R * eta**(i - s)``, and ``max(1, floor(n * eta**-i))`` trials are promoted from rung
       ``i - 1`` to it. A trial reaches a fractional rung with its first result at or beyond it.
     - Brackets are filled in the order ``s = 0, 1, ..., s_max``, which then repeats. When the search
-      ends, the size of the last bracket becomes the number of trials that it has.
+      ends, the last bracket counts as full with the trials that it has.
     - A trial that completes or fails leaves its bracket, and the others no longer wait for it. A
       trial that is retried after a failure, or after a restart of the driver, stays in its bracket.
     - A trial that is added after a bracket is full or was halved belongs to the next bracket.
-    - A result beyond several rungs counts with the same score at each of them.
+    - A result that passes several rungs at once counts with the same score at each of them.
     - A score that is missing, not a number, NaN or infinite is the worst. Ties are won by the trial
       that was added first.
     - A result without a number in `time_attr` is ignored.

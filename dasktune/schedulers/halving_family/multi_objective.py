@@ -32,7 +32,7 @@ class MultiObjectiveASHAScheduler(AsyncHalving):
     modes : {"min", "max"} or sequence of them
         Whether to minimise or maximise; one mode for all metrics, or one for each.
     time_attr : str, default="training_iteration"
-        The metric that measures how long a trial has trained; it never falls.
+        The metric that measures how long a trial has trained; it must not decrease.
     max_t : float, default=100
         Maximum budget of a trial, in units of `time_attr`. R in the paper.
     grace_period : float, default=1
@@ -41,7 +41,7 @@ class MultiObjectiveASHAScheduler(AsyncHalving):
         Halving rate: about the best ``1/reduction_factor`` of the trials at a rung continue.
         Unitless, more than 1. eta in the paper.
     brackets : int, default=1
-        Number of brackets. Bracket s has the rungs from number s on; a bracket without rungs trains
+        Number of brackets. Bracket s leaves out the lowest s rungs; a bracket without rungs trains
         its trials to `max_t`.
     stop_last_trials : bool, default=True
         Whether trials are stopped at `max_t`.
@@ -56,10 +56,11 @@ class MultiObjectiveASHAScheduler(AsyncHalving):
     This is [1]_, except that a trial which is not promoted is stopped, not paused:
 
     - A trial continues if it is among the best ``max(1, floor(n / reduction_factor))`` of the n
-      trials that have reached the rung, itself included. Trials are ordered by front. Within the
-      front that only partly fits, the larger crowding distance [2]_ is better, and ties continue.
-    - A result beyond several rungs is recorded at each of them. The decision is made at the highest
-      one only.
+      trials that have reached the rung, itself included. Trials are ordered by front. If only a
+      part of a front fits, its trials with the largest crowding distance [2]_ continue, and so do
+      ties.
+    - A result that passes several rungs at once is recorded at each of them. The decision is made
+      at the highest one only.
     - If a score is missing, not a number, NaN or infinite, the trial is the worst: it stops if
       another trial has finite scores on the rung, and continues otherwise. It does not count in n.
     - The last result of a trial that ends by itself is recorded too.
@@ -147,7 +148,7 @@ class MultiObjectiveASHAScheduler(AsyncHalving):
         Raises
         ------
         ConfigError
-            If it was saved by a scheduler with other rungs.
+            If the state was saved by a scheduler with other rungs.
         """
         super().load_state_dict(state)
         self._fronts = [[ParetoFronts.from_lists(rung) for rung in rungs] for rungs in state["fronts"]]

@@ -16,7 +16,7 @@ from dasktune.trial.trial import Trial
 
 __all__ = ["PromotingASHAScheduler"]
 
-#: The loss (lower is better), the number of trials on the rung before, and the trial's id.
+#: The loss (lower is better), the number of trials that reached the rung before, and the id.
 _Entry = tuple[float, int, str]
 
 
@@ -38,7 +38,7 @@ class _Rung:
         return entry
 
     def rank(self, entry: _Entry) -> int:
-        """Return the number of better trials."""
+        """Return the number of trials that are better than an entry."""
         return bisect_left(self.ranking, entry)
 
 
@@ -52,11 +52,11 @@ class PromotingASHAScheduler(AsyncHalving):
     Parameters
     ----------
     time_attr : str, default="training_iteration"
-        The metric that measures how long a trial has trained; it never falls.
+        The metric that measures how long a trial has trained; it must not decrease.
     metric : str, optional
-        The metric that compares trials; by default the experiment's.
+        The metric to compare trials by; by default that of `TuneConfig`.
     mode : {"min", "max"}, optional
-        Which way `metric` is better; likewise.
+        Whether to minimise or maximise `metric`; by default that of `TuneConfig`.
     max_t : float, default=100
         Maximum budget of a trial, in units of `time_attr`. R in the paper.
     grace_period : float, default=1
@@ -65,7 +65,7 @@ class PromotingASHAScheduler(AsyncHalving):
         Halving rate: the best ``1/reduction_factor`` of the trials at a rung are promoted.
         Unitless, more than 1. eta in the paper.
     brackets : int, default=1
-        Number of brackets. Bracket s has the rungs from number s on; a bracket without rungs trains
+        Number of brackets. Bracket s leaves out the lowest s rungs; a bracket without rungs trains
         its trials to `max_t`.
     stop_last_trials : bool, default=True
         Whether trials are stopped at `max_t`.
@@ -84,8 +84,8 @@ class PromotingASHAScheduler(AsyncHalving):
       reaches the rung continues; any other is paused.
     - A free place goes to the best promotable trial of the highest rung that has one. If there is
       none, it goes to the first new trial.
-    - A result beyond several rungs is recorded at each of them with the same score. The trial waits
-      at the highest one only.
+    - A result that passes several rungs at once is recorded at each of them with the same score.
+      The trial waits at the highest one only.
     - A score that is missing, not a number, NaN or infinite counts in n and is the worst. The trial
       is stopped, because it would never be promoted.
     - When no trial runs, none is promotable and no new one will come, the worse half of the paused
@@ -175,7 +175,7 @@ class PromotingASHAScheduler(AsyncHalving):
                 trial = waiting.paused.get(name) or waiting.pending.get(name)
                 if trial is not None:  # None while it is still leaving its worker
                     return trial
-        # A trial that failed while it was being paused is pending, and still has to be promoted.
+        # A trial that failed while it was being paused is pending, but must be promoted to start.
         return next((one for key, one in waiting.pending.items() if key not in self._held), None)
 
     def on_standstill(self, waiting: Waiting) -> tuple[Command, ...]:
@@ -219,7 +219,7 @@ class PromotingASHAScheduler(AsyncHalving):
         Raises
         ------
         ConfigError
-            If it was saved by a scheduler with other rungs.
+            If the state was saved by a scheduler with other rungs.
         """
         super().load_state_dict(state)
         self._rungs = [

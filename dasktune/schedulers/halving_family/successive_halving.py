@@ -21,11 +21,11 @@ class SuccessiveHalvingScheduler(SynchronousHalving):
     Parameters
     ----------
     time_attr : str, default="training_iteration"
-        The metric that measures how long a trial has trained; it never falls.
+        The metric that measures how long a trial has trained; it must not decrease.
     metric : str, optional
-        The metric that compares trials; by default the experiment's.
+        The metric to compare trials by; by default that of `TuneConfig`.
     mode : {"min", "max"}, optional
-        Which way `metric` is better; likewise.
+        Whether to minimise or maximise `metric`; by default that of `TuneConfig`.
     max_t : float, default=81
         Maximum budget of a trial, in units of `time_attr`. R in [2]_.
     reduction_factor : float, default=3
@@ -33,7 +33,7 @@ class SuccessiveHalvingScheduler(SynchronousHalving):
         more than 1. eta in [2]_.
     grace_period : float, default=1
         Minimum budget of a trial, in units of `time_attr`, more than 0; r in [2]_. The first rung
-        is the lowest ``max_t / reduction_factor**k`` that is not below it.
+        is the lowest ``max_t / reduction_factor**k`` that is not below `grace_period`.
     n_trials : int, optional
         Number of trials in a cohort, at least 1; further trials form the next cohort. By default
         one cohort of all trials of the search.
@@ -44,21 +44,20 @@ class SuccessiveHalvingScheduler(SynchronousHalving):
     Raises
     ------
     ConfigError
-        If ``max_t >= grace_period > 0`` does not hold, or another argument breaks its rule.
+        If not ``max_t >= grace_period > 0``, or another argument is invalid.
 
     See Also
     --------
-    HyperBandScheduler : Tries several first budgets, if a good one is unknown.
+    HyperBandScheduler : Tries several first budgets; use it if no good one is known.
 
     Notes
     -----
     This is [1]_ as the inner loop of [2]_, with ``s = floor(log_eta(R / r))``. Rung ``i`` has the
     budget ``R * eta**(i - s)``, and ``max(1, floor(n * eta**-i))`` of n trials train to it. Failed
-    trials, results beyond several rungs, ties and undefined scores are handled as in
+    trials, results that pass several rungs at once, ties and undefined scores are handled as in
     `HyperBandScheduler`.
 
-    Use at least ``eta**s`` trials, so that the trials which reach `max_t` were compared at each
-    rung.
+    Use at least ``eta**s`` trials, so that trials are compared at each rung below `max_t`.
 
     References
     ----------

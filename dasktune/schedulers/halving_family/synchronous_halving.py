@@ -49,11 +49,11 @@ class _Member:
     cohort: int
     #: Its position in the order in which the cohort's trials were added; it breaks ties.
     number: int
-    #: `time_attr` and score of the last rung that it reached. A higher score is better, and None
+    #: `time_attr` and score with which it reached its last rung. A higher score is better, and None
     #: is the worst.
     time: float | None = None
     score: float | None = None
-    #: The budget of the highest rung that it had reached with that result.
+    #: The budget of the highest rung that it reached with that result.
     budget: float | None = None
 
 
@@ -82,7 +82,7 @@ class _Cohort:
 
     @property
     def is_at_top(self) -> bool:
-        """Whether the current rung is the last one, on which no trial waits."""
+        """Whether the current rung is the last one, where no trial waits."""
         return self.rung == len(self.budgets) - 1
 
     @property
@@ -209,15 +209,15 @@ class SynchronousHalving(MetricScheduler):
         return Continue(commands=commands)
 
     def on_trial_complete(self, trial: Trial, result: Mapping[str, Any]) -> tuple[Command, ...]:
-        """Remove the trial from its cohort, which may be complete without it."""
+        """Remove the trial from its cohort, and halve the cohort if it is complete now."""
         return self._forget(trial)
 
     def on_trial_error(self, trial: Trial) -> tuple[Command, ...]:
-        """Remove the trial from its cohort, which may be complete without it."""
+        """Remove the trial from its cohort, and halve the cohort if it is complete now."""
         return self._forget(trial)
 
     def on_trial_remove(self, trial: Trial) -> tuple[Command, ...]:
-        """Remove the trial from its cohort, which may be complete without it."""
+        """Remove the trial from its cohort, and halve the cohort if it is complete now."""
         return self._forget(trial)
 
     def on_search_end(self) -> tuple[Command, ...]:
@@ -233,7 +233,7 @@ class SynchronousHalving(MetricScheduler):
         return self.on_search_end()
 
     def choose_trial_to_run(self, waiting: Waiting) -> Trial | None:
-        """Choose a trial of the first cohort that has one to start, as others wait for it.
+        """Choose a trial of the oldest cohort that has one to start; its other trials wait for it.
 
         A trial that lost its worker or is retried after a failure has priority. The cost is O(1),
         or O(k) while k promoted trials are still leaving their workers.
@@ -314,7 +314,7 @@ class SynchronousHalving(MetricScheduler):
         Raises
         ------
         ConfigError
-            If it was saved by a scheduler with other rungs.
+            If the state was saved by a scheduler with other rungs.
         """
         own = [self._plan(0)[0], self.reduction_factor]
         then = [state["rungs"], state["reduction_factor"]]

@@ -29,7 +29,7 @@ class _Axis:
     lowest: float
     highest: float
     is_log: bool
-    #: Whether a value is an int if it replaces no old value.
+    #: Whether the value is an int if the configuration has no old value, whose type it would keep.
     is_whole: bool
 
     def position(self, value: object) -> float | None:
@@ -114,7 +114,7 @@ class Bounds:
         Parameters
         ----------
         config : mapping
-            The source of all other values. Ints stay ints.
+            The configuration that has all other values. Hyperparameters that are ints stay ints.
         point : sequence of float
             The coordinates, from 0 to 1.
         """

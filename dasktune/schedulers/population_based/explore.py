@@ -124,7 +124,8 @@ def walk(tree: Mapping[str, Any], config: object, step: Callable[[Any, Any], Any
     config : object
         The configuration; it is not changed. Anything but a mapping counts as an empty one.
     step : callable
-        ``step(how, old)`` returns the new value, where `old` may be ``MISSING``.
+        ``step(how, old)`` gets the rule and the old value, perhaps ``MISSING``, and returns the new
+        value.
     """
     known: dict[str, Any] = copy_tree(dict(config)) if isinstance(config, Mapping) else {}
     for name, how in tree.items():
@@ -227,7 +228,7 @@ def apply_explore_function(
     Raises
     ------
     ConfigError
-        If it returns anything but a dict.
+        If the function returns anything but a dict.
     """
     made: object = function(config)
     if not isinstance(made, dict):

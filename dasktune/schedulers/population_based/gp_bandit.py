@@ -35,7 +35,7 @@ _CLIMBS: Final = 5
 #: Standardised observations are clipped to this many standard deviations.
 _CLIP: Final = 2.0
 
-#: A length scale on which the process is constant.
+#: A length scale so large that the process does not depend on the input.
 _ENDLESS: Final = 1e5
 
 #: Length scale, in perturbation intervals, of :math:`(1 - \epsilon)^{|t - t'| / 2}`, epsilon = 0.1.
@@ -90,7 +90,7 @@ class BanditState:
 
 
 def suggest_points(situation: BanditState) -> list[tuple[float, ...]]:
-    r"""Return the points that maximise the upper confidence bound of the improvement, in turn.
+    r"""Return, one after the other, points with the largest upper confidence bound of improvement.
 
     The improvement is modelled by a Gaussian process with the kernel
     :math:`k_{SE}(x, x') (1 - \epsilon)^{|t - t'| / 2}`, and the bound is
@@ -198,7 +198,7 @@ def _kernel(columns: int) -> Any:
 
 
 def _condition_on(process: Any, theirs: NDArray[np.float64]) -> Any:
-    """Return the process with further observations of value 0, for its variance."""
+    """Return the process with added observations of value 0; use it for the variance only."""
     from sklearn.gaussian_process import GaussianProcessRegressor
 
     y = np.append(process.y_train_, np.zeros(len(theirs)))

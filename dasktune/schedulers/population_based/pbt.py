@@ -22,7 +22,7 @@ class PopulationBasedTraining(Population):
     Parameters
     ----------
     time_attr : str, default="time_total_s"
-        The metric that measures how long a trial has trained; it never falls.
+        The metric that measures how long a trial has trained; it must not decrease.
     metric : str, optional
         The metric to rank trials by; by default that of `TuneConfig`.
     mode : {"min", "max"}, optional
@@ -34,16 +34,17 @@ class PopulationBasedTraining(Population):
     hyperparam_mutations : dict, optional
         The hyperparameters that may change. Each has a list of values, a domain such as
         ``uniform(0, 1)``, a function without arguments that draws a value, or a dict of these for
-        nested configurations. If a new trial's configuration lacks one, it is drawn.
+        nested configurations. If a new trial's configuration lacks a hyperparameter, it is drawn.
     quantile_fraction : float, default=0.25
-        Fraction of the trials that is replaced, and fraction that is cloned. In [0, 0.5].
+        Fraction of the trials that are replaced, and equally of the trials that are their donors.
+        In [0, 0.5].
     resample_probability : float, default=0.25
         Probability that a hyperparameter is drawn again instead of perturbed.
     perturbation_factors : tuple of float, default=(1.2, 0.8)
         Factors for numbers; one of them is drawn at random.
     custom_explore_fn : callable, optional
-        ``custom_explore_fn(config)`` gets the changed configuration and returns that of the
-        clone. It must depend on its argument only.
+        ``custom_explore_fn(config)`` gets the changed configuration and returns the clone's
+        configuration. The function must depend on its argument only.
     log_config : bool, default=True
         Whether ``pbt_global.txt`` and ``pbt_policy_<trial>.txt`` are written.
     require_attrs : bool, default=True
@@ -68,8 +69,8 @@ class PopulationBasedTraining(Population):
 
     - A trial is ranked at its first result at least ``perturbation_interval`` after its last
       ranking. All n trials are sorted by their scores at their last rankings. If the trial is among
-      the worst ``ceil(n * quantile_fraction)``, at most half, it becomes a clone of one of as many
-      best trials.
+      the worst ``ceil(n * quantile_fraction)``, at most half, it becomes a clone of a random one of
+      equally many best trials.
     - A clone resumes from the checkpoint that its donor had at the donor's last ranking, and from
       its ``training_iteration``. The checkpoint is in memory if possible. Results of the clone
       beyond this iteration are removed from its history; the journal keeps them.
@@ -79,7 +80,8 @@ class PopulationBasedTraining(Population):
     - A trial with a score that is NaN, infinite or not a number is the worst and always replaced.
     - A value of a list or a :func:`~dasktune.choice` is drawn again or moved to a neighbour in the
       list. A number is drawn again or multiplied by a factor, and stays within its domain: bounds,
-      quantum and integers. An integer changes by at least 1. A bool is only drawn again.
+      quantum and integers. An integer changes by at least 1. A bool changes only when it is drawn
+      again.
     - If there are more trials than places, a trial pauses after each ranking, and the trial with
       the fewest rankings starts next. Otherwise only trials that become clones are paused.
     - A searcher proposes the first configuration of each trial. Once the trial is a clone, the

@@ -74,7 +74,7 @@ class PopulationBasedTrainingReplay(TrialScheduler):
         Raises
         ------
         ConfigError
-            If it is not the first trial.
+            If `trial` is not the first trial.
         """
         known = self._trial_id in ("", trial.trial_id)
         check(known, "num_samples", "1 to replay a schedule", "a second trial")
@@ -119,8 +119,8 @@ class PopulationBasedTrainingReplay(TrialScheduler):
 
 def _read(policy_file: str | Path) -> list[tuple[str, str, int, int, Any, Any]]:
     try:
-        # The only file that a policy reads. It is read before the experiment starts, so its
-        # content is part of the pickled scheduler.
+        # The only file that a scheduler reads. It does so before the experiment starts, so the
+        # pickled scheduler has the file's content.
         text = Path(policy_file).expanduser().read_text(encoding="utf-8")
     except (OSError, TypeError, RuntimeError) as error:
         raise ConfigError(

@@ -47,8 +47,8 @@ class Member:
 
     #: `time_attr` of its next ranking; not used with ``synch=True``.
     due: float
-    #: How often it was ranked. The trial with the fewest rankings starts next. By training time
-    #: instead, a trial that is replaced again and again would never let its donor continue.
+    #: How often it was ranked. The trial with the fewest rankings starts next. If training time
+    #: decided, a trial that is replaced again and again would always start before its donor.
     turns: int = 0
     #: `time_attr` of its last ranking, or of the checkpoint that it was cloned from.
     time: float = 0.0
@@ -60,7 +60,7 @@ class Member:
     is_ranked: bool = False
     #: Whether it is paused until the ranking of all trials, or until a question is answered.
     waits_for_ranking: bool = False
-    #: Whether it is on no worker, as far as the calls of the scheduler tell.
+    #: Whether it is on no worker, according to the calls that the scheduler got.
     is_off_worker: bool = True
 
 
@@ -122,16 +122,16 @@ class Population(MetricScheduler):
         """Return the configuration of a clone, derived from that of its donor."""
 
     def _observe(self, trial: Trial, member: Member) -> None:
-        """Record the score of a trial that was just ranked; `member` has it."""
+        """Handle a new ranking of a trial, whose score is in `member`; does nothing by default."""
 
     @property
     def writes_policies(self) -> bool:
-        """The argument `log_config`."""
+        """Whether the constructor got ``log_config=True``."""
         return self._log_config
 
     @property
     def waits_for_others(self) -> bool:
-        """The argument `synch`: a ranking then needs all trials that are still to be suggested."""
+        """Whether ``synch=True``: rankings then wait for trials that are not suggested yet."""
         return self._synch
 
     def seed(self, seed: SeedSequence) -> None:
@@ -139,7 +139,7 @@ class Population(MetricScheduler):
         self._rng = default_rng(seed)
 
     def observe(self, view: ClusterView) -> None:
-        """Keep the trials, of which the configurations of donors are needed."""
+        """Store the trials: a clone's configuration is derived from that of its donor."""
         self._trials = view.trials
 
     def on_trial_add(self, trial: Trial) -> tuple[Command, ...] | None:
@@ -222,7 +222,7 @@ class Population(MetricScheduler):
         return min(ready, key=self._precedence, default=None)
 
     def on_standstill(self, waiting: Waiting) -> tuple[Command, ...]:
-        """Rank all trials, as all of them have trained for the interval, and resume them."""
+        """Rank all trials, which have all trained for the interval now, and resume them."""
         names = (*waiting.pending, *waiting.paused)
         there = {key: self._members[key] for key in names if key in self._members}
         lower, upper = self._quantiles(there)

@@ -29,10 +29,10 @@ _Amounts = Mapping[str, float]
 class DistributeResources:
     """Distribute free resources evenly among the trials.
 
-    Each trial has its initial request, the base, and gets as many increments on top as there are
-    for all running and startable trials. If they cannot be distributed evenly, trials that hold one
-    more keep it. A trial that holds more than its share, because trials were added or the cluster
-    has shrunk, releases the difference at its next result.
+    Each trial keeps its initial request, the base. All other resources are given out as increments,
+    equally many to each running or startable trial. If this is not possible, trials that hold one
+    more increment keep it. A trial that holds more than its share, because trials were added or the
+    cluster has shrunk, releases the difference at its next result.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ class DistributeResources:
         return min(share, has + more)
 
     def check_goal(self, metric: str | None, mode: Mode | None) -> None:
-        """Raise :class:`ConfigError` if it needs a metric or mode that is set nowhere.
+        """Raise :class:`ConfigError` if the function needs a metric or mode that is not set.
 
         Parameters
         ----------
@@ -145,7 +145,7 @@ class DistributeResources:
         }
 
     def _free(self, view: ClusterView) -> dict[str, float]:
-        """Return what no trial holds or requests; negative if more is requested than there is."""
+        """Return amounts that no trial holds or requests, negative if requests exceed them."""
         claimed = view.claimed_by(view.contenders)
         return {kind: amount - claimed.get(kind, 0) for kind, amount in self._available(view).items()}
 
@@ -178,7 +178,7 @@ class DistributeResources:
         return None if gpus > 1 and gpus % 1 else PlacementGroupFactory(bundles, base.strategy)
 
     def _shares(self, view: ClusterView, asking: Trial) -> dict[str, int]:
-        """Distribute all increments again, in rounds; return the number for each trial."""
+        """Distribute all increments from scratch, in rounds; return the number for each trial."""
         trials = view.contenders
         left = self._available(view)
         for trial in trials:
@@ -212,9 +212,9 @@ class DistributeResources:
 class DistributeResourcesToTopJob(DistributeResources):
     """Give all free resources to the trial that is currently the best.
 
-    A trial keeps the increments that it got while it was the best. If more is requested than there
-    is, because trials were added or the cluster has shrunk, each trial releases the missing amount
-    at its next result, down to its base.
+    A trial keeps the increments that it got while it was the best. If trials request more than the
+    cluster has, because trials were added or the cluster has shrunk, each trial releases the
+    missing amount at its next result, down to its base.
 
     Parameters
     ----------
@@ -224,8 +224,8 @@ class DistributeResourcesToTopJob(DistributeResources):
     increase_by : mapping of str to float, optional
         The increment, as for :class:`DistributeResources`.
     increase_by_times : int, default=-1
-        Maximum number of increments of a trial; unlimited if it is less than 1. When the best
-        trial has so many, the next best gets the rest.
+        Maximum number of increments of a trial; unlimited if it is less than 1. When the best trial
+        has the maximum, the next best gets the rest.
     reserve_resources : mapping of str to float, optional
         Resources that are not distributed, by resource name.
     metric : str, optional

@@ -38,7 +38,7 @@ AllocationFunction = Callable[
     PlacementGroupFactory | Resources | Mapping[str, Any] | None,
 ]
 
-#: It has no state, so experiments can share one instance.
+#: The default allocation function; it has no state, so experiments can share it.
 _DEFAULT_FUNCTION: Final = DistributeResources()
 
 
@@ -107,7 +107,7 @@ class ResourceChangingScheduler(TrialScheduler):
         self._leaving: dict[str, None] = {}
 
     def set_search_properties(self, metric: str | None, mode: Mode | None) -> None:
-        """Pass metric and mode to the base scheduler, and adopt those that it uses.
+        """Pass metric and mode to the base scheduler, and adopt its own if it has any.
 
         Raises
         ------
@@ -136,7 +136,7 @@ class ResourceChangingScheduler(TrialScheduler):
 
     @property
     def follows_cluster(self) -> bool:
-        """True."""
+        """True: requests depend on the resources of the cluster."""
         return True
 
     def on_cluster_change(self) -> tuple[Command, ...]:
@@ -184,10 +184,10 @@ class ResourceChangingScheduler(TrialScheduler):
         return self.base_scheduler.on_search_end()
 
     def choose_trial_to_run(self, waiting: Waiting) -> Trial | None:
-        """Choose a trial that is being resized, as its place may be taken; else the base's."""
+        """Choose a trial that is being resized, before others take its place; else as the base."""
         left = (waiting.pending[key] for key in self._leaving if key in waiting.pending)
         trial = next(left, None) or self.base_scheduler.choose_trial_to_run(waiting)
-        # No trial runs that could free a place for it: on_standstill reduces its request.
+        # If no trial runs, none can free a place for it. on_standstill() reduces its request then.
         stuck = trial is not None and self._view.is_idle and self._cannot_be_placed(trial)
         return None if stuck else trial
 
@@ -205,24 +205,24 @@ class ResourceChangingScheduler(TrialScheduler):
         return self.base_scheduler.on_answer(number, answer)
 
     def next_milestones(self, trial: Trial) -> tuple[Milestone, ...]:
-        """Return every result, as each may change the trial's resources."""
+        """Return every result as a milestone, because each may change the trial's resources."""
         if self.resources_allocation_function is None:
             return self.base_scheduler.next_milestones(trial)
         return EVERY_RESULT
 
     @property
     def looks_between(self) -> bool:
-        """As the base scheduler."""
+        """The value of the base scheduler."""
         return self.base_scheduler.looks_between
 
     @property
     def waits_for_others(self) -> bool:
-        """As the base scheduler."""
+        """The value of the base scheduler."""
         return self.base_scheduler.waits_for_others
 
     @property
     def writes_policies(self) -> bool:
-        """As the base scheduler."""
+        """The value of the base scheduler."""
         return self.base_scheduler.writes_policies
 
     def search_info(self, trial: Trial, result: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -33,8 +33,8 @@ class AxSearch(AskTellSearch):
     metric : str or list of str, optional
         The metric to optimise; a list for several objectives. By default the experiment's.
     mode : {"min", "max"} or list of them, optional
-        Whether to minimise or maximise; a list, one for each, if `metric` is one. By default the
-        experiment's.
+        Whether to minimise or maximise; if `metric` is a list, a list with a mode for each metric.
+        By default the experiment's.
     points_to_evaluate : sequence of mapping, optional
         Complete or partial configurations that are suggested before all others. Missing values are
         drawn at random. With a list of Ax parameters, these are values by parameter name, and Ax

@@ -78,7 +78,7 @@ class UserClient:
         self.has_strategy = strategy is not None
 
     def copy(self, seed: int) -> Any:
-        """Return a new client with the user's experiment and strategy; `seed` if it has none."""
+        """Return a copy of the user's client; its seed is `seed` if the user set none."""
         from ax.api.client import Client
 
         client = Client(random_seed=seed if self.seed is None else self.seed)
@@ -103,7 +103,8 @@ class AxProblem:
     Parameters
     ----------
     given : UserClient, optional
-        The user's client; what it defines is not configured again.
+        The user's client. The experiment, objective and strategy that it has are not configured
+        again.
     parameter_constraints, outcome_constraints : tuple of str, default=()
         Linear constraints on parameters and on metrics.
     strategy : mapping, default={}

@@ -56,7 +56,7 @@ class AxDomainSpace(AxSpace):
         self._flat = FlatSpace(domains, "Ax")
 
     def configs(self) -> list[Any]:
-        """Return a range or choice config for each; choices list the dependent parameters."""
+        """Return a range or choice config for each parameter; choices list their dependents."""
         return [self._config(parameter) for parameter in self._flat.parameters]
 
     def _config(self, parameter: FlatParameter) -> Any:

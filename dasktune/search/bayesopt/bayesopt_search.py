@@ -26,7 +26,7 @@ _UTILITY: Final = {"kind": "ucb", "kappa": 2.576, "xi": 0.0}
 class BayesOptSearch(AskTellSearch):
     """Suggest configurations by Bayesian optimisation with a Gaussian process [1]_.
 
-    It needs the package: ``pip install 'bayesian-optimization>=3'``.
+    It needs the package bayesian-optimization: ``pip install 'bayesian-optimization>=3'``.
 
     Parameters
     ----------
@@ -42,8 +42,8 @@ class BayesOptSearch(AskTellSearch):
         drawn at random.
     utility_kwargs : mapping, optional
         The acquisition function: ``kind`` is "ucb" (upper confidence bound), "ei" (expected
-        improvement) or "poi" (probability of improvement). ``kappa`` (for "ucb") and ``xi`` (for
-        the others), at least 0, favour exploration the larger they are. By default
+        improvement) or "poi" (probability of improvement). Larger values of ``kappa`` (for "ucb")
+        and ``xi`` (for the others), at least 0, favour exploration. By default
         ``{"kind": "ucb", "kappa": 2.576, "xi": 0.0}``.
     random_state : int, optional
         The seed of all randomness; by default the experiment's.
@@ -59,7 +59,8 @@ class BayesOptSearch(AskTellSearch):
     analysis : ResultGrid, optional
         An earlier experiment to learn from.
     repeat_float_precision : int, default=5
-        Number of decimal digits, of parameters scaled to [0, 1], in which duplicates agree.
+        Points are duplicates if their parameters, scaled to [0, 1], agree to this number of
+        decimals.
 
     Raises
     ------
@@ -135,7 +136,7 @@ class BayesOptSearch(AskTellSearch):
     def set_search_properties(
         self, metric: Metric, mode: Modes, config: Mapping[str, Any], **spec: Any
     ) -> bool:
-        """Set what the constructor left open from the experiment, and learn from `analysis`.
+        """Set missing arguments from the experiment, and learn from `analysis`.
 
         Raises
         ------

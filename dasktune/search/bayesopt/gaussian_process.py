@@ -42,7 +42,8 @@ class DuplicateRule:
         Number of duplicates in a row after which the optimiser gives no suggestion; 0 if duplicates
         are suggested like other points.
     digits : int
-        Number of decimal digits, of parameters scaled to [0, 1], in which duplicates agree.
+        Points are duplicates if their parameters, scaled to [0, 1], agree to this number of
+        decimals.
     """
 
     tries: int
@@ -107,7 +108,7 @@ class GaussianProcess(AskTell):
     def ask(self) -> dict[str, Any] | Literal[Finished.FINISHED] | None:
         """Return the next point; if all attempts are duplicates, None or FINISHED.
 
-        FINISHED if no trial is running, because the next attempts would be duplicates too.
+        It is FINISHED if no trial is running, because the next attempts would be duplicates too.
         """
         for attempt in range(max(self._duplicates.tries, 1)):
             [seed] = SeedSequence([self._seed, self._asked, attempt]).generate_state(1)

@@ -90,8 +90,8 @@ class BOHBConfig:
 def has_enough(losses: NDArray[np.float64], least: int) -> bool:
     """Return whether there are enough configurations for a model.
 
-    The paper requires N_min + 2 of them. Here N_min must also have a finite loss, because failed
-    configurations, whose loss is infinite, are never in the density of good ones.
+    The paper requires N_min + 2 of them. Here at least N_min of them must also have a finite loss,
+    because failed configurations, whose loss is infinite, are never in the density of good ones.
 
     Parameters
     ----------

@@ -18,7 +18,7 @@ Point = Sequence[float | None]
 class Observations:
     """The paper's sets D_b: the configurations observed at each budget b, with their losses.
 
-    A configuration that failed has an infinite loss at every budget without an observation of it.
+    A configuration that failed has an infinite loss at every budget at which it was not observed.
 
     Examples
     --------

@@ -50,7 +50,8 @@ class TuneBOHB(SpaceSearcher):
     seed : int, optional
         The seed of all randomness; by default the experiment's.
     max_concurrent : int, default=0
-        The largest number of unfinished trials, without those paused at a rung; 0 for no limit.
+        The largest number of unfinished trials, not counting trials paused at a rung; 0 for no
+        limit.
     time_attr : str, default="training_iteration"
         The metric that measures budgets if the scheduler does not report them.
 
@@ -63,20 +64,21 @@ class TuneBOHB(SpaceSearcher):
     -----
     For each budget b there is a set D_b of configurations with their losses. The model uses the
     largest budget with at least N_min + 2 of them. The best q percent are good, the others bad
-    (equation 3); each part has a kernel density, l and g (equation 2). Of N_s candidates, drawn
-    from l with wider kernels, the searcher suggests the one with the largest l(x) / g(x). A
+    (equation 3); l and g are the kernel densities of both parts (equation 2). Of N_s candidates,
+    drawn from l with wider kernels, the searcher suggests the one with the largest l(x) / g(x). A
     fraction rho of the suggestions is random (algorithm 2).
 
-    `HyperBandForBOHB` reports the budget of each rung. With other schedulers, the budgets of a
-    trial are 1, 2, 4, 8, ... units of `time_attr`, each with the first result at or after it, and
-    the time of its last result.
+    `HyperBandForBOHB` reports the budget of each rung. With other schedulers, the searcher records
+    a trial at the budgets 1, 2, 4, 8, ... units of `time_attr`, each with the first result at or
+    after the budget, and at the time of its last result.
 
     A configuration that failed, or whose value at a budget is not finite, is always a bad one. For
     a point that was evaluated elsewhere, the budgets are 1, 2, 4, 8, ... and the number of its
     `intermediate_values`; without these, it has one budget, below all others.
 
     A parameter inside a choice exists only with its option. In the model, configurations without
-    the parameter get a random value of those that have it, as in the reference implementation.
+    the parameter get its value from a random configuration that has it, as in the reference
+    implementation.
 
     A suggestion takes 3 ms with 100 observed configurations of 10 parameters, 0.25 s with 10,000.
 
@@ -131,7 +133,7 @@ class TuneBOHB(SpaceSearcher):
     def set_search_properties(
         self, metric: Metric, mode: Modes, config: Mapping[str, Any], **spec: Any
     ) -> bool:
-        """Set what the constructor left open from the experiment, and learn evaluated points.
+        """Set missing arguments from the experiment, and learn evaluated points.
 
         Raises
         ------
@@ -169,7 +171,8 @@ class TuneBOHB(SpaceSearcher):
     def _sample_model(self, rng: Generator) -> dict[str, Any] | None:
         """Return the model's best candidate; None if the suggestion must be random.
 
-        It is random with the probability rho, and as long as no budget has enough observations.
+        The suggestion is random with the probability rho, and as long as no budget has enough
+        observations.
         """
         if rng.random() < self._config.random_fraction:
             return None
@@ -207,7 +210,7 @@ class TuneBOHB(SpaceSearcher):
             self._paused[trial_id] = None
 
     def on_unpause(self, trial_id: str) -> None:
-        """Count the trial again."""
+        """Count the trial towards the limit again."""
         self._paused.pop(trial_id, None)
 
     def adopt(self, trial_id: str, config: Mapping[str, Any] | None) -> None:

@@ -69,8 +69,8 @@ class HyperoptDomainSpace(HyperoptSpace):
         if parameter.is_choice:
             options = range(int(parameter.high) + 1)
             return hp.choice(parameter.name, [self._under((parameter.name, option)) for option in options])
-        # Hyperopt rounds a float to the integer. Half a unit beyond each bound gives the first and
-        # the last integer the same weight as the others.
+        # Hyperopt draws a float and rounds it to an integer. Half a unit beyond each bound gives
+        # the first and the last integer the same weight as the others.
         half = 0.5 * parameter.is_whole
         low, high = parameter.low - half, parameter.high + half
         bounds = (log(low), log(high)) if parameter.log else (low, high)

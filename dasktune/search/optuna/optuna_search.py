@@ -42,8 +42,8 @@ class OptunaSearch(Searcher):
     metric : str or list of str, optional
         The metric to optimise; a list for several objectives. By default the experiment's.
     mode : {"min", "max"} or list of them, optional
-        Whether to minimise or maximise; a list, one for each, if `metric` is one. By default the
-        experiment's.
+        Whether to minimise or maximise; if `metric` is a list, a list with a mode for each metric.
+        By default the experiment's.
     points_to_evaluate : list of dict, optional
         Complete or partial configurations that are suggested before all others. The sampler
         chooses missing values.
@@ -146,7 +146,7 @@ class OptunaSearch(Searcher):
     def set_search_properties(
         self, metric: Metric | None, mode: Modes | None, config: Mapping[str, Any], **spec: Any
     ) -> bool:
-        """Set what the constructor left open from the experiment, and create the study.
+        """Set missing arguments from the experiment, and create the study.
 
         Raises
         ------
@@ -198,7 +198,7 @@ class OptunaSearch(Searcher):
             study.tell(trial_id, "COMPLETE", values)
 
     def learn_point(self, point: EvaluatedPoint) -> None:
-        """Add the point to the study as a finished trial; it failed if a value is not finite.
+        """Add the point to the study as a finished trial, failed if a value is not finite.
 
         Raises
         ------

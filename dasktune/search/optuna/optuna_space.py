@@ -99,7 +99,7 @@ class DefinedByRun(OptunaSpace):
         self._function = function
 
     def draw(self, trial: Any, seed: SeedSequence) -> dict[str, Any]:
-        """Return the parameters, nested by ``/`` in their names, and the returned values."""
+        """Return the parameters, nested by ``/`` in their names, and the function's own values."""
         try:
             more = self._function(trial)
         except Exception as error:

@@ -192,7 +192,7 @@ class OptunaStudy:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the pickled study, since samplers keep state both there and in themselves."""
+        """Return the pickled study with its sampler: samplers keep state in both."""
         _slim(self.study.sampler)
         blob = pickle.dumps((self.study, self.open, self._steps, self.waiting))
         return {"study": base64.b64encode(blob).decode("ascii"), "exhausted": self.exhausted}

@@ -155,7 +155,7 @@ def _flat(name: str, node: Options | Range, condition: tuple[str, int] | None) -
 
 
 class _FixedTrial:
-    """A stand-in for an Optuna trial that suggests given numbers, and lower bounds without one."""
+    """A stand-in for an Optuna trial that suggests given numbers, and lower bounds for the rest."""
 
     def __init__(self, values: Mapping[str, float]) -> None:
         self._values = values

@@ -66,7 +66,8 @@ class Range(Parameter):
     """A closed range with exactly the values of a domain.
 
     The library suggests a quantised value as the integer k of ``k * q``. Optuna's own steps do not
-    allow a log scale, and they round wrongly if `q` is not a short decimal, such as 1/3.
+    allow a log scale, and they round wrongly if `q` is a number such as 1/3, which is no short
+    decimal.
 
     Parameters
     ----------

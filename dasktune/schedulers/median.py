@@ -40,7 +40,7 @@ class _Record:
     is_rejected: bool = False
 
     def add(self, score: float) -> None:
-        # Two terms that cannot overflow; the mean of equal scores is exact.
+        # Two quotients, because score - mean may overflow; the mean of equal scores stays exact.
         self.count += 1
         self.mean += score / self.count - self.mean / self.count
 

@@ -66,7 +66,7 @@ class SchedulerContract(ABC):
         """Return a new scheduler with the same arguments each time."""
 
     def test_every_trial_comes_to_its_end(self) -> None:
-        """Every trial ends, even if workers are lost and trials fail."""
+        """Every trial ends despite losses and failures; repeated calls choose the same trial."""
         for drill in self._drills(trouble=Trouble(losses=0.05, failures=0.02)):
             drill.run()
             assert all(trial.status.is_final for trial in drill.trials.values())

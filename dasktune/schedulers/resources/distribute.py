@@ -29,10 +29,10 @@ _Amounts = Mapping[str, float]
 class DistributeResources:
     """Distribute free resources evenly among the trials.
 
-    Each trial keeps its initial request, the base. All other resources are given out as increments,
-    equally many to each running or startable trial. If this is not possible, trials that hold one
-    more increment keep it. A trial that holds more than its share, because trials were added or the
-    cluster has shrunk, releases the difference at its next result.
+    Each trial keeps its initial request, the base. All other resources are divided into increments,
+    and each running or startable trial gets the same number. If they cannot be divided evenly,
+    trials that already hold one more keep it. A trial that holds more than its share, because
+    trials were added or the cluster has shrunk, releases the difference at its next result.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The base class of callbacks: Ray Tune's hooks, by its names and arguments."""
+"""The base class of callbacks, whose hooks have Ray Tune's names and arguments."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Callback:
     >>> run_config = tune.RunConfig(callbacks=[Count()])
     """
 
-    #: Whether the current hook reports an event of an earlier driver, which may have reported it.
+    #: Whether the hook is called for an event of an earlier driver, which may have called it, too.
     replayed: bool = False
 
     def setup(
@@ -45,7 +45,7 @@ class Callback:
         total_num_samples: int | None = None,
         **info: Any,
     ) -> None:
-        """Prepare the callback; the first call of each session.
+        """Prepare the callback; called before all hooks in each session.
 
         Parameters
         ----------
@@ -60,7 +60,7 @@ class Callback:
         """
 
     def on_step_begin(self, iteration: int, trials: TrialViews, **info: Any) -> None:
-        """Handle the beginning of a step of the driver: it starts trials, then handles new events.
+        """Handle the beginning of a step: the driver then starts trials and handles new events.
 
         Parameters
         ----------
@@ -107,9 +107,9 @@ class Callback:
         trial : TrialView
             The trial; its `last_result` is this result already.
         result : dict
-            The metrics in one level, with nested names joined by ``/``. It is a copy: changes in it
-            reach later callbacks, but not the trial's history, nor the loggers of dasktune, which
-            read the history.
+            The metrics as a flat dict, with nested names joined by ``/``. It is a copy: later
+            callbacks see your changes. The trial's history does not change, nor do the files of
+            dasktune's loggers, which read the history.
         **info : object
             Arguments that later versions may add.
         """
@@ -128,7 +128,7 @@ class Callback:
         trial : TrialView
             The trial that saved it.
         checkpoint : Checkpoint
-            A reference; nothing has been read. ``num_to_keep`` may delete the checkpoint later.
+            The checkpoint; its files have not been read. ``num_to_keep`` may delete it later.
         **info : object
             Arguments that later versions may add.
         """
@@ -146,7 +146,7 @@ class Callback:
         """Handle the failure of a trial that will not be retried."""
 
     def on_experiment_end(self, trials: TrialViews, **info: Any) -> None:
-        """Handle the end or the interrupt of the experiment.
+        """Handle the end or the interruption of the experiment.
 
         Parameters
         ----------
@@ -157,7 +157,7 @@ class Callback:
         """
 
     def get_state(self) -> dict[str, Any] | None:
-        """Return the state that a restored callback needs; None if there is none.
+        """Return the state that a restored callback needs; None if it needs none.
 
         The driver calls it for each snapshot of the experiment, at most every ten seconds. The
         state must be picklable.
@@ -170,5 +170,5 @@ class Callback:
         Parameters
         ----------
         state : mapping
-            The state.
+            The result of :meth:`get_state` in the last snapshot.
         """

@@ -65,8 +65,8 @@ def _overrides(callback: Callback, hook: str) -> bool:
 class CallbackList:
     """Observes an experiment and calls the hooks of its callbacks, in the driver's thread.
 
-    A callback that raises is logged with its traceback and disabled. The end of the experiment
-    lists the disabled callbacks again.
+    A callback that raises is logged with its traceback and disabled. At the end of the experiment,
+    the names of the disabled callbacks are logged again.
 
     Parameters
     ----------
@@ -118,12 +118,12 @@ class CallbackList:
             self._guard(entry, "setup", partial(entry.callback.setup, **settings))
 
     def replay_missed(self, missed: MissedEvents) -> None:
-        """Restore the callbacks' states, and call the hooks for later events of the last driver.
+        """Restore the callbacks' states, then call the hooks for the later events of that driver.
 
         Parameters
         ----------
         missed : MissedEvents
-            The events since the last snapshot, up to the beginning of this session.
+            The state in the last snapshot, and the hooks for the events since then.
         """
         state = missed.state
         known = self._entries
@@ -151,10 +151,10 @@ class CallbackList:
                 self._guard(entry, "set_state", partial(entry.callback.set_state, state))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state for a snapshot. Each callback's state is packed on its own.
+        """Return the state of all callbacks for a snapshot.
 
-        So a state that cannot be unpickled later affects only its own callback. The returned value
-        is a copy that later events do not change.
+        Each callback's state is packed separately, so a state that cannot be unpickled later
+        affects only its own callback. The returned value is a copy that later events do not change.
         """
         states: dict[str, Any] = {}
         for entry in self._entries:
@@ -230,7 +230,7 @@ class CallbackList:
 
 
 def _names(callbacks: Iterable[Callback]) -> Iterable[str]:
-    """Yield a unique name for each callback, by which a restored one finds its state."""
+    """Yield a unique name for each callback; snapshots store its state under this name."""
     seen: Counter[str] = Counter()
     for callback in callbacks:
         name = type(callback).__name__

@@ -1,4 +1,4 @@
-"""Which methods of callbacks an event leads to, in a running experiment and in a replay."""
+"""Translate an event into calls of the callbacks, in a running experiment and in a replay."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Hook:
     name : str
         Name of the method.
     trial : Trial
-        The trial that it is called with.
+        The trial that the method is called with.
     result : dict, optional
         The reported result.
     checkpoint : CheckpointRecord, optional
@@ -50,14 +50,14 @@ class Hook:
 def hooks_of(
     event: events.ExperimentEvent, handled: HandleResult, experiment: ExperimentMachine
 ) -> Iterator[Hook]:
-    """Yield the calls of callbacks that an event leads to.
+    """Yield the hooks to call for an event, in order.
 
     Parameters
     ----------
     event : ExperimentEvent
         The event.
     handled : HandleResult
-        What the experiment returned for it.
+        The experiment's answer to the event.
     experiment : ExperimentMachine
         The experiment after the event.
     """

@@ -1,4 +1,4 @@
-"""The callbacks' state and missed events of a restored experiment, collected in its replay."""
+"""Collect the callbacks' state and missed events while a restored experiment is replayed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class MissedEvents:
     state : mapping or None
         The callbacks' state in the snapshot; None without a snapshot.
     hooks : list of Hook
-        The hooks for all events since, oldest first.
+        The hooks for all events since the snapshot, oldest first.
     """
 
     def __init__(self, callbacks: Sequence[Any] | None) -> None:
@@ -42,7 +42,7 @@ class MissedEvents:
         Parameters
         ----------
         state : mapping or None
-            The state of the whole experiment; None for its beginning.
+            The experiment's state in the snapshot; None to begin without a snapshot.
         """
         self.state = None if state is None else state.get("callbacks", {})
         self.hooks = []

@@ -67,7 +67,7 @@ class StallWatch:
         self._stopped.set()
 
     def check(self) -> None:
-        """Warn if the driver is in the same block as at the last check; once for each block."""
+        """Warn if the driver is in the same block as at the last check, once for each block."""
         # The driver may leave the block at any time during this check. Then the warning comes just
         # after the end, or names the next hook: both are harmless.
         blocks = self._blocks

@@ -23,7 +23,7 @@ __all__ = ["Location", "TrialStorage", "TrialView", "TrialViews"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialStorage:
-    """The storage of an experiment's trials, and what else their views need.
+    """The storage of an experiment's trials, and other data that the trials' views need.
 
     Parameters
     ----------
@@ -66,10 +66,10 @@ class TrialStorage:
 
 
 class TrialView:
-    """A read-only view of a trial. Each attribute shows the current state.
+    """A read-only view of a trial, whose attributes show the trial's current state.
 
-    In hooks with `replayed` set it shows the trial's state at the time of the event. Two views are
-    equal if they show the same trial, so a view can be the key of a dict.
+    In hooks with `replayed` set, they show the trial's state at the time of the event. Two views
+    are equal if they show the same trial, so a view can be the key of a dict.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ class TrialView:
 
     @property
     def trial_name(self) -> str:
-        """The trial's display name: that of ``trial_name_creator``, or its id."""
+        """The trial's display name: the result of ``trial_name_creator``, or else its id."""
         return self._trial.name or self._trial.trial_id
 
     @property

@@ -56,7 +56,7 @@ def add_address(parser: argparse.ArgumentParser, *, default: str) -> None:
     parser : argparse.ArgumentParser
         The parser of the subcommand.
     default : str
-        Which cluster it is without the argument, for the help.
+        The cluster that is used without the argument, as text for the help.
     """
     parser.add_argument(
         "--address",
@@ -76,7 +76,7 @@ def add_format(parser: argparse.ArgumentParser, *formats: str) -> None:
 
 
 def storage_of(arguments: argparse.Namespace) -> Storage:
-    """Return an experiment's directory: a path, a URL, or a name that ``dasktune ls`` lists."""
+    """Return the experiment's directory, given as a path, a URL or a name from ``dasktune ls``."""
     given = Path(arguments.experiment)
     listed = Path(DEFAULT_STORAGE_PATH).expanduser() / given
     is_name = not given.is_absolute() and "://" not in arguments.experiment and not given.exists()

@@ -54,7 +54,7 @@ _FILTER_FIELDS: Final[Mapping[str, Callable[[TrialProjection], Any]]] = {
     "worker": worker_names,
 }
 
-#: Names that the dashboard's table gives to columns. A metric or parameter may have the same name.
+#: Column names of the dashboard's table. A metric or parameter of the same name has precedence.
 _ALIASES: Final = {"trial": "trial_id", "seconds": "runtime_s", "training_iteration": "iteration"}
 _ALIAS_FIELDS: Final[Mapping[str, Callable[[TrialProjection], Any]]] = {
     "last": lambda trial: trial.last_value(),
@@ -87,7 +87,7 @@ class TrialTable:
         self._metrics = {id(trial): flatten(trial.metrics) for trial in projection.trials}
         metrics = dict.fromkeys(name for one in self._metrics.values() for name in one)
         own = [name for name in metrics if not is_auto_filled(name)]
-        #: Names of metrics: those of the user first, then those that dasktune adds.
+        #: Names of metrics: first the user's metrics, then the metrics that dasktune adds.
         self.metrics = [*own, *(n for n in metrics if is_auto_filled(n) and n not in _FIELDS)]
         self.metrics = [name for name in self.metrics if not name.startswith(_CONFIG)]
         names = dict.fromkeys(name for trial in projection.trials for name in trial.config)
@@ -126,7 +126,7 @@ class TrialTable:
         raise ConfigError(f"column must be one of {listed}{more}, got {name!r}.{hint}")
 
     def filter_columns(self) -> dict[str, Callable[[TrialProjection], Any]]:
-        """Return functions that get a trial's value for a filter, by each name of its column."""
+        """Return the columns of a filter: functions that return a trial's value, by name."""
         columns: dict[str, Callable[[TrialProjection], Any]] = {
             name: partial(self._filter_value, column=name) for name in self.names
         }
@@ -167,7 +167,7 @@ class TrialTable:
         return value
 
     def rows(self, trials: Iterable[TrialProjection], columns: Sequence[str]) -> list[list[Any]]:
-        """Return the values of trials in columns."""
+        """Return a row for each trial, with its value in each column."""
         return [[self.value(trial, column) for column in columns] for trial in trials]
 
     def ordered(

@@ -1,7 +1,7 @@
 """Parse the command line, run the subcommand, and turn its errors into exit codes.
 
-It uses `argparse` of the standard library with a short subclass, so it needs no further dependency
-such as click.
+A short subclass of the standard library's `argparse` suffices, so that dasktune need not depend on
+a package such as click.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from dasktune.text.formatting import one_line
 
 __all__ = ["COMMANDS", "main"]
 
-#: The subcommands. The module of each name in `dasktune.cli.commands` has ``add_arguments(parser)``
-#: and ``run(arguments)``, which returns the exit code. Only the module of the given subcommand is
-#: imported, so that ``dasktune ls`` need not import Dask or Bokeh.
+#: The subcommands and their help texts. Each subcommand is a module of `dasktune.cli.commands` with
+#: ``add_arguments(parser)`` and ``run(arguments)``, which returns the exit code. Only the module of
+#: the given subcommand is imported, so that ``dasktune ls`` need not import Dask or Bokeh.
 COMMANDS: Final = {
     "run": "tune a function or a Trainable of a script or a module",
     "resume": "resume an interrupted experiment (unpickles its objects)",
@@ -104,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except _UsageError as error:
         return _print_error(str(error))
     except BrokenPipeError:
-        # Python flushes standard output again when it exits.
+        # Python flushes standard output again when it exits, which must not raise a second time.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _BROKEN_PIPE
     except (TuneError, OSError) as error:
@@ -124,7 +124,7 @@ def _run_subcommand(given: list[str]) -> int:
     )
     version = f"dasktune {dasktune.__version__}"
     parser.add_argument("--version", action="version", version=version, help="show the version and exit")
-    # The description lists the commands: argparse breaks the line of a long name.
+    # The description lists the commands, because argparse breaks the line after a long name.
     subparsers = parser.add_subparsers(
         dest="command", metavar="COMMAND", required=True, prog="dasktune", help=argparse.SUPPRESS
     )

@@ -54,7 +54,7 @@ class Overview:
 
     @property
     def state(self) -> Literal["live", "finished", "interrupted"]:
-        """Live while a driver runs it, finished if all its trials have ended, else interrupted."""
+        """Live while a driver runs, finished if all trials have ended, otherwise interrupted."""
         if self.leader is not None:
             return "live"
         projection, created = self.projection, len(self.projection.trials)
@@ -64,7 +64,7 @@ class Overview:
 
     @property
     def started(self) -> datetime | None:
-        """When it was started, in this machine's time zone; None if that is unknown."""
+        """The start of the experiment, in this machine's time zone; None if it is unknown."""
         with suppress(ValueError, TypeError, OverflowError, OSError):
             return datetime.fromisoformat(self.spec["created"]).astimezone()
         began = self.projection.began
@@ -74,7 +74,7 @@ class Overview:
 
     @property
     def name(self) -> str:
-        """The name of its directory."""
+        """The name of the experiment's directory."""
         return self.storage.url.rstrip("/").rpartition("/")[2]
 
 

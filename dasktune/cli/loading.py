@@ -159,7 +159,7 @@ def _module(where: str, flag: str) -> ModuleType:
 
 
 def _script(where: str) -> ModuleType:
-    """Import a script as the module of its name, so that its functions can be pickled."""
+    """Import a script as a module with the script's name, so that its functions can be pickled."""
     name = Path(where).stem
     if name in sys.modules:
         module = sys.modules[name]

@@ -1,7 +1,7 @@
 """The file with the URL of an experiment's control server, in its directory; without the token.
 
-A driver that died leaves the file behind, and a new driver replaces it later than its own lease. So
-`read` compares the file with the lease: a file of another driver is ignored in both orders.
+A driver that dies leaves the file behind, and a new driver acquires its lease before it replaces
+the file. So `read` compares the file with the lease, and ignores the file of another driver.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def remove(storage: Storage) -> None:
 
 
 def read(storage: Storage, lease: LeaderLease) -> str | None:
-    """Return the URL of the driver's server, None if it has none or did not write the file.
+    """Return the URL of the driver's control server; None if the driver has not written one.
 
     Parameters
     ----------

@@ -146,7 +146,7 @@ class TuneClient:
         status : str, optional
             As for :meth:`get_all_trials`.
         limit : int, default=100
-            The most trials to return, up to 1,000.
+            Maximum number of trials to return, from 1 to 1,000.
         offset : int, default=0
             The number of trials to skip.
         """
@@ -156,7 +156,7 @@ class TuneClient:
         return cast("list[TrialSnapshot]", self._call("GET", f"trials?{urlencode(query)}")["trials"])
 
     def get_trial(self, trial_id: str) -> TrialSnapshot:
-        """Return a trial.
+        """Return the state of a trial.
 
         Parameters
         ----------

@@ -38,7 +38,7 @@ __all__ = ["LARGEST_BODY", "make_application"]
 #: Maximum size of a request's body, in bytes.
 LARGEST_BODY: Final = 1 << 20
 
-#: Requests that are handled at a time; others are answered with 503.
+#: Maximum number of requests that are handled at a time; others are answered with 503.
 _MAX_REQUESTS: Final = 64
 
 #: Seconds that a request waits for the driver.
@@ -158,7 +158,7 @@ class _RequestHandler(RequestHandler):
             raise _Refused(503, "the driver did not answer in time", "busy") from None
 
     async def do(self, future: Future[Any]) -> None:
-        """Answer with the outcome of a command, or that it is accepted and not complete."""
+        """Answer with the outcome of a command, or with 202 if the command is not complete yet."""
         done = asyncio.ensure_future(asyncio.wrap_future(future))
         await asyncio.wait({done}, timeout=_TIMEOUT)
         if done.done():

@@ -54,7 +54,7 @@ class RequestGuard:
         self._names = frozenset(name.lower() for name in names)
 
     def check_token(self, given: str | None) -> bool:
-        """Whether `given` is the token. The time that this takes does not reveal matching parts."""
+        """Whether `given` is the token. The comparison takes constant time."""
         if given is None or len(given) > _MAX_TOKEN_CHARACTERS:
             return False
         return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), self._token)
@@ -65,7 +65,7 @@ class RequestGuard:
         return scheme.lower() == "bearer" and self.check_token(token.strip())
 
     def host_allowed(self, host: str | None) -> bool:
-        """Whether a ``Host`` header has an allowed name. A forwarded port may be any number."""
+        """Whether a ``Host`` header has an allowed name. Its port may be a forwarded one."""
         try:
             name = urlsplit(f"//{host or ''}").hostname
         except ValueError:
@@ -75,7 +75,7 @@ class RequestGuard:
     def same_origin(self, origin: str | None, host: str | None) -> bool:
         """Whether a request comes from a page of this server, or from no page at all.
 
-        A program sends no ``Origin`` header, a page of another server sends its own address.
+        A program sends no ``Origin`` header; a page of another server sends that server's address.
 
         Parameters
         ----------

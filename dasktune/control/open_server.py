@@ -17,7 +17,7 @@ __all__ = ["controlled"]
 def controlled(
     wanted: bool | int | None, commands: Commands, storage: Storage | None = None
 ) -> AbstractContextManager[ControlServer | None]:
-    """Run a control server inside the ``with`` block if `wanted` says so.
+    """Run a control server inside the ``with`` block if `wanted` requests one.
 
     Parameters
     ----------

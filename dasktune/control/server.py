@@ -1,8 +1,8 @@
 """The control server: a thread of the driver with its own event loop.
 
-The constructor binds the port and waits until the loop runs, so `close` finds a loop to stop. It
-may be called while requests wait for the runner. It closes their connections, and does not cancel
-their commands, which the runner executes if it still runs.
+The constructor binds the port and waits until the loop runs, so `close` finds a loop to stop.
+`close` may be called while requests wait for the runner. It closes their connections, and does not
+cancel their commands, which the runner executes if it still runs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 _ADDRESS: Final = "127.0.0.1"
 
-#: Open connections; further ones are closed immediately.
+#: Maximum number of open connections; further ones are closed immediately.
 _MAX_CONNECTIONS: Final = 128
 #: Maximum size of a request's headers, in bytes.
 _MAX_HEADERS: Final = 16 << 10
@@ -59,7 +59,7 @@ class ControlServer:
     commands : Commands
         The commands of the experiment.
     port : int, default=0
-        The port to listen at; 0 is a free port.
+        The port to listen at; 0 chooses a free port.
     token : str, optional
         The token that each request must have; a random one by default.
 
@@ -71,7 +71,7 @@ class ControlServer:
     Attributes
     ----------
     port : int
-        The port that it listens at.
+        The port at which the server listens.
     token : str
         The token that each request must have.
     """
@@ -98,7 +98,7 @@ class ControlServer:
         return f"{type(self).__name__}({self.url!r})"
 
     def close(self) -> None:
-        """Stop the server; do nothing if it has ended."""
+        """Stop the server and its thread; do nothing if they have ended."""
         if self._loop is not None and self._closing is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._closing.set)
             self._thread.join(_THREAD_TIMEOUT)

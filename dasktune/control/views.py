@@ -37,7 +37,7 @@ def trials_view(status: str | None, limit: int, offset: int) -> View:
     status : str or None
         List only trials with this public status.
     limit : int
-        The most trials to list.
+        Maximum number of trials to list.
     offset : int
         The number of trials to skip.
     """

@@ -14,7 +14,7 @@ __all__ = ["config_label", "label", "value_label"]
 _FORMULAS: Final = ("$$", r"\[", r"\(")
 _JOINER: Final = "\u2060"
 
-#: The label of a longer text, in characters, is not cached. Names of trials and workers are
+#: Labels of texts with more characters than this are not cached. Names of trials and workers are
 #: shorter.
 _CACHED: Final = 120
 
@@ -29,7 +29,7 @@ def label(text: object, width: int = 40) -> str:
     text : object
         The text.
     width : int, default=40
-        The most columns; a longer text loses its middle.
+        Maximum number of columns; a longer text loses its middle.
 
     Examples
     --------
@@ -42,7 +42,7 @@ def label(text: object, width: int = 40) -> str:
 
 @lru_cache(1 << 15)
 def _label(text: str, width: int) -> str:
-    # A label may be part of another label.
+    # The text may contain another label, with its invisible characters.
     line = one_line(text.replace(_JOINER, ""), width, middle=True)
     for formula in _FORMULAS:
         line = line.replace(formula, f"{formula[0]}{_JOINER}{formula[1]}")

@@ -46,16 +46,16 @@ _EVENTS: Final = (
 class TuneReportCheckpointCallback(Callback):  # type: ignore[misc]
     """Reports the metrics of each epoch, with a checkpoint of the model and its optimizer.
 
-    The checkpoint has the model as ``model.keras``, and its number of trained epochs in the
+    The checkpoint has the model as ``model.keras``, and the number of trained epochs in its
     metadata as ``"epoch"``. Needs ``pip install keras`` and a backend of Keras.
 
     Parameters
     ----------
     checkpoint_on : str or list of str, default="epoch_end"
-        Hooks of Keras at which to report with a checkpoint, without ``on_``. An empty list saves
-        none.
+        Hooks of Keras at which to report with a checkpoint, without ``on_``. With an empty list,
+        no checkpoint is saved.
     report_metrics_on : str or list of str, default="epoch_end"
-        Hooks at which to report.
+        Hooks at which to report; only the hooks in `checkpoint_on` save a checkpoint.
     metrics : str, sequence of str, or mapping of str to str, optional
         The metrics to report, or ``{reported name: Keras' name}``, such as
         ``{"loss": "val_loss"}``. All by default.
@@ -126,7 +126,7 @@ class TuneReportCheckpointCallback(Callback):  # type: ignore[misc]
         self._report_at("epoch_end", logs)
 
     def _on_event(self, event: str, *args: Any, logs: Mapping[str, Any] | None = None) -> None:
-        # Batch hooks get a number first; logs are passed by name or by position.
+        # Batch hooks get the number of the batch first; logs are passed by name or by position.
         for value in args:
             if isinstance(value, Mapping):
                 logs = value

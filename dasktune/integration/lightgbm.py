@@ -23,8 +23,8 @@ class TuneReportCheckpointCallback:
     name in ``valid_names``, then LightGBM's name: ``"eval-binary_logloss"``.
 
     A trial that is stopped, paused or cloned during the training resumes from the last checkpoint.
-    Set `frequency` if a scheduler may do so. LightGBM does not notify callbacks when its own early
-    stopping ends the training, so there is no checkpoint at the end then. Needs
+    Set `frequency` if a scheduler does this. LightGBM does not notify callbacks when its own early
+    stopping ends the training, so the last result then has no checkpoint. Needs
     ``pip install lightgbm``.
 
     Parameters
@@ -33,9 +33,9 @@ class TuneReportCheckpointCallback:
         The metrics to report, or ``{reported name: LightGBM's name}``, such as
         ``{"loss": "eval-binary_logloss"}``. All by default.
     filename : str, default="model.txt"
-        The model's file in a checkpoint.
+        Name of the model's file in a checkpoint.
     frequency : int, default=0
-        Boosting rounds from one checkpoint to the next; with 0 there is none before the end.
+        Number of boosting rounds between two checkpoints; with 0, none is saved before the end.
     checkpoint_at_end : bool, default=True
         Whether the last result has a checkpoint.
     results_postprocessing_fn : callable, optional

@@ -23,10 +23,10 @@ __all__ = ["MLflowLoggerCallback", "setup_mlflow"]
 
 logger = logging.getLogger(__name__)
 
-#: The tag of a run with the key of its trial.
+#: The tag that stores the key of a run's trial.
 _KEY: Final = "dasktune.trial"
 
-#: MLflow's limits of one request.
+#: Maximum numbers of metrics and parameters in one request to MLflow.
 _MOST_METRICS: Final = 1000
 _MOST_PARAMS: Final = 100
 
@@ -68,7 +68,7 @@ class MLflowLoggerCallback(TrialLoggerCallback):
         Whether to log the files of a trial's newest checkpoint as artifacts at its end.
     log_params_on_trial_end : bool, default=False
         Whether to log the parameters at a trial's end instead of its start. MLflow's parameters
-        cannot be changed, so that is the way to log those that population based training set last.
+        cannot be changed, so this logs the last parameters that population based training has set.
 
     Raises
     ------
@@ -156,7 +156,7 @@ class _MLflowRun(TrackedRun):
         self._rows: list[tuple[int, Mapping[str, Any]]] = []
 
     def open(self, trial: TrialView) -> int:
-        """Begin the run, or resume that of an earlier driver."""
+        """Begin the run, or resume the run of an earlier driver."""
         client, experiment_id = self._logger.connected()
         key = run_key(trial)
         known = client.search_runs([experiment_id], f"tags.`{_KEY}` = '{key}'", max_results=1)
@@ -229,7 +229,7 @@ def setup_mlflow(  # noqa: PLR0917 - Ray Tune has these arguments
     tags: Mapping[str, str] | None = None,
     rank_zero_only: bool = True,
 ) -> Any:
-    """Begin a run of MLflow for the trial that calls this, and return MLflow.
+    """Begin a run of MLflow for the calling trial, and return the module ``mlflow``.
 
     Use it in a trainable that calls MLflow itself; :class:`MLflowLoggerCallback` does not need it.
     End the run by ``mlflow.end_run()``, because the process may run another trial afterwards.

@@ -21,7 +21,7 @@ try:
     try:
         from lightning.pytorch import Callback
     except ModuleNotFoundError:
-        # The same package under its older name; trainers of both accept callbacks of either.
+        # The older name of the same package: either package's trainers accept both base classes.
         from pytorch_lightning import Callback
 except ImportError as error:
     # Lightning requires its own base class. Without Lightning this module can still be imported.
@@ -73,10 +73,10 @@ class TuneCallback(Callback):  # type: ignore[misc]
 class TuneReportCheckpointCallback(TuneCallback):
     """Reports the metrics that Lightning has logged, with a checkpoint of the trainer.
 
-    It reports nothing during Lightning's sanity check of the validation. The end of a trial is
-    raised as an exception in the hook; Lightning tears down and passes it on. Give the trainer
-    ``logger=False`` and ``enable_checkpointing=False``, or it writes its own files into the
-    worker's directory. Needs ``pip install lightning``, or pytorch_lightning.
+    It reports nothing during Lightning's sanity check of the validation. When the trial
+    must end, the hook raises an exception; Lightning tears down the training and re-raises it.
+    Give the trainer ``logger=False`` and ``enable_checkpointing=False``, or it writes its own files
+    into the worker's directory. Needs ``pip install lightning``, or pytorch_lightning.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class TuneReportCheckpointCallback(TuneCallback):
         ``{"loss": "val_loss"}``. All by default. A metric that is not logged yet is left out with a
         warning.
     filename : str, default="checkpoint"
-        The trainer's file in a checkpoint.
+        Name of the trainer's file in a checkpoint.
     save_checkpoints : bool, default=True
         Whether each result has a checkpoint.
     on : str or list of str, default="validation_end"
@@ -188,8 +188,8 @@ def _hook(name: str) -> Callable[..., None]:
     return hook
 
 
-#: All hooks of the installed Lightning, except those of checkpoints: a callback that saves one in
-#: such a hook would call itself again.
+#: All hooks of the installed Lightning, except the checkpoint hooks: a callback that saves a
+#: checkpoint in such a hook would call itself again.
 _HOOKS: Final = tuple(
     name
     for name, _ in inspect.getmembers(Callback, inspect.isfunction)

@@ -104,7 +104,7 @@ class MetricNames:
         return self.select_available(values)
 
     def select_available(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the metrics to report, without those that are missing.
+        """Return the metrics to report that are available.
 
         Parameters
         ----------
@@ -146,7 +146,7 @@ def report_result(
     Raises
     ------
     TrialInterrupted
-        If the trial must end. It passes through the package's code on the stack.
+        If the trial must end. The exception passes through the package's code on the stack.
     """
     if save is None:
         report(dict(metrics))
@@ -166,9 +166,9 @@ class BoostingReporter:
     names : MetricNames
         The metrics to report.
     filename : str
-        The model's file in a checkpoint.
+        Name of the model's file in a checkpoint.
     frequency : int
-        Rounds from one checkpoint to the next; with 0 there is none before the end.
+        Number of rounds between two checkpoints; with 0, none is saved before the end.
     checkpoint_at_end : bool
         Whether the last result has a checkpoint.
     results_postprocessing_fn : callable, optional
@@ -208,7 +208,7 @@ class BoostingReporter:
         save : callable, optional
             Writes the model into a directory; None if there is no model to save.
         rounds : int
-            Number of rounds of the model, including those of a continued model.
+            Number of rounds of the model, including rounds before the training was resumed.
         last : bool
             Whether this is the last round.
         """

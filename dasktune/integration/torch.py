@@ -26,7 +26,7 @@ class _Stateful(Protocol):
 
 
 def report_state(metrics: Mapping[str, Any], **parts: Any) -> None:
-    """Report a result with a checkpoint of a training.
+    """Report a result with a checkpoint of the training's state.
 
     The checkpoint is loaded without unpickling code, so it may hold tensors and plain data only.
 
@@ -36,8 +36,8 @@ def report_state(metrics: Mapping[str, Any], **parts: Any) -> None:
         The result; see :func:`dasktune.report`.
     **parts
         The parts of the training, by names of your choice. For modules, optimizers, schedulers and
-        other objects with ``state_dict()``, that is saved. For a ``torch.Generator`` its state is
-        saved; PyTorch's own generator is ``torch.default_generator``. Other parts are saved as they
+        other objects with ``state_dict()``, the state dict is saved; for a ``torch.Generator``, its
+        state. PyTorch's own generator is ``torch.default_generator``. Other parts are saved as they
         are: numbers, strings, tensors, and lists and dicts of them.
 
     Raises
@@ -70,8 +70,8 @@ def load_state(checkpoint: Checkpoint | None, /, **parts: Any) -> dict[str, Any]
     checkpoint : Checkpoint or None
         ``tune.get_checkpoint()``, or the checkpoint of a result. None changes nothing.
     **parts
-        The parts, as they were reported. Objects with a state are restored in place. For others,
-        the given value is the default if there is no checkpoint.
+        The parts, as they were reported. Objects with a state are restored in place. For other
+        parts, the given value is the default if there is no checkpoint.
 
     Returns
     -------
@@ -114,7 +114,7 @@ def _save(parts: Mapping[str, Any], directory: str) -> None:
     torch = _torch()
     path = os.path.join(directory, _FILENAME)
     torch.save({name: _state(part) for name, part in parts.items()}, path)
-    # Check now, so that the error does not come only when the trial resumes.
+    # Check now: otherwise the error would be raised only when the trial resumes.
     needed = torch.serialization.get_unsafe_globals_in_checkpoint(path)
     hint = "Numbers of numpy become Python's by .item()."
     check(not needed, "parts", "tensors and plain data", needed, hint)

@@ -17,9 +17,8 @@ __all__ = ["TrackedRun", "key_of", "run_key"]
 class TrackedRun(TrialLog):
     """Sends each result of a trial once to a run of a tracking service.
 
-    A trial that exploits another one goes back to an earlier iteration. Its results from there on
-    are sent again for the same iterations. A new driver asks the service for the newest iteration
-    of the run.
+    A trial that exploits another one may go back to an earlier iteration. From that iteration on,
+    its results are sent again. A new driver asks the service for the newest iteration of the run.
 
     Parameters
     ----------
@@ -80,7 +79,7 @@ class TrackedRun(TrialLog):
 
     @abstractmethod
     def open(self, trial: TrialView) -> int:
-        """Begin the run, or resume that of an earlier driver.
+        """Begin the run, or resume the run of an earlier driver.
 
         Parameters
         ----------

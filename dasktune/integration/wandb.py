@@ -120,7 +120,7 @@ class _WandbRun(TrackedRun):
         self._run: Any = None
 
     def open(self, trial: TrialView) -> int:
-        """Begin the run, or resume that of an earlier driver."""
+        """Begin the run, or resume the run of an earlier driver."""
         settings = self._logger
         group = settings.group or os.environ.get("WANDB_RUN_GROUP") or trial.trainable_name
         self._run = _wandb().init(
@@ -176,7 +176,7 @@ def setup_wandb(
     rank_zero_only: bool = True,
     **kwargs: Any,
 ) -> Any:
-    """Begin a run of Weights & Biases for the trial that calls this.
+    """Begin a run of Weights & Biases for the calling trial, and return the run.
 
     Use it in a trainable that calls wandb itself; :class:`WandbLoggerCallback` does not need it and
     has separate runs. End the run by ``run.finish()``, because the process may run another trial

@@ -32,7 +32,7 @@ class TuneReportCheckpointCallback(TrainingCallback):  # type: ignore[misc]
     name in ``evals``, then XGBoost's name: ``"eval-logloss"``.
 
     A trial that is stopped, paused or cloned during the training resumes from the last checkpoint.
-    Set `frequency` if a scheduler may do so. Needs ``pip install xgboost``.
+    Set `frequency` if a scheduler does this. Needs ``pip install xgboost``.
 
     Parameters
     ----------
@@ -40,9 +40,9 @@ class TuneReportCheckpointCallback(TrainingCallback):  # type: ignore[misc]
         The metrics to report, or ``{reported name: XGBoost's name}``, such as
         ``{"loss": "eval-logloss"}``. All by default.
     filename : str, default="model.ubj"
-        The model's file in a checkpoint. Its suffix selects XGBoost's file format.
+        Name of the model's file in a checkpoint. Its suffix selects XGBoost's file format.
     frequency : int, default=0
-        Boosting rounds from one checkpoint to the next; with 0 there is none before the end.
+        Number of boosting rounds between two checkpoints; with 0, none is saved before the end.
     checkpoint_at_end : bool, default=True
         Whether the last result has a checkpoint.
     results_postprocessing_fn : callable, optional
@@ -112,7 +112,7 @@ class TuneReportCheckpointCallback(TrainingCallback):  # type: ignore[misc]
         return model
 
     def before_iteration(self, model: Any, epoch: int, evals_log: Mapping[str, Any]) -> bool:
-        """Report the previous round; only now it is certain that it was not the last."""
+        """Report the previous round: only now is it certain that it was not the last one."""
         self._history = evals_log
         if self._has_unreported_round():
             self._report(model, last=False)

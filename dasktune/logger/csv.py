@@ -52,5 +52,5 @@ class _CsvFormat(RowFormat):
 def _lines(rows: Sequence[Sequence[object]]) -> bytes:
     text = io.StringIO(newline="")
     csv.writer(text, lineterminator="\n").writerows(rows)
-    # A character without an encoding must not prevent the file.
+    # A character that UTF-8 cannot encode (a lone surrogate) must not prevent the file.
     return text.getvalue().encode("utf-8", "replace")

@@ -19,7 +19,7 @@ class RowFormat(ABC):
 
     @abstractmethod
     def encode_all(self, rows: Sequence[Row]) -> bytes:
-        """Return the content of the file up to now.
+        """Return the whole content of the file.
 
         Parameters
         ----------
@@ -94,7 +94,7 @@ class TrialFile(TrialLog):
         Parameters
         ----------
         retry : bool, default=False
-            Whether to retry a failing storage, for the seconds that the storage was given.
+            Whether to retry a failing storage, for the storage's ``retry_seconds``.
 
         Raises
         ------

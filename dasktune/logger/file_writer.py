@@ -128,7 +128,7 @@ class FileWriter:
                     del self._writing[name]
         finally:
             with self._lock:
-                # After an error: the files that were not written, unless they were marked again.
+                # After an error, keep the marks of unwritten files; newer marks have precedence.
                 self._marked = {**self._writing, **self._marked}
                 self._writing = {}
 

@@ -14,10 +14,10 @@ __all__ = ["JsonLoggerCallback"]
 
 
 class JsonLoggerCallback(FileLoggerCallback):
-    """Writes ``result.json`` into the directory of each trial: one object a line.
+    """Writes ``result.json`` into the directory of each trial: one JSON object per line.
 
-    It is strict JSON: NaN is ``null``, infinities are ``"Infinity"`` and ``"-Infinity"``, and any
-    other value without a JSON type is the start of its repr. The configuration is in
+    It is strict JSON: NaN is ``null``, infinities are ``"Infinity"`` and ``"-Infinity"``, and a
+    value of any other type that JSON lacks is the beginning of its repr. The configuration is in
     ``params.json``, which every experiment writes.
 
     Examples

@@ -56,7 +56,7 @@ class LoggerCallback(Callback):
         trial : TrialView
             The trial.
         result : dict
-            The metrics in one level, with nested names joined by ``/``.
+            The metrics as a flat dict, with nested names joined by ``/``.
         """
 
     def log_trial_end(self, trial: TrialView, failed: bool = False) -> None:
@@ -71,27 +71,27 @@ class LoggerCallback(Callback):
         """
 
     def on_trial_start(self, iteration: int, trials: TrialViews, trial: TrialView, **info: Any) -> None:
-        """Log it."""
+        """Call :meth:`log_trial_start`."""
         self.log_trial_start(trial)
 
     def on_trial_restore(self, iteration: int, trials: TrialViews, trial: TrialView, **info: Any) -> None:
-        """Log it."""
+        """Call :meth:`log_trial_restore`."""
         self.log_trial_restore(trial)
 
     def on_trial_save(self, iteration: int, trials: TrialViews, trial: TrialView, **info: Any) -> None:
-        """Log it."""
+        """Call :meth:`log_trial_save`."""
         self.log_trial_save(trial)
 
     def on_trial_result(
         self, iteration: int, trials: TrialViews, trial: TrialView, result: dict[str, Any], **info: Any
     ) -> None:
-        """Log it."""
+        """Call :meth:`log_trial_result`."""
         self.log_trial_result(iteration, trial, result)
 
     def on_trial_complete(self, iteration: int, trials: TrialViews, trial: TrialView, **info: Any) -> None:
-        """Log it."""
+        """Call :meth:`log_trial_end`."""
         self.log_trial_end(trial, failed=False)
 
     def on_trial_error(self, iteration: int, trials: TrialViews, trial: TrialView, **info: Any) -> None:
-        """Log it."""
+        """Call :meth:`log_trial_end` with ``failed=True``."""
         self.log_trial_end(trial, failed=True)

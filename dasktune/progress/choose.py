@@ -30,7 +30,7 @@ def choose_mode(stream: TextIO | None, environ: Mapping[str, str] | None = None)
     stream : text stream or None
         The value of ``sys.stderr``.
     environ : mapping, optional
-        The environment, that of this process by default.
+        Environment variables; by default the variables of this process.
 
     Examples
     --------
@@ -55,7 +55,7 @@ def choose_mode(stream: TextIO | None, environ: Mapping[str, str] | None = None)
 
 def in_notebook() -> bool:
     """Whether this process is a notebook's kernel."""
-    # A kernel has imported IPython.
+    # A notebook's kernel has imported IPython already, so do not import it here.
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return any(kind.__name__ == "ZMQInteractiveShell" for kind in type(shell).__mro__)
@@ -79,7 +79,7 @@ def open_display(mode: str, stream: TextIO | None) -> Display | None:
     Returns
     -------
     Display or None
-        None for ``none``.
+        The display; None for the mode ``none``.
     """
     if mode == "none":
         return None

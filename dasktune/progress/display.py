@@ -45,7 +45,7 @@ class Stream:
                 stream.write(plain.encode("ascii", "replace").decode("ascii"))
             stream.flush()
         except Exception:
-            # Closed, a broken pipe, or an object of the user's in place of sys.stderr.
+            # It may be closed, a broken pipe, or a user's object in place of sys.stderr.
             logger.debug("progress is no longer written: its stream failed", exc_info=True)
             self._stream = None
 
@@ -118,7 +118,7 @@ class Display:
         trial_counts : TrialCounts
             The trials.
         lines : sequence of str
-            Lines to print below it.
+            Lines to print below the progress.
         """
         self.show(progress, trial_counts)
         self.close()

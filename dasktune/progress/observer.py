@@ -1,4 +1,4 @@
-"""Update a display by the events of an experiment."""
+"""Update a progress display by the events of an experiment."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["ProgressObserver"]
 
 logger = logging.getLogger(__name__)
 
-#: Failures for which a line is printed with ``verbose=1``; all failures are counted.
+#: Maximum number of failures for which ``verbose=1`` prints a line; all failures are counted.
 _MAX_FAILURE_LINES: int = 20
 
 
@@ -41,7 +41,7 @@ class ProgressObserver:
     results already. A display that raises is logged and not used again.
 
     The driver's loop calls every method, so the display is updated in the driver's thread. Threads
-    of the user may print meanwhile; only rich coordinates with them.
+    of the user may print meanwhile; only the display with rich coordinates with them.
 
     Parameters
     ----------

@@ -42,7 +42,7 @@ def open_progress(
     Parameters
     ----------
     run_config : RunConfig
-        ``verbose`` and ``progress_reporter``.
+        The run configuration; its ``verbose`` and ``progress_reporter`` are used.
     experiment : ExperimentMachine
         The experiment, before its first event.
     trial_storage : TrialStorage
@@ -92,7 +92,7 @@ def open_progress(
 def _set_up(reporter: Any, total: int | None, settings: ExperimentSettings) -> bool:
     about = {"total_samples": total, "metric": settings.metric, "mode": settings.mode}
     try:
-        # A reporter by duck typing may lack `setup`.
+        # A reporter need not derive from ProgressReporter, so it may lack `setup`.
         if hasattr(reporter, "setup"):
             reporter.setup(start_time=time.time(), **about)
     except Exception:  # the user's code may raise anything
@@ -112,7 +112,7 @@ class ReporterDisplay(Display):
         Returns more lines for the report.
     """
 
-    #: Seconds between two calls of `should_report`, by which the reporter decides itself.
+    #: Seconds between two calls of the reporter's `should_report`, which decides whether to report.
     interval_s = 0.1
 
     def __init__(self, reporter: ProgressReporter, sys_info: Callable[[], tuple[str, ...]]) -> None:
@@ -121,11 +121,11 @@ class ReporterDisplay(Display):
         self._sys_info = sys_info
 
     def show(self, progress: Progress, trial_counts: TrialCounts) -> None:
-        """Report if the reporter says that it is time."""
+        """Call the user's reporter if its `should_report` returns True."""
         self._report(progress, trial_counts, done=False)
 
     def end(self, progress: Progress, trial_counts: TrialCounts, lines: Sequence[str]) -> None:
-        """Report the end."""
+        """Call the user's reporter for the last time."""
         self._report(progress, trial_counts, done=True)
 
     def _report(self, progress: Progress, trial_counts: TrialCounts, *, done: bool) -> None:

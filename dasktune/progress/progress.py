@@ -115,8 +115,8 @@ def render(progress: Progress, width: int | None = None) -> str:
     progress : Progress
         The progress.
     width : int, optional
-        The most columns, at least 1; the least important parts are left out first. No limit by
-        default.
+        Maximum number of columns, at least 1; the least important parts are left out first. No
+        limit by default.
 
     Examples
     --------

@@ -33,7 +33,8 @@ __all__ = [
     "progress_table",
 ]
 
-#: Rows while an experiment runs, and how many of them are kept for the best trials that do not run.
+#: Maximum number of rows while an experiment runs, and how many of them are reserved for the best
+#: trials that are not running.
 ROWS: Final = 10
 _BEST_ROWS: Final = 3
 
@@ -57,7 +58,7 @@ _LEAST_ERROR: Final = 24
 
 
 def progress_table(trial_counts: TrialCounts, width: int | None = None, limit: int = ROWS) -> Table:
-    """Return the running trials, then the best others, in as many columns as fit.
+    """Return a table of the running trials, then the best other trials, in as many columns as fit.
 
     Parameters
     ----------
@@ -66,7 +67,7 @@ def progress_table(trial_counts: TrialCounts, width: int | None = None, limit: i
     width : int, optional
         Columns of the terminal; no limit by default.
     limit : int, default=10
-        The most trials.
+        Maximum number of trials.
     """
     trials = _shown_trials(trial_counts, limit)
     metric = [] if trial_counts.metric is None else [trial_counts.metric, "best"]
@@ -105,14 +106,14 @@ def format_brief(value: object) -> str:
 
 
 def errors_table(trials: Iterable[TrialView], width: int = 60) -> Table:
-    """Return a table of failures: trial, their number, the last error, and its traceback's file.
+    """Return a table of failed trials: number of failures, last error, file of the traceback.
 
     Parameters
     ----------
     trials : iterable of TrialView
         The failed trials.
     width : int, default=60
-        The most columns of an error.
+        Maximum width of an error message, in columns.
     """
     head = ["trial", "failures", "error", "traceback"]
     return [head, *(_failure(trial, width) for trial in trials)]
@@ -133,7 +134,7 @@ def _failure(trial: TrialView, width: int) -> list[str]:
 def fit_errors(table: Table, width: int | None) -> Table:
     """Return a table of failures that fits into a terminal, as far as possible.
 
-    In a narrow terminal the path of a traceback begins below the experiment's directory. If an
+    In a narrow terminal, paths of tracebacks are relative to the experiment's directory. If an
     error would still get fewer than 24 columns, the paths are left out.
 
     Parameters
@@ -163,7 +164,7 @@ def failure_lines(
     trial_counts : TrialCounts or RankedTrials
         All trials.
     limit : int, optional
-        The most rows.
+        Maximum number of rows.
     width : int, optional
         Columns of the terminal; no limit by default.
     """

@@ -37,7 +37,7 @@ _ORDER: Final = (
 #: Fields of each result that are always shown, and their headings.
 _METRICS: Final = {"training_iteration": "iter", "time_total_s": "total time (s)"}
 
-#: The limit of a table without a limit.
+#: The number of rows that stands for a limit of None.
 _ALL: Final = sys.maxsize
 
 
@@ -74,7 +74,7 @@ class ProgressReporter:
         start_time : float, optional
             When the experiment began, in seconds of the epoch.
         total_samples : int, optional
-            How many trials there will be; None if unknown.
+            The total number of trials; None if unknown.
         metric : str, optional
             The metric to optimise.
         mode : {"min", "max"}, optional
@@ -281,7 +281,7 @@ class _TableReporter(ProgressReporter):
         return narrow(table, width, spare), _left_out(trial_counts.counts, shares)
 
     def _inferred(self, trials: Iterable[TrialView]) -> dict[str, str]:
-        """Return the metrics of the user that are numbers; the optimised one is first."""
+        """Return the user's numeric metrics with their headings; the optimised metric is first."""
         found = {} if self._metric is None else {self._metric: self._metric}
         limit = self._infer_limit + len(found)
         for trial in trials:
@@ -325,25 +325,25 @@ class CLIReporter(_TableReporter):
         The parameters to show, or a dict of parameters and their headings; by default the searched
         ones. Nested names are joined by ``/``.
     total_samples : int, optional
-        How many trials there will be, if the experiment cannot say.
+        The total number of trials, if the experiment does not know it.
     max_progress_rows : int or None, default=20
-        The most trials in the table. The statuses share the rows.
+        Maximum number of trials in the table, divided among the statuses; None for all trials.
     max_error_rows : int or None, default=20
-        The most trials in the table of failures.
+        Maximum number of trials in the table of failures; None for all trials.
     max_column_length : int, default=20
-        The most columns of a cell; longer texts end in an ellipsis.
+        Maximum width of a cell in columns; longer texts end in an ellipsis.
     max_report_frequency : float, default=5
-        The fewest seconds between two reports.
+        Minimum number of seconds between two reports.
     infer_limit : int, default=3
-        The most metrics to add without `metric_columns`.
+        Maximum number of metrics to add without `metric_columns`.
     print_intermediate_tables : bool, optional
-        Whether each report has tables, or only the last one (False). True by default.
+        Whether every report has tables (True, the default), or only the last one.
     metric : str, optional
         The metric by which trials are compared; by default the optimised one.
     mode : {"min", "max"}, optional
         Whether lower or higher values are better.
     sort_by_metric : bool, default=False
-        Show the best trials of each status, by their last results, instead of the first.
+        Whether to show the best trials of each status, by their last results, or the oldest.
 
     Raises
     ------
@@ -392,7 +392,7 @@ class JupyterNotebookReporter(CLIReporter):
     Parameters
     ----------
     overwrite : bool, default=True
-        Whether each report replaces the previous one, or is shown below it.
+        Whether each report replaces the previous one instead of being shown below it.
     **options : object
         Arguments of :class:`CLIReporter`, by name.
 

@@ -31,7 +31,7 @@ _NO_KEY: Final[_Key] = (inf, -1, "")
 class TrialCounts(TrialViews):
     """The trials of an experiment with counts and rankings that each event updates.
 
-    An event costs O(log trials); the first ten trials of a status cost ten steps.
+    An event costs O(log trials); reading the first n trials of a status costs O(n).
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ class TrialCounts(TrialViews):
         status : PublicStatus
             The status.
         limit : int
-            The most trials.
+            Maximum number of trials.
         """
         return [self.named(key[-1]) for key in self._ranks[status][: max(limit, 0)]]
 
@@ -134,7 +134,7 @@ class TrialCounts(TrialViews):
         statuses : iterable of PublicStatus
             The statuses.
         limit : int
-            The most trials.
+            Maximum number of trials.
         """
         keys = sorted(key for one in statuses for key in self._ranks[one][: max(limit, 0)])
         return [self.named(key[-1]) for key in keys[: max(limit, 0)]]
@@ -145,7 +145,7 @@ class TrialCounts(TrialViews):
         Parameters
         ----------
         limit : int, optional
-            The most trials.
+            Maximum number of trials.
         """
         return [self.named(trial_id) for trial_id in islice(self._failed, limit)]
 
@@ -192,7 +192,7 @@ class TrialCounts(TrialViews):
             self._held.pop(trial_id, None)
         if trial.errors or status is PublicStatus.ERROR:
             self._failed[trial_id] = None
-        elif trial_id in self._failed:  # it was reset
+        elif trial_id in self._failed:  # the trial was reset
             del self._failed[trial_id]
         if (trial.stopped_early and trial.status.is_final) != (trial_id in self._early):
             self._early ^= {trial_id}
@@ -277,7 +277,7 @@ class RankedTrials:
         status : PublicStatus
             The status.
         limit : int
-            The most trials.
+            Maximum number of trials.
         """
         return self._by_status[status][: max(limit, 0)]
 
@@ -287,7 +287,7 @@ class RankedTrials:
         Parameters
         ----------
         limit : int, optional
-            The most trials.
+            Maximum number of trials.
         """
         trials = self._trials.values()
         failed = (one for one in trials if one.num_failures or one.status is PublicStatus.ERROR)

@@ -1,4 +1,4 @@
-"""Format the resources that trials hold and those of the cluster."""
+"""Format the resources that trials hold and that the cluster has."""
 
 from __future__ import annotations
 

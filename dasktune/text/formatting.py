@@ -28,7 +28,7 @@ __all__ = [
     "truncate",
 ]
 
-#: Characters of a text that are examined before it is truncated: the first and the last half.
+#: Maximum number of characters examined of a text that is truncated, half of them at each end.
 _EXAMINED: Final = 10_000
 
 _brief: Final = Repr()
@@ -64,7 +64,7 @@ def printable(text: object, keep: str = "") -> str:
 
 
 def printable_lines(text: object) -> str:
-    r"""Return a text of several lines as :func:`printable` does, with its line feeds and tabs.
+    r"""Return a text as :func:`printable` does, but keep its line feeds and tabs.
 
     Examples
     --------
@@ -82,7 +82,7 @@ def one_line(text: object, width: int | None = None, *, middle: bool = False) ->
     text : object
         The text.
     width : int, optional
-        The most columns; no limit by default.
+        Maximum number of columns; no limit by default.
     middle : bool, default=False
         Cut the middle of a text that is too long, instead of its end. Names of trials and of
         parameters often differ only in their ends.
@@ -110,7 +110,7 @@ def truncate(text: str, width: int, *, middle: bool = False) -> str:
     text : str
         The text.
     width : int
-        The most columns, at least 1.
+        Maximum number of columns, at least 1.
     middle : bool, default=False
         Leave out the middle instead of the end.
 
@@ -172,7 +172,7 @@ def format_value(value: object, digits: int = 6, width: int | None = None) -> st
     digits : int, default=6
         Significant digits of a number with a fraction.
     width : int, optional
-        The most columns; no limit by default.
+        Maximum number of columns; no limit by default.
 
     Examples
     --------
@@ -213,7 +213,7 @@ def format_config(config: Mapping[str, Any], digits: int = 6, width: int = 40) -
     digits : int, default=6
         Significant digits of a number with a fraction.
     width : int, default=40
-        The most columns of one name, and of one value.
+        Maximum number of columns of each name, and of each value.
 
     Examples
     --------
@@ -227,7 +227,7 @@ def format_config(config: Mapping[str, Any], digits: int = 6, width: int = 40) -
 
 
 def format_counts(counts: Mapping[Any, int]) -> str:
-    """Return how many there are of each kind; kinds that are missing are left out.
+    """Return a count for each kind in one line; kinds with a count of 0 are left out.
 
     Examples
     --------

@@ -28,12 +28,12 @@ _GAP: Final = "  "
 
 #: Maximum width of a cell in a table of limited width, in terminal columns.
 _WIDEST_CELL: Final = 40
-#: Columns that :func:`narrow` leaves of a long text.
+#: Width to which :func:`narrow` truncates a long text, in terminal columns.
 _NARROW_CELL: Final = 8
 
 
 def table_lines(table: Table, right: Collection[int] = ()) -> list[str]:
-    """Return a table as lines in which cells of a column stand below each other.
+    """Return a table as lines of text with aligned columns.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ def table_text(head: Sequence[str], rows: Iterable[Sequence[object]], width: int
 
 
 def _is_numeric(column: Sequence[object]) -> bool:
-    """Whether a column has numbers, and besides them nothing but None."""
+    """Whether a column has numbers, and no other values but None."""
     values = [value for value in column if value is not None]
     return bool(values) and all(
         not isinstance(value, bool | str) and number(value) is not None for value in values

@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """List the experiments; report those that cannot be read, and list the others."""
+    """List the readable experiments; write an error line for each unreadable one."""
     check(arguments.depth >= 0, "--depth", "at least 0", arguments.depth)
     place = Storage(arguments.path, storage_options(arguments))
     found: list[Overview] = []

@@ -92,7 +92,7 @@ def _stop_submitted(arguments: argparse.Namespace) -> int:
 
 
 def _stop_stored(arguments: argparse.Namespace) -> int:
-    """Find the driver by the experiment's directory."""
+    """Stop the driver of the experiment in a directory."""
     from dasktune.control import address_file
 
     storage = storage_of(arguments)
@@ -140,7 +140,7 @@ def _command(url: str, arguments: argparse.Namespace) -> None:
 
 
 def _asked_token(url: str) -> str:
-    """Return the token from the terminal or standard input, as others can see command lines."""
+    """Read the token from the terminal or standard input: other users can see command lines."""
     if sys.stdin.isatty():
         return getpass.getpass(f"Token that the driver at {one_line(url)} printed: ")
     return sys.stdin.readline().strip()

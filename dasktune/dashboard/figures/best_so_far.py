@@ -1,4 +1,4 @@
-"""The best value so far."""
+"""Figure of the best value so far."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dasktune.text.formatting import elapsed_unit
 
 __all__ = ["best_so_far", "best_spec"]
 
-#: Maximum number of trials that are drawn: else every second, every fourth, and so on.
+#: Maximum number of trials that are drawn; of more trials, every second, fourth, ... is drawn.
 _MOST: Final = 5_000
 
 Columns = dict[str, Any]
@@ -55,7 +55,7 @@ def best_so_far(
 def best_spec(
     projection: ExperimentProjection, *, x: Literal["time", "trials"] = "time", height: int = 340
 ) -> FigureSpec:
-    """Return what :func:`best_so_far` shows, with the same parameters."""
+    """Return the spec of :func:`best_so_far`; the parameters are the same."""
     name = theme.goal_name(projection)
     title = f"Best {name} so far"
     if projection.mode is None and projection.metrics:
@@ -107,7 +107,7 @@ def _draw(spec: FigureSpec) -> theme.Figure:
 
 
 class _Dots:
-    """A row for each trial, by its outcome.
+    """The rows of the scatter plot: one for each trial, grouped by outcome.
 
     The rows of ended trials keep their order, so that an update only appends rows.
     """
@@ -140,7 +140,7 @@ class _Dots:
 
 
 def _dots(projection: ExperimentProjection, seconds: float, x: str) -> dict[str, Columns]:
-    """Return the columns of each outcome that occurs."""
+    """Return the columns of the scatter plot, for each outcome that occurs."""
     dots = projection.memo.setdefault("best so far", _Dots())
     dots.update(projection)
     found = {}

@@ -25,7 +25,7 @@ def comparison(
     Parameters
     ----------
     projections : sequence of ExperimentProjection
-        The experiments. Those with another goal than the first one are left out.
+        The experiments. Experiments whose goal differs from the first one's are left out.
     x : {"time", "results"}, default="time"
         The x axis: time since the beginning of each experiment, or number of results.
     height : int, default=400
@@ -37,7 +37,7 @@ def comparison(
 def comparison_spec(
     projections: Sequence[ExperimentProjection], *, x: Literal["time", "results"] = "time", height: int = 400
 ) -> FigureSpec:
-    """Return what :func:`comparison` shows, with the same parameters."""
+    """Return the spec of :func:`comparison`; the parameters are the same."""
     title = "Best so far"
     compared = [(place, one) for place, one in enumerate(projections) if one.improvements]
     compared = [(place, one) for place, one in compared if _goal(one) == _goal(compared[0][1])]

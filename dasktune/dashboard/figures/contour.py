@@ -1,4 +1,4 @@
-"""Contour: the trials' values over two parameters."""
+"""Contour figure of the trials' values over two parameters."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _CELLS: Final = (200, 120)
 _MOST: Final = 2_000
 #: Standard deviation of the kernel, relative to the range of a parameter.
 _REACH: Final = 0.08
-#: Opacity of the image, and the weights between which it becomes visible: those at about two and a
-#: half standard deviations and at one standard deviation from a single trial.
+#: Maximum opacity of the image, and the kernel weights at which the image is invisible and fully
+#: visible: the weights of a single trial at a distance of about 2.5 and of 1 standard deviations.
 _OPAQUE: Final = 0.85
 _SEEN: Final = (np.exp(-3.0), np.exp(-0.5))
 
@@ -91,7 +91,7 @@ def contour_spec(
     height: int = 400,
     ranked: Ranked | None = None,
 ) -> FigureSpec:
-    """Return what :func:`contour` shows, with the same parameters."""
+    """Return the spec of :func:`contour`; the parameters are the same."""
     name = goal_name(projection)
     title = f"{name} over two parameters"
     trials = [trial for trial in projection.ranked() if trial.config][:_MOST]

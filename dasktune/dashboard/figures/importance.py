@@ -1,4 +1,4 @@
-"""Importance of parameters."""
+"""Figure of the importance of parameters."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def importance_spec(
     height: int = 340,
     ranked: Ranked | None = None,
 ) -> FigureSpec:
-    """Return what :func:`importance` shows, with the same parameters."""
+    """Return the spec of :func:`importance`; the parameters are the same."""
     title = f"Importance of parameters for {goal_name(projection)}"
     shares, method, at, count = ranked or ranked_parameters(projection, iteration)
     if not shares:

@@ -1,4 +1,4 @@
-"""Learning curves."""
+"""Figure of learning curves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["curves_spec", "learning_curves"]
 
 #: Maximum number of points of a line.
 _POINTS: Final = 200
-#: Colours of cells without curves, and with few to many.
+#: Colours of cells: first without curves, then with few to many curves.
 _SHADES: Final = ("#8C97A000", *(f"#8C97A0{alpha:02X}" for alpha in range(30, 200, 2)))
 
 
@@ -35,15 +35,15 @@ def learning_curves(
 ) -> theme.Figure:
     """Show the first goal over the iterations.
 
-    With more trials than `max_lines`, all trials are a density in grey, and only the best and the
-    running ones are lines.
+    With more trials than `max_lines`, a grey density shows all trials, and only the best and the
+    running trials are lines.
 
     Parameters
     ----------
     projection : ExperimentProjection
         The experiment.
     max_lines : int, default=60
-        The most lines.
+        Maximum number of lines.
     trials : sequence of str, optional
         Ids of the trials to draw as lines; by default the best and the running ones.
     density : Density, optional
@@ -79,7 +79,7 @@ def curves_spec(
     density: Density | None = None,
     height: int = 340,
 ) -> FigureSpec:
-    """Return what :func:`learning_curves` shows, with the same parameters."""
+    """Return the spec of :func:`learning_curves`; the parameters are the same."""
     name = theme.goal_name(projection)
     title = f"Learning curves of {name}" if trials is None else name
     if not projection.num_results or not projection.metrics:
@@ -198,7 +198,7 @@ def _draw_lines(made: theme.Figure, spec: FigureSpec, part: str) -> None:
 
 
 def _thinned(trial: TrialProjection) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return the points to draw, with the precision of a screen."""
+    """Return at most `_POINTS` points to draw; float32 is precise enough for a screen."""
     xs, ys = trial.curves[0].iterations, trial.curves[0].values
     step = -(-len(xs) // _POINTS) or 1
     keep = np.arange(len(xs))[::-step][::-1]

@@ -1,4 +1,4 @@
-"""Lineage: donors and clones in population based training."""
+"""Figure of the lineage: donors and clones in population based training."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dasktune.text.formatting import elapsed_unit
 
 __all__ = ["lineage"]
 
-#: A trial, begin and end of its time as a descendant of a founder, and the founder's index.
+#: A trial, begin and end of a period in which it descends from one founder, and that one's index.
 Piece: TypeAlias = tuple[TrialProjection, float, float, int]
 
 #: Maximum number of rows. The best trials come first.
@@ -127,7 +127,7 @@ def _links(
 
 
 def _rows(projection: ExperimentProjection) -> list[TrialProjection]:
-    # The best trial comes first. It may rank lower if it became a clone since.
+    # The best trial comes first, even if it has become a clone since then and now ranks lower.
     best = [] if projection.best is None else [projection.best]
     rest = [trial for trial in projection.trials if trial.attempts]
     return list(dict.fromkeys([*best, *projection.ranked(), *rest]))[:_MOST]

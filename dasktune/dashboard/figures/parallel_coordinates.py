@@ -1,4 +1,4 @@
-"""Parallel coordinates."""
+"""Figure of the trials in parallel coordinates."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def parallel_coordinates(
 def parallel_spec(
     projection: ExperimentProjection, *, parameters: Sequence[str] | None = None, height: int = 400
 ) -> FigureSpec:
-    """Return what :func:`parallel_coordinates` shows, with the same parameters."""
+    """Return the spec of :func:`parallel_coordinates`; the parameters are the same."""
     name = theme.goal_name(projection)
     title = "Parallel coordinates"
     ranked = projection.ranked()

@@ -200,7 +200,7 @@ def _signs(projection: ExperimentProjection) -> _Floats:
 
 
 def _non_dominated(points: _Floats, projection: ExperimentProjection) -> NDArray[np.bool_]:
-    """Return which points are not dominated; examined in the order of the first goal."""
+    """Return which points are not dominated; points are examined in the order of the first goal."""
     scores = points * _signs(projection)
     best = np.zeros(len(scores), dtype=np.bool_)
     front = np.empty((0, scores.shape[1]))
@@ -216,7 +216,7 @@ def _non_dominated(points: _Floats, projection: ExperimentProjection) -> NDArray
 def _volumes(
     projection: ExperimentProjection, trials: Sequence[TrialProjection], points: _Floats, corner: _Floats
 ) -> tuple[list[float], list[float]]:
-    """Return the times at which the front changed, and the hypervolume after each."""
+    """Return the times at which the front changed, and the hypervolume after each change."""
     signs = _signs(projection)
     when = [trial.curves[0].times[-1] for trial in trials]
     times, volumes = [], []

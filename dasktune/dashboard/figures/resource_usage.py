@@ -1,4 +1,4 @@
-"""The resources that trials hold, and those of the cluster, over time."""
+"""Figures of the resources that trials hold and that the cluster has, over time."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = ["resources", "resources_spec"]
 
 _Floats = NDArray[np.float64]
 
-#: Resources with a figure if the cluster has any; others need trials that request them.
+#: Resources with a figure if the cluster has any; others have a figure if trials hold them.
 _KNOWN: Final = ("CPU", "GPU")
 _MOST: Final = 4
-#: Maximum number of steps that are drawn. Of more steps, the means over as many equal intervals
-#: are drawn.
+#: Maximum number of steps that are drawn. If there are more, the means over this number of equal
+#: intervals are drawn instead.
 _STEPS: Final = 800
 _MEANS: Final = 200
 _GIB: Final = 1024.0**3
@@ -34,11 +34,11 @@ class _Steps:
     """A step function of time."""
 
     times: _Floats
-    #: The value from each of the times on.
+    #: The value from each time on.
     values: _Floats
 
     def integral(self, times: _Floats) -> _Floats:
-        """Return the integral from the first time up to each of some times."""
+        """Return the integral from the first time of the function up to each of `times`."""
         until = np.concatenate([[0.0], np.cumsum(np.diff(self.times) * self.values[:-1])])
         row = np.clip(np.searchsorted(self.times, times, side="right") - 1, 0, None)
         found: _Floats = until[row] + (times - self.times[row]) * self.values[row]
@@ -59,7 +59,7 @@ def resources(projection: ExperimentProjection, *, height: int = 200) -> Any:
     Returns
     -------
     object
-        Figures below each other; an empty figure if there is nothing to show.
+        A column of figures; an empty figure if there is nothing to show.
 
     Examples
     --------
@@ -76,7 +76,7 @@ def resources(projection: ExperimentProjection, *, height: int = 200) -> Any:
 
 
 def resources_spec(projection: ExperimentProjection, *, height: int = 200) -> FigureSpec:
-    """Return what :func:`resources` shows, with the same parameters."""
+    """Return the spec of :func:`resources`; the parameters are the same."""
     title = "Resources held by trials"
     names = _names(projection)
     if not names:

@@ -1,4 +1,4 @@
-"""Rungs: where trials were compared, and which of them continued."""
+"""Figure of the rungs: where trials were compared, and which of them continued."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dasktune.dashboard.model.trial_projection import RungVisit, TrialProjection
 
 __all__ = ["rungs"]
 
-#: With more rungs this is no successive halving, but a scheduler that decides all the time.
+#: With more rungs, the scheduler is no successive halving: it decides at nearly every result.
 _MOST_RUNGS: Final = 40
 _MOST_DOTS: Final = 5_000
 _OUTCOMES: Final = ("continued", "cloned", "stopped", "waiting")
@@ -26,7 +26,7 @@ _LABELS: Final = {"ended": "reached the end", "cloned": "became a clone"}
 def rungs(projection: ExperimentProjection, *, height: int = 380) -> theme.Figure:
     """Show the values of trials at each rung, the trials that continued, and the last cut-off.
 
-    A trial may reach a rung several times, after a retry or as a clone. Its last visit counts. In
+    A trial may reach a rung several times, after a retry or as a clone: its last visit is shown. In
     population based training the rungs are the milestones at which trials may become clones.
 
     Parameters
@@ -102,7 +102,7 @@ def _is_cloned(visits: list[tuple[RungVisit, TrialProjection]]) -> bool:
 
 
 def _column(visit: RungVisit, trial: TrialProjection) -> tuple[float, float]:
-    """Return the bracket, by its first rung, and the rung."""
+    """Return the column of a visit: the bracket, identified by its first rung, and the rung."""
     return min(trial.first_rung, visit.budget), visit.budget
 
 

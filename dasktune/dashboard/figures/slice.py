@@ -63,7 +63,7 @@ def slices(
 def slices_spec(
     projection: ExperimentProjection, *, parameters: Sequence[str] | None = None, height: int = 240
 ) -> FigureSpec:
-    """Return what :func:`slices` shows, with the same parameters."""
+    """Return the spec of :func:`slices`; the parameters are the same."""
     name = goal_name(projection)
     title = f"{name} over each parameter"
     trials = sorted(projection.ranked(), key=lambda trial: trial.index)
@@ -111,7 +111,7 @@ def _slice(name: str, column: ParameterAxis, rows: dict[str, Any], count: int, h
         x_axis_type="log" if column.is_log else "linear",
     )
     made.title = None
-    # Trials of one category are spread sideways, the same way each time.
+    # Spread the trials of one category sideways; the fixed seed keeps them in place in updates.
     draw = np.random.default_rng(0)
     values = rows["y"]
     spread = draw.uniform(-0.25, 0.25, len(values)) if column.categories else np.zeros(len(values))

@@ -63,12 +63,14 @@ COLOURS: Final = {
     "cloned": "#009E73",
 }
 
-#: From bad to good: the best are darkest. The palest end is left out, as it is invisible on white.
+#: Colours from bad to good values: the best are darkest. The palest end is left out, because it is
+#: invisible on white.
 SCALE: Final = tuple(Cividis256[:236][::-1])
-#: From the first to the last, for an order that is neither bad nor good.
+#: Colours from the first to the last, for an order in which no end is better.
 ORDER: Final = tuple(Purples256[:150][::-1])
 
-#: Pixels left of figures by worker: addresses fit, and figures below each other are aligned.
+#: Left margin of figures by worker, in pixels: wide enough for addresses, and the same for all, so
+#: that figures below each other are aligned.
 WORKERS_LEFT: Final = 136
 
 INK: Final = "#24292F"

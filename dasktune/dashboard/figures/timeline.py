@@ -1,4 +1,4 @@
-"""Timeline: the attempts of trials, by worker."""
+"""Figure of the attempts of trials, by worker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["timeline", "timeline_spec"]
 
 Attempts = list[tuple[Attempt, TrialProjection]]
 
-#: Attempts are left out in groups of this many, so that the others rarely move.
+#: The oldest attempts are left out in groups of this size, so that the other bars rarely move.
 _STEP: Final = 500
 _MOST_NAMES: Final = 40
 
@@ -50,7 +50,7 @@ def timeline(projection: ExperimentProjection, *, height: int | None = None) -> 
 
 
 def timeline_spec(projection: ExperimentProjection, *, height: int | None = None) -> FigureSpec:
-    """Return what :func:`timeline` shows, with the same parameters."""
+    """Return the spec of :func:`timeline`; the parameters are the same."""
     title = "Trials by worker"
     attempts = _newest(projection)
     if not attempts:
@@ -64,7 +64,7 @@ def timeline_spec(projection: ExperimentProjection, *, height: int | None = None
         parts.setdefault(_outcome(one, trial, projection), []).append((one, trial, number))
     outcomes = tuple(theme.sorted_outcomes(parts))
     for part in parts.values():
-        # In the order of their ends, so that an update only appends bars.
+        # Sort the attempts by their ends, so that an update only appends bars.
         part.sort(key=lambda stay: inf if stay[0].end is None else stay[0].end)
     return FigureSpec(
         draw=_draw,

@@ -19,7 +19,7 @@ __all__ = ["apply_record"]
 
 Record = Mapping[str, Any]
 
-#: Characters that are kept of a traceback (its end) and of other texts (their beginning).
+#: Maximum number of characters kept of a traceback (its end) and of other texts (their beginning).
 _MOST_TRACEBACK: Final = 10_000
 _MOST_TEXT: Final = 500
 
@@ -52,12 +52,12 @@ def apply_record(experiment: ExperimentProjection, record: Record) -> None:  # n
     experiment : ExperimentProjection
         The projection of all records before this one.
     record : mapping
-        As the journal has it.
+        The decoded record.
 
     Raises
     ------
     Exception
-        If the record is malformed; of nearly any type.
+        If the record is malformed. The exception may be of nearly any type.
     """
     time = float(record["time"])
     last_time = experiment.now
@@ -167,7 +167,7 @@ def _apply_action(
     judged: TrialProjection | None,
 ) -> None:
     """Apply an action; `judged` is the trial at a rung that its scheduler decides about, if any."""
-    if action is None:  # of a newer version
+    if action is None:  # an action of a newer version
         return
     if isinstance(action, actions.EndExperiment):
         experiment.stop_reason = _short(action.reason)

@@ -25,7 +25,7 @@ class Curve:
     Parameters
     ----------
     max_points : int, default=512
-        The number of points at which every second one is dropped.
+        When the curve has this number of points, every second one is dropped.
 
     Examples
     --------
@@ -77,7 +77,7 @@ class Curve:
         Parameters
         ----------
         iteration : int
-            An iteration below the last one that has no point is ignored.
+            The iteration. If it is below the last one and has no point, the value is ignored.
         value : float
             The value; NaN for none.
         time : float
@@ -101,7 +101,7 @@ class Curve:
             self._thin()
 
     def since(self, iteration: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return iterations and values of the last point up to an iteration and of all later ones.
+        """Return iterations and values of the last point up to an iteration, and of all later ones.
 
         Parameters
         ----------

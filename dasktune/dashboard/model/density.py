@@ -67,7 +67,7 @@ class Density:
     Attributes
     ----------
     counts : ndarray of shape `shape`
-        Curves per cell; the first row is at the bottom.
+        Number of curves through each cell; the first row is at the bottom.
     x_range, y_range : tuple of float
         The borders, in iterations and in units of the metric.
     longest : int

@@ -19,16 +19,16 @@ from dasktune.trial.status import PublicStatus
 
 __all__ = ["ExperimentProjection"]
 
-#: The newest exploits that are kept.
+#: Maximum number of exploits kept: the newest ones.
 _MOST_EXPLOITS: Final = 10_000
-#: The newest attempts that are kept.
+#: Maximum number of attempts kept: the newest ones.
 _MOST_ATTEMPTS: Final = 4_000
-#: Improvements that are kept; of more, every second, fourth, ... one and the last.
+#: Maximum number of improvements kept; of more, every second, fourth, ... one and the last.
 _MOST_IMPROVEMENTS: Final = 4_096
 
-#: The newest changes of the cluster's resources that are kept.
+#: Maximum number of changes of the cluster's resources kept: the newest ones.
 _MOST_CAPACITIES: Final = 1_000
-#: Different amounts of resources that trials share as one object.
+#: Maximum number of resource amounts cached, so that trials with equal amounts share one object.
 _MOST_REQUESTS: Final = 1_000
 
 #: Exceptions that a damaged record, or one of another version, may cause.
@@ -46,25 +46,25 @@ _MALFORMED: Final = (
 class ExperimentProjection:
     """The state of an experiment after the records read so far, in bounded memory.
 
-    A record costs O(1), however many came before. The projection keeps of each trial the
+    A record costs O(1), however many came before. For each trial, the projection keeps the
     configuration, the last result, the attempts, and a curve of at most `max_points` per goal.
 
-    It has no lock: threads that share it must hold one of their own, as `LiveExperiment` does.
+    The projection has no lock: threads that share it must use their own, as `LiveExperiment` does.
 
     Parameters
     ----------
     name : str, default=""
         The experiment's name.
     metric : str, list of str or None
-        The goals. If None, the first metric with a number that a trial reports.
+        The goals. If None, the first numeric metric that a trial reports becomes the goal.
     mode : {"min", "max"}, list of them or None
         Whether lower or higher values are better. If None, no value is the best.
     total : int, optional
-        How many trials there will be.
+        The total number of trials; None if unknown.
     scales : mapping of str to {"linear", "log"}, optional
         Scales of parameters. The scale of other parameters is derived from their values.
     max_points : int, default=512
-        The most points of a curve.
+        Maximum number of points of a curve.
 
     Attributes
     ----------
@@ -78,11 +78,13 @@ class ExperimentProjection:
         The number of results; results that a retry repeats count once.
     exploits : deque of ExploitMark
         The newest exploits, in order.
-    stays : deque of tuple
+    attempts : deque of tuple
         The newest attempts with their trials, in the order in which they began.
-    num_stays : int
+    num_attempts : int
         The number of all attempts.
-    num_stopped : int
+    num_stopped_early : int
+        The number of trials that were stopped early.
+    num_terminated_early : int
         The number of trials with status ``TERMINATED`` that were stopped early.
     memo : dict
         Results that figures have computed and reuse, by name.
@@ -103,9 +105,9 @@ class ExperimentProjection:
     stop_reason : str
         Why the whole experiment was stopped; empty if it was not.
     on_hold : bool
-        Whether the user has held new trials.
+        Whether the user holds the experiment, so that no trial starts.
     full_budget : int
-        The largest number of iterations, by the milestones and results so far.
+        The largest number of iterations in the milestones and results so far.
 
     Raises
     ------
@@ -212,9 +214,9 @@ class ExperimentProjection:
 
     @property
     def saved_iterations(self) -> int:
-        """Iterations that stopping trials early has saved.
+        """Estimated number of iterations that early stopping has saved.
 
-        Without early stopping, each of these trials would have trained up to `full_budget`.
+        Without early stopping, each stopped trial would have trained up to `full_budget`.
         """
         return self.num_stopped_early * self.full_budget - self._stopped_iterations
 
@@ -402,7 +404,7 @@ class ExperimentProjection:
             self._stopped_iterations -= trial.iteration
 
     def rewind(self, trial: TrialProjection, iteration: int) -> None:
-        """Discard a trial's results after an iteration; `improvements` keep theirs."""
+        """Discard a trial's results after an iteration; `improvements` does not change."""
         trial.discard_after(iteration, self.better)
 
     def set_status(self, trial: TrialProjection, word: str) -> None:

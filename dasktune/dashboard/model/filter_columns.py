@@ -20,8 +20,8 @@ __all__ = [
     "worker_names",
 ]
 
-#: Names of columns that a filter never takes for a metric or for a parameter, whose full name is
-#: ``config/NAME``. The table in a browser has not all of these columns.
+#: Column names that a filter never reads as a metric or a parameter; a parameter's full name is
+#: ``config/NAME``. The table in a browser has only some of these columns.
 RESERVED_NAMES: Final = (
     "trial_id",
     "status",
@@ -39,7 +39,7 @@ RESERVED_NAMES: Final = (
     "worker",
 )
 
-#: Characters of a text that a page contains, and that a filter compares therefore.
+#: Maximum length of a text and of a name on a page, and so in a filter's comparison, in characters.
 _MAX_TEXT: Final = 200
 _MAX_NAME: Final = 60
 
@@ -53,7 +53,7 @@ def filter_value(value: Any) -> Any:
 
 
 def filter_text(value: Any) -> str:
-    """Return the text of a parameter or metric, in which a filter finds the same as in its value.
+    """Return a parameter or metric as a text that a filter compares like the value itself.
 
     Examples
     --------
@@ -66,7 +66,7 @@ def filter_text(value: Any) -> str:
 
 
 def trial_name(trial: TrialProjection) -> str:
-    """Return the ID of a trial on one line."""
+    """Return the id of a trial as one line."""
     return label(trial.trial_id, _MAX_NAME)
 
 
@@ -76,7 +76,7 @@ def message_text(message: str) -> str:
 
 
 def status_words(trial: TrialProjection) -> list[str]:
-    """Return the status of a trial; that of one stopped early is STOPPED and TERMINATED."""
+    """Return the status of a trial; STOPPED and TERMINATED if the trial was stopped early."""
     return list(dict.fromkeys((trial.outcome, trial.status)))
 
 
@@ -87,7 +87,7 @@ def worker_names(trial: TrialProjection) -> list[str]:
 
 
 def searchable_text(trial: TrialProjection) -> str:
-    """Return the texts of a trial in which words without a comparison are searched for."""
+    """Return the text of a trial in which a filter searches for words without a comparison."""
     values = map(filter_text, trial.config.values())
     why = message_text(trial.error or trial.reason)
     return " ".join((trial.trial_id, trial.outcome, trial.worker, *values, why))

@@ -1,6 +1,6 @@
-"""Views of an experiment with several goals, each with one of them as its only goal.
+"""Views of an experiment with several goals; each view has only one of the goals.
 
-Figures show the first goal. To show another one, they are given such a view.
+Figures show the first goal of an experiment. To show another goal, pass a view to the figure.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def with_objective(projection: ExperimentProjection, goal: int) -> ExperimentPro
 
 
 def density_of(projection: ExperimentProjection) -> Density:
-    """Return the density of the learning curves of a result of :func:`with_objective`.
+    """Return the density of a view's learning curves.
 
     Parameters
     ----------
     projection : ExperimentProjection
-        The view. Its `memo` keeps the density.
+        The result of :func:`with_objective`. Its `memo` keeps the density.
     """
     density: Density = projection.memo.setdefault("density", Density())
     return density

@@ -31,11 +31,12 @@ __all__ = [
 
 _Floats = NDArray[np.float64]
 
-#: Categories with a number of their own; rarer ones share the last number.
+#: Maximum number of categories with their own number; rarer categories share the last number.
 _MOST_CATEGORIES: Final = 20
 #: Maximum number of parameters with an axis.
 _MOST_PARAMETERS: Final = 64
-#: The ratio of positive values from which the scale is logarithmic, if it is not given.
+#: Without a given scale, the scale is logarithmic if all values are positive and the highest value
+#: is at least this multiple of the lowest one.
 _WIDE: Final = 100.0
 
 #: Up to this number of distinct values, each one gets a tick.
@@ -52,7 +53,7 @@ _OTHERS: Final = "(others)"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ParameterAxis:
-    """The values of a parameter in some trials."""
+    """The values of a parameter as numbers, one for each of some trials."""
 
     name: str
     #: NaN for trials without the parameter; the number of the category if there are categories.
@@ -65,7 +66,7 @@ class ParameterAxis:
 
     @property
     def is_constant(self) -> bool:
-        """Whether it is the same in all trials."""
+        """Whether the parameter has the same value in all trials."""
         return not np.ptp(self.values) > 0 and not np.isnan(self.values).any()
 
     @property
@@ -244,7 +245,7 @@ def value_at(trial: TrialProjection, iteration: int, mode: Mode | None, goal: in
 
 
 def axis_ticks(parameter: ParameterAxis) -> dict[float, str]:
-    """Return the ticks of an axis from 0 to 1: all values if they are few, else round ones.
+    """Return tick labels by position from 0 to 1: all values if they are few, else round values.
 
     Parameters
     ----------
@@ -276,7 +277,7 @@ def _decades(low: float, high: float) -> list[float]:
 
 
 def _round_values(low: float, high: float, least: float) -> list[float]:
-    """Return about five round values within a range, with a least distance."""
+    """Return about five round values within a range, at least `least` apart."""
     rough = (high - low) / 4
     if not 0.0 < rough < inf:
         return [low] if isfinite(low) else []

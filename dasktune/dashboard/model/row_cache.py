@@ -34,7 +34,7 @@ def rows_of(
     projection : ExperimentProjection
         The experiment, whose `memo` holds the rows.
     name : str
-        The name of the kind of rows.
+        The name under which the rows are cached.
     trials : iterable of TrialProjection
         The trials.
     row : callable

@@ -20,11 +20,11 @@ __all__ = [
     "TrialProjection",
 ]
 
-#: The newest attempts and rung visits that are kept of a trial. Population based training can make
-#: thousands.
+#: Maximum number of attempts and of rung visits kept of a trial: the newest ones. Population based
+#: training can cause thousands.
 MAX_KEPT: Final = 256
 
-#: The newest paths of checkpoints that are kept of a trial.
+#: Maximum number of paths of checkpoints kept of a trial: the newest ones.
 MAX_CHECKPOINTS: Final = 16
 
 #: Whether the first value is better than the second, which may be NaN.
@@ -51,7 +51,7 @@ class Attempt:
 
 @dataclass(slots=True)
 class RungVisit:
-    """A trial at a milestone at which its scheduler decided about it."""
+    """A trial's visit to a rung: a milestone at which the scheduler decided about the trial."""
 
     #: The milestone, in units of `time_attr`.
     budget: float
@@ -69,14 +69,14 @@ class RungVisit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExploitMark:
-    """A trial that became a clone of another one."""
+    """An event at which a trial became a clone of another one."""
 
     #: Indices of the clone and of its donor.
     clone: int
     donor: int
     #: Seconds of the runner's clock.
     time: float
-    #: ``training_iteration`` at which the clone was, and of the checkpoint from which it continued.
+    #: ``training_iteration`` of the clone before, and of the checkpoint from which it continued.
     reached: int
     resumed: int
     reason: str
@@ -150,8 +150,8 @@ class TrialProjection:
     parent: int = -1
     #: ``training_iteration`` of the checkpoint that the next attempt restores.
     restore_point: int | None = None
-    #: Iterations that it skipped by becoming a clone of a trial that was further: its curve has a
-    #: gap before each.
+    #: ``training_iteration`` of donors' checkpoints from which the trial continued although it had
+    #: not reached that iteration itself: its curve has a gap at each.
     jumps: list[int] = field(default_factory=list)
 
     @property

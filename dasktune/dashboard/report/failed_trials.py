@@ -19,9 +19,9 @@ __all__ = ["MOST_ERRORS", "failure_order", "failures_spec"]
 
 #: Maximum number of failures that are shown.
 MOST_ERRORS: Final = 200
-#: Characters of the end of each traceback.
+#: Maximum number of characters shown of a traceback: its end.
 _MOST_TRACEBACK: Final = 4_000
-#: Numbers of text models: in steps, so that a new failure seldom needs new models.
+#: Possible numbers of text models. They grow in steps, so that few new failures need new models.
 _SIZES: Final = (0, 8, 32, 128, MOST_ERRORS)
 
 

@@ -33,7 +33,7 @@ from dasktune.dashboard.report.trial_table import trial_table
 
 __all__ = ["decision_figures", "report_layout", "to_html"]
 
-#: The page may not fetch anything. Bokeh's callbacks need `unsafe-eval`.
+#: The security policy lets the page load nothing else. Bokeh's callbacks need `unsafe-eval`.
 _PAGE: Final = f"""
 {{% block preamble %}}
 <meta name="viewport" content="width=device-width, initial-scale=1">
@@ -55,8 +55,8 @@ def to_html(projection: ExperimentProjection) -> str:
 
     Notes
     -----
-    Its size is bounded: 2 MB are Bokeh. Of thousands of trials, the table has those that failed,
-    the best and the newest, and says how many are left out.
+    The size of the page is bounded; Bokeh takes 2 MB of it. With thousands of trials, the table has
+    the failed, the best and the newest trials, and says how many are left out.
 
     Examples
     --------

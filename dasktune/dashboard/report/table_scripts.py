@@ -11,8 +11,9 @@ from typing import Final
 
 __all__ = ["FILTER_TABLE", "FILTER_WHILE_TYPING", "SHOW_SELECTED"]
 
-#: Shows the rows for which the filter holds; an invalid filter shows all rows and what is wrong.
-#: Arguments: the models, `names` of columns with their columns of the source, and `fixed` values.
+#: Shows the rows for which the filter holds; an invalid filter shows all rows and an error message.
+#: Arguments: the models; `names`, pairs of a filter's name and a column of the source; and `fixed`,
+#: pairs of a filter's name and a value.
 FILTER_TABLE: Final = (
     files(__package__).joinpath("trial_filter.js").read_text(encoding="utf-8")
     + """
@@ -52,7 +53,7 @@ curve.data = {x: xs.slice(begin, end), y: ys.slice(begin, end)}
 figure.title.text = source.data.trial[i]
 """
 
-#: Filters at each key. `box.value` follows `box.value_input` only when the box loses the focus.
+#: Filters at each key press. `box.value` follows `box.value_input` only when the box loses focus.
 FILTER_WHILE_TYPING: Final = (
     "if (box.value !== box.value_input) { box.value = box.value_input; return }\n" + FILTER_TABLE
 )

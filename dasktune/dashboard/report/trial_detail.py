@@ -23,7 +23,7 @@ _BROKEN: Final = "pre { white-space: pre-wrap; overflow-wrap: anywhere; }"
 
 #: Maximum length of an error, and of the text above it, in characters.
 _MOST: Final = 4_000
-#: The newest attempts that are listed.
+#: Maximum number of attempts listed: the newest ones.
 _MOST_ATTEMPTS: Final = 5
 
 

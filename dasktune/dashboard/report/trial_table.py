@@ -60,7 +60,7 @@ _POINTS: Final = 50
 #: Larger integers are not exact as 64-bit floating-point numbers.
 _MAX_EXACT: Final = 2**53
 
-#: Columns of the table by the names of the command line, and other names of them.
+#: Columns of the source, by their names on the command line and by other names.
 _FIELDS: Final = {
     "trial_id": "trial",
     "status": "status",
@@ -91,7 +91,7 @@ def trial_table(projection: ExperimentProjection, *, live: bool = False, most: i
         Whether a server updates the rows and shows the details itself. The result then has no
         details, and the rows have a column ``place`` with the index of the trial.
     most : int, optional
-        The most rows; `MOST_ROWS` by default.
+        Maximum number of rows; `MOST_ROWS` by default.
     """
     return table_spec(projection, live=live, most=most).build()
 
@@ -99,7 +99,7 @@ def trial_table(projection: ExperimentProjection, *, live: bool = False, most: i
 def table_spec(
     projection: ExperimentProjection, *, live: bool = False, most: int | None = None
 ) -> FigureSpec:
-    """Return what :func:`trial_table` shows, with the same parameters."""
+    """Return the spec of :func:`trial_table`; the parameters are the same."""
     most = MOST_ROWS if most is None else most
     trials = _stable_rows(projection, most) if live else _selected_trials(projection, most)
     # Columns must not appear and disappear while a viewer reads the table.
@@ -149,7 +149,7 @@ def _goals(projection: ExperimentProjection) -> tuple[str, ...]:
 def _stable_columns(projection: ExperimentProjection) -> tuple[list[str], tuple[tuple[str, str], ...]]:
     """Return the parameters with columns, and the values of constant ones without a column.
 
-    Constant parameters fill the columns that are left: at the beginning all are constant.
+    Constant parameters fill the remaining columns: at the beginning, all parameters are constant.
     """
     names, common = parameter_names(projection)
     if len(names) > _MOST_PARAMETERS:
@@ -252,7 +252,7 @@ def _selected_trials(projection: ExperimentProjection, most: int) -> list[TrialP
 
 
 def _stable_rows(projection: ExperimentProjection, most: int) -> list[TrialProjection]:
-    """Return the trials of :func:`_selected_trials`; a trial keeps its first row."""
+    """Return the trials of :func:`_selected_trials`; each trial stays in the same row."""
     trials = _selected_trials(projection, most)
     # One list per size: another page may show fewer rows.
     seats: list[int] = projection.memo.setdefault(f"seats of {most}", [])
@@ -292,12 +292,12 @@ def _data(
 def _cells(
     parameter: ParameterAxis, configs: Sequence[dict[str, Any]], texts: Sequence[dict[str, str]]
 ) -> Any:
-    """Return the values of a parameter as a filter compares them: numbers where none is rounded."""
+    """Return the values of a parameter for a filter: numbers, or texts if one would be rounded."""
     name, values = parameter.name, parameter.values
     if parameter.categories or (np.abs(values) > _MAX_EXACT).any():
         return [text.get(name, "") for text in texts]
     for place in map(int, np.flatnonzero(np.isnan(values))):
-        # An axis has no place for infinity.
+        # NaN stands for infinity in an axis: the configuration has the original value.
         if name in configs[place]:
             values[place] = number(configs[place][name])
     return values

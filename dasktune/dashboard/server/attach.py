@@ -43,7 +43,7 @@ def serve_dashboard(
     Parameters
     ----------
     wanted : bool or int, optional
-        Whether to serve it, or at which port; not by default.
+        The port; True for the default port, None or False for no dashboard.
     describe : callable
         Returns the content of ``experiment.json``.
     storage : Storage
@@ -51,7 +51,7 @@ def serve_dashboard(
     runner_time : callable
         Returns the time of the runner's clock. Reader threads call it.
     announce : bool, default=True
-        Whether to print its address on ``sys.stderr``, besides the log.
+        Whether to print the dashboard's address on ``sys.stderr``, besides logging it.
     commander : callable, optional
         Returns the object that takes commands; without it the pages are read-only. With it, the
         link with the token is always printed on ``sys.stderr``.

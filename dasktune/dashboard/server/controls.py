@@ -25,7 +25,7 @@ _LONGEST = 200
 
 
 class Commander(Protocol):
-    """Takes commands, in any thread; see `dasktune.runner.commands`."""
+    """An object that takes commands from any thread; see `dasktune.runner.commands`."""
 
     def hold(self) -> Future[Any]:
         """Let no trial start."""
@@ -130,8 +130,8 @@ class ControlBar:
     def _show_result(self, done: Future[Any]) -> None:
         """Show the result of a command.
 
-        The driver's thread calls it, or the server's loop if the command was answered at once. Both
-        only schedule the text, as no other method of a document is safe outside of the loop.
+        The driver's thread calls this, or the server's loop if the command was answered at once. It
+        only schedules the text, because no other method of a document is safe outside of the loop.
         """
         try:
             text = str(done.result().message)

@@ -10,21 +10,21 @@ from typing import Final
 
 __all__ = ["CpuBudget"]
 
-#: The share of a core from which the rest of this process counts as busy.
+#: The rest of this process counts as busy if it uses more than this share of a core.
 _BUSY: Final = 0.4
-#: The share of the time for applying records then; about a thousand a second.
+#: The share of the time for applying records while the process is busy; about a thousand a second.
 _SHARE: Final = 0.01
-#: The same while a viewer waits for its first page.
+#: The same share while a viewer waits for its first page.
 _HURRY_SHARE: Final = 0.15
-#: The factor for the time of figures then.
+#: The factor for the time of figures while the process is busy.
 _CONTENDED_FIGURES: Final = 0.125
 
 
 class CpuBudget:
-    """Measures the dashboard's work, and returns how long it has to pause.
+    """Measures the processor time of the dashboard, and computes how long it must pause.
 
     Threads of a process share the interpreter lock, so the dashboard's work delays a driver that is
-    busy. While the driver waits for its trials, it delays nothing.
+    busy. While the driver waits for its trials, the dashboard delays nothing.
 
     `measured` may be used by several threads at once. Only the server's loop, or one publisher,
     calls `pause_seconds`; other threads read `is_contended`, where an old value does no harm.
@@ -80,7 +80,7 @@ class CpuBudget:
                 self._worked += self._own() - began
 
     def pause_seconds(self, more: float = 0.0, *, hurry: bool = False) -> float:
-        """Return the seconds to wait, for the work since the last call.
+        """Return the seconds that the dashboard must pause for its work since the last call.
 
         Parameters
         ----------

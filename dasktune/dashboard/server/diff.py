@@ -1,7 +1,7 @@
 """Differences between two versions of a figure, and their application to viewers' models.
 
 The function that notebooks and the report use makes a new version of a figure from the projection.
-It is compared with the previous version, and the differences are applied to each viewer's models:
+The server compares it with the previous version, and applies the differences to viewers' models:
 new rows of a data source are streamed, other cells are patched. So figures need no code for live
 updates, and one comparison serves all viewers.
 """
@@ -112,7 +112,7 @@ class _Columns:
 
     model: int
     columns: dict[str, Any]
-    #: Whether all columns are replaced: their names or lengths have changed.
+    #: Whether all columns are replaced, because their names or lengths have changed.
     all: bool
 
 

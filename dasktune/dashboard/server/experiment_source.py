@@ -25,12 +25,12 @@ __all__ = ["ExperimentFolder", "ExperimentSource", "SingleExperiment"]
 #: Margin that aligns the list with the card below, which Bokeh places.
 _ALIGNED: Final = "10px -5px 0"
 
-#: Maximum number of experiments in the list. If there are more, the last ones by name.
+#: Maximum number of experiments in the list. If there are more, the last ones by name are listed.
 _MOST: Final = 500
 
 
 class ExperimentSource:
-    """Experiments by name; a single experiment has the name ``""``."""
+    """Finds experiments by their names; a single experiment has the name ``""``."""
 
     def find(self, name: str) -> LiveExperiment | None:
         """Return the experiment with a name; None if there is none."""
@@ -62,7 +62,7 @@ class SingleExperiment(ExperimentSource):
         self._live = live
 
     def find(self, name: str) -> LiveExperiment | None:
-        """Return the experiment for any name."""
+        """Return the single experiment, for any name."""
         return self._live
 
     def listing(self) -> str:
@@ -70,7 +70,7 @@ class SingleExperiment(ExperimentSource):
         return ""
 
     def opened(self) -> list[LiveExperiment]:
-        """Return the experiment."""
+        """Return the single experiment."""
         return [self._live]
 
 

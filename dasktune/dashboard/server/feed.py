@@ -28,7 +28,7 @@ class Feed(Protocol):
 
     #: The driver's status in a few words.
     state: str
-    #: Whether it is followed without viewers, so that the first viewer need not wait.
+    #: Whether the experiment is followed even without viewers, so that the first one need not wait.
     always_follow: bool
 
     @property
@@ -36,7 +36,7 @@ class Feed(Protocol):
         """The share of the journal that has been read; None if unknown."""
 
     def poll(self) -> tuple[bool, Iterator[Mapping[str, Any]]]:
-        """Return whether the journal was replaced, and its new records (all, if it was)."""
+        """Return whether the journal was replaced, and its new records (all records if it was)."""
 
     @property
     def now(self) -> float | None:

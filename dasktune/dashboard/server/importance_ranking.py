@@ -25,8 +25,8 @@ class ImportanceRanking:
     A forest of thousands of trials takes seconds to fit; meanwhile the last result is used.
 
     `request` is called while the lock of the experiment is held, so at most one thread computes.
-    That thread needs no lock: it works on copies, and stores its result before the time of the next
-    one.
+    That thread needs no lock: it works on copies, and stores its result before the next thread can
+    start.
 
     Parameters
     ----------
@@ -35,8 +35,8 @@ class ImportanceRanking:
 
     Attributes
     ----------
-    number : int
-        The number of results so far.
+    generation : int
+        The number of computations so far.
     latest : Ranked or None
         The last result; None before the first one.
     """

@@ -27,13 +27,13 @@ T = TypeVar("T")
 
 #: Seconds for which a poll applies records and holds the lock; viewers wait meanwhile.
 _POLL_SECONDS: Final = 0.05
-#: The share of the time in which one figure is rendered; the fullest page has four of them.
+#: Maximum share of the time in which one figure is rendered; a page has up to four figures.
 _SHARE: Final = 0.04
-#: The least delay in seconds that the state mentions.
+#: Minimum delay, in seconds, that the status text mentions.
 _LATE: Final = 5.0
 #: Records between two readings of the clock.
 _STRIDE: Final = 64
-#: Rendered figures that are kept; each trial that a viewer has selected has one.
+#: Maximum number of rendered figures kept; each trial that a viewer has selected has one.
 _MOST_RENDERED: Final = 64
 
 
@@ -62,7 +62,7 @@ class LiveExperiment:
         The state after the records read so far. Read it only while `lock` is held.
     lock : Lock
         Held while records are applied and while figures read the projection.
-    pace : CpuBudget
+    cpu_budget : CpuBudget
         The processor time spent on this experiment.
     """
 
@@ -95,7 +95,7 @@ class LiveExperiment:
 
     @property
     def state(self) -> str:
-        """The driver's status in a few words; or how much of the journal has been read."""
+        """The driver's status in a few words, or how much of the journal has been read so far."""
         if not self.has_caught_up:
             share = self._feed.read_share
             part = "" if share is None else f", {share:.0%}"
@@ -115,7 +115,7 @@ class LiveExperiment:
 
     @property
     def needs_polling(self) -> bool:
-        """Whether it must be polled: it has viewers, or is followed without viewers."""
+        """Whether to poll: it has viewers, is always followed, or has not caught up yet."""
         return self.viewers > 0 or self._feed.always_follow or not self.has_caught_up
 
     @property
@@ -135,7 +135,7 @@ class LiveExperiment:
         return id(projection), projection.version, elapsed, self.state, number, self.dask
 
     def poll(self) -> bool:
-        """Apply new records; return whether there may be more at once.
+        """Apply new records; return whether more records may be available already.
 
         It may take long, as it reads the storage while it holds `lock`. If a server cancels a poll,
         its thread continues and a second poll may begin: the lock keeps them one after the other,
@@ -185,7 +185,7 @@ class LiveExperiment:
         make : callable
             Returns its models or its spec.
         at_once : bool, default=False
-            Whether the last rendered figure is only good enough if nothing has changed.
+            Whether to render the figure again if anything has changed, however recent the last is.
         """
         began = self._clock()
         known = self._rendered.get(name)
@@ -246,7 +246,7 @@ class LiveExperiment:
         finally:
             spent = time.thread_time() - began
             # Between this and the storing below, the loop may start a second thread for the same
-            # figure. That costs time but does no harm: the later of both is kept.
+            # figure. That costs time but does no harm: the figure stored last is kept.
             self._making.discard(name)
         with self.lock:
             self._rendered[name] = rendered, stage, self._clock() + spent / self._share

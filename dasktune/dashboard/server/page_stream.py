@@ -44,7 +44,7 @@ _MOST_LINES: Final = 40
 #: Level of compression. Higher levels take several times as long, for a tenth fewer bytes.
 _LEVEL: Final = 4
 
-#: The scripts of Bokeh that the page needs, in this order.
+#: The scripts of Bokeh that the page needs, in the order of loading.
 _SCRIPTS: Final = ("bokeh", "bokeh-widgets", "bokeh-tables")
 
 
@@ -79,7 +79,7 @@ class Broadcast:
         )
         self._panels: list[Panel] = []
         self._events: list[_Event] = []
-        #: Bytes of the last whole page, and of the changes since.
+        #: Sizes in bytes of the last whole page, and of all changes since.
         self._whole = self._changed = 0
         self._page = column(self._header, sizing_mode="stretch_width")
         self._document.add_root(self._page)
@@ -104,7 +104,7 @@ class Broadcast:
             return None
         change = self._as_change(events)
         self._changed += len(change)
-        # The next viewer would have to load more bytes of changes than of the page.
+        # Send the whole page again once the changes have more bytes: a new viewer loads both.
         return PageUpdate(self._as_whole() if self._changed > self._whole else None, change)
 
     def _collect(self, event: _Event) -> None:
@@ -145,7 +145,7 @@ class Broadcast:
 
 
 def scripts() -> tuple[str, Iterator[tuple[str, bytes]]]:
-    """Return the version of Bokeh here, and its scripts by their names, compressed."""
+    """Return the installed version of Bokeh, and its scripts by name, compressed."""
     static = Path(bokeh.__file__).parent / "server" / "static" / "js"
     return bokeh.__version__, (
         (name, gzip.compress((static / f"{name}.min.js").read_bytes(), 6)) for name in _SCRIPTS

@@ -33,12 +33,12 @@ __all__ = ["Page", "PageSection", "experiment_pages", "trial_section"]
 
 @dataclass(frozen=True, slots=True)
 class PageSection:
-    """A figure or a table with a name, by which all viewers share the rendered figure."""
+    """A figure or a table; all viewers share the rendered figure of the same name."""
 
     name: str
-    #: Returns its models, or its spec.
+    #: Returns the models of the section, or its spec.
     make: Callable[[], Any]
-    #: Whether it is made in a render thread, because it takes long; `make` then returns a spec.
+    #: Whether a render thread makes the section, because it takes long; `make` then returns a spec.
     is_slow: bool = False
 
 

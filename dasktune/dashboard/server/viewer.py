@@ -228,7 +228,7 @@ class Viewer:
             self.document.hold("collect")
             self._update()
         except Exception:
-            # The session must survive it: the next update may succeed.
+            # Keep the session open: the next update may succeed.
             logger.exception("a page of the dashboard could not be updated")
         finally:
             self.document.unhold()
@@ -248,7 +248,7 @@ class Viewer:
             if is_new and panel.section.name == "trials":
                 self._listen(panel)
             if is_new and panel.section.is_slow:
-                # The other sections later, after other callbacks of the loop.
+                # Update the other sections later, so that other callbacks of the loop run first.
                 self.document.add_next_tick_callback(self.update)
                 return
 
@@ -270,7 +270,7 @@ class Viewer:
         self._page.children = [*self._top, self._tabs]
 
     def _listen(self, panel: Panel) -> None:
-        """Show the trial that is selected in the table."""
+        """Show the details of the trial that is selected in the table."""
         table = panel.card.select_one({"type": DataTable})
 
         def select(name: str, old: list[int], new: list[int]) -> None:

@@ -1,7 +1,7 @@
 """The web server of the dashboard: a thread with its own event loop.
 
-All documents, viewers and callbacks of Bokeh belong to this loop. Other threads reach it by
-`call_soon_threadsafe`, `IOLoop.add_callback` or `Document.add_next_tick_callback` alone.
+All documents, viewers and callbacks of Bokeh belong to this loop. Other threads reach it only by
+`call_soon_threadsafe`, `IOLoop.add_callback` or `Document.add_next_tick_callback`.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Scripts and data come from this server alone, and no other page may frame this one. Bokeh's
-#: callbacks need `unsafe-eval`, and its page has a script in itself.
+#: Scripts and data come only from this server, and no other page may frame this one. Bokeh's
+#: callbacks need `unsafe-eval`, and its page contains an inline script.
 CONTENT_SECURITY_POLICY: Final = (
     "default-src 'none'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; "
     "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; "
@@ -59,20 +59,20 @@ _TEMPLATE: Final = f"""
 
 #: Seconds between two polls.
 _PERIOD: Final = 0.5
-#: Seconds between two updates of viewers that could not be updated.
+#: Seconds between two attempts to update viewers that could not be updated.
 _RETRY_SECONDS: Final = 0.1
-#: Seconds for the thread to start.
+#: Maximum seconds to wait for the thread to start.
 _START_TIMEOUT: Final = 30.0
-#: Seconds for the thread to end. The driver waits for it, so a broken server must not take long.
+#: Maximum seconds to wait for the thread to end. The driver waits, so it must be short.
 _CLOSE_TIMEOUT: Final = 2.0
-#: Seconds for the last poll.
+#: Maximum seconds for the last poll.
 _FINAL_POLL_TIMEOUT: Final = 1.0
 #: Seconds for the last updates to reach the browsers before the server ends.
 _FINAL_SEND_SECONDS: Final = 0.3
 
 
 async def _run_in_thread(call: Callable[[], T]) -> T:
-    """Call in a daemon thread; a thread of an executor would delay the end of the process.
+    """Return the result of `call` in a daemon thread; an executor would delay the process's end.
 
     If this coroutine is cancelled, the thread continues, and its result is ignored.
     """
@@ -260,7 +260,7 @@ class WebServer:
             return False
 
     def _free_port(self) -> int:
-        """Return a port that is free now; it must be known before for the check of `Origin`."""
+        """Return a port that is free now: the check of `Origin` needs it before the start."""
         with socket.create_server((self._address, 0)) as probe:
             return int(probe.getsockname()[1])
 
@@ -283,7 +283,7 @@ class WebServer:
             await self._wait(max(rest, 0.01 if more else _PERIOD))
 
     async def _wait(self, seconds: float) -> None:
-        """Wait, and update meanwhile the viewers that could not be updated."""
+        """Wait, and meanwhile retry the updates of viewers that could not be updated."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             await asyncio.sleep(min(left, _RETRY_SECONDS))
@@ -302,7 +302,7 @@ class WebServer:
                 viewer.document.add_next_tick_callback(viewer.update)
 
     async def _show_final_state(self) -> None:
-        """Poll a last time and show the final state to all viewers."""
+        """Poll for the last time, and show the final state to all viewers."""
         viewers = tuple(self._viewers)
         try:
             await asyncio.wait_for(

@@ -85,7 +85,7 @@ class Callback:
         trials : sequence of TrialView
             All trials.
         trial : TrialView
-            The trial, after the event.
+            The trial in its state after the event.
         **info : object
             Arguments that later versions may add.
         """

@@ -1,4 +1,4 @@
-"""The list of an experiment's callbacks: it calls their hooks and disables those that raise."""
+"""The list of an experiment's callbacks: it calls their hooks and disables callbacks that raise."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def check_callbacks(callbacks: Iterable[Any] | None) -> None:
     Raises
     ------
     ConfigError
-        If one is not a `Callback`, or a hook has a wrong signature.
+        If an object is not a `Callback`, or a hook has a wrong signature.
     """
     for one in callbacks or ():
         check(isinstance(one, Callback), "callbacks", "a list of objects of Callback", one)

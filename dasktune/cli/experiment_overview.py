@@ -118,7 +118,7 @@ def read_experiment(
 
 
 def experiments_below(place: Storage, depth: int) -> Iterator[Storage]:
-    """Yield a directory if it is an experiment's, otherwise those below it, sorted by name.
+    """Yield the directories of experiments: `place` itself, or the ones below it by name.
 
     Parameters
     ----------

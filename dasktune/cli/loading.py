@@ -73,7 +73,7 @@ def load_space(text: str | None) -> dict[str, Any]:
     Raises
     ------
     ConfigError
-        If it is none of these.
+        If `text` is none of these.
 
     Examples
     --------
@@ -113,7 +113,7 @@ def space_of(data: Any) -> dict[str, Any]:
     Raises
     ------
     ConfigError
-        If it is not a mapping, or an argument of a domain breaks its rule.
+        If `data` is not a mapping, or an argument of a domain breaks its rule.
     """
     if not isinstance(data, dict):
         raise ConfigError(f"--space must be an object of names and values, got {data!r}")

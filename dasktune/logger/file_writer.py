@@ -55,7 +55,7 @@ class FileWriter:
 
     @property
     def unwritten(self) -> list[str]:
-        """The names of the files that are not up to date, including those being written."""
+        """The names of the files that are not up to date, including files being written."""
         with self._lock:
             return sorted({*self._marked, *self._writing})
 

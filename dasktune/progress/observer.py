@@ -50,7 +50,7 @@ class ProgressObserver:
     trial_counts : TrialCounts
         The counts that this observer updates.
     total : int, optional
-        How many trials there will be; None if unknown.
+        The total number of trials; None if unknown.
     verbose : int, default=1
         With 2, a line is printed for each trial that ends; with 3, for each result, too.
     place : str, default=""

@@ -29,9 +29,9 @@ class Progress:
     counts : mapping of PublicStatus to int
         The number of trials with each status; a status that is missing counts 0.
     total : int, optional
-        How many trials there will be; None if unknown.
+        The total number of trials; None if unknown.
     results : int, default=0
-        How many results were reported.
+        The number of reported results.
     metric : str, optional
         The metric to optimise.
     best_value : float, optional
@@ -41,11 +41,12 @@ class Progress:
     elapsed_s : float, default=0.0
         Seconds since the experiment started, or was resumed.
     finished_before : int, default=0
-        How many trials had ended before it was resumed; `elapsed_s` does not contain their time.
+        The number of trials that had ended before the experiment was resumed; `elapsed_s` does not
+        contain their time.
     stopped_early : int, default=0
-        How many trials a scheduler has stopped early.
+        The number of trials that a scheduler has stopped early.
     workers : int, default=0
-        On how many workers trials run.
+        The number of workers that run trials.
     usage : str, default=""
         The resources held and available, as `usage_text` formats them.
     """

@@ -15,7 +15,7 @@ from dasktune.text.formatting import elapsed_unit
 
 __all__ = ["lineage"]
 
-#: A trial, begin and end of a period in which it descends from one founder, and that one's index.
+#: A trial, the begin and the end of a period with one founder, and the index of the founder.
 Piece: TypeAlias = tuple[TrialProjection, float, float, int]
 
 #: Maximum number of rows. The best trials come first.
@@ -71,7 +71,7 @@ def lineage(projection: ExperimentProjection, *, height: int | None = None) -> F
 def _pieces(
     projection: ExperimentProjection, exploits: Sequence[ExploitMark], rows: Sequence[TrialProjection]
 ) -> list[Piece]:
-    """Return the pieces of each trial between the times at which it became a clone."""
+    """Split the time of each trial into pieces, one for each founder."""
     founders = {trial.index: trial.index for trial in projection.trials}
     begins = {trial.index: _begin(trial) for trial in rows}
     pieces: list[Piece] = []

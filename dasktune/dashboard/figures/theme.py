@@ -89,7 +89,7 @@ def new_figure(
     title, x_label, y_label : str
         Texts; user text in them must be a :func:`~dasktune.dashboard.labels.label`.
     height : int, default=340
-        Pixels. The width is that of the page.
+        Height in pixels. The width is the width of the page.
     tools : str, optional
         Bokeh's names of tools; by default pan, zoom, reset and save.
     **changes

@@ -26,7 +26,7 @@ def robust_range(values: _Floats, margin: float = 0.05) -> tuple[float, float]:
     Parameters
     ----------
     values : ndarray
-        The values; those that are not finite are ignored.
+        The values; values that are not finite are ignored.
     margin : float, default=0.05
         The margin at both ends, relative to the range.
 
@@ -133,7 +133,7 @@ class Density:
         """Return the new segments of a trial's curve, each as x0, y0, x1, y1."""
         curve = trial.curves[self._goal]
         drawn = self._drawn.get(trial.index, -1)
-        # If results were discarded, the curve continues from the last one that is left.
+        # If results were discarded, continue from the last remaining result.
         xs, ys = curve.since(min(drawn, curve.last[0]))
         self._drawn[trial.index] = curve.last[0]
         if len(xs) == 1:

@@ -296,7 +296,7 @@ class ExperimentProjection:
             self.now = time
 
     def add_trial(self, trial_id: str, config: Any, time: float, folder: str = "") -> TrialProjection | None:
-        """Add a trial; None if the suggestion was empty or repeated an id."""
+        """Add a trial and return it; None if the suggestion is empty or repeats an id."""
         if config is None or trial_id in self._trials_by_id:
             return None
         trial = TrialProjection(

@@ -31,7 +31,7 @@ def load_projection(
 ) -> ExperimentProjection:
     """Return the projection of an experiment's journal, finished or not.
 
-    Nothing is unpickled and no code of it is executed, so untrusted directories are safe to read.
+    Nothing is unpickled and no user code is executed, so untrusted directories are safe to read.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ def records_of_results(results: Iterable[Result]) -> list[dict[str, Any]]:
         One for each trial.
     """
     timed = [pair for result in results for pair in _timed(result)]
-    # All trials come first, as their order is that of the results.
+    # The suggestions come first, so that the trials have the order of the results.
     order = {"Suggested": 0}
     timed.sort(key=lambda pair: (order.get(pair[1]["event"], 1), pair[0]))
     first = min((time for time, record in timed if record["event"] != "Suggested"), default=0.0)

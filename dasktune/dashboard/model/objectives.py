@@ -73,7 +73,7 @@ class _SingleGoalTrial:
 
 
 class _SingleGoalProjection:
-    """An experiment with one goal; other attributes are those of the experiment."""
+    """An experiment with one goal; its other attributes are the experiment's."""
 
     def __init__(self, projection: ExperimentProjection, goal: int) -> None:
         self._projection, self._goal = projection, goal

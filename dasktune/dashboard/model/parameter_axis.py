@@ -157,7 +157,7 @@ def _differs(one: Any, other: Any) -> bool:
 
 
 def parameter_names(projection: ExperimentProjection) -> tuple[list[str], dict[str, Any]]:
-    """Return the names of all parameters, and the values of those that all trials share.
+    """Return the names of all parameters, and the values that all trials share, by name.
 
     Costs O(trials that have changed). New names come last. A parameter that differed once counts as
     different from then on.

@@ -187,7 +187,7 @@ def _fields(
 ) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """Return columns of the source and fixed values by the names that a filter accepts.
 
-    The order of precedence is that of the command line: fields, metrics, parameters, other names.
+    Names have the same precedence as on the command line: fields, metrics, parameters, other names.
     """
     fields = dict(_FIELDS)
     for place, goal in enumerate(goals):

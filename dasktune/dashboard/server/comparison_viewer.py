@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 #: Largest number of experiments in one comparison.
 MOST_COMPARED: Final = 12
 
-#: The index of the column of configurations, and the style of the others.
+#: The index of the column of configurations, and the style of the other columns.
 _CONFIGURATION: Final = 4
 _ONE_LINE: Final = ' style="white-space:nowrap"'
 #: Milliseconds between two updates.

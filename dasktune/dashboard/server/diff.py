@@ -231,7 +231,7 @@ class RenderedFigure:
         return [type(one) for one in live] == [type(one) for one in self.models]
 
     def translated(self, value: Any, live: Sequence[AnyModel]) -> Any:
-        """Return a value in which models of this version are replaced by those of a viewer."""
+        """Return a value in which a viewer's models replace the models of this version."""
         if isinstance(value, Model):
             place = self._places.get(id(value))
             return value if place is None else live[place]
@@ -257,7 +257,7 @@ class RenderedFigure:
                 if isinstance(new, ColumnDataSource) and name == "data":
                     changes.steps += _data_steps(place, one, other)
                 else:
-                    # Replace the earlier version's models by those of this one, to compare them.
+                    # Replace the earlier version's models by this version's, to compare them.
                     one = earlier.translated(one, self.models)
                     if not _same(one, other):
                         changes.steps.append(_Set(place, name, one, other))

@@ -25,9 +25,9 @@ def serve(
 ) -> WebServer:
     """Serve web pages of experiments, running or finished, from their journals.
 
-    Nothing of them is unpickled or executed, so untrusted directories are safe to serve. The pages
-    follow a journal as it grows. They are read-only. If other machines can reach the server, the
-    pages require the token in its ``link``.
+    Nothing is unpickled and no user code is executed, so untrusted directories are safe to serve.
+    The pages follow a journal as it grows. They are read-only. If other machines can reach the
+    server, the pages require the token in its ``link``.
 
     Parameters
     ----------

@@ -265,7 +265,7 @@ class WebServer:
             return int(probe.getsockname()[1])
 
     async def _poll(self) -> None:
-        """Poll experiments again and again, in threads: a storage may be slow."""
+        """Poll the experiments in a loop, each poll in a thread: a storage may be slow."""
         drawn = time.thread_time()
         while True:
             more, rest = False, 0.0

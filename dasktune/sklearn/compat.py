@@ -64,7 +64,7 @@ safe_split = _safe_split
 score = _score
 warn_or_raise_about_fit_failures = _warn_or_raise_about_fit_failures
 
-#: Whether this scikit-learn has callbacks (1.9).
+#: Whether the installed scikit-learn has callbacks, which are new in 1.9.
 _HAS_CALLBACKS: Final = "callback_ctx" in signature(_fit_and_score).parameters
 
 
@@ -76,7 +76,7 @@ def fit_and_score(*data: Any, caller: Any = None, callback_ctx: Any = None, **op
     *data
         The estimator, X and y.
     caller : object, optional
-        The search, where it has callbacks.
+        The search, if it has callbacks.
     callback_ctx : object, optional
         The context of the callbacks.
     **options
@@ -136,7 +136,7 @@ class SklearnContext:
 
 
 def _filters() -> Sequence[tuple[Any, ...]]:
-    # Free-threaded Python keeps them in a context variable.
+    # Free-threaded Python keeps the warning filters in a context variable.
     getter = getattr(warnings, "_get_filters", None)
     return getter() if getter is not None else warnings.filters
 
@@ -181,7 +181,7 @@ def run_search(search: Any, evaluate: Callable[..., Any], context: Any) -> None:
     Parameters
     ----------
     search : BaseSearchCV
-        The search; its class may be the user's.
+        The search. A class of the user may have a `_run_search` without `callback_ctx`.
     evaluate : callable
         Evaluates candidates.
     context : object

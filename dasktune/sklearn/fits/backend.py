@@ -21,15 +21,16 @@ __all__ = [
 def choose_backend(client: Any, n_jobs: int | None) -> Backend:
     """Return the backend that runs the fits of a search.
 
-    A search inside a trial runs its fits in that trial's process, one after the other. Fits on the
-    cluster could wait for ever: the trials that search hold all resources and wait for their fits.
+    A search inside a trial runs its fits in that trial's process, one after the other. On the
+    cluster the fits could wait for ever: the trials of the outer search may hold all resources
+    while they wait for their fits.
 
     Parameters
     ----------
     client : object
         A client, a cluster object or an address; None for the current client, if there is one.
     n_jobs : int, optional
-        Maximum number of fits at a time, as in scikit-learn; None and negative numbers are no
+        Maximum number of fits at a time, as in scikit-learn; None and negative numbers mean no
         limit.
 
     Raises
@@ -45,7 +46,7 @@ def choose_backend(client: Any, n_jobs: int | None) -> Backend:
 
 
 def _has_current_cluster() -> bool:
-    # Without an import of Dask there is no current client, and the import is slow.
+    # If Dask has not been imported, there is no current client. The import here would be slow.
     if "distributed" not in sys.modules or current_context() is not None:
         return False
     from dasktune.cluster.connection.task_context import has_cluster

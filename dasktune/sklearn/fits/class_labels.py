@@ -17,7 +17,7 @@ def labels_of(y: Any) -> list[Any]:
     Parameters
     ----------
     y : array-like of shape (n_samples,) or (n_samples, n_outputs)
-        Targets; also sparse.
+        Targets, dense or sparse.
 
     Examples
     --------
@@ -31,7 +31,7 @@ def labels_of(y: Any) -> list[Any]:
 
 
 def merge_labels(parts: Sequence[list[Any]]) -> list[Any]:
-    """Return the labels of several blocks of one y.
+    """Return the labels of each column of y, merged from several blocks.
 
     Parameters
     ----------

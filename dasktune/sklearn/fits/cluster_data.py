@@ -40,7 +40,7 @@ class ClusterData(RemoteObject):
         self.shape = (collection.length, *self._meta.shape[1:])
 
     def begin(self, client: Any, key: str, address: str) -> Any:
-        """Concatenate the samples on a worker."""
+        """Concatenate the samples on a worker, and return the future of the result's frames."""
         return self._collection.begin(client, key, address)
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -77,7 +77,7 @@ class ClusterData(RemoteObject):
 def prepared_data(
     client: Any, X: Any, y: Any, params: dict[str, Any], *, stays: bool
 ) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
-    """Yield data for a search that fits whole candidates.
+    """Yield the data of a search, with a proxy in place of samples that stay on the cluster.
 
     Parameters
     ----------
@@ -117,13 +117,13 @@ def fit_on_worker(
     sklearn_context : SklearnContext
         The search's scikit-learn configuration and warning filters.
     fit : callable
-        ``fit(best, data, params)``.
+        The function that fits the estimator: ``fit(best, data, params)``.
     best : estimator
         The unfitted estimator.
     y : object
         The targets; None if there are none.
     params : mapping
-        Parameters of its ``fit``.
+        Parameters of the estimator's ``fit``.
     """
     begun = time.time()
     sklearn_context.call(fit, best, Data(X=X, y=y), params)

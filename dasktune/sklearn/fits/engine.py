@@ -43,16 +43,16 @@ _ONE_CPU: Final = PlacementGroupFactory([{"CPU": 1.0}])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
-    """Where fits run.
+    """The place where fits run: a cluster or this process.
 
     Parameters
     ----------
     in_process : bool
-        Whether they run in this process, one after the other, instead of on a cluster.
+        Whether fits run in this process, one after the other, instead of on a cluster.
     client : object, optional
         The client, the cluster object or the address of the cluster.
     max_concurrent : int, optional
-        Maximum number of fits at a time; as many as the cluster has room for by default.
+        Maximum number of fits at a time; by default as many as the cluster has room for.
     """
 
     in_process: bool
@@ -128,7 +128,8 @@ class Engine:
         if self._runner is None:
             self._splits = splits
             self._runner = self._exits.enter_context(self._running())
-        # The queue was empty when the runner last asked it for a suggestion.
+        # The queue was empty when the runner last requested a suggestion, so the runner must
+        # request again.
         self._runner.tick()
         while self._queue.unfinished:
             self._runner.step()

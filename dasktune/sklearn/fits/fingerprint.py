@@ -51,14 +51,15 @@ def check_arguments(storage: Storage, arguments: Mapping[str, Any], *, resumes: 
                 "gives the same splits only with a random_state.",
             )
     elif not storage.exists(SPEC_FILE):
-        # Only for a new experiment: with which arguments an older one began is unknown.
+        # Only for a new experiment: the arguments of an existing one without digests are unknown.
         storage.write_bytes(_FILE, json.dumps(digests).encode())
 
 
 def digest(value: Any) -> str:
     """Return a digest that is the same for equal arguments in any process.
 
-    A value without parameters whose `repr` contains its address is represented by its type alone.
+    If an object has no `get_params` and its `repr` contains its memory address, the digest depends
+    on its type alone.
 
     Parameters
     ----------
@@ -101,5 +102,5 @@ def _canonical(value: Any) -> Any:
         module, name = first_name(value)
         return module, name or kind
     text = repr(value)
-    # The address of an object differs from process to process.
+    # The memory address of an object differs from process to process.
     return kind, text if " at 0x" not in text else ""

@@ -33,7 +33,7 @@ Split: TypeAlias = tuple[Any, Any]
 #: The dict that scikit-learn's ``_fit_and_score`` returns: scores, times, and the error if any.
 Outcome: TypeAlias = dict[str, Any]
 
-#: The keys of an outcome with a score: a number, or a dict of numbers by metric.
+#: The keys of an outcome that hold scores: a number, or a dict of numbers by metric.
 _SCORES = ("test_scores", "train_scores")
 
 
@@ -84,7 +84,7 @@ class Data:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """A candidate on a split."""
+    """One fit: a candidate and the number of a split."""
 
     params: Mapping[str, Any]
     candidate: int
@@ -183,7 +183,7 @@ def failed_outcome(job: Job, reason: str) -> Outcome:
     Parameters
     ----------
     job : Job
-        The settings of the fit; `error_score` is a number.
+        The settings of the fit; its `error_score` must be a number.
     reason : str
         Why it failed.
     """
@@ -215,7 +215,7 @@ def to_metrics(outcome: Outcome) -> dict[str, Any]:
 
 
 def from_metrics(result: Mapping[str, Any]) -> Outcome:
-    """Return the outcome in a trial's result.
+    """Return the outcome of the fit that a trial's result reports.
 
     Parameters
     ----------

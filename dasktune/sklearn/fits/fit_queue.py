@@ -45,7 +45,7 @@ class FitQueue(SearchAlgorithm):
         self.failed: dict[int, str] = {}
 
     def setup(self, spec: SearchSpec) -> None:
-        """Ignore the task: the fits are given."""
+        """Do nothing: :meth:`add` gives the fits."""
 
     @property
     def total_samples(self) -> int | None:
@@ -88,7 +88,7 @@ class FitQueue(SearchAlgorithm):
     def on_trial_complete(
         self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False
     ) -> None:
-        """Keep the result of a fit, or the id of its failed trial."""
+        """Keep the result of a fit, or the id of the trial if it failed."""
         number = self._numbers.pop(trial_id)
         self._ended += 1
         if error or result is None:

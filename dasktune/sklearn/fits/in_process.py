@@ -61,7 +61,7 @@ class _StoredCheckpoints(MutableMapping[str, Any]):
 
 
 class _ClassTrials(TrialKind):
-    """Trials of a `Trainable` class, which saves checkpoints as it does on a worker.
+    """Trials of a `Trainable` class, which save the same checkpoints as on a worker.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ class _ClassTrials(TrialKind):
             yield {**result, "should_checkpoint": bool(due or ends)}, _since(started), state
 
     def kept(self, state: Trainable) -> _InProcessCheckpoint:
-        """Save the current state of a trainable."""
+        """Return a checkpoint of the current state of a trainable."""
         checkpoint = Checkpoint.temporary()
         try:
             packed = to_bytes(state.save(checkpoint.path), _NO_LIMIT)
@@ -141,13 +141,13 @@ def in_process_executor(
     trainable : type
         A subclass of `Trainable`.
     storage : Storage
-        The experiment's directory; checkpoints are written there as a worker would.
+        The experiment's directory; checkpoints are written there, as by a worker.
     config : CheckpointConfig
         When checkpoints are saved.
     clock : ManualClock
         The simulated clock.
     raised : callable
-        Called with each exception of a trial: the object itself, with its traceback.
+        Called with each exception of a trial, as an object with its traceback.
     """
     trials = _ClassTrials(trainable, config, raised)
     return SimulatedTrialExecutor(trials, clock=clock, checkpoints=_StoredCheckpoints(storage))

@@ -1,4 +1,4 @@
-"""The experiment of a search with steps: a trainable, searcher, scheduler and storage."""
+"""The experiment of a search whose trials take steps: its definition, run and outcome."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ class SearchExperiment:
         The storage and the limits on failures. Without a ``storage_path`` the experiment is in a
         temporary directory until its results have been read.
     param_space : mapping, default={}
-        The search space of its searcher.
+        The search space for the searcher.
     resume : bool, default=False
         Resume the experiment of this name, if it exists.
     use_new_policies : bool, default=False
         Resume with the given searcher and scheduler, which get the stored state; by default the
         stored objects are used.
     arguments : mapping, default={}
-        The arguments of the search by name; it can be resumed with equal ones only.
+        The arguments of the search by name; the experiment can be resumed with equal ones only.
     """
 
     trainable: Any
@@ -67,7 +67,7 @@ class SearchExperiment:
 class SearchOutcome:
     """A finished experiment of a search."""
 
-    #: Its checkpoints can be opened while `run_experiment` is open.
+    #: The trials. Their checkpoints can be read until the ``with`` block of `run_experiment` ends.
     results: ResultGrid
     experiment: ExperimentMachine
     #: The last exception that a trial in this process has raised.
@@ -98,7 +98,7 @@ def run_experiment(experiment: SearchExperiment, backend: Backend) -> Iterator[S
     Raises
     ------
     KeyboardInterrupt
-        If it was interrupted. A search with a ``storage_path`` can be resumed.
+        If the search was interrupted. A search with a ``storage_path`` can be resumed.
     Exception
         The exception of the first failed trial, with ``fail_fast="raise"``.
     """
@@ -181,7 +181,7 @@ def _tuner(experiment: SearchExperiment, backend: Backend) -> Tuner:
 
 
 def _check_name_is_free(storage: Storage, name: str, *, resume: bool) -> None:
-    """Raise a `StorageError` in a search's terms if the storage has an experiment already."""
+    """Raise a `StorageError` that advises the search's user, if the name is already taken."""
     if not storage.exists(SPEC_FILE):
         return
     hint = "" if resume else ", or resume the stored one by resume=True"

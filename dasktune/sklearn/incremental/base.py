@@ -39,7 +39,7 @@ _NOT_IN_FINGERPRINT: Final = frozenset(
 
 
 class _Fit(ClusterSearchCV):
-    """The `fit` of incremental searches, by batches of ``partial_fit``."""
+    """Adds the `fit` of incremental searches, which trains models by ``partial_fit``."""
 
     scoring: Any
     n_jobs: Any
@@ -102,7 +102,8 @@ class BaseIncrementalSearchCV(AsyncFitMixin, BlockwisePredictions, _Fit):
     Subclasses override :meth:`_get_params` and :meth:`_additional_calls`.
     """
 
-    #: There is no refit, but the best model is available, trained.
+    #: True, because scikit-learn offers methods such as `predict` only then. No refit takes place:
+    #: the best model is already trained.
     refit = True
     #: Fixed, because models are scored on one held-out set instead of splits.
     cv = None
@@ -139,7 +140,7 @@ class BaseIncrementalSearchCV(AsyncFitMixin, BlockwisePredictions, _Fit):
         return {}
 
     def _load_policy(self, state: Mapping[str, Any]) -> None:
-        """Restore that state when a search resumes."""
+        """Restore the state that :meth:`_save_policy` returned, when a search resumes."""
 
     def _set_results(self, outcome: BracketOutcome) -> None:
         """Set the attributes of the fitted search."""
@@ -199,8 +200,8 @@ class BaseIncrementalSearchCV(AsyncFitMixin, BlockwisePredictions, _Fit):
         X, y : array-like or Dask collection
             Samples and their targets. Dask collections are concatenated on one worker.
         **params
-            Metadata for the scorer, such as ``sample_weight``; with metadata routing, what it has
-            requested.
+            Metadata for the scorer, such as ``sample_weight``; with metadata routing, only metadata
+            that the scorer has requested.
 
         Returns
         -------
@@ -214,7 +215,7 @@ class BaseIncrementalSearchCV(AsyncFitMixin, BlockwisePredictions, _Fit):
             return self.scorer_(self.best_estimator_, X, *targets, **params)
         from dasktune.cluster.data.collections import call_with_computed
 
-        # scikit-learn's configuration is thread-local.
+        # scikit-learn's configuration is thread-local, so the worker must restore it.
         call = SklearnContext.current().call
         return call_with_computed(
             self.client, call, self.scorer_, self.best_estimator_, X, *targets, **params
@@ -257,7 +258,7 @@ def rank_scores(scores: Any) -> Any:
 
 
 def to_column(values: list[Any]) -> Any:
-    """Return values as an array, with dtype object unless they are plain numbers or strings.
+    """Return an array of values, with dtype object unless all are numbers or all are strings.
 
     Parameters
     ----------

@@ -126,7 +126,7 @@ def _concatenate(parts: list[Any]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class TrainTestBlocks:
-    """The choice of the rows of each block that are held out to score models.
+    """Chooses the rows of each block that are held out to score models.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ class TrainTestBlocks:
         number : int
             The number of the block.
         size : int
-            Its number of samples.
+            Number of samples of the block.
 
         Examples
         --------
@@ -174,7 +174,7 @@ def choose_holdout(n_blocks: int, test_size: float | None, rng: np.random.Random
     n_blocks : int
         Number of blocks.
     test_size : float, optional
-        Fraction that is held out; by default the size of one block, and at most a fifth.
+        Fraction that is held out; by default 1 divided by `n_blocks`, and at most 0.2.
     rng : RandomState
         Source of random numbers.
     """
@@ -214,7 +214,7 @@ class BlockOrder:
 
 
 class _SharedBlocks:
-    """The blocks that trials of this process use, one copy of each. Thread-safe."""
+    """The blocks that the trials of this process share, one copy of each. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -72,7 +72,7 @@ class BracketTask:
     fit_params : mapping
         Further parameters of `fit`.
     routed : Routed
-        Which of `fit_params` the models get, and which the scorer.
+        The names of the parameters in `fit_params` that the models get, and that the scorer gets.
     scorer : callable
         ``scorer(model, X, y)`` returns a score; higher is better.
     error_score : float or "raise"
@@ -89,10 +89,10 @@ class BracketTask:
 
     @classmethod
     def of(cls, search: Any, X: Any, y: Any, fit_params: dict[str, Any]) -> BracketTask:
-        """Return the task of a search, with the results of Dask futures.
+        """Return the task of a search, with Dask futures replaced by their results.
 
-        A collection `X` is not computed. For any other `X` the collections in `y` and `fit_params`
-        are computed.
+        If `X` is a Dask collection, no collection is computed. Otherwise all collections in
+        `y` and `fit_params` are computed.
         """
         estimator, fit_params = search.estimator, dict(fit_params)
         if any(hasattr(one, "key") for one in (estimator, *fit_params.values())):
@@ -125,7 +125,7 @@ class BracketTask:
 
     @property
     def needs_classes(self) -> bool:
-        """Whether `partial_fit` needs the classes, which the caller of `fit` has not passed."""
+        """Whether `partial_fit` needs `classes`, and the caller of `fit` has not passed them."""
         return (
             self.y is not None
             and "classes" not in self.routed.fit
@@ -144,8 +144,8 @@ class BracketRun:
         The search that chooses the parameters of the models, and decides how many more
         `partial_fit` calls each of them gets.
     max_calls : int, default=0
-        Maximum number of `partial_fit` calls of a model. Only the starting order of the trials of
-        several brackets depends on it.
+        Maximum number of `partial_fit` calls of a model. It affects only the order in which the
+        trials of several brackets start.
     """
 
     search: Any
@@ -176,7 +176,7 @@ class StorageOptions:
 
 @dataclass(slots=True)
 class BracketOutcome:
-    """The outcome of a bracket.
+    """The records and the best model of a finished bracket.
 
     Parameters
     ----------
@@ -184,7 +184,7 @@ class BracketOutcome:
         A record for each score of a model, in the order in which batches were completed.
     best : int
         The number of the model with the highest last score among the models that were not dropped.
-        If these have all failed, among the dropped models with the most `partial_fit` calls.
+        If all of these have failed, the best of the dropped models with the most calls.
     model : estimator or None
         The trained best model; None if all models failed.
     """
@@ -232,8 +232,7 @@ def run_brackets(
     task : BracketTask
         The arguments of `fit`.
     runs : sequence of BracketRun
-        The brackets, the most adaptive one (with the most models) first. Models start in the
-        reverse order of their brackets.
+        The brackets, the one with the most models first. Their trials start in the reverse order.
     backend : Backend
         The cluster that trains the models, or this process.
     storage : StorageOptions
@@ -280,11 +279,11 @@ def run_brackets(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PreparedData:
-    """The blocks of the data, and the setups, classes and sizes that are derived from them."""
+    """The blocks of the data, and the setups, classes and sizes derived from the blocks."""
 
     setups: list[_BracketSetup]
     blocks: Blocks
-    #: Parameters of `fit` with a value for each sample; their values are in the blocks.
+    #: Names of the parameters of `fit` with a value for each sample; the blocks hold the values.
     columns: Collection[str]
     #: All other parameters of `fit`.
     params: Mapping[str, Any]
@@ -326,12 +325,13 @@ def _search_experiment(
             name=storage.name,
             storage_path=storage.storage_path,
             verbose=0,
-            # Without memory checkpoints, a waiting model survives the loss of its worker.
+            # No checkpoint is kept in memory, so a waiting model survives the loss of its worker.
             checkpoint_config=CheckpointConfig(num_to_keep=1, checkpoint_at_end=True, memory_limit=0),
             failure_config=FailureConfig(fail_fast=fail_fast),
         ),
         resume=storage.resume,
-        # The outcome is read from these brackets, so a resumed run must use this scheduler.
+        # The outcome is read from the brackets of this scheduler, so a resumed run must not use the
+        # stored one.
         use_new_policies=True,
         arguments=storage.arguments,
     )

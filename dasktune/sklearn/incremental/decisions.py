@@ -120,7 +120,8 @@ def inverse_decay(
     patience : int
         As for :func:`stopped_on_plateau`.
     fits_per_score : int
-        Maximum number of calls between two scores, with patience.
+        Maximum number of calls between two scores. Without `patience` it applies only if
+        `decay_rate` is 0.
     """
 
     def target(time: int) -> int:
@@ -147,7 +148,7 @@ def bracket_sizes(max_iter: int, aggressiveness: float) -> dict[int, tuple[int, 
     max_iter : int
         Maximum number of calls for a model. The paper's R.
     aggressiveness : float
-        One in `aggressiveness` models continues. The paper's eta.
+        One in `aggressiveness` models continues to the next round. The paper's eta.
 
     Examples
     --------
@@ -166,7 +167,7 @@ def bracket_sizes(max_iter: int, aggressiveness: float) -> dict[int, tuple[int, 
 
 
 def simulated_brackets(max_iter: int, aggressiveness: float) -> list[dict[str, Any]]:
-    """Return the models, calls and decisions of each bracket, the least adaptive one first.
+    """Return the models, calls and decisions of each bracket, bracket 0 first.
 
     Parameters
     ----------
@@ -195,7 +196,7 @@ def simulated_brackets(max_iter: int, aggressiveness: float) -> list[dict[str, A
 
 
 def simulated_halving(n: int, r: int, aggressiveness: float, max_iter: int | None = None) -> dict[str, int]:
-    """Return the total calls of successive halving, and the most calls of one model.
+    """Return the total number of calls of successive halving, and the maximum for one model.
 
     Parameters
     ----------
@@ -204,7 +205,8 @@ def simulated_halving(n: int, r: int, aggressiveness: float, max_iter: int | Non
     r : int
         Calls of each model in the first round.
     aggressiveness : float
-        One in `aggressiveness` models continues, to `aggressiveness` times the calls.
+        One in `aggressiveness` models continues to the next round, which ends at `aggressiveness`
+        times as many calls.
     max_iter : int, optional
         Maximum number of calls for a model.
 

@@ -43,7 +43,8 @@ class HyperbandSearchCV(BaseIncrementalSearchCV):
     """Find the best model for a given amount of training by Hyperband.
 
     It has the parameters and attributes of dask-ml's class of this name. Its brackets run in
-    parallel. Each is a `SuccessiveHalvingSearchCV`, and they differ in how early they drop models.
+    parallel. Each bracket is a `SuccessiveHalvingSearchCV`. The brackets differ in how early they
+    drop models.
 
     Parameters
     ----------
@@ -55,38 +56,38 @@ class HyperbandSearchCV(BaseIncrementalSearchCV):
     max_iter : int, default=81
         Maximum number of calls of ``partial_fit`` for a model. The paper's R.
     aggressiveness : float, default=3
-        One in `aggressiveness` models continues. The paper's eta.
+        One in `aggressiveness` models continues to the next round. The paper's eta.
     patience : int or bool, default=False
-        A model is trained no further when its score has not risen by more than `tol` within
-        `patience` calls of ``partial_fit``. True is ``max_iter // aggressiveness``. Less is seldom
-        useful, because Hyperband stops bad models itself.
+        The training of a model ends when its score has not risen by more than `tol` within
+        `patience` calls of ``partial_fit``. True means ``max_iter // aggressiveness``. A smaller
+        value is seldom useful, because Hyperband stops bad models itself.
     tol : float, optional, default=0.001
-        Minimum rise of the score, see `patience`. None or NaN disables it.
+        Minimum rise of the score, see `patience`. None or NaN disables the check.
     test_size : float, optional
-        Fraction of each block that is held out to score all models, between 0 and 1. By default
-        the size of one block, and at most a fifth. All held-out samples must fit into the memory
-        of a worker.
+        Fraction of each block that is held out to score all models, between 0 and 1. The
+        default is 1 divided by the number of blocks, and at most 0.2. All held-out samples must fit
+        into the memory of a worker.
     random_state : int or RandomState, optional
         Seed or source of random numbers, for parameters, held-out samples and the order of blocks.
     scoring : str or callable, optional
-        The metric, a single number; the estimator's own ``score`` by default.
+        The metric, which must be a single number; the estimator's own ``score`` by default.
     verbose : bool or float, default=False
         Print the messages of the logger ``dasktune.sklearn``; a number between 0 and 1 logs about
         that fraction of the scores.
     prefix : str, default=""
         Text after ``[CV`` in each line of the log.
     predict_meta, predict_proba_meta, transform_meta : array or data frame, optional
-        An empty example of the result of these methods; by default it is inferred from a row of
-        zeros.
+        An empty example of what each of these methods returns, for Dask input; by default it is
+        inferred from a row of zeros.
     error_score : "raise" or float, default=np.nan
-        Score of a model that fails, or whose worker dies four times without progress; it is trained
-        no further. "raise" raises the exception.
+        Score of a model that fails, or loses its worker four times without progress; its training
+        ends. "raise" raises the exception.
     n_jobs : int, optional
-        Maximum number of models that are trained at a time on a cluster. None and -1 are no limit.
+        Maximum number of models that are trained at a time on a cluster. None and -1 mean no limit.
     storage_path : str or path, optional
         The storage of the experiment: a folder or any fsspec URL. By default nothing is stored.
     name : str, optional
-        Name of the experiment there.
+        Name of the experiment in `storage_path`.
     resume : bool, default=False
         Resume the experiment of that name if there is one; needs `storage_path`, `name` and an
         integer `random_state`.
@@ -117,12 +118,13 @@ class HyperbandSearchCV(BaseIncrementalSearchCV):
     n_iter_ : int
         Number of ``partial_fit`` calls of the best model.
     scorer_ : callable
-        ``scorer_(estimator, X, y)``.
+        ``scorer_(estimator, X, y)`` returns a score.
     metadata, metadata_ : dict
-        ``n_models`` and ``partial_fit_calls``: the maximum that a search may do, and what the
-        fitted search did. ``brackets`` is a list of dicts with these for each bracket, and with
-        ``bracket``, ``decisions`` (the numbers of calls at which it decides) and
-        ``SuccessiveHalvingSearchCV params``.
+        The number of models, ``n_models``, and of calls, ``partial_fit_calls``: `metadata` has the
+        maximum of a search, `metadata_` has the counts of the fitted search. ``brackets`` is a list
+        with a dict for each bracket: both counts, its number ``bracket``, ``decisions`` (the
+        numbers of calls at which the bracket compares models) and ``SuccessiveHalvingSearchCV
+        params``.
 
     Notes
     -----
@@ -130,7 +132,8 @@ class HyperbandSearchCV(BaseIncrementalSearchCV):
     samples, repetitions included, and you want to try about ``n_params`` parameters, set
     ``max_iter=n_params`` and use blocks of ``n_examples / n_params`` samples.
 
-    The `model_id` of model i in bracket s is ``"bracket=s-i"``. Records have ``bracket``, too.
+    The `model_id` of model i in bracket s is ``"bracket=s-i"``. The records in `history_` have
+    ``bracket``, too.
 
     References
     ----------
@@ -198,7 +201,7 @@ class HyperbandSearchCV(BaseIncrementalSearchCV):
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The maximum that the search may do."""
+        """The maximum number of models and of ``partial_fit`` calls, in total and by bracket."""
         brackets = decisions.simulated_brackets(self.max_iter, self.aggressiveness)
         searches = self._bracket_searches()
         for bracket in brackets:
@@ -207,13 +210,13 @@ class HyperbandSearchCV(BaseIncrementalSearchCV):
 
     @property
     def _plateau_calls(self) -> int:
-        """The number of calls without progress after which a model stops."""
+        """The number of calls without progress after which a model stops; 0 disables this."""
         if isinstance(self.patience, bool):
             return self.patience and decisions.default_patience(self.max_iter, self.aggressiveness)
         return int(self.patience)
 
     def _bracket_searches(self) -> dict[int, SuccessiveHalvingSearchCV]:
-        """Return the search of each bracket, the most adaptive one first."""
+        """Return the search of each bracket by its number, the highest number first."""
         seed = int(check_random_state(self.random_state).randint(2**31))
         sizes = decisions.bracket_sizes(self.max_iter, self.aggressiveness)
         return {
@@ -270,7 +273,7 @@ class HyperbandSearchCV(BaseIncrementalSearchCV):
         self._merge_results(searches)
 
     def _merge_results(self, searches: Mapping[int, SuccessiveHalvingSearchCV]) -> None:
-        """Set the attributes of the search from those of its brackets."""
+        """Set the attributes of the search from the results of its brackets."""
         history = [record for search in searches.values() for record in search.history_]
         self.history_ = sorted(history, key=lambda record: record["elapsed_wall_time"])
         self.model_history_ = {

@@ -32,14 +32,14 @@ class IncrementalSearchCV(BaseIncrementalSearchCV):
     decay_rate : None
         Accepted for compatibility; it has no effect, see `InverseDecaySearchCV`.
     test_size : float, optional
-        Fraction of each block that is held out to score all models, between 0 and 1. By default
-        the size of one block, and at most a fifth. All held-out samples must fit into the memory
-        of a worker.
+        Fraction of each block that is held out to score all models, between 0 and 1. The
+        default is 1 divided by the number of blocks, and at most 0.2. All held-out samples must fit
+        into the memory of a worker.
     patience : int, default=False
-        A model is trained no further when its score has not risen by more than `tol` within
-        `patience` calls of ``partial_fit``; at least 2. False disables this.
+        The training of a model ends when its score has not risen by more than `tol` within
+        `patience` calls of ``partial_fit``; at least 2. False disables this check.
     tol : float, optional, default=0.001
-        Minimum rise of the score, see `patience`. None or NaN disables it.
+        Minimum rise of the score, see `patience`. None or NaN disables the check.
     fits_per_score : int, default=1
         Calls of ``partial_fit`` between two scores.
     max_iter : int, default=100
@@ -48,7 +48,7 @@ class IncrementalSearchCV(BaseIncrementalSearchCV):
     random_state : int or RandomState, optional
         Seed or source of random numbers, for parameters, held-out samples and the order of blocks.
     scoring : str or callable, optional
-        The metric, a single number; the estimator's own ``score`` by default.
+        The metric, which must be a single number; the estimator's own ``score`` by default.
     verbose : bool or float, default=False
         Print the messages of the logger ``dasktune.sklearn``; a number between 0 and 1 logs about
         that fraction of the scores.
@@ -57,17 +57,17 @@ class IncrementalSearchCV(BaseIncrementalSearchCV):
     scores_per_fit : int, optional
         Deprecated name of `fits_per_score`.
     predict_meta, predict_proba_meta, transform_meta : array or data frame, optional
-        An empty example of the result of these methods; by default it is inferred from a row of
-        zeros.
+        An empty example of what each of these methods returns, for Dask input; by default it is
+        inferred from a row of zeros.
     error_score : "raise" or float, default=np.nan
-        Score of a model that fails, or whose worker dies four times without progress; it is trained
-        no further. "raise" raises the exception.
+        Score of a model that fails, or loses its worker four times without progress; its training
+        ends. "raise" raises the exception.
     n_jobs : int, optional
-        Maximum number of models that are trained at a time on a cluster. None and -1 are no limit.
+        Maximum number of models that are trained at a time on a cluster. None and -1 mean no limit.
     storage_path : str or path, optional
         The storage of the experiment: a folder or any fsspec URL. By default nothing is stored.
     name : str, optional
-        Name of the experiment there.
+        Name of the experiment in `storage_path`.
     resume : bool, default=False
         Resume the experiment of that name if there is one; needs `storage_path`, `name` and an
         integer `random_state`.
@@ -98,7 +98,7 @@ class IncrementalSearchCV(BaseIncrementalSearchCV):
     n_iter_ : int
         Number of ``partial_fit`` calls of the best model.
     scorer_ : callable
-        ``scorer_(estimator, X, y)``.
+        ``scorer_(estimator, X, y)`` returns a score.
 
     See Also
     --------
@@ -211,7 +211,11 @@ class IncrementalSearchCV(BaseIncrementalSearchCV):
         return int(self.n_initial_parameters)
 
     def _additional_calls(self, info: dict[int, list[dict[str, Any]]]) -> Mapping[int, int]:
-        """Return the calls of :meth:`_adapt`, in parts that are short enough to see a plateau."""
+        """Return the calls that :meth:`_adapt` requests, in parts of at most `patience` calls.
+
+        A model is scored after each part, so that a plateau is seen early. Without `patience`, the
+        calls are not split.
+        """
         patience = int(self.patience)
         made = {number: records[-1]["partial_fit_calls"] for number, records in info.items()}
         if patience and max(made.values()) > 1:
@@ -246,7 +250,7 @@ class InverseDecaySearchCV(IncrementalSearchCV):
     """Train models by ``partial_fit`` on blocks, and keep fewer the longer they are trained.
 
     It has the parameters and attributes of dask-ml's class of this name. After ``k`` calls of
-    ``partial_fit`` one in ``(1 + k) ** decay_rate`` models is left.
+    ``partial_fit``, one in ``(1 + k) ** decay_rate`` models remains.
 
     Parameters
     ----------
@@ -258,14 +262,14 @@ class InverseDecaySearchCV(IncrementalSearchCV):
     n_initial_parameters : int or "grid", default=10
         Number of models; "grid" is one for each combination of values.
     test_size : float, optional
-        Fraction of each block that is held out to score all models, between 0 and 1. By default
-        the size of one block, and at most a fifth. All held-out samples must fit into the memory
-        of a worker.
+        Fraction of each block that is held out to score all models, between 0 and 1. The
+        default is 1 divided by the number of blocks, and at most 0.2. All held-out samples must fit
+        into the memory of a worker.
     patience : int, default=False
-        A model is trained no further when its score has not risen by more than `tol` within
-        `patience` calls of ``partial_fit``; at least 2. False disables this.
+        The training of a model ends when its score has not risen by more than `tol` within
+        `patience` calls of ``partial_fit``; at least 2. False disables this check.
     tol : float, optional, default=0.001
-        Minimum rise of the score, see `patience`. None or NaN disables it.
+        Minimum rise of the score, see `patience`. None or NaN disables the check.
     fits_per_score : int, default=1
         Calls of ``partial_fit`` between two scores.
     max_iter : int, default=100
@@ -274,7 +278,7 @@ class InverseDecaySearchCV(IncrementalSearchCV):
     random_state : int or RandomState, optional
         Seed or source of random numbers, for parameters, held-out samples and the order of blocks.
     scoring : str or callable, optional
-        The metric, a single number; the estimator's own ``score`` by default.
+        The metric, which must be a single number; the estimator's own ``score`` by default.
     verbose : bool or float, default=False
         Print the messages of the logger ``dasktune.sklearn``; a number between 0 and 1 logs about
         that fraction of the scores.
@@ -283,17 +287,17 @@ class InverseDecaySearchCV(IncrementalSearchCV):
     decay_rate : float, default=1.0
         A higher rate drops models earlier.
     predict_meta, predict_proba_meta, transform_meta : array or data frame, optional
-        An empty example of the result of these methods; by default it is inferred from a row of
-        zeros.
+        An empty example of what each of these methods returns, for Dask input; by default it is
+        inferred from a row of zeros.
     error_score : "raise" or float, default=np.nan
-        Score of a model that fails, or whose worker dies four times without progress; it is trained
-        no further. "raise" raises the exception.
+        Score of a model that fails, or loses its worker four times without progress; its training
+        ends. "raise" raises the exception.
     n_jobs : int, optional
-        Maximum number of models that are trained at a time on a cluster. None and -1 are no limit.
+        Maximum number of models that are trained at a time on a cluster. None and -1 mean no limit.
     storage_path : str or path, optional
         The storage of the experiment: a folder or any fsspec URL. By default nothing is stored.
     name : str, optional
-        Name of the experiment there.
+        Name of the experiment in `storage_path`.
     resume : bool, default=False
         Resume the experiment of that name if there is one; needs `storage_path`, `name` and an
         integer `random_state`.
@@ -324,7 +328,7 @@ class InverseDecaySearchCV(IncrementalSearchCV):
     n_iter_ : int
         Number of ``partial_fit`` calls of the best model.
     scorer_ : callable
-        ``scorer_(estimator, X, y)``.
+        ``scorer_(estimator, X, y)`` returns a score.
 
     See Also
     --------

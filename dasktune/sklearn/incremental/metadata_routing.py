@@ -25,7 +25,7 @@ class Routed:
     Parameters
     ----------
     fit, score : mapping of str to str
-        ``{name for partial_fit or the scorer: name in fit}``
+        The routed parameters: ``{name for partial_fit or the scorer: name in fit}``.
     """
 
     fit: Mapping[str, str] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Routed:
         Raises
         ------
         UnsetMetadataPassedError
-            With metadata routing, if no consumer has requested or refused a parameter.
+            With metadata routing, if a given parameter has been neither requested nor refused.
         """
         given = {name: value for name, value in params.items() if value is not None}
         if routing_enabled():
@@ -67,7 +67,7 @@ class Routed:
         Parameters
         ----------
         known : container of str
-            The names of all such parameters of `fit`.
+            The names of all parameters of `fit` with a value for each sample.
         """
         return _select(self.fit, known), _select(self.score, known)
 
@@ -77,7 +77,7 @@ class Routed:
         Parameters
         ----------
         params : mapping
-            All such parameters of `fit`, with their values.
+            All parameters of `fit` with a single value, by name.
         """
         fit, score = _select(self.fit, params), _select(self.score, params)
         return (
@@ -91,7 +91,7 @@ def _select(names: Mapping[str, str], known: Container[str]) -> dict[str, str]:
 
 
 def _names_in_fit(routed: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, str]:
-    """Return the name in `fit` of each routed value; they are compared by identity."""
+    """Return the name in `fit` of each routed value; values are compared by identity."""
     found = {id(value): name for name, value in given.items()}
     return {name: found[id(value)] for name, value in routed.items()}
 
@@ -113,7 +113,7 @@ def _accepts_weights(scorer: Any) -> bool:
 
 
 def select_per_sample(X: Any, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of `fit` that have a value for each sample, in a form to index.
+    """Return the parameters of `fit` with a value for each sample, converted to be indexable.
 
     Parameters
     ----------
@@ -130,12 +130,12 @@ def select_per_sample(X: Any, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def split_by_consumer(client: Any, params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the parameters that may have a value for each sample, and the computed others.
+    """Return the parameters that may have a value for each sample, and ``classes``, computed.
 
     Parameters
     ----------
     client : object
-        The client, the cluster object or the address of the cluster that computes the others.
+        The client, the cluster object or the address of the cluster that computes ``classes``.
     params : mapping
         The parameters of `fit`.
     """

@@ -15,8 +15,8 @@ from dasktune.trainable import Trainable
 
 __all__ = ["ModelJob", "ModelTrial"]
 
-#: Seconds of training after which a checkpoint is requested between two scores. A lost worker loses
-#: at most these seconds and one call.
+#: Seconds of training after which a checkpoint is requested between two scores. The loss of a
+#: worker costs at most this time and one call.
 _SAVE_EVERY: Final = 10.0
 
 
@@ -37,7 +37,8 @@ class ModelJob:
     fit_columns, score_columns : mapping of str to str
         Parameters with a value for each sample: ``{name of the parameter: name in the blocks}``.
     sklearn_context : SklearnContext, optional
-        The configuration to restore on the worker; None in the process that called the search.
+        The configuration to restore on the worker; None if the models are trained in the process
+        that called the search.
     """
 
     estimator: Any
@@ -64,7 +65,7 @@ class ModelTrial(Trainable):
         Parameters
         ----------
         config : dict
-            ``bracket``, ``model`` and ``params``.
+            ``bracket`` and ``model``, their numbers, and ``params``, the model's parameters.
         job : ModelJob
             The settings that all models share.
         blocks : Blocks

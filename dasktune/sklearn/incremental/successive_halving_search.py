@@ -16,7 +16,7 @@ __all__ = ["SuccessiveHalvingSearchCV"]
 
 
 class SuccessiveHalvingSearchCV(IncrementalSearchCV):
-    """Train all models for some calls, and in each round the best of them for longer.
+    """Train all models for a few calls of ``partial_fit``, and in each round the best for more.
 
     It has the parameters and attributes of dask-ml's class of this name.
 
@@ -34,37 +34,38 @@ class SuccessiveHalvingSearchCV(IncrementalSearchCV):
     max_iter : int, optional
         Maximum number of calls of ``partial_fit`` for a model; no limit by default.
     aggressiveness : float, default=3
-        One in `aggressiveness` models continues, to `aggressiveness` times the calls.
+        One in `aggressiveness` models continues to the next round, which ends at `aggressiveness`
+        times as many calls.
     test_size : float, optional
-        Fraction of each block that is held out to score all models, between 0 and 1. By default
-        the size of one block, and at most a fifth. All held-out samples must fit into the memory
-        of a worker.
+        Fraction of each block that is held out to score all models, between 0 and 1. The
+        default is 1 divided by the number of blocks, and at most 0.2. All held-out samples must fit
+        into the memory of a worker.
     patience : int, default=False
-        A model is trained no further when its score has not risen by more than `tol` within
-        `patience` calls of ``partial_fit``; at least 2. False disables this.
+        The training of a model ends when its score has not risen by more than `tol` within
+        `patience` calls of ``partial_fit``; at least 2. False disables this check.
     tol : float, optional, default=0.001
-        Minimum rise of the score, see `patience`. None or NaN disables it.
+        Minimum rise of the score, see `patience`. None or NaN disables the check.
     random_state : int or RandomState, optional
         Seed or source of random numbers, for parameters, held-out samples and the order of blocks.
     scoring : str or callable, optional
-        The metric, a single number; the estimator's own ``score`` by default.
+        The metric, which must be a single number; the estimator's own ``score`` by default.
     verbose : bool or float, default=False
         Print the messages of the logger ``dasktune.sklearn``; a number between 0 and 1 logs about
         that fraction of the scores.
     prefix : str, default=""
         Text after ``[CV`` in each line of the log.
     predict_meta, predict_proba_meta, transform_meta : array or data frame, optional
-        An empty example of the result of these methods; by default it is inferred from a row of
-        zeros.
+        An empty example of what each of these methods returns, for Dask input; by default it is
+        inferred from a row of zeros.
     error_score : "raise" or float, default=np.nan
-        Score of a model that fails, or whose worker dies four times without progress; it is trained
-        no further. "raise" raises the exception.
+        Score of a model that fails, or loses its worker four times without progress; its training
+        ends. "raise" raises the exception.
     n_jobs : int, optional
-        Maximum number of models that are trained at a time on a cluster. None and -1 are no limit.
+        Maximum number of models that are trained at a time on a cluster. None and -1 mean no limit.
     storage_path : str or path, optional
         The storage of the experiment: a folder or any fsspec URL. By default nothing is stored.
     name : str, optional
-        Name of the experiment there.
+        Name of the experiment in `storage_path`.
     resume : bool, default=False
         Resume the experiment of that name if there is one; needs `storage_path`, `name` and an
         integer `random_state`.
@@ -95,10 +96,11 @@ class SuccessiveHalvingSearchCV(IncrementalSearchCV):
     n_iter_ : int
         Number of ``partial_fit`` calls of the best model.
     scorer_ : callable
-        ``scorer_(estimator, X, y)``.
+        ``scorer_(estimator, X, y)`` returns a score.
     metadata, metadata_ : dict
-        ``n_models``, ``partial_fit_calls`` and ``max_iter``: the maximum that a search may do, and
-        what the fitted search did.
+        ``n_models``, ``partial_fit_calls`` in total, and ``max_iter``, the calls of the model that
+        is trained longest. `metadata` has the maximum of a search, `metadata_` has the counts of
+        the fitted search.
 
     See Also
     --------
@@ -183,8 +185,8 @@ class SuccessiveHalvingSearchCV(IncrementalSearchCV):
 
     def _adapt(self, info: dict[int, list[dict[str, Any]]]) -> Mapping[int, int]:
         if all(records[-1]["partial_fit_calls"] == 1 for records in info.values()):
-            # Each model is scored after its first call. If the first round has a single call, it
-            # is complete then.
+            # Each model is scored after its first call. If the first round has a single call, that
+            # score completes the round.
             self._steps = int(self._budget(0) == 1)
         budget = self._budget(self._steps)
         left = math.floor(self._n_models * self.aggressiveness**-self._steps)
@@ -206,7 +208,7 @@ class SuccessiveHalvingSearchCV(IncrementalSearchCV):
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The maximum that the search may do."""
+        """The number of models, and the maximum of their calls in total and for one model."""
         if self.n_initial_iter is None:
             raise ValueError("n_initial_iter must be at least 1, got None")
         meta = decisions.simulated_halving(
@@ -220,7 +222,7 @@ class SuccessiveHalvingSearchCV(IncrementalSearchCV):
 
     @property
     def metadata_(self) -> dict[str, Any]:
-        """What the fitted search did."""
+        """The number of models, and their calls in the fitted search in total and for one model."""
         check_is_fitted(self, "model_history_")
         calls = [records[-1]["partial_fit_calls"] for records in self.model_history_.values()]
         return {

@@ -22,7 +22,7 @@ __all__ = ["Bracket", "ModelQueue", "SynchronousScheduler"]
 #: {number of a model: its records, as in `model_history_`}
 Info = dict[int, list[dict[str, Any]]]
 
-#: The metrics of a result that are kept.
+#: The metrics of a result that a model's record keeps.
 _SCORED_VALUES: Final = ("training_iteration", "partial_fit_time", "score", "score_time")
 
 
@@ -45,7 +45,7 @@ class Bracket:
     error_score : float
         Score of a model that fails.
     most_calls : int, default=0
-        Maximum number of calls of a model, if it is known.
+        Maximum number of calls of a model; 0 if it is unknown.
     """
 
     params: Sequence[Mapping[str, Any]]
@@ -54,7 +54,7 @@ class Bracket:
     most_calls: int = 0
     #: Returns the state of `additional_calls` beyond the records, as plain values.
     save_policy: Callable[[], dict[str, Any]] = dict
-    #: Restores that state.
+    #: Restores the state that `save_policy` returned.
     load_policy: Callable[[Mapping[str, Any]], None] = _ignore_state
     #: The records of the models that have neither failed nor been dropped.
     info: Info = field(default_factory=dict)
@@ -96,11 +96,11 @@ class Bracket:
 
     @property
     def urgency(self) -> float:
-        """The priority of the next trial: its remaining calls divided by those of this batch.
+        """The priority of the next trial: its remaining calls divided by its calls in this batch.
 
-        So a short batch that other models wait for runs before a model that trains for long with no
-        model waiting for it. With eight threads the brackets of Hyperband then take 1.1 times as
-        long as their work alone; in order of arrival it is up to 1.5 times.
+        So a short batch, for which other models wait, runs before a long batch of a single model.
+        With eight threads, the brackets of Hyperband then take 1.1 times as long as the training
+        alone. If trials start in the order of their arrival, they take up to 1.5 times as long.
         """
         number = next(iter(self.ready.values()), None)
         if number is None:
@@ -200,7 +200,7 @@ class SynchronousScheduler(TrialScheduler):
     Parameters
     ----------
     brackets : sequence of Bracket
-        The brackets; new trials fill one after the other.
+        The brackets; a new trial gets a model of the first bracket that is not full.
     timer : callable, default=time.monotonic
         A monotonic clock, in seconds.
     on_batch : callable, optional
@@ -252,11 +252,11 @@ class SynchronousScheduler(TrialScheduler):
             self._unfilled.popleft()
 
     def on_trial_start(self, trial: Trial) -> None:
-        """Remove the trial from those that are ready to start."""
+        """Remove the trial from its bracket's trials to start."""
         self._remove_ready(trial)
 
     def on_trial_result(self, trial: Trial, result: Mapping[str, Any]) -> decisions.Decision:
-        """Pause a model that has been scored; decide if it was the last one of its batch."""
+        """Pause a model that has been scored; if its batch is complete, let its bracket decide."""
         entry = self._places.get(trial.trial_id)
         if entry is None:
             return decisions.Stop("its bracket is over")
@@ -267,8 +267,8 @@ class SynchronousScheduler(TrialScheduler):
             bracket.batch[number] = self._scored_values(result)
         commands_by_trial = dict(self._decide(bracket))
         own_command = commands_by_trial.pop(trial.trial_id, None)
-        # In the storage, because the search reads the best model from there, and because a lost
-        # worker must not lose a waiting model.
+        # The checkpoint is stored, because the search reads the best model from the storage, and
+        # because a waiting model must survive the loss of its worker.
         kind = CheckpointKind.PERSISTENT
         commands = tuple(commands_by_trial.values())
         if isinstance(own_command, decisions.StopOther):
@@ -276,8 +276,8 @@ class SynchronousScheduler(TrialScheduler):
         if own_command is None:
             return decisions.Pause("waits for the others of its batch", commands=commands, kind=kind)
         if any(one.urgency > bracket.urgency for one in self._brackets):
-            # The model could continue at once, but would hold its resources for long while models
-            # of more urgent brackets wait for a start.
+            # The model could continue at once, but would hold its resources for long, while trials
+            # of more urgent brackets wait for resources.
             return decisions.Pause("yields to a more urgent bracket", commands=commands, kind=kind)
         self._remove_ready(trial)
         return decisions.Continue(save=True, commands=commands, kind=kind)
@@ -297,7 +297,8 @@ class SynchronousScheduler(TrialScheduler):
     def choose_trial_to_run(self, waiting: Waiting) -> Trial | None:
         """Choose a trial that lost its worker, else the next trial of the most urgent bracket."""
         first = next(iter(waiting.pending.values()), None)
-        # A trial that is ready for the next batch has an incarnation, too, but lost no worker.
+        # A trial that is ready for its next batch has an incarnation, too, but did not lose its
+        # worker.
         if first is not None and first.incarnation and not self._is_ready(first):
             return first
         brackets = sorted(self._brackets, key=lambda one: one.urgency, reverse=True)
@@ -328,7 +329,7 @@ class SynchronousScheduler(TrialScheduler):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state that :meth:`state_dict` returned; the brackets have the same models."""
+        """Restore the state that :meth:`state_dict` returned for brackets of the same models."""
         elapsed = state["elapsed"]
         self._started = None if elapsed is None else self._timer() - elapsed
         for bracket, one in zip(self._brackets, state["brackets"], strict=True):
@@ -380,7 +381,7 @@ class SynchronousScheduler(TrialScheduler):
         calls = dict(bracket.additional_calls(bracket.info)) if bracket.info else {}
         calls = {number: count for number, count in calls.items() if number in bracket.info}
         if calls:
-            # If all models are dropped at once, keep those of the last batch as the result.
+            # If all models are dropped in one decision, keep the models of the batch as the result.
             for number in set(bracket.info) - set(calls):
                 del bracket.info[number]
         bracket.is_over = not any(calls.values())
@@ -431,7 +432,7 @@ class ModelQueue(CandidateQueue):
         self.__dict__.update(state)
 
     def __deepcopy__(self, memo: Any) -> ModelQueue:
-        # It is created for one search, so the tuner need not copy the parameters.
+        # The queue is created for one search, so the tuner need not copy the parameters.
         return self
 
     def _tag(self, number: int) -> str:

@@ -52,7 +52,7 @@ class AsyncFitMixin:
         Parameters
         ----------
         X : array-like or Dask collection of shape (n_samples, n_features)
-            Training vectors. A collection stays on the cluster, where there is one.
+            Training vectors. A Dask collection stays on the cluster, if the fits run there.
         y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_output), optional
             Target; None for unsupervised learning.
         **params
@@ -61,8 +61,8 @@ class AsyncFitMixin:
         Returns
         -------
         self : object
-            The fitted search. On the event loop of an asynchronous Dask client, an awaitable of it,
-            as `fit_async` returns.
+            The fitted search. On the event loop of an asynchronous Dask client: an awaitable that
+            returns it, as from `fit_async`.
         """
         if is_on_client_loop(self.client):
             return self.fit_async(X, y, **params)  # type: ignore[attr-defined]
@@ -73,9 +73,9 @@ class AsyncFitMixin:
     def _prepared_data(
         self, X: Any, y: Any, params: dict[str, Any]
     ) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
-        """Yield the data for `fit` of the next class, and keep it while that runs."""
+        """Yield the data for ``super().fit``, and keep it until the ``with`` block ends."""
         backend = choose_backend(self.client, None)
-        # Callbacks get the samples themselves.
+        # scikit-learn passes the samples to callbacks, in this process.
         stays = not (backend.in_process or compat.has_callbacks(self))
         with prepared_data(self.client, X, y, params, stays=stays) as data:
             yield data
@@ -91,24 +91,25 @@ class FitTask:
     routed: Any
     estimator: Any
     scorer: Any
-    #: Name of the metric that decides.
+    #: Name of the metric to choose the best candidate by.
     refit_metric: Any
-    #: The arguments of scikit-learn's callbacks for the whole search, and their context.
+    #: The arguments of scikit-learn's callbacks for the whole search.
     callback_data: Mapping[str, Any]
+    #: The context that notifies the callbacks.
     callbacks: Any
 
 
 class ClusterSearchCV(Plots, compat.BaseSearchCV):  # type: ignore[misc]
     """Runs the fits of a scikit-learn search as trials, on a cluster or in this process.
 
-    All methods except :meth:`fit` are scikit-learn's. Some of its classes have a `fit` that calls
-    ``super().fit``; by the method resolution order that call reaches this class.
+    All methods except :meth:`fit` are scikit-learn's. Some of scikit-learn's searches have a `fit`
+    that calls ``super().fit``; by the method resolution order that call reaches this class.
     """
 
     #: The client, the cluster object or the address of the cluster; set by the constructors.
     client: Any
 
-    #: Attributes that `_fit_best` reads.
+    #: Attributes that `_fit_best` reads, and that it therefore needs on a worker.
     _refit_attributes: ClassVar[tuple[str, ...]] = ()
 
     @compat.fit_context(prefer_skip_nested_validation=False)  # type: ignore[untyped-decorator]
@@ -177,14 +178,14 @@ class ClusterSearchCV(Plots, compat.BaseSearchCV):  # type: ignore[misc]
         Returns
         -------
         self : object
-            The fitted search. To cancel this coroutine ends the wait, but not the fits.
+            The fitted search. Cancelling this coroutine ends the wait, but not the fits.
         """
-        # scikit-learn's configuration is thread-local.
+        # scikit-learn's configuration is thread-local, so the other thread must restore it.
         sklearn_context = compat.SklearnContext.current()
         return await asyncio.to_thread(sklearn_context.call, self.fit, X, y, **params)
 
     def _search(self, task: FitTask) -> tuple[dict[str, Any], Any]:
-        """Return the results, and the name of the metric that decides."""
+        """Run the search; return `cv_results_`, and the metric to choose the best candidate by."""
         backend = choose_backend(self.client, self.n_jobs)
         notify_callbacks = backend.in_process or compat.has_callbacks(self)
         job = Job(**self._job(task, backend, notify_callbacks=notify_callbacks))
@@ -222,7 +223,7 @@ class ClusterSearchCV(Plots, compat.BaseSearchCV):  # type: ignore[misc]
         }
 
     def _deciding_metric(self, task: FitTask, first: Any) -> Any:
-        """Return the name of the metric that decides, given the scores of one fit."""
+        """Return the metric to choose the best candidate by, given the scores of one fit."""
         # Only the first result shows whether a scoring function returns several metrics.
         self.multimetric_ = isinstance(first, dict)
         if callable(self.scoring) and self.multimetric_:
@@ -266,7 +267,8 @@ class ClusterSearchCV(Plots, compat.BaseSearchCV):  # type: ignore[misc]
         self, best: Any, X: ClusterData, y: Any, params: Mapping[str, Any]
     ) -> tuple[Any, float]:
         """Fit the best candidate on a worker; return it and the seconds that the fit took."""
-        # Pickle a bare copy: the search may hold what cannot be pickled, such as a cv generator.
+        # Pickle a bare copy: an attribute of the search, such as a generator of splits, may not be
+        # picklable.
         bare = object.__new__(type(self))
         known = vars(self)
         bare.__dict__.update({one: known[one] for one in self._refit_attributes if one in known})
@@ -275,8 +277,8 @@ class ClusterSearchCV(Plots, compat.BaseSearchCV):  # type: ignore[misc]
         )
         return fitted
 
-    # A search is cloned, copied and pickled, but a client cannot be. A clone shares the client; a
-    # pickle has the scheduler's address instead.
+    # A search must support clone, copy and pickle, but a Dask client supports none of them. A clone
+    # shares the client; a pickle has the scheduler's address instead.
 
     def __sklearn_clone__(self) -> Any:
         bare = object.__new__(type(self))
@@ -315,7 +317,7 @@ class _CandidateEvaluator:
         self._candidates: list[Any] = []
         self._outcomes: list[Outcome] = []
         self._more: defaultdict[str, list[Any]] = defaultdict(list)
-        #: The `cv_results_` of all candidates so far.
+        #: `cv_results_` of all candidates so far.
         self.results: dict[str, Any] = {}
 
     @property
@@ -330,7 +332,7 @@ class _CandidateEvaluator:
         more_results: Mapping[str, Iterable[Any]] | None = None,
         callback_ctx: Any = None,
     ) -> dict[str, Any]:
-        """Evaluate candidates, and return the results of all so far."""
+        """Evaluate candidates, and return the results of all candidates so far."""
         search, task = self._search, self._task
         candidates = list(candidate_params)
         cv = cv or search._checked_cv_orig

@@ -24,24 +24,26 @@ class GridSearchCV(AsyncFitMixin, model_selection.GridSearchCV, ClusterSearchCV)
     estimator : estimator object
         Cloned for each fit.
     param_grid : dict or list of dict
-        Values of each parameter; all combinations are tried. With a list, those of each dict.
+        Values of each parameter; all combinations are tried. In a list, each dict is a grid of its
+        own.
     scoring : str, callable, list, tuple or dict, optional
         The metric; the estimator's own ``score`` by default. Several metrics are given as a list, a
         dict, or a function that returns a dict.
     n_jobs : int, optional
-        Maximum number of fits at a time on a cluster. None and -1 are no limit.
+        Maximum number of fits at a time on a cluster. None and -1 mean no limit.
     refit : bool, str or callable, default=True
         Fit the best candidate on all data, so that the search can predict. The refit runs in this
-        process, or on a worker if X stays on the cluster. With several metrics it is the name of
-        the one that decides, or a function of `cv_results_` that returns the index of the best.
+        process, or on a worker if X stays on the cluster. With several metrics, give the name of
+        the metric to choose the best candidate by, or a function of `cv_results_` that returns the
+        index of the best candidate.
     cv : int, splitter or iterable, default=None
         How the data is split; an int is the number of folds.
     verbose : int, default=0
-        1 prints the number of fits; 2 also prints each fit, where it runs.
+        1 prints the number of fits; 2 also prints each fit, in the process that runs it.
     pre_dispatch : int or str, default="2*n_jobs"
         Accepted for compatibility; it has no effect.
     error_score : "raise" or float, default=np.nan
-        Score of a fit that fails, or whose worker dies four times; "raise" raises the exception.
+        Score of a fit that fails, or loses its worker four times; "raise" raises the exception.
     return_train_score : bool, default=False
         Score the training samples of each fit, too.
     client : optional
@@ -111,21 +113,22 @@ class RandomizedSearchCV(AsyncFitMixin, model_selection.RandomizedSearchCV, Clus
         The metric; the estimator's own ``score`` by default. Several metrics are given as a list, a
         dict, or a function that returns a dict.
     n_jobs : int, optional
-        Maximum number of fits at a time on a cluster. None and -1 are no limit.
+        Maximum number of fits at a time on a cluster. None and -1 mean no limit.
     refit : bool, str or callable, default=True
         Fit the best candidate on all data, so that the search can predict. The refit runs in this
-        process, or on a worker if X stays on the cluster. With several metrics it is the name of
-        the one that decides, or a function of `cv_results_` that returns the index of the best.
+        process, or on a worker if X stays on the cluster. With several metrics, give the name of
+        the metric to choose the best candidate by, or a function of `cv_results_` that returns the
+        index of the best candidate.
     cv : int, splitter or iterable, default=None
         How the data is split; an int is the number of folds.
     verbose : int, default=0
-        1 prints the number of fits; 2 also prints each fit, where it runs.
+        1 prints the number of fits; 2 also prints each fit, in the process that runs it.
     pre_dispatch : int or str, default="2*n_jobs"
         Accepted for compatibility; it has no effect.
     random_state : int or RandomState, optional
         Seed or source of random numbers.
     error_score : "raise" or float, default=np.nan
-        Score of a fit that fails, or whose worker dies four times; "raise" raises the exception.
+        Score of a fit that fails, or loses its worker four times; "raise" raises the exception.
     return_train_score : bool, default=False
         Score the training samples of each fit, too.
     client : optional

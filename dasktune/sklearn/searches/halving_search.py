@@ -23,7 +23,8 @@ class HalvingGridSearchCV(AsyncFitMixin, compat.HalvingGridSearchCV, ClusterSear
     estimator : estimator object
         Cloned for each fit.
     param_grid : dict or list of dict
-        Values of each parameter; all combinations are tried. With a list, those of each dict.
+        Values of each parameter; all combinations are tried. In a list, each dict is a grid of its
+        own.
     factor : float, default=3
         One in `factor` candidates continues to the next iteration, with `factor` times the
         resource.
@@ -36,8 +37,8 @@ class HalvingGridSearchCV(AsyncFitMixin, compat.HalvingGridSearchCV, ClusterSear
         Resource of each candidate in the first iteration; with "exhaust" the last iteration uses as
         much of `max_resources` as possible.
     aggressive_elimination : bool, default=False
-        Repeat the first iteration, with fewer candidates each time, until the last iteration has
-        at most `factor` candidates.
+        Repeat the first iteration, with fewer candidates each time, until so few remain that the
+        last iteration has at most `factor` candidates.
     cv : int, splitter or iterable, default=5
         How the data is split; an int is the number of folds.
     scoring : str or callable, optional
@@ -46,15 +47,15 @@ class HalvingGridSearchCV(AsyncFitMixin, compat.HalvingGridSearchCV, ClusterSear
         Fit the best candidate of the last iteration on all data. The refit runs in this process, or
         on a worker if X stays on the cluster.
     error_score : "raise" or float, default=np.nan
-        Score of a fit that fails, or whose worker dies four times; "raise" raises the exception.
+        Score of a fit that fails, or loses its worker four times; "raise" raises the exception.
     return_train_score : bool, default=True
         Score the training samples of each fit, too.
     random_state : int or RandomState, optional
         Seed or source of random numbers.
     n_jobs : int, optional
-        Maximum number of fits at a time on a cluster. None and -1 are no limit.
+        Maximum number of fits at a time on a cluster. None and -1 mean no limit.
     verbose : int, default=0
-        1 prints the number of fits; 2 also prints each fit, where it runs.
+        1 prints the number of fits; 2 also prints each fit, in the process that runs it.
     client : optional
         The Dask cluster: a `distributed.Client`, a cluster object, a scheduler's address, or a
         scheduler file. By default the current client; without one, and inside a trial, fits run in
@@ -141,8 +142,8 @@ class HalvingRandomSearchCV(AsyncFitMixin, compat.HalvingRandomSearchCV, Cluster
         Resource of each candidate in the first iteration; with "exhaust" the last iteration uses as
         much of `max_resources` as possible.
     aggressive_elimination : bool, default=False
-        Repeat the first iteration, with fewer candidates each time, until the last iteration has
-        at most `factor` candidates.
+        Repeat the first iteration, with fewer candidates each time, until so few remain that the
+        last iteration has at most `factor` candidates.
     cv : int, splitter or iterable, default=5
         How the data is split; an int is the number of folds.
     scoring : str or callable, optional
@@ -151,15 +152,15 @@ class HalvingRandomSearchCV(AsyncFitMixin, compat.HalvingRandomSearchCV, Cluster
         Fit the best candidate of the last iteration on all data. The refit runs in this process, or
         on a worker if X stays on the cluster.
     error_score : "raise" or float, default=np.nan
-        Score of a fit that fails, or whose worker dies four times; "raise" raises the exception.
+        Score of a fit that fails, or loses its worker four times; "raise" raises the exception.
     return_train_score : bool, default=True
         Score the training samples of each fit, too.
     random_state : int or RandomState, optional
         Seed or source of random numbers.
     n_jobs : int, optional
-        Maximum number of fits at a time on a cluster. None and -1 are no limit.
+        Maximum number of fits at a time on a cluster. None and -1 mean no limit.
     verbose : int, default=0
-        1 prints the number of fits; 2 also prints each fit, where it runs.
+        1 prints the number of fits; 2 also prints each fit, in the process that runs it.
     client : optional
         The Dask cluster: a `distributed.Client`, a cluster object, a scheduler's address, or a
         scheduler file. By default the current client; without one, and inside a trial, fits run in

@@ -1,4 +1,4 @@
-"""Figures of a fitted search, drawn as those of an experiment."""
+"""Figures of a fitted search, which show its candidates like the trials of an experiment."""
 
 from __future__ import annotations
 
@@ -29,18 +29,19 @@ class Plots:
         Parameters
         ----------
         kind : str, default="best_so_far"
-            ``"best_so_far"``, ``"parallel_coordinates"``, ``"importance"``, ``"slice"``,
-            ``"contour"``, or ``"learning_curves"`` where candidates were scored several times: one
-            of the kinds of `ResultGrid.plot`. An empty figure says why it is empty.
+            The kind of figure, as in `ResultGrid.plot`: ``"best_so_far"``,
+            ``"parallel_coordinates"``, ``"importance"``, ``"slice"``, ``"contour"``, or
+            ``"learning_curves"`` if candidates were scored several times. An empty figure says why
+            it is empty.
         **options
-            Options of the function of that name in `dasktune.dashboard.figures`.
+            Options of the function in `dasktune.dashboard.figures` that is named like `kind`.
 
         Raises
         ------
         ConfigError
-            If there is no such kind, or an option is invalid.
+            If `kind` does not exist, or an option is invalid.
         NotFittedError
-            If it is called before :meth:`fit`.
+            If the search has not been fitted.
         """
         check_is_fitted(self, "cv_results_")
         return self._to_plot().plot(kind, **options)
@@ -109,7 +110,7 @@ def _timed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def plain_params(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters for a figure: values that are not plain become their text."""
+    """Return parameters for a figure: all values but numbers, bools, strings and None as text."""
     return {name: _plain(value) for name, value in params.items()}
 
 

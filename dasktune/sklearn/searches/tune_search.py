@@ -98,21 +98,21 @@ class TuneSearchCV(AsyncFitMixin, ClusterSearchCV):
     scoring : str, callable, list, tuple or dict, optional
         The metric or metrics; the estimator's own ``score`` by default.
     n_jobs : int, optional
-        Maximum number of candidates that are trained at a time on a cluster. None and -1 are no
-        limit.
+        Maximum number of candidates that are trained at a time on a cluster. None and -1 mean
+        no limit.
     refit : bool, str or callable, default=True
-        Fit the best candidate on all data, with as many steps as its row of `cv_results_` has. The
-        refit runs in this process, or on a worker if X stays on the cluster. With several metrics
-        it is the name of the one that decides.
+        Fit the best candidate on all data, with as many steps as its row of `cv_results_` says. The
+        refit runs in this process, or on a worker if X stays on the cluster. With several metrics,
+        give the name of the metric to choose the best candidate by.
     cv : int, splitter or iterable, default=None
         How the data is split; an int is the number of folds.
     verbose : int, default=0
-        1 prints a line of progress; 2 also prints each whole fit, where it runs.
+        1 prints a line of progress; 2 also prints each whole fit, in the process that runs it.
     random_state : int or RandomState, optional
         Seed or source of random numbers.
     error_score : "raise" or float, default=np.nan
-        Score of a split on which a candidate fails, and of all splits of a candidate whose worker
-        dies four times; "raise" raises the exception.
+        Score of a split on which a candidate fails, and of all splits of a candidate that loses
+        its worker four times; "raise" raises the exception.
     return_train_score : bool, default=False
         Score the training samples of each split, too.
     resources_per_trial : dict, Resources, PlacementGroupFactory or callable, optional
@@ -124,7 +124,7 @@ class TuneSearchCV(AsyncFitMixin, ClusterSearchCV):
     storage_path : str or path, optional
         The storage of the experiment: a folder or any fsspec URL. By default nothing is stored.
     name : str, optional
-        Name of the experiment there.
+        Name of the experiment in `storage_path`.
     resume : bool, default=False
         Resume the experiment of that name if there is one; needs `storage_path` and `name`.
     callbacks : list of Callback, optional
@@ -132,9 +132,9 @@ class TuneSearchCV(AsyncFitMixin, ClusterSearchCV):
     max_failures : int, default=0
         How often a step that raises is tried again.
     checkpoint_frequency : int, optional
-        Steps from one checkpoint of a candidate to the next; a lost worker loses at most these. 0
-        saves a checkpoint only when a candidate is paused. By default one is saved after each ten
-        seconds of training.
+        Number of steps between two checkpoints of a candidate; the loss of a worker costs at most
+        this many. 0 saves a checkpoint only when a candidate is paused. By default, one is saved
+        after each ten seconds of training.
     client : optional
         The Dask cluster: a `distributed.Client`, a cluster object, a scheduler's address, or a
         scheduler file. By default the current client; without one, and inside a trial, candidates
@@ -163,9 +163,9 @@ class TuneSearchCV(AsyncFitMixin, ClusterSearchCV):
     ASHA, HyperBand and successive halving compare candidates only at some steps. The training of
     the steps between is deferred, as long as it takes less than five seconds and less than a tenth
     of `time_budget_s`. The next compared step trains for all of them at once and is scored. That
-    saves fits and scores, and the decisions are the same. Steps are not deferred where
-    `search_alg`, `stop` or `callbacks` may use each score, with other schedulers or none, and with
-    ``checkpoint_frequency=1``.
+    saves fits and scores, and the decisions are the same. Steps are not deferred if `search_alg`,
+    `stop` or `callbacks` is given, because these may use each score. Nor are they deferred with
+    other schedulers, without a scheduler, or with ``checkpoint_frequency=1``.
 
     Examples
     --------
@@ -263,7 +263,8 @@ class TuneSearchCV(AsyncFitMixin, ClusterSearchCV):
         return self.results_.get_dataframe()
 
     def _to_plot(self) -> ResultGrid:
-        # With all steps of each trial, and the user's parameters instead of configurations.
+        # Figures show all steps of each trial, and the user's parameters instead of the values that
+        # the searcher suggested.
         found = []
         for params, result in zip(self.cv_results_["params"], self.results_, strict=True):
             rows = [{k: v for k, v in row.items() if k != "outcomes"} for row in result.history]
@@ -333,7 +334,7 @@ class TuneSearchCV(AsyncFitMixin, ClusterSearchCV):
         return _MAX_DEFERRED_SECONDS if budget is None else min(_MAX_DEFERRED_SECONDS, budget / 10)
 
     def _check_parts(self, task: FitTask) -> None:
-        """Check that the arguments fit together."""
+        """Check that the arguments are compatible with each other."""
         several = isinstance(task.scorer, MultimetricScorer)
         check(
             not (several and (self.scheduler or self.search_alg)) or isinstance(self.refit, str),
@@ -433,7 +434,7 @@ class TuneSearchCV(AsyncFitMixin, ClusterSearchCV):
         return CandidateQueue(candidates)
 
     def _arguments(self, task: FitTask, splits: Sequence[Split]) -> dict[str, Any]:
-        """Return the arguments that determine the scores; a resumed search must have equal ones."""
+        """Return the arguments that determine the scores; a resumed search must repeat them."""
         own = ("param_distributions", "n_iter", "max_iters", "iters_per_step", "budget")
         more = ("random_state", "scoring", "refit", "return_train_score", "search_alg", "scheduler")
         metadata = (task.routed.estimator.fit, task.routed.scorer.score)
@@ -467,12 +468,12 @@ class TuneSearchCV(AsyncFitMixin, ClusterSearchCV):
         try:
             return create_scheduler(given, max_t=steps)
         except ConfigError:
-            # Not every scheduler has max_t. Any other error is raised again here.
+            # Not every scheduler has max_t. This call raises any other error again.
             return create_scheduler(given)
 
 
 def _classes(estimator: Any, y: Any) -> Any:
-    """Return all classes of y, for estimators that see only some of them at first."""
+    """Return all classes of y for a classifier, whose first step may see only some; else None."""
     if y is None or not is_classifier(estimator):
         return None
     return classes_of(final_estimator(estimator), labels_of(y))

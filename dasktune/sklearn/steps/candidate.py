@@ -48,7 +48,7 @@ class CandidateJob(Job):
     Parameters
     ----------
     space : CandidateSpace, optional
-        Converts configurations to parameters; by default they are the same.
+        Converts configurations to parameters; None if a configuration holds the parameters.
     budget : str
         The budget that a step adds to; "folds" for a whole fit on the next split.
     amount : int
@@ -58,7 +58,7 @@ class CandidateJob(Job):
     classes : array, optional
         All classes of y.
     metric : str, optional
-        The name of the metric that decides, where there are several.
+        The name of the metric to optimise, if there are several.
     retries : int
         How often a step that raises is tried again.
     defer_steps : bool
@@ -66,11 +66,12 @@ class CandidateJob(Job):
     max_deferred_seconds : float
         Seconds of training that may be deferred to the next decision.
     checkpoint_every : int, optional
-        Steps from one checkpoint to the next; by default a checkpoint is saved by time.
+        Number of steps between two checkpoints; None saves one after each ten seconds of training.
     token : str
         Identifies the search in the transformer cache of a process.
     score_last_step_only : bool
-        Whether to score the last step of a pipeline on the transformed samples.
+        Whether to score the last step of a pipeline on the transformed samples, instead of the
+        pipeline on the original ones.
     """
 
     space: CandidateSpace | None = None
@@ -114,7 +115,7 @@ class FoldState:
 
     @property
     def has_failed(self) -> bool:
-        """Whether a fit has failed; the split is trained no further then."""
+        """Whether a fit has failed; the training on this split ends then."""
         return self.outcome is not None and self.outcome["fit_error"] is not None
 
 
@@ -123,10 +124,11 @@ class _TrainedFold:
     """A model after a step on one split, with the samples to score it on."""
 
     model: Any
-    #: The indices of its training samples.
+    #: The indices of the training samples.
     rows: Any
-    #: X and y.
+    #: X and y of the training samples.
     train: tuple[Any, Any]
+    #: X and y of the test samples.
     test: tuple[Any, Any]
 
 
@@ -144,7 +146,7 @@ class Candidate:
     params : mapping
         The candidate's parameters.
     cache : TransformerCache
-        Fitted transformers that candidates share.
+        The cache of fitted transformers that candidates share.
 
     Raises
     ------
@@ -165,7 +167,7 @@ class Candidate:
         self._data = data
         self._splits = splits
         self.params = dict(params)
-        #: Number of steps taken, and of steps that the models were trained for.
+        #: Number of steps taken, and of steps trained; the steps between are deferred.
         self.step = self.trained_steps = 0
         #: Training seconds per step at the last training; infinite before the first.
         self._seconds_per_step = float("inf")
@@ -182,8 +184,9 @@ class Candidate:
                     f"estimator must support budget={job.budget!r} with these parameters, got "
                     f"{self._estimator!r}. Use budget='folds' or budget='n_samples'."
                 )
-        #: The key of its transformers in the cache. Transformers that cannot be hashed get a new
-        #: object as key. Its `id` would not do: Python uses it again once the candidate is gone.
+        #: The key of the candidate's transformers in the cache. Transformers that cannot be hashed
+        #: get a new object as key. The `id` of an object is no unique key: Python reuses it after
+        #: the object is freed.
         self._transformers_key: Hashable = (
             self._shares_transformers and transformers_key(self._transformer_steps)
         ) or object()
@@ -195,7 +198,7 @@ class Candidate:
 
     @property
     def is_done(self) -> bool:
-        """Whether there is no further step."""
+        """Whether the candidate has no further step."""
         if self._job.by_folds:
             return self.step >= len(self._splits)
         return self.step >= self._job.max_steps or all(one.has_failed for one in self.folds)
@@ -242,7 +245,8 @@ class Candidate:
         Raises
         ------
         ConfigError
-            If a parameter of a transformer changes: the model was trained on its old output.
+            If a parameter of a transformer changes: the model was trained on the transformer's old
+            output.
         """
         changed = {
             name: value
@@ -403,7 +407,7 @@ def _is_transformer(step: Any) -> bool:
 
 
 def _is_equal(one: Any, other: Any) -> bool:
-    """Whether two values of a parameter are equal, also where one is a copy of the other."""
+    """Whether two values of a parameter are equal, also if one is a copy of the other."""
     if one is other:
         return True
     try:

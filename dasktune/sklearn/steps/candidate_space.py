@@ -1,4 +1,4 @@
-"""Search spaces as scikit-learn's users write them, converted for any searcher."""
+"""Conversion of scikit-learn search spaces for any searcher, and fixed lists of candidates."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
     "sample_candidates",
 ]
 
-#: Types that every searcher and the journal can hold.
+#: Types of values that every searcher and the journal support.
 _PLAIN: Final = (str, int, float, bool, type(None))
 
 #: The parameter of a configuration that selects one of several dicts of distributions.
@@ -53,7 +53,7 @@ class CandidateQueue(SearchAlgorithm):
         self._given = 0
 
     def setup(self, spec: SearchSpec) -> None:
-        """Ignore the task: the candidates are fixed."""
+        """Do nothing: the candidates are fixed."""
 
     @property
     def total_samples(self) -> int | None:
@@ -88,7 +88,7 @@ def sample_candidates(distributions: Any, n_iter: int, random_state: Any) -> lis
     distributions : mapping or list of mapping
         As `TuneSearchCV` takes them.
     n_iter : int
-        Number of candidates; fewer if all values are lists that have fewer combinations.
+        Number of candidates; fewer if all values are given as lists with fewer combinations.
     random_state : int, RandomState or None
         Seed or source of random numbers.
     """
@@ -97,7 +97,7 @@ def sample_candidates(distributions: Any, n_iter: int, random_state: Any) -> lis
 
 
 def example_candidates(distributions: Any) -> list[dict[str, Any]]:
-    """Return one candidate of each dict of distributions, without those that set estimators.
+    """Return one candidate for each dict of distributions; skip candidates that set estimators.
 
     Parameters
     ----------
@@ -111,7 +111,8 @@ def example_candidates(distributions: Any) -> list[dict[str, Any]]:
 def estimator_variants(estimator: Any, distributions: Any) -> list[Any]:
     """Return clones of an estimator, one for each value that may change its training mode.
 
-    Such values are listed and are not numbers, like the values of ``solver``.
+    These are the values in lists and categorical domains that are not numbers, such as those of
+    ``solver``.
 
     Parameters
     ----------
@@ -152,7 +153,7 @@ def _with_param(estimator: Any, name: str, value: Any) -> Any:
     """Return a clone with another value of a parameter; None if the estimator refuses it."""
     try:
         return clone(estimator).set_params(**{name: clone(value, safe=False)})
-    except Exception:  # the value may need others of its candidate; `check_candidates` reports it
+    except Exception:  # perhaps valid with other values only; else `check_candidates` raises
         return None
 
 
@@ -160,7 +161,7 @@ def check_candidates(estimator: Any, candidates: Iterable[Mapping[str, Any]]) ->
     """Check that the estimator has all parameters of the candidates, before anything is fitted.
 
     The valid names may depend on values that are estimators. So each candidate that sets an
-    estimator is checked, and of all others one for each set of names.
+    estimator is checked. Of the other candidates, one is checked for each set of names.
 
     Parameters
     ----------
@@ -172,7 +173,7 @@ def check_candidates(estimator: Any, candidates: Iterable[Mapping[str, Any]]) ->
     Raises
     ------
     ValueError
-        If a parameter does not exist; the message is that of the estimator's ``set_params``.
+        If a parameter does not exist; the error comes from the estimator's ``set_params``.
 
     Examples
     --------
@@ -209,8 +210,9 @@ def _sampleable(value: Any) -> Any:
 class CandidateSpace:
     """Converts a scikit-learn search space to domains, and configurations back to parameters.
 
-    Lists become choices. A list with values that are not plain is searched by index. A distribution
-    without an equal domain is searched by quantile.
+    Lists become choices. If a list has other values than numbers, bools, strings and None, the
+    searcher chooses an index. For a distribution without an equivalent domain, the searcher chooses
+    a quantile.
 
     Parameters
     ----------
@@ -261,7 +263,7 @@ class CandidateSpace:
 
 
 class _SpaceEntry:
-    """Decodes an index to the value in a list."""
+    """Decodes an index to the value at that index of a list."""
 
     def __init__(self, values: Sequence[Any]) -> None:
         self._values = values
@@ -287,7 +289,7 @@ def _as_list(distributions: Any) -> list[Mapping[str, Any]]:
 
 
 def _encode(name: str, value: Any) -> tuple[Any, Any]:
-    """Return a domain and a decoder for its values; the decoder is None if they need none."""
+    """Return a domain and the decoder of its values; the decoder is None if it is not needed."""
     known = _as_domain(value)
     if known is not None:
         return known, None

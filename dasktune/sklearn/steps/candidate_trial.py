@@ -17,26 +17,27 @@ from dasktune.trial.trial import Trial
 __all__ = ["SCORE", "CandidateTrial", "last_scored", "outcomes_of"]
 
 #: The metric that schedulers and searchers optimise: the mean test score of the splits so far. With
-#: several metrics it is the mean of the one that decides.
+#: several metrics it is the mean of `CandidateJob.metric`, or of the first one.
 SCORE = "score"
 
-#: The key of a result with the outcome of each split.
+#: The key of a result that holds the outcome of each split.
 _OUTCOMES = "outcomes"
 
-#: Seconds of training after which a checkpoint is requested. A lost worker loses at most these
-#: seconds and one step.
+#: Seconds of training after which a checkpoint is requested. The loss of a worker costs at most
+#: this time and one step.
 _SAVE_EVERY: Final = 10.0
 
 
 class CandidateTrial(Trainable):
-    """Trains a candidate on all splits by one step, or on the next split, and reports the scores.
+    """Trains a candidate a little further on all splits in each step, and reports the scores.
 
-    The trial can be stopped, paused, moved and cloned after each step. Its checkpoints hold the
-    estimators of all splits.
+    With the budget "folds", a step is a whole fit on the next split instead. The trial can be
+    stopped, paused, moved and cloned after each step. Its checkpoints hold the estimators of all
+    splits.
 
-    A step without a decision of the scheduler is deferred to the next step with one, unless the
-    training until then takes long. To train for several steps at once and to score once is less
-    work: histogram boosting bins its data in each fit, and a larger ensemble takes longer to score.
+    A step at which the scheduler makes no decision is deferred to the next decision, unless the
+    training until then takes long. Training several steps at once and scoring once is less work:
+    histogram boosting bins its data in each fit, and a larger ensemble takes longer to score.
     """
 
     #: The cache of fitted transformers that the trials of this process share.
@@ -56,7 +57,7 @@ class CandidateTrial(Trainable):
         Parameters
         ----------
         config : dict
-            The candidate.
+            The configuration that the searcher suggested.
         job : CandidateJob
             The settings that all candidates share.
         X, y : object
@@ -69,7 +70,7 @@ class CandidateTrial(Trainable):
         self._job = job
         self._data = Data(X=X, y=y, metadata=metadata)
         self._splits = splits
-        # The class keeps a reference, too: the cache must outlive this trial until the next begins.
+        # The class keeps a reference, too, so that the cache is not freed between two trials.
         self._cache = type(self).cache = shared_cache(job.token, len(splits))
         self.reset_config(config)
 
@@ -82,7 +83,7 @@ class CandidateTrial(Trainable):
         return True
 
     def step(self) -> dict[str, Any]:
-        """Take a step and report the outcomes of all splits so far; nothing if it is deferred."""
+        """Take a step; report the outcomes of all splits so far, or nothing if it is deferred."""
         candidate = self._candidate
         if self._may_defer():
             candidate.defer_step()
@@ -125,7 +126,7 @@ class CandidateTrial(Trainable):
             candidate.change_params(wanted)
 
     def _means(self, outcomes: Sequence[Outcome]) -> dict[str, Any]:
-        """Return the mean test scores of the splits so far, and the one that decides."""
+        """Return the mean test score of each metric over the splits so far, and `SCORE`."""
         scores = [one["test_scores"] for one in outcomes]
         if not any(isinstance(one, Mapping) for one in scores):
             mean = _mean(scores)

@@ -16,7 +16,7 @@ __all__ = ["CvResults"]
 
 
 class CvResults:
-    """The outcomes of all candidates, in their order.
+    """The outcomes of all candidates, in the order of their trials.
 
     Parameters
     ----------

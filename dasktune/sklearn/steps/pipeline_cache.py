@@ -70,7 +70,7 @@ class TransformerCache:
         self._entries: OrderedDict[Hashable, _CacheEntry] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], FittedTransformers]) -> FittedTransformers:
-        """Return the transformers of this key; the first thread that asks fits them.
+        """Return the transformers for a key; the first thread that requests them fits them.
 
         Parameters
         ----------
@@ -84,7 +84,7 @@ class TransformerCache:
             self._entries.move_to_end(key)
             while len(self._entries) > self._max_entries:
                 self._entries.popitem(last=False)
-        # Two threads may ask for one key: the second waits here until the first has fitted, then
+        # Two threads may request one key: the second waits here until the first has fitted, then
         # uses its result. Another key is not blocked, because the cache's own lock is released.
         # If `make` raises, the entry stays empty and the next thread fits. A thread may hold an
         # entry that was dropped meanwhile: it still gets correct transformers, only not shared.
@@ -171,7 +171,8 @@ def refit_transform(steps: Steps, X: Any, y: Any, params: Mapping[str, Any]) -> 
     """Return the training samples, transformed by transformers that were fitted on them.
 
     A `TargetEncoder` encodes its own training samples by cross-fitting, so that the targets do not
-    leak into them, and does so only in ``fit_transform``. Such transformers are fitted once more.
+    leak into them. Only ``fit_transform`` does that, so this function fits a clone of such a
+    transformer again.
 
     Parameters
     ----------

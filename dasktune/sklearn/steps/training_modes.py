@@ -44,7 +44,7 @@ BUDGETS: Final = (
     "n_samples",
 )
 
-#: The boosting libraries' names for the number of rounds; they take them as synonyms.
+#: The names of the number of rounds, which the boosting libraries accept as synonyms.
 _ROUND_PARAMS: Final = (
     "n_estimators",
     "num_boost_round",
@@ -111,7 +111,7 @@ class TrainingMode(ABC):
         """
 
     def samples(self, y: Any, rows: Any, step: int) -> Any:
-        """Return the training samples of a step; all of the split's by default.
+        """Return the indices of a step's training samples, by default all of `rows`.
 
         Parameters
         ----------
@@ -141,7 +141,7 @@ class TrainingMode(ABC):
 
 class _PartialFit(TrainingMode):
     budget = "partial_fit"
-    #: They have no effect on ``partial_fit``, which trains for one epoch.
+    #: These have no effect on ``partial_fit``, which trains for one epoch.
     reserved_params = ("max_iter", "n_iter_no_change", "tol")
 
     def __init__(self, amount: int, classes: Any) -> None:
@@ -173,9 +173,9 @@ class _WarmStart(TrainingMode):
     amount : int
         Iterations or trees that a step adds.
     parameter : str
-        The estimator's parameter that limits a ``fit``.
+        The estimator's parameter that limits the iterations or trees.
     counts_all : bool
-        Whether the limit counts all fits so far, or the next ``fit`` only.
+        Whether that limit is for all fits so far together; False if it is for each ``fit`` alone.
     """
 
     def __init__(self, amount: int, parameter: str, counts_all: bool) -> None:
@@ -192,7 +192,8 @@ class _WarmStart(TrainingMode):
         return (self._parameter, "warm_start")
 
     def advance(self, model: Any, data: TrainingData, start: int, stop: int) -> Any:
-        # A solver restarts its schedule in each fit, so one long fit differs from several short.
+        # A solver restarts its schedule in each fit, so one long fit differs from several short
+        # ones.
         limits = [self.amount * stop] if self._counts_all else [self.amount] * (stop - start)
         with warnings.catch_warnings():
             # A step ends before the solver has converged, on purpose.
@@ -223,7 +224,7 @@ class _Boosting(TrainingMode):
     budget = "boosting"
     reserved_params = _ROUND_PARAMS
 
-    #: {library: the argument of ``fit`` for the model to continue, how to get that model}
+    #: {library: (the argument of ``fit`` for the model to continue, a getter of that model)}
     _CONTINUE_FROM: ClassVar[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
         "xgboost": ("xgb_model", lambda model: model.get_booster()),
         "lightgbm": ("init_model", lambda model: model.booster_),
@@ -275,9 +276,9 @@ class _GrowingSamples(TrainingMode):
     Parameters
     ----------
     max_steps : int
-        The step that trains on all samples.
+        Number of the step that trains on all samples.
     classes : array or list of array, optional
-        The classes, of a classifier.
+        All classes of y; None unless the estimator is a classifier.
     """
 
     budget = "n_samples"
@@ -324,7 +325,7 @@ def _stratified_order(count: int, labels: Any) -> Any:
 
 
 def final_estimator(estimator: Any) -> Any:
-    """Return the last step of a pipeline, or the estimator itself: it is trained step by step."""
+    """Return the estimator to train step by step: the last step of a pipeline, or `estimator`."""
     return estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
 
 
@@ -369,7 +370,7 @@ def choose_mode(
 
 
 def _available_modes(estimator: Any, amount: int, classes: Any) -> list[TrainingMode]:
-    """Return all modes that an estimator supports, the best first."""
+    """Return all modes that an estimator supports, in order of preference."""
     if not _is_separable(estimator):
         return []
     model = final_estimator(estimator)
@@ -408,7 +409,7 @@ def check_no_collisions(mode: TrainingMode, estimator: Any, names: set[str]) -> 
     Parameters
     ----------
     mode : TrainingMode
-        How the estimator is trained.
+        The training mode of the estimator.
     estimator : estimator
         The estimator.
     names : set of str
@@ -417,7 +418,7 @@ def check_no_collisions(mode: TrainingMode, estimator: Any, names: set[str]) -> 
     Raises
     ------
     ConfigError
-        If one is both.
+        If the training mode sets a searched parameter.
     """
     prefix = f"{estimator.steps[-1][0]}__" if isinstance(estimator, Pipeline) else ""
     collisions = sorted(names & {prefix + name for name in mode.reserved_params})

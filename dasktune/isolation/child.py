@@ -10,7 +10,7 @@ is held until the upload of a checkpoint.
 #
 # - The worker sends all messages of a trial after its `RunTrial` and before the next one, through
 #   one queue. So a message is always for the newest trial that the receiving thread has created.
-#   One that comes when this trial has ended changes nothing: its run ignores answers and
+#   A message that comes after the end of this trial changes nothing: the run ignores answers and
 #   interrupts.
 # - `RunTrial` creates the trial in the receiving thread, before the main thread starts it. So an
 #   answer or an interrupt that follows at once finds it. An interrupt stays pending until user code
@@ -57,7 +57,7 @@ from dasktune.trial.events import ErrorInfo
 
 __all__ = ["ChildServer", "main"]
 
-#: Of Linux' prctl(): the signal that the kernel sends when the parent dies.
+#: Option of Linux' prctl(): sets the signal that the kernel sends when the parent dies.
 _PR_SET_PDEATHSIG: Final = 1
 
 
@@ -84,8 +84,8 @@ def _die_with(parent: int) -> None:
     if sys.platform == "linux":
         # The receiving thread sees the end of the worker, too, but not while C code has the GIL.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    # After prctl(): a worker that died before it sends no signal, but is no longer the parent. One
-    # that dies after it sends the signal.
+    # Checked after prctl(): if the worker died before that call, there is no signal, but the parent
+    # has changed. If it dies after that call, the kernel sends the signal.
     if os.getppid() != parent:
         _die()
 
@@ -191,9 +191,9 @@ class _ChildTrial:
         self._open_code = open_code
         self._send = send
         self._commit_answers: queue.SimpleQueue[process_messages.CommitAllowed] = queue.SimpleQueue()
-        #: The last message in the driver's journal, and the last one sent to the worker.
-        #: The receiving thread writes the first, the sending thread the second under the
-        #: outbox's lock.
+        #: Numbers of the last message in the driver's journal (`_ack`) and of the last one sent to
+        #: the worker (`_sent`). The receiving thread writes `_ack`; the sending thread writes
+        #: `_sent`, under the outbox's lock.
         self._ack = self._sent = 0
         hooks = CheckpointHooks(
             fence=self._ask_commit, keep_in_memory=self._store_checkpoint, packed=begin.packed

@@ -1,4 +1,4 @@
-"""Which trials get a child process, its environment variables and its working directory."""
+"""Decides which trials get a child process, its environment variables and working directory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["environment_of", "in_trial_directory", "needs_process"]
 #: Variables for the number of threads of numerical libraries, which read them at their import.
 _THREAD_COUNTS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
-#: The variable with the directory that user code would be in otherwise; Ray Tune sets it, too.
+#: The variable with the working directory before the change; Ray Tune sets it, too.
 _BEFORE: Final = "TUNE_ORIG_WORKING_DIR"
 
 
@@ -65,7 +65,7 @@ def in_trial_directory(spec: TrialSpec) -> Iterator[None]:
     Parameters
     ----------
     spec : TrialSpec
-        The trial. If it requests this, its storage is on a disk.
+        The trial. If it requests the change, its storage is on a disk.
     """
     if not spec.chdir:
         yield

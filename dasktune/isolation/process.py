@@ -37,7 +37,7 @@ main(link)
 """
 
 #: Seconds between two checks whether a silent child lives. A process that user code has forked may
-#: keep the child's end of the connection open, so its closing is not enough.
+#: keep the child's end of the connection open, so the connection may outlive the child.
 _POLL_SECONDS: Final = 1.0
 
 #: Seconds that a child has to run its exit handlers.
@@ -79,7 +79,7 @@ class ChildProcess:
     Raises
     ------
     OSError
-        If it cannot be started.
+        If the process cannot be started.
     """
 
     # One thread at a time receives and stops (`WarmProcess` lends the child to one trial). Any
@@ -125,21 +125,21 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The child's process id."""
         return self._process.pid
 
     @property
     def is_alive(self) -> bool:
-        """Whether it has not ended yet."""
+        """Whether the child has not ended yet."""
         return self._process.poll() is None
 
     @property
     def finished(self) -> bool:
-        """Whether it has ended and released its resources."""
+        """Whether the child has ended and its resources are released."""
         return self._gone.is_set()
 
     def join(self, timeout: float) -> bool:
-        """Wait up to `timeout` seconds for its end, and return whether it has ended."""
+        """Wait up to `timeout` seconds for the child, and return whether it has ended."""
         return self._gone.wait(timeout)
 
     def post(self, message: ToChild) -> None:
@@ -176,7 +176,7 @@ class ChildProcess:
             return
         self.post(StopChild())
         with suppress(EOFError, OSError):
-            # Until its end closes the connection, or it was silent for too long.
+            # Read until the child's end closes the connection, or the child is silent for too long.
             while self._link.poll(_EXIT_SECONDS):
                 self._link.recv()
         self._reap()

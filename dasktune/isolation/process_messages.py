@@ -83,7 +83,7 @@ class Interrupt:
 class CommitAllowed:
     """The answer to `AskCommit`."""
 
-    #: Why it may not be committed; None if it may.
+    #: Why the checkpoint may not be committed; None if it may.
     refusal: str | None
 
 
@@ -141,7 +141,7 @@ class AskCommit:
 class RequestTransfer:
     """Request a transfer between the worker's disk and the storage, through the driver."""
 
-    #: The child's number of the transfer.
+    #: Number of the transfer, which the child has assigned.
     number: int
     transfer: Transfer
 
@@ -157,7 +157,7 @@ class ReportTimedOut:
 class ChildFinished:
     """The trial's thread has ended."""
 
-    #: Its last message, pickled.
+    #: The trial's last message, pickled.
     terminal: bytes
     #: Changes of the process that the next trial must not see; empty if there are none.
     changes: str

@@ -107,7 +107,7 @@ class ProcessRun(RunBase):
         self._child: ChildProcess | None = None
         #: Whether the child has sent a message of the trial.
         self._child_began = False
-        #: Messages for the child until then.
+        #: Messages to the child until then; another child gets them if this one dies.
         self._early_messages: list[process_messages.ToChild] = []
         self._acked = 0
         #: Timers that kill the child, by reason: after an interrupt, after a report timeout.
@@ -151,7 +151,7 @@ class ProcessRun(RunBase):
                 self._timers[why].start()
 
     def _outcome(self) -> Callable[..., Terminal]:
-        """Run the trial and return a function that makes its terminal message of a number."""
+        """Run the trial, and return a function from a number to its terminal message."""
         try:
             payload = self._opener()
             while True:

@@ -12,8 +12,8 @@ from typing import Final
 
 __all__ = ["ProcessState"]
 
-#: Variables that libraries set at their import: those of OpenMP (by scikit-learn), TensorFlow and
-#: JAX. They do not keep a process from being used again.
+#: Prefixes of variables that libraries set at their import: OpenMP (by scikit-learn), TensorFlow
+#: and JAX. A process with such changes may still run the next trial.
 _OF_LIBRARIES: Final = ("KMP_", "TF_", "TF2_", "TPU_", "XLA_")
 
 #: Thread of fsspec, which dasktune itself uses for remote storage.

@@ -13,7 +13,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-#: Backward jumps, at which the interpreter checks for asynchronous exceptions; one would suffice.
+#: Rounds of a loop. The interpreter checks for asynchronous exceptions at each backward jump, so
+#: one would suffice.
 _CHECKS = 100
 
 
@@ -36,15 +37,15 @@ class AsyncRaise:
     broken. So it is set only while user code runs (`armed`). If it was set but not raised yet when
     user code calls dasktune or returns, it is caught there and raised when user code continues.
 
-    It is not revoked by ``PyThreadState_SetAsyncExc(ident, NULL)``: CPython 3.11 then assumes for
-    ever that an exception is pending, which hangs threads that are traced (a debugger, coverage).
+    A set exception is not revoked by ``PyThreadState_SetAsyncExc(ident, NULL)``: CPython 3.11 then
+    assumes for ever that an exception is pending, which hangs traced threads (debugger, coverage).
     """
 
     # `interrupt` runs in other threads and sets the exception only while `_armed`, under the lock.
     # `_enter` and `_leave` change `_armed` under the same lock. CPython raises a set exception at
     # the start of a function, after a call and at a backward jump. The orders:
     #
-    # 1. interrupt, then `_enter`: it is noted as pending, and `_enter` raises it itself.
+    # 1. interrupt, then `_enter`: the interrupt is noted as pending, and `_enter` raises it.
     # 2. `_enter`, then interrupt: the exception is raised in user code, or in the last lines of
     #    `_enter`, which user code or `call` has called. Both are correct places.
     # 3. interrupt, then `_leave`, before the exception was raised: `_leave` finds `_set` and loops
@@ -52,7 +53,7 @@ class AsyncRaise:
     # 4. The exception is raised at the start of `mask` or `_leave`, before the lock is taken: from
     #    `mask` it goes to user code, as if raised just before the call. `call` catches it and calls
     #    `_leave` again, since `_armed` is still set.
-    # 5. `_leave`, then interrupt: `_armed` is not set, so it is only noted as pending.
+    # 5. `_leave`, then interrupt: `_armed` is not set, so the interrupt is only noted as pending.
     #
     # So code of dasktune between `_leave` and `_enter` is never interrupted. `mask` and `unmask` do
     # nothing in other threads that user code has started: these are never interrupted.

@@ -38,13 +38,13 @@ class TrialSpec:
     next_checkpoint: int = 0
     #: Save a checkpoint every so many iterations; 0 for never (the class API).
     checkpoint_frequency: int = 0
-    #: Save a checkpoint with the last result (the class API); None to save if the class can.
+    #: Save a checkpoint with the last result (the class API); None: only if the class can save.
     checkpoint_at_end: bool | None = None
     #: Metrics that every result must have, because the searcher, scheduler or stopper reads them.
     required_metrics: tuple[str, ...] = ()
     #: Whether user code runs in a thread of the worker or in a child process.
     isolation: Isolation = "thread"
-    #: The GPUs of the trial's first bundle, as in ``CUDA_VISIBLE_DEVICES``; None for those that the
+    #: The GPUs of the trial's first bundle, as in ``CUDA_VISIBLE_DEVICES``; None for all that the
     #: worker sees.
     devices: tuple[str, ...] | None = None
     #: Whether its worker has no access to `storage`, so that checkpoints go through the driver.
@@ -57,7 +57,7 @@ class TrialSpec:
     report_timeout_s: float | None = None
     #: Grace period in seconds for user code that was interrupted.
     stop_grace: float = 10.0
-    #: The experiment's initial checkpoint, for a trial without one of its own; None without one.
+    #: The experiment's initial checkpoint, for a trial that has no checkpoint yet; None if none.
     initial_checkpoint: CheckpointRecord | None = None
     #: Formats that its class exports when the trial ends without a failure.
     export_formats: tuple[str, ...] = ()

@@ -36,7 +36,7 @@ class BoundFunction:
 
     function: TrainableFunction
     parameters: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    #: The resources given to :func:`with_resources`; None without.
+    #: The resources given to :func:`with_resources`; None if it was not called.
     resources: Any = None
 
     def __call__(self, config: dict[str, Any]) -> Any:
@@ -296,7 +296,7 @@ def default_resources(trainable: Any, config: dict[str, Any]) -> PlacementGroupF
 
 
 def resource_help(trainable: Any, config: dict[str, Any]) -> str:
-    """Return the hint of a class for users whose resources do not suffice; empty without one.
+    """Return the hint of a class for a cluster that lacks its resources; empty without a hint.
 
     Parameters
     ----------

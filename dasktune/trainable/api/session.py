@@ -152,7 +152,7 @@ class TuneContext:
         return list(self._spec.bundle_workers)
 
     def get_trial_dir(self) -> str:
-        """Return the trial's directory: a path, which exists, or the URL of a remote one."""
+        """Return the trial's directory: an existing local path, or the URL of a remote one."""
         directory = self._spec.storage.child("trials", self._spec.trial_dir)
         if directory.is_local:
             os.makedirs(directory.url, exist_ok=True)
@@ -219,7 +219,7 @@ class Session:
         self._closed = False
 
     def enter(self) -> None:
-        """Make this the session of the calling thread, and of what inherits its context."""
+        """Make this the session of the calling thread, and of code that inherits its context."""
         _current.set(self)
 
     def close(self) -> None:
@@ -229,7 +229,7 @@ class Session:
 
     def report(self, metrics: object, checkpoint: object = None) -> None:
         """Record a result; see :func:`report`."""
-        # As `protected` does, without the cost of a generator for each result.
+        # The same as `protected`, without the cost of a generator for each result.
         self._interrupter.mask()
         try:
             with self._lock:
@@ -299,7 +299,7 @@ class ClassSession(Session):
 
 
 def restored_metrics(spec: TrialSpec) -> dict[str, Any]:
-    """Return the metrics from which the counters continue."""
+    """Return the metrics from which the counters continue; empty if the trial has none."""
     if spec.checkpoint is None:
         return {}
     return {**spec.checkpoint.metrics, "training_iteration": spec.checkpoint.iteration}
@@ -318,7 +318,7 @@ def protected() -> AbstractContextManager[None]:
 
 
 def _explain_keyword_call(function: F) -> F:
-    """Explain the new form if it is called with keywords, as in older versions of Ray Tune."""
+    """Wrap `function` so that a call with keywords, as in old Ray Tune, explains the new form."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -62,7 +62,7 @@ class Trainable(ABC):
         self._context = current_context()
         self._autofill = AutoMetrics(self.trial_id or "default")
         self._last_result: dict[str, Any] = {}
-        #: Decides whether the trial waits for a decision at a result; None if it may at all.
+        #: Returns whether the trial waits for a decision at a result; None if it may wait at each.
         self._awaits: Callable[[Mapping[str, Any]], bool] | None = None
         self.setup(self.config)
 
@@ -102,7 +102,8 @@ class Trainable(ABC):
         Parameters
         ----------
         checkpoint : dict or str
-            The dict that was returned, else a local directory with the files; do not change them.
+            The dict that :meth:`save_checkpoint` returned, or a local directory with the files that
+            it wrote; do not change them.
         """
         raise NotImplementedError(_missing(self, "load_checkpoint"))
 
@@ -186,7 +187,7 @@ class Trainable(ABC):
         return results
 
     def get_auto_filled_metrics(self) -> dict[str, Any]:
-        """Return the fields that a result would get now, without counting one."""
+        """Return the automatic fields that a result would get now, without counting a result."""
         filled = copy(self._autofill)({}, 0.0)
         since = filled["iterations_since_restore"] - 1
         own = {"training_iteration": self.iteration, "iterations_since_restore": since}
@@ -230,8 +231,8 @@ class Trainable(ABC):
         checkpoint : Checkpoint, str or path-like
             The checkpoint of :meth:`save`, or its directory.
         metrics : mapping, optional
-            The result that it belongs to, for the counters; by default those that :meth:`save`
-            stored.
+            The checkpoint's result, from which the counters continue; by default the counters that
+            :meth:`save` stored.
         """
         if not isinstance(checkpoint, Checkpoint):
             checkpoint = Checkpoint(checkpoint)
@@ -258,7 +259,7 @@ class Trainable(ABC):
         return True
 
     def stop(self) -> None:
-        """End it: calls :meth:`cleanup`."""
+        """Release what the object has acquired: calls :meth:`cleanup`."""
         self.cleanup()
 
     def export_model(self, export_formats: str | list[str], export_dir: str) -> dict[str, str]:

@@ -97,7 +97,7 @@ class LogChunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveStale:
-    """Request: delete the checkpoints that lost starts of the trial left."""
+    """Request: delete the checkpoints left by lost starts of the trial."""
 
 
 Transfer = UploadTransfer | DownloadTransfer | ExportTransfer | LogChunk | RemoveStale
@@ -114,7 +114,7 @@ class ReadPiece:
 
     #: Index among the transfer's files.
     file: int
-    #: In bytes, as is `size`.
+    #: Position of the piece in the file; in bytes, as is `size`.
     offset: int
     size: int
 
@@ -125,7 +125,7 @@ class WritePiece:
 
     #: Path below the checkpoint.
     name: str
-    #: In bytes.
+    #: Position of the piece in the file, in bytes.
     offset: int
     data: bytes = field(repr=False)
 
@@ -147,12 +147,12 @@ class TransferQueue:
     Parameters
     ----------
     notify : callable
-        Called with number and transfer when there is a new one.
+        Called with the number and the transfer when a transfer is submitted.
     """
 
     # The trial's threads submit, threads of the worker's event loop perform steps, and the event
     # loop closes. A transfer is in `_pending` from its submission to its end. The call that removes
-    # it under the lock also calls `on_end`, so that happens exactly once.
+    # it under the lock also calls `on_end`, exactly once.
     #
     # - submit and `close`: either the transfer is in `_pending` when `close` ends all of them, or
     #   the submission finds `_closed`.
@@ -171,7 +171,7 @@ class TransferQueue:
     @property
     def pending(self) -> tuple[int, ...]:
         """The numbers of the transfers that have not ended; they count from 1."""
-        if not self._pending:  # nearly always, and then a poll should not pay for the lock
+        if not self._pending:  # nearly always: then a poll does not take the lock
             return ()
         with self._lock:
             return tuple(self._pending)
@@ -197,12 +197,12 @@ class TransferQueue:
         return number
 
     def close(self, error: TuneError) -> None:
-        """End all transfers, and later ones at once: the driver is gone.
+        """End all transfers, and every later one at once, with an error: the driver is gone.
 
         Parameters
         ----------
         error : TuneError
-            The error for their trial.
+            The error that the trial gets.
         """
         with self._lock:
             self._closed = error
@@ -346,7 +346,7 @@ class RelayedStore:
     ) -> None:
         """Commit a checkpoint; the arguments are those of :meth:`CheckpointStore.write`.
 
-        The driver commits, and only for a run that it has not abandoned. So there is no fence.
+        The driver commits, and only for a run that it has not abandoned. So `fence` is not called.
 
         Raises
         ------
@@ -357,7 +357,7 @@ class RelayedStore:
         """
         files = source_files(source)
         if any(file.path is None for file in files):
-            # The name keeps the temporary copy until it was sent.
+            # The reference in `source` keeps the temporary copy until it has been sent.
             source = local_copy(source)
             files = source_files(source)
         local = self._with_sizes(files, record.path)
@@ -374,7 +374,7 @@ class RelayedStore:
         self._transfer(ExportTransfer(files=self._with_sizes(source_files(directory), "its exports")))
 
     def _with_sizes(self, files: list[SourceFile], what: str) -> tuple[LocalFile, ...]:
-        """Return local files with their sizes, if they are not too large together."""
+        """Return local files with their sizes; raise StorageError if the total is too large."""
         local = tuple(
             LocalFile(name=file.name, path=file.path, size=os.path.getsize(file.path))
             for file in files
@@ -396,7 +396,7 @@ class RelayedStore:
         Parameters
         ----------
         record : CheckpointRecord
-            The checkpoint, of :meth:`plan`.
+            The record that :meth:`plan` returned.
 
         Raises
         ------
@@ -410,7 +410,7 @@ class RelayedStore:
         return local
 
     def remove_stale(self, trial_dir: str, incarnation: int, first_index: int) -> None:
-        """Delete the checkpoints that lost starts of the trial left; the driver selects them.
+        """Delete the checkpoints left by lost starts of the trial; the driver selects them.
 
         Parameters
         ----------

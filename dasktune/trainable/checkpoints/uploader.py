@@ -12,8 +12,8 @@ __all__ = ["Uploader"]
 class Uploader:
     """Runs uploads in order, with a bound on how many may be unfinished; thread-safe.
 
-    The first failure ends it: the uploads behind it are dropped, and a later one raises the
-    failure. The thread is started with the first work.
+    The first upload that fails ends the uploader: queued uploads are dropped, and later calls raise
+    the failure. The thread starts with the first work.
 
     Parameters
     ----------
@@ -29,21 +29,21 @@ class Uploader:
     # One thread adds work (the reporting thread), one does it. `_failure` and `_unfinished` are
     # read without the lock, which is safe because of the order of the writes:
     #
-    # - Only the reporting thread raises `_unfinished`. If it reads 0, its uploads have ended.
+    # - Only the reporting thread increases `_unfinished`. If it reads 0, its uploads have ended.
     # - `_fail` sets `_failure`, then calls `on_failure`, then sets `_unfinished` to 0. So a caller
     #   of `flush` wakes up when the held messages were withdrawn, and `check` raises.
-    # - Work that is added between the failure and the clearing of the queue: both happen under the
-    #   lock that `_add` takes, and `_add` checks for the failure inside it.
+    # - No work is added between the failure and the clearing of the queue: both happen under the
+    #   lock that `_add` takes, and `_add` checks for the failure under that lock.
     #
-    # After `close` the thread is gone, and work that is added would never run. The session is
-    # closed before, so no report comes then.
+    # After `close` the thread is gone, and added work would never run. The session is closed before
+    # that, so no report adds work.
 
     def __init__(self, name: str, on_failure: Callable[[], None], *, limit: int = 2) -> None:
         self._name = name
         self._on_failure = on_failure
         self._limit = limit
         self._changed = threading.Condition()
-        #: Each with whether it is an upload; :meth:`flush` does not wait for other work.
+        #: Work, and whether it is an upload: :meth:`flush` does not wait for other work.
         self._queue: deque[tuple[Callable[[], None], bool]] = deque()
         #: Uploads that have not ended.
         self._unfinished = 0
@@ -89,7 +89,7 @@ class Uploader:
         Parameters
         ----------
         work : callable
-            What it raises is the failure of the uploader.
+            If it raises, the uploader has failed with that exception.
 
         Raises
         ------
@@ -131,7 +131,7 @@ class Uploader:
             del failure
 
     def _wait_for(self, unfinished: int) -> None:
-        # Nearly always there is none, and then a result should not pay for the lock.
+        # Nearly always there is no upload to wait for: then a result does not take the lock.
         if self._unfinished > unfinished:
             with self._changed:
                 self._changed.wait_for(lambda: self._unfinished <= unfinished)

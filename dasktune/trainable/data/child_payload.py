@@ -25,11 +25,11 @@ class UserCode:
 class ChildPayload:
     """What a child process needs to run a trial's code."""
 
-    #: The pickled trainable; None if the process has it.
+    #: The pickled trainable; None if the process has it already.
     code: bytes | None = field(repr=False)
     #: The pickled configuration.
     config: bytes = field(repr=False)
-    #: Files with the large objects of the trainable, by name.
+    #: Paths of the files with the large objects of the trainable, by name.
     shared: Mapping[str, str] = field(default_factory=dict)
     #: The pickled factory of the Dask client for user code; empty without one.
     client: bytes = field(default=b"", repr=False)

@@ -48,7 +48,7 @@ _PREFIX: Final = "dasktune-shared-"
 #: The file system in memory, on Linux.
 _SHM: Final = "/dev/shm"
 
-#: Largest share of its free memory that one object may use.
+#: Largest share of the free space in that file system that one object may use.
 _MAX_SHM_SHARE: Final = 0.8
 
 
@@ -96,7 +96,7 @@ def _collector(buffers: list[memoryview]) -> Callable[[pickle.PickleBuffer], boo
 
 
 def frames_of(thing: Any) -> list[Any]:
-    """Return an object's frames; the buffers are its own memory.
+    """Return an object's frames; the buffers are the memory of the object, not copies.
 
     Parameters
     ----------
@@ -224,7 +224,7 @@ class RemoteObject(ABC):
     #: Size of the object in bytes.
     size: int = 0
 
-    #: Additional seconds that it may take if its data was lost and must be computed again.
+    #: Additional seconds to make the object if its data was lost and must be computed again.
     rebuild_seconds: float = 0.0
 
     @abstractmethod
@@ -234,7 +234,7 @@ class RemoteObject(ABC):
         Parameters
         ----------
         client : distributed.Client
-            The client. This does not run on its event loop.
+            The client. This method is never called on its event loop.
         key : str
             The key of the frames in Dask.
         address : str
@@ -351,6 +351,6 @@ def loads_with(blob: bytes, find: Callable[[str], Any]) -> Any:
     blob : bytes
         The pickle.
     find : callable
-        Returns the object with a name.
+        Called with a name; returns the object that the name stands for.
     """
     return _Unpickler(io.BytesIO(blob), find).load()

@@ -16,7 +16,7 @@ __all__ = ["AutoMetrics", "UsageMeter"]
 
 
 class AutoMetrics:
-    """Fills in results and counts iterations, seconds, timesteps and episodes.
+    """Adds the automatic fields to results; counts iterations, seconds, timesteps and episodes.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ class AutoMetrics:
         Metrics of the checkpoint from which the trial resumes. The totals continue from them; the
         counters since the restore start at 0.
     wall_clock : callable, default=time.time
-        Epoch seconds.
+        Returns the time in epoch seconds.
 
     Examples
     --------
@@ -71,7 +71,7 @@ class AutoMetrics:
         return twin
 
     def __call__(self, metrics: Mapping[str, Any], elapsed: float) -> dict[str, Any]:
-        """Return a result: `metrics` with the fields.
+        """Return a result: `metrics` with the automatic fields.
 
         Parameters
         ----------
@@ -84,7 +84,7 @@ class AutoMetrics:
         Raises
         ------
         ConfigError
-            If a field that is added up is not a number.
+            If ``training_iteration`` is not an int, or another counted field is not a number.
         """
         result = dict(metrics)
         self._count_iteration(result)
@@ -137,7 +137,7 @@ def _counted(result: Mapping[str, Any], name: str) -> float:
     value = number(result[name])
     if value is None:
         raise ConfigError(f"metrics[{name!r}] must be a number, got {result[name]!r}")
-    # Counts stay whole numbers.
+    # An int stays an int, so that steps and episodes are whole numbers.
     return int(value) if isinstance(result[name], int) else value
 
 

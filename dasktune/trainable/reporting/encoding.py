@@ -2,7 +2,7 @@
 
 Each message is pickled alone, so one that cannot be unpickled does not affect the others. The
 exception is the most frequent message: a streamed result of plain values stays a dict. Consecutive
-results with equal names are sent as a table, in a third of the time and of the bytes.
+results with equal names are sent as a table, which takes a third of the time and of the bytes.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ Packed = tuple[tuple[int, bytes] | ResultBatch, ...]
 
 _PLAIN: Final = frozenset({bool, float, int, str, type(None)})
 
-#: Characters of the longest plain string.
+#: Largest length of a string that counts as plain, in characters.
 _LONGEST: Final = 64
-#: Approximate size of a plain value with its name.
+#: Approximate size of a plain value with its name, in bytes.
 _BYTES_EACH: Final = 64
 
 
 def encode(message: Message) -> Content:
-    """Return the encoded message.
+    """Return a streamed result of plain values as a dict, any other message as its pickle.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def encode(message: Message) -> Content:
     try:
         return pickle.dumps(message)
     except Exception:
-        # Only here: nearly all messages are plain data, for which cloudpickle is much slower.
+        # cloudpickle is only the fallback: for plain data, as in nearly all messages, it is slower.
         blob: bytes = cloudpickle.dumps(message)
         return blob
 
@@ -101,7 +101,7 @@ def decode(seq: int, content: Content) -> Message:
     Raises
     ------
     Exception
-        Any exception of unpickling it.
+        Any exception that unpickling raises.
     """
     if isinstance(content, dict):
         return Reported(seq=seq, metrics=content)

@@ -27,7 +27,7 @@ class MilestoneGate:
     Parameters
     ----------
     milestones : tuple of Milestone
-        The milestones until the driver's first answer, which brings new ones. With an empty tuple
+        The milestones until the driver's first answer, which contains new ones. With an empty tuple
         user code never waits.
     """
 

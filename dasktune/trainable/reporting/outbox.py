@@ -1,4 +1,4 @@
-"""The messages of a trial to the driver, kept until the driver acknowledges them."""
+"""Keeps the messages of a trial to the driver until the driver acknowledges them."""
 
 from __future__ import annotations
 
@@ -41,20 +41,21 @@ class Outbox:
     max_messages : int, default=4096
         Number of unacknowledged messages at which the outbox is full: a bounded :meth:`put` waits.
     max_bytes : int, default=8 MiB
-        Their approximate size at which the outbox is full. A message of any size is accepted while
-        it is not full. So :meth:`collect` returns at most this and one message of what is bounded.
+        Approximate size of the unacknowledged messages at which the outbox is full. While it is not
+        full, it accepts a message of any size. So its bounded messages exceed this size by at most
+        one message.
     """
 
     # Who calls: the reporting thread and the trial's thread put; the uploader's thread releases and
     # withdraws; the worker's event loop collects; the thread of the report timeout closes. Every
-    # method holds the one lock from its first look to its notification, so they run one after the
+    # method holds the one lock from its first read to its notification, so calls run one after the
     # other. The orders that matter:
     #
     # - put, then collect: the notification comes before the message can be collected. A collect in
     #   between resets `_notified`, and the next put notifies again. So no message waits without a
     #   notification that is newer than the last collect.
-    # - The last message is put once: by the trial's thread or by `close_with`. The second one finds
-    #   the run finished, or the outbox closed, and raises TrialInterrupted.
+    # - The last message is put once: by the trial's thread or by `close_with`. The second call
+    #   finds the run finished, or the outbox closed, and raises TrialInterrupted.
     # - close_with while an upload is running: the held messages are dropped and the last one gets
     #   the number of the first of them. The driver never saw those numbers. The release that comes
     #   later finds the outbox closed and does nothing.
@@ -68,26 +69,26 @@ class Outbox:
         self._max_messages = max_messages
         self._max_bytes = max_bytes
         self._changed = threading.Condition()
-        #: Number and content of each. The thread that puts a message also pickles it.
+        #: Number and content of each message. The thread that puts a message also pickles it.
         self._messages: deque[tuple[int, Content]] = deque()
         #: Approximate size of `_messages`.
         self._bytes = 0
         self._next_seq = 1
-        #: Number and bytes of the messages since the last :meth:`collect`.
+        #: Count and bytes of the messages since the last :meth:`collect`.
         self._uncollected = [0, 0]
-        #: The highest `Urgency` notified since then, 0 if there was no notification.
+        #: The highest `Urgency` notified since the last :meth:`collect`; 0 without a notification.
         self._notified = 0
         self._unbounded = False
         #: Whether the last message was put.
         self._closed = False
         #: Numbers of the held messages. Neither they nor later messages are collected yet.
         self._held: deque[int] = deque()
-        #: The highest `Urgency` of what is held back.
+        #: The highest `Urgency` of the held messages and those behind them.
         self._held_urgency = 0
 
     @property
     def is_notified(self) -> bool:
-        """Whether a notification is pending: nothing was collected since."""
+        """Whether a notification is pending: the driver has not collected since."""
         return self._notified > 0
 
     def put(
@@ -98,20 +99,20 @@ class Outbox:
         urgent: bool = True,
         held: bool = False,
     ) -> None:
-        """Append the message that `make_message` makes of its sequence number.
+        """Append a message, which `make_message` builds from its sequence number.
 
         Parameters
         ----------
         make_message : callable
-            Called with the number, from 1, under the lock: the message cannot be collected before.
-            If it raises, there is no message.
+            Called under the lock with the sequence number, from 1. The driver cannot collect the
+            message before it returns. If it raises, no message is appended.
         bounded : bool, default=False
             Wait while the outbox is full, so that user code cannot report faster than the driver
             collects.
         urgent : bool, default=True
-            Whether the driver should collect it at once.
+            Whether the driver should collect the message at once.
         held : bool, default=False
-            Whether to hold it, and all later messages, until :meth:`release`.
+            Whether to hold the message, and all later ones, until :meth:`release`.
 
         Raises
         ------
@@ -136,7 +137,7 @@ class Outbox:
                 self._notify_if_more_urgent(urgency)
 
     def close_with(self, make_message: Callable[[int], Message]) -> None:
-        """Append the last message at once. Held messages are dropped, later ones are refused.
+        """Drop the held messages, append the last message at once, and refuse later ones.
 
         Parameters
         ----------
@@ -187,30 +188,30 @@ class Outbox:
             self._notify_if_more_urgent(self._urgency(urgent))
 
     def collect(self, ack: int, received: int) -> list[tuple[int, Content]]:
-        """Drop the messages in the driver's journal, and return those that it has not received.
+        """Drop the acknowledged messages, and return those that the driver has not received.
 
         Parameters
         ----------
         ack : int
-            Every message up to this number is dropped.
+            Every message up to this number is dropped: it is in the driver's journal.
         received : int
-            Every kept message after this number is returned, up to the first held one. The driver
-            gives a lower number again when an answer to it was lost: so a message stays here until
-            it is acknowledged.
+            Every kept message after this number is returned, up to the first held one. If the
+            driver did not get the result of a call, it repeats the number of that call: so a
+            message stays here until it is acknowledged.
         """
         with self._changed:
             self._notified, self._uncollected = 0, [0, 0]
             while self._messages and self._messages[0][0] <= ack:
                 self._bytes -= size_of(self._messages.popleft()[1])
             self._changed.notify_all()
-            # From the end: thousands of messages may wait for their acknowledgement.
+            # Search from the end: thousands of messages may wait for their acknowledgement.
             fresh = [*takewhile(lambda entry: entry[0] > received, reversed(self._messages))]
             if self._held:
                 fresh = [entry for entry in fresh if entry[0] < self._held[0]]
         return fresh[::-1]
 
     def lift_bound(self) -> None:
-        """End the waiting for room, now and later: the trial was ordered to end."""
+        """Let no put wait for room, now or later: the trial was ordered to end."""
         with self._changed:
             self._unbounded = True
             self._changed.notify_all()

@@ -15,7 +15,7 @@ __all__ = ["is_numpy_scalar", "plain_metrics"]
 #: Types of values that are not converted.
 _PLAIN = (bool, int, float, str, bytes, type(None))
 
-#: Libraries whose arrays can be read only with the library, or the device, at hand.
+#: Libraries whose arrays can be unpickled only where the library, or even the device, exists.
 _TENSOR_LIBRARIES = frozenset({"cupy", "jax", "jaxlib", "mlx", "mxnet", "paddle", "tensorflow", "torch"})
 
 
@@ -32,7 +32,8 @@ def plain_metrics(metrics: object, name: str = "metrics") -> dict[str, Any]:
     Raises
     ------
     ConfigError
-        If it is not a dict, a key is not a string, or a value is a tensor or cannot be pickled.
+        If `metrics` is not a dict, a key is not a string, or a value is a tensor or cannot be
+        pickled.
 
     Examples
     --------
@@ -54,8 +55,8 @@ def plain_metrics(metrics: object, name: str = "metrics") -> dict[str, Any]:
 
 def is_numpy_scalar(value: object) -> bool:
     """Whether `value` is a numpy scalar or an array without dimensions."""
-    # Not imported here: without numpy in `sys.modules` there is none, and a child process may
-    # never need numpy.
+    # numpy is not imported: if it is not in `sys.modules`, `value` is no numpy scalar, and a child
+    # process may never need numpy.
     np = sys.modules.get("numpy")
     if np is None:
         return False
@@ -67,7 +68,7 @@ def _plain(value: Any, name: str) -> Any:
         return value
     if is_numpy_scalar(value):
         item = value.item()
-        # The item of a numpy long double is a long double again.
+        # `item()` of a numpy long double returns a long double again.
         return float(item) if is_numpy_scalar(item) else item
     if isinstance(value, dict):
         return plain_metrics(value, name)

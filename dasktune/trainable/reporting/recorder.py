@@ -53,7 +53,7 @@ def _drop(path: str, packed: bytes) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointHooks:
-    """What the worker adds to a trial's checkpoints: the fence, and storage in memory."""
+    """The worker's part in saving a trial's checkpoints: the fence, and storage in memory."""
 
     #: Called right before a checkpoint is committed. It raises, or blocks for a while, if this
     #: worker may not commit.
@@ -61,13 +61,13 @@ class CheckpointHooks:
     #: Keeps a checkpoint in the worker's memory, given its path and bytes. It is called before the
     #: checkpoint's message is sent.
     keep_in_memory: Callable[[str, bytes], None] = _drop
-    #: The checkpoint that the trial resumes from, if it was kept in memory.
+    #: The bytes of the checkpoint to resume from, if it was kept in memory; else empty.
     packed: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The trial's own result said ``done``."""
+    """The trial reported a result with ``done``."""
 
 
 #: Why no further result of this run is recorded.
@@ -76,7 +76,7 @@ Ending = Done | PauseAnswer | StopAnswer
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A checkpoint that was saved: committed, waiting for its upload, or for memory."""
+    """A saved checkpoint: committed, waiting for its upload, or meant for the worker's memory."""
 
     record: CheckpointRecord
     #: The local copy that has to be uploaded; None if the checkpoint is committed.
@@ -142,12 +142,12 @@ class Recorder:
         self._hooks = hooks
         self.report_timeout = report_timeout
         self._uploader = Uploader(f"dasktune-{spec.trial_id}-upload", outbox.withdraw)
-        #: Measures the machine for each result; None if the configuration does not request it.
+        #: Measures CPU and memory use for each result; None if not requested.
         self._meter: UsageMeter | None = None
         self._next_index = spec.next_checkpoint
         #: The checkpoint that was saved last; at first the one that the trial resumes from.
         self.newest: CheckpointRecord | None = spec.checkpoint
-        #: Its bytes, if it is in memory.
+        #: The bytes of `newest`, if it is in memory.
         self._packed = hooks.packed
         #: Why the run ends; set with the last result.
         self.ending: Ending | None = None
@@ -181,20 +181,20 @@ class Recorder:
         Parameters
         ----------
         checkpoint : Checkpoint
-            Its files may change as soon as this returns.
+            The checkpoint; its files may change as soon as this returns.
         result : mapping
             The result.
         temporary : bool, default=False
-            Whether `checkpoint` is a temporary one that only the recorder uses. It needs no copy,
-            unless it has links.
+            Whether only the recorder uses the files of `checkpoint`. They are not copied then,
+            unless there are links among them.
         in_memory : int, default=0
             Largest size in bytes that is kept in the worker's memory and not in the storage.
 
         Raises
         ------
         Exception
-            An error of the fence or the storage; there is no checkpoint then. It may be the failed
-            upload of an earlier one.
+            An error of the fence or the storage, or of the upload of an earlier checkpoint. There
+            is no checkpoint then.
         """
         with self.report_timeout:
             return self._save(checkpoint, result, temporary=temporary, in_memory=in_memory)
@@ -309,12 +309,12 @@ class Recorder:
         self._send(partial(self._committed, saved=saved), saved)
 
     def export(self, directory: str) -> None:
-        """Store the exports in a local directory, after :func:`write_export_list`."""
+        """Store the exports from `directory`, a local one with a list (`write_export_list`)."""
         self._hooks.fence()
         self._store.export(self._spec.trial_dir, directory)
 
     def remove_stale_checkpoints(self) -> None:
-        """Start deleting the checkpoints that lost starts of the trial left. Returns at once."""
+        """Start deleting the checkpoints left by lost starts of the trial. Returns at once."""
         self._uploader.do(self._remove_stale)
 
     def finish(self) -> None:
@@ -325,7 +325,8 @@ class Recorder:
         Raises
         ------
         BaseException
-            The failure of an upload. Its result, and all later ones, are not sent.
+            The failure of an upload. The result of that checkpoint, and all later ones, are not
+            sent.
         """
         try:
             with self._unless_stopped():
@@ -365,7 +366,7 @@ class Recorder:
         try:
             self._commit(copy, record)
         finally:
-            # Here and not in the reporting thread, which may drop the last reference to it.
+            # Deleted here: if the reporting thread drops the last reference, it would delete there.
             shutil.rmtree(copy.path, ignore_errors=True)
         self._outbox.release()
 

@@ -9,7 +9,7 @@ from typing import Final
 
 __all__ = ["ReportTimeout"]
 
-#: Checks within the limit while the time does not count.
+#: How many times per limit the thread checks while the time does not count.
 _CHECKS: Final = 10
 
 
@@ -29,14 +29,14 @@ class ReportTimeout:
     timer : callable, default=time.monotonic
         Seconds since any fixed moment.
     wait : callable, optional
-        Waits for the seconds until the next check, and returns whether :meth:`close` was called
-        meanwhile. By default it waits in real time.
+        Called with the seconds until the next check. Waits for them, and returns whether
+        :meth:`close` was called meanwhile. By default it waits in real time.
     """
 
     # The thread decides under the lock that the limit is over, and calls back without it. So a
     # result, or the end of user code, may come between the two. The callback runs anyway:
-    # the result was late. A trial that has ended meanwhile ignores the callback, since its last
-    # message was put or it reads the timeout as the reason of its end.
+    # the result was late. If the trial has ended meanwhile and put its last message, the callback
+    # changes nothing. If it has not put that message yet, the trial fails with the timeout.
 
     def __init__(
         self,

@@ -58,7 +58,8 @@ class ClassRun:
         Raises
         ------
         BaseException
-            The exception of user code. One of ``cleanup`` counts if nothing failed before.
+            The first exception of user code. An exception of ``cleanup`` is raised only if nothing
+            failed before.
         """
         trainable = self._reset(config)
         if trainable is None:
@@ -78,7 +79,7 @@ class ClassRun:
         """Return the last trial's trainable, reset for this trial; None if it cannot be reset."""
         kept = self._reusable.take()
         if kept is not None:
-            # An exception is this trial's failure, since the reset is done for it.
+            # An exception of the reset is a failure of this trial, for which the reset is done.
             with self._cleaned_up_if_it_fails(kept.trainable):
                 if self._call(kept.trainable.reset, config):
                     return kept.trainable
@@ -157,7 +158,7 @@ class ClassRun:
     def _most_in_memory(
         self, trainable: Trainable, order: SaveAnswer | Ending | None, *, is_saved: bool
     ) -> int | None:
-        """Return the largest size that a due checkpoint may have in memory; None if none is due."""
+        """Return the size limit in bytes for a due checkpoint in memory; None if none is due."""
         match order:
             case SaveAnswer(in_memory=in_memory) if trainable.can_save:
                 return in_memory

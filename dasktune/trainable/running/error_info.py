@@ -88,7 +88,7 @@ def _advice(error: BaseException) -> str:
 
 
 def _from_user_code(frames: TracebackType | None) -> TracebackType | None:
-    """Skip the first frames that are dasktune's; keep all if there are no others."""
+    """Return the frames without the leading ones of dasktune; all if there are no others."""
     first = frames
     while first is not None and first.tb_frame.f_code.co_filename.startswith(_HERE):
         first = first.tb_next

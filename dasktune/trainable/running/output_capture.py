@@ -32,8 +32,8 @@ class CaptureLimits:
     Parameters
     ----------
     period_seconds : float, default=5.0
-        Seconds between two writes to a remote storage or to the driver. If a worker dies, at most
-        this much of the output is lost.
+        Seconds between two writes to a remote storage or to the driver. If a worker dies, the
+        output of at most this time is lost.
     max_bytes : int, default=32 MiB
         Largest size of a captured file. A remote storage keeps the last bytes, since each write
         replaces the whole object. The driver is sent the first bytes.
@@ -55,7 +55,7 @@ class _File:
             os.makedirs(os.path.dirname(path), exist_ok=True)
             self.descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
             return
-        # An object can only be replaced, so the output of earlier starts is needed, too.
+        # An object can only be replaced as a whole, so it starts with the output of earlier starts.
         before = storage.read_bytes(name) if storage.exists(name) else b""
         self._spool = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         self.descriptor = self._spool.fileno()
@@ -139,7 +139,7 @@ class _Spool:
         """Send the last new output to the driver."""
         try:
             self._deliver()
-        except Exception as error:  # as above
+        except Exception as error:  # the driver is gone, or its storage fails
             logger.warning("the last output of trial %s is lost: %s", self._trial_id, error)
         if any(os.path.getsize(self.storage.path(name)) > self._max_bytes for name in self._sent):
             text = "the output of trial %s beyond %d MiB is lost: the driver is not sent more"
@@ -176,7 +176,7 @@ def _open(
     spec: TrialSpec, transfers: TransferQueue, limits: CaptureLimits, stack: ExitStack
 ) -> tuple[_File, _File]:
     assert spec.log_files is not None
-    # Without retries: output is not worth waiting for a failing storage.
+    # The storage is used without retries: output is not worth waiting for a failing storage.
     spool = _Spool(spec, transfers, limits.max_bytes) if spec.relayed else None
     if spool is not None:
         storage = spool.storage
@@ -285,15 +285,15 @@ def streams_redirected(
 ) -> Iterator[None]:
     """Capture what the calling thread prints and logs inside the ``with`` block.
 
-    The worker shows it as before. Output of threads that user code starts is not captured, unless
-    they run in a copy of its context.
+    The worker's own streams show it as before. Output of threads that user code starts is not
+    captured, unless they run in a copy of its context.
 
     Parameters
     ----------
     spec : TrialSpec
         The trial.
     transfers : TransferQueue
-        Where its words wait for the driver, if the worker cannot access the storage.
+        Where the output waits for the driver, if the worker cannot access the storage.
     limits : CaptureLimits, optional
         How often output is stored, and how much of it.
     """
@@ -323,7 +323,7 @@ def descriptors_redirected(spec: TrialSpec, transfers: TransferQueue) -> Iterato
     spec : TrialSpec
         The trial.
     transfers : TransferQueue
-        Where its words wait for the driver, if the worker cannot access the storage.
+        Where the output waits for the driver, if the worker cannot access the storage.
     """
     with _opened(spec, transfers, CaptureLimits()) as files:
         if files is None:
@@ -336,7 +336,7 @@ def descriptors_redirected(spec: TrialSpec, transfers: TransferQueue) -> Iterato
                 os.dup2(file.descriptor, number)
             for name in _NAMES:
                 stream = getattr(sys, name)
-                # The process may be killed before its buffers are full.
+                # Write each line at once: the process may be killed before its buffers are full.
                 if hasattr(stream, "reconfigure"):
                     stream.reconfigure(line_buffering=True)
             yield

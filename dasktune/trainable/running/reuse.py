@@ -40,7 +40,7 @@ class Cleanup:
     kept : Kept
         The trainable.
     grace : float
-        Seconds until it is interrupted.
+        Seconds until the cleanup is interrupted.
     timer : callable, default=time.monotonic
         Seconds since any fixed moment.
     """
@@ -50,7 +50,7 @@ class Cleanup:
         self._timer = timer
         self._deadline = timer() + grace
         self._interrupter = AsyncRaise()
-        #: Whether :meth:`wait` has returned before its end.
+        #: Whether :meth:`wait` has returned before the end of the cleanup.
         self.abandoned = False
         trainable = kept.trainable
         self._thread = threading.Thread(
@@ -67,13 +67,13 @@ class Cleanup:
         return not self._thread.is_alive()
 
     def interrupt_if_late(self) -> None:
-        """Interrupt it if its grace period is over. Called periodically."""
+        """Interrupt the cleanup if its grace period is over. Called periodically."""
         if not self.finished and self._timer() >= self._deadline:
             self._deadline += self._grace
             self._interrupter.interrupt()
 
     def wait(self) -> bool:
-        """Wait for its end, at most two grace periods, and return whether it has ended."""
+        """Wait at most two grace periods for the cleanup, and return whether it has ended."""
         for _ in range(2):
             if self.join(max(0.0, self._deadline - self._timer())):
                 return True
@@ -82,7 +82,7 @@ class Cleanup:
         return self.finished
 
     def join(self, timeout: float) -> bool:
-        """Wait up to `timeout` seconds, and return whether it has ended."""
+        """Wait up to `timeout` seconds for the cleanup, and return whether it has ended."""
         self._thread.join(timeout)
         return self.finished
 
@@ -134,7 +134,7 @@ class ReusableTrainable:
             return list(self._cleanups)
 
     def open(self) -> None:
-        """Keep the trainable of the trial that starts now."""
+        """Let :meth:`keep` accept the trainable of the trial that starts now."""
         with self._lock:
             self._is_open = True
 

@@ -32,16 +32,18 @@ class RunBase(ABC):
         Called with an `Urgency` when there are messages to collect, in the thread that puts them;
         see :class:`~dasktune.trainable.reporting.outbox.Outbox`.
     gate : MilestoneGate
-        Has the order to end, if there is one.
+        Holds the order to end, if there is one.
     on_end : callable, optional
         Called in the run's thread, as its last action.
     transfers : TransferQueue, optional
         The transfers that wait for the driver; by default a queue that calls `notify`.
+    outbox : Outbox, optional
+        Keeps the messages for the driver; by default one that calls `notify`.
     """
 
     # The last message comes from the run's thread (`_run`) or, if user code does not end, from
-    # another one (`_abandon`). Both make it in `_finish`, under the outbox's lock: the first one
-    # sets `_finished`, the second one raises TrialInterrupted and changes nothing.
+    # another one (`_abandon`). Both build it in `_finish`, under the outbox's lock: the first call
+    # sets `_finished`, the second call raises TrialInterrupted and changes nothing.
 
     def __init__(
         self,
@@ -114,7 +116,7 @@ class RunBase(ABC):
 
     @abstractmethod
     def _outcome(self) -> Callable[..., Terminal]:
-        """Run the trial and return a function that makes its terminal message of a number."""
+        """Run the trial, and return a function from a number to its terminal message."""
 
     def _abandon(self, make: Callable[..., Terminal]) -> None:
         """End the trial while its thread still runs user code; called in another thread."""
@@ -123,7 +125,7 @@ class RunBase(ABC):
             self._outbox.close_with(partial(self._finish, make))
 
     def _run(self) -> None:
-        # TrialInterrupted: the trial was abandoned and its last message was put before.
+        # TrialInterrupted: the trial was abandoned, and its last message is in the outbox.
         with suppress(TrialInterrupted):
             self._outbox.put(partial(self._finish, self._outcome()))
         if self._on_end is not None:

@@ -51,7 +51,7 @@ class ThreadRun(RunBase):
     on_end : callable, optional
         Called in the trial's thread, as its last action.
     timer : callable, default=time.monotonic
-        Seconds, for the time that user code takes.
+        Returns seconds; measures how long user code runs.
     transfers : TransferQueue, optional
         The transfers that wait for the driver; by default a queue that calls `notify`.
     outbox : Outbox, optional
@@ -61,9 +61,9 @@ class ThreadRun(RunBase):
     """
 
     # The report timeout has its own thread. It may expire at the moment when user code
-    # returns. If `_timeout_error` is set before `_outcome` reads it, the trial has failed; if not,
-    # it ends as it would have: the interrupt stays pending and is never raised, since no user code
-    # runs any more, and `_finished` ends the wait of `_end_timed_out`.
+    # returns. If `_timeout_error` is set before `_outcome` reads it, the trial has failed. If not,
+    # the trial ends as if there were no timeout: the interrupt stays pending and is never raised,
+    # since no user code runs any more, and `_finished` ends the wait of `_end_timed_out`.
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class ThreadRun(RunBase):
             self.on_timeout(self._timeout_error)
 
     def _end_timed_out(self, hang: ErrorInfo) -> None:
-        """Interrupt user code that hangs twice, then end the trial and abandon its thread."""
+        """Interrupt hanging user code up to twice, then end the trial and abandon its thread."""
         for _ in range(2):
             self._interrupter.interrupt()
             if self._finished.wait(self.spec.stop_grace):
@@ -146,7 +146,7 @@ class ThreadRun(RunBase):
         return not isinstance(self._gate.order, trial_messages.StopAnswer)
 
     def _outcome(self) -> Callable[..., trial_messages.Terminal]:
-        """Run the trial and return a function that makes its terminal message of a number."""
+        """Run the trial, and return a function from a number to its terminal message."""
         self._outbox.put(lambda seq: trial_messages.Started(seq=seq), urgent=False)
         failure: ErrorInfo | None = None
         interruption: ErrorInfo | None = None
@@ -172,7 +172,7 @@ class ThreadRun(RunBase):
 
     def _perform(self) -> None:
         trainable, config = self._interrupter.call(self._opener)
-        # Only now: the user's modules may register the fsspec implementation of the storage.
+        # After the opener: the user's modules may register the storage's fsspec implementation.
         if self.spec.incarnation > 1:
             self._recorder.remove_stale_checkpoints()
         with streams_redirected(self.spec, self.transfers):

@@ -151,7 +151,7 @@ class ProcessRun(RunBase):
                 self._timers[why].start()
 
     def _outcome(self) -> Callable[..., Terminal]:
-        """Run the trial, and return a function from a number to its terminal message."""
+        """Run the trial, and return a function that builds its last message from a number."""
         try:
             payload = self._opener()
             while True:

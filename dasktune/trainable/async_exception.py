@@ -13,8 +13,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-#: Rounds of a loop. The interpreter checks for asynchronous exceptions at each backward jump, so
-#: one would suffice.
+#: Rounds of the loop in `AsyncRaise._leave`. The interpreter checks for asynchronous exceptions at
+#: each backward jump, so one round would suffice.
 _CHECKS = 100
 
 

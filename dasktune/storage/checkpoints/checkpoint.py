@@ -223,7 +223,7 @@ class Checkpoint:
         Parameters
         ----------
         metadata : mapping
-            Values of JSON.
+            Values that JSON can represent.
 
         Raises
         ------
@@ -242,7 +242,7 @@ class Checkpoint:
         Parameters
         ----------
         metadata : mapping
-            Values of JSON.
+            Values that JSON can represent.
         """
         self.set_metadata({**self.get_metadata(), **metadata})
 

@@ -6,7 +6,7 @@ later. Each start of a trial (its incarnation) writes to its own directories, so
 that wakes up cannot change a checkpoint of its successor.
 """
 
-# A cut-off worker may still write while the trial's next start begins. Two things keep it from
+# A cut-off worker may still write while the trial's next start begins. Two checks keep it from
 # leaving a checkpoint:
 #
 # - Its worker's fence (`fence` in `write`) raises before the manifest is written, if the worker has
@@ -17,6 +17,9 @@ that wakes up cannot change a checkpoint of its successor.
 #   listing, the token was written before, so the writer reads it and deletes its own checkpoint.
 #   This needs a storage where a write that has ended is seen by every later read and listing, as on
 #   a local disk and in object stores.
+#
+# Two more orders:
+#
 # - A writer that dies between manifest and token leaves a checkpoint that the driver does not know.
 #   It is never restored, and `remove_stale` or `remove_all_but` of a later start deletes it.
 # - A deletion may overlap with the writer. Files that it writes later have no manifest, or get one
@@ -53,14 +56,14 @@ __all__ = ["MANIFEST_FILE", "CheckpointStore"]
 logger = logging.getLogger(__name__)
 
 MANIFEST_FILE: Final = ".manifest.json"
-#: Claims a checkpoint's directory on a remote store, which has no exclusive mkdir.
+#: File that claims a checkpoint's directory on a remote store, which has no exclusive mkdir.
 _WRITER_FILE: Final = ".dasktune-writer"
 #: Bytes that are copied and hashed at a time; they fit into the second level cache.
 _CHUNK: Final = 256 * 1024
 
 
 class _Buffer(threading.local):
-    """A buffer for copying, one per thread: new pages for each piece cost more than the copy."""
+    """A buffer for copying, one per thread: new memory for each piece costs more than the copy."""
 
     def __init__(self) -> None:
         self.view = memoryview(bytearray(_CHUNK))
@@ -127,9 +130,9 @@ class CheckpointStore:
         index, incarnation : int
             Number of the checkpoint within the trial, from 0, and of the trial's start.
         iteration : int
-            ``training_iteration`` of the result that it belongs to.
+            ``training_iteration`` of the result that the checkpoint belongs to.
         metrics : mapping
-            That result.
+            The metrics of that result.
         fence : callable, optional
             Called when all files are written; if it raises, there is no checkpoint. With it, the
             fencing token of the trial is checked, too: there is no checkpoint if a later start of
@@ -237,7 +240,7 @@ class CheckpointStore:
             return Checkpoint(directory.path(), directory.fs)
 
     def reference(self, record: CheckpointRecord) -> Checkpoint:
-        """Return a committed checkpoint in its place, without reading it.
+        """Return a committed checkpoint as a reference to the storage; nothing is read or copied.
 
         Raises
         ------
@@ -253,7 +256,7 @@ class CheckpointStore:
 
     @redact_errors
     def delete(self, record: CheckpointRecord) -> None:
-        """Delete a checkpoint: its manifest first, then its files. It may be missing.
+        """Delete a checkpoint, which may be missing: its manifest first, then its files.
 
         Parameters
         ----------
@@ -270,9 +273,9 @@ class CheckpointStore:
 
     @redact_errors
     def remove_stale(self, trial_dir: str, incarnation: int, first_index: int) -> list[str]:
-        """Take over a trial: fence its earlier starts and delete what they left.
+        """Take over a trial: fence its earlier starts and delete their stale checkpoints.
 
-        That is incomplete checkpoints, and those that the driver does not know. A checkpoint that
+        Stale are incomplete checkpoints, and those that the driver does not know. A checkpoint that
         an earlier start still writes is deleted by its writer.
 
         Parameters
@@ -299,7 +302,7 @@ class CheckpointStore:
             places = self._fence_and_list(trial_dir, incarnation)
             untold = [path for path, index in places if index >= first_index]
             older = [path for path, index in places if index < first_index]
-            # One request each, and there may be hundreds.
+            # In parallel: each needs a request, and there may be hundreds.
             whole = filesystem.run_each(
                 self.storage.fs, lambda path: self.storage.exists(path, MANIFEST_FILE), older
             )

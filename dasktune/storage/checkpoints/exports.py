@@ -18,10 +18,10 @@ from dasktune.storage.fs.storage import Storage, is_relative_name
 
 __all__ = ["EXPORT_DIR", "read_exports", "write_export_list", "write_exports"]
 
-#: Below a trial's directory.
+#: Directory of the exports, below a trial's directory.
 EXPORT_DIR: Final = "exported"
 
-#: The list of formats and paths; written last.
+#: File with the list of formats and paths; written last.
 _LIST: Final = ".exported.json"
 
 
@@ -33,7 +33,7 @@ def write_export_list(directory: str, exported: Mapping[str, str]) -> None:
     directory : str
         The local directory with the exports.
     exported : mapping of str to str
-        ``{format: path}``, each a file or directory below it.
+        ``{format: path}``; each path is a file or directory below `directory`.
 
     Raises
     ------

@@ -26,7 +26,7 @@ __all__ = [
     "has_initial_checkpoint",
 ]
 
-#: The copy. The name cannot collide: no trial's directory starts with a dot.
+#: Record of the copy. Its path cannot collide: no trial's directory starts with a dot.
 INITIAL_CHECKPOINT: Final = CheckpointRecord(
     path="trials/.beginning/checkpoint_000000_i00", index=0, iteration=0
 )

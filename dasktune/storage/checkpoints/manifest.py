@@ -46,7 +46,7 @@ class Manifest:
 
     #: Number of the checkpoint within the trial.
     index: int
-    #: ``training_iteration`` that it belongs to.
+    #: ``training_iteration`` of the result that the checkpoint belongs to.
     iteration: int
     #: Number of the trial's start that wrote it.
     incarnation: int
@@ -118,7 +118,7 @@ class Manifest:
             return False
 
 
-#: Exceptions of content that :meth:`Manifest.encode` has not written.
+#: Exceptions raised by content that :meth:`Manifest.encode` has not written.
 _DAMAGE: Final = (StorageError, ValueError, KeyError, TypeError, AttributeError)
 
 

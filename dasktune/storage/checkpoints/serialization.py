@@ -12,7 +12,7 @@ from dasktune.storage.checkpoints.source_files import CheckpointSource, SourceFi
 
 __all__ = ["from_bytes", "to_bytes"]
 
-#: Length of the header, which has the names and sizes of the files.
+#: Format of the header's length; the header has the names and sizes of the files.
 _LENGTH: Final = struct.Struct("<Q")
 
 
@@ -29,7 +29,7 @@ def to_bytes(source: CheckpointSource, limit: int) -> bytes | None:
     Returns
     -------
     bytes or None
-        The input of :func:`from_bytes`; None if the files are larger.
+        The input of :func:`from_bytes`; None if the files are larger than `limit`.
 
     Raises
     ------

@@ -28,11 +28,11 @@ class SourceFile:
     #: Path below the checkpoint, with ``/``.
     name: str
     open: Callable[[], BinaryIO]
-    #: Its path, if it is on a disk of this machine.
+    #: Path of the file, if it is on a disk of this machine.
     path: str | None = None
 
     def copy_to(self, directory: str) -> None:
-        """Copy it below a local directory, under its name."""
+        """Copy the file below a local directory, under its name."""
         target = os.path.join(directory, self.name)
         os.makedirs(os.path.dirname(target), exist_ok=True)
         if self.path is not None:

@@ -1,4 +1,4 @@
-"""Files that are bundled with a submitted driver, because only the client may see them."""
+"""Bundles files with a submitted driver, because perhaps only the client can read them."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ class ExpectedDirectory:
 def bundle_initial_checkpoint(
     checkpoint: Checkpoint | None,
 ) -> Mapping[str, bytes] | ExpectedDirectory | None:
-    """Return the files of the initial checkpoint, if a worker may not see them.
+    """Return the files of the initial checkpoint, unless they are in a store that workers can read.
 
     Parameters
     ----------
     checkpoint : Checkpoint or None
-        The initial checkpoint. None without one, or if the experiment has its copy already.
+        The initial checkpoint. None if there is none, or if the experiment already has a copy.
 
     Returns
     -------

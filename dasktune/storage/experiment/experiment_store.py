@@ -255,7 +255,7 @@ class ExperimentStore:
         trial_dir : str
             Name of the directory of the trial that was cloned last.
         rows : sequence
-            One for each exploit so far, in order.
+            A row for each exploit so far, in order.
         ancestry : sequence of int
             Indices of the exploits that have led to the trial's current state.
 
@@ -310,7 +310,7 @@ class ExperimentStore:
     def write_error(self, trial_dir: str, text: str) -> None:
         """Append a failure to a trial's ``error.txt``, in the background.
 
-        An error in doing so is logged: the journal has the text, too.
+        A failure to write it is logged and has no other effect: the journal has the text, too.
 
         Parameters
         ----------
@@ -366,7 +366,7 @@ class ExperimentStore:
         Parameters
         ----------
         trial_dir, incarnation, kept
-            As for :meth:`CheckpointStore.settle`. A failure is logged.
+            As for :meth:`CheckpointStore.remove_all_but`. A failure is logged.
         """
         self._in_background(self._remove_stale_checkpoints, trial_dir, incarnation, kept)
 

@@ -38,7 +38,7 @@ def is_being_stored() -> bool:
 
 
 def entries_of(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the entries of the file for some values.
+    """Return the entries of ``tuner.json`` for these values.
 
     Parameters
     ----------

@@ -114,7 +114,7 @@ def open_read(fs: Any, path: str, retry: Retry = at_once) -> BinaryIO:
     Parameters
     ----------
     fs, path
-        The file.
+        The filesystem, and the path of the file.
     retry : callable, optional
         Calls each request, perhaps several times; by default once.
 

@@ -149,7 +149,7 @@ def retry(
     still_needed : callable, optional
         Called twice a second between two attempts; if it returns False, there is no further one.
     clock, sleep : callable
-        Return seconds, and wait for some.
+        Return the time in seconds, and wait for a number of seconds.
 
     Raises
     ------

@@ -75,8 +75,8 @@ class Storage:
         Seconds for which a failing operation is retried, unless its error is permanent. Not part of
         the value.
     still_needed : callable, optional
-        Returns, between two attempts, whether the result is still needed. Not part of the value,
-        and not pickled.
+        Called between two attempts; returns whether the result is still needed. Not part of the
+        value, and not pickled.
 
     Raises
     ------
@@ -164,7 +164,7 @@ class Storage:
         seconds : float
             Seconds for which a failing operation is retried.
         still_needed : callable, optional
-            Returns, between two attempts, whether the result is still needed.
+            Called between two attempts; returns whether the result is still needed.
         """
         other = Storage(self.url, self.storage_options, seconds, still_needed)
         if "_cache" in self.__dict__:
@@ -236,7 +236,7 @@ class Storage:
         return child
 
     def path(self, *parts: str) -> str:
-        """Return the path of a file below, in the notation of :attr:`fs`.
+        """Return the path of a file below this directory, in the notation of :attr:`fs`.
 
         Raises
         ------

@@ -28,7 +28,8 @@ OPERATION_TIMEOUT: Final = 30.0
 SLOWEST: Final = 100_000
 #: Bytes of a part. Object stores require at least 5 MiB for all parts but the last.
 PART: Final = 8 * 1024**2
-#: Parts after which their size doubles: stores accept 10,000 parts, and objects may be large.
+#: Number of parts after which the part size doubles: stores accept 10,000 parts, and objects may
+#: be large.
 _PARTS: Final = 1000
 
 
@@ -103,7 +104,7 @@ class Call(Generic[T]):
     def abandon(self, late: Callable[[], None]) -> None:
         """Stop waiting; `late` is called when the call has ended.
 
-        If the call ends before this line, `late` is called at once, in the calling thread.
+        If the call has already ended, `late` is called at once, in the calling thread.
         """
         self._outcome.add_done_callback(lambda _: late())
 
@@ -137,7 +138,7 @@ class ObjectReader(io.RawIOBase):
         if not self._part and self._fetched < self._size:
             end = min(self._fetched + self._part_size, self._size)
             self._part = memoryview(self._fetch(self._fetched, end))
-            # The object has become shorter: this is its end.
+            # No data: the object has become shorter, and this is its end.
             self._fetched = end if self._part else self._size
         count = min(len(self._part), len(target))
         target[:count] = self._part[:count]
@@ -166,7 +167,7 @@ class ObjectWriter(io.RawIOBase):
     part_size : int, default=8 MiB
         Bytes of a part.
     timeout : callable, default=deadline
-        Returns the seconds in which so many bytes must be sent.
+        Called with a number of bytes; returns the seconds within which they must be sent.
     """
 
     def __init__(
@@ -239,7 +240,7 @@ class ObjectWriter(io.RawIOBase):
 
 
 def discard(stream: Any) -> None:
-    """Discard a stream of fsspec, which would otherwise complete the object when it is deleted."""
+    """Discard a stream of fsspec, whose mere deletion would complete the object."""
     if not isinstance(stream, AbstractBufferedFile):
         stream.close()
         return

@@ -86,7 +86,7 @@ def _register(place: str) -> str:
 
 def _remove_stale(place: str) -> None:
     for root in Path(place).glob(f"{_PREFIX}*"):
-        # Mostly because its process lives, or belongs to another user.
+        # This fails mostly because the process of the root lives, or belongs to another user.
         with suppress(OSError):
             descriptor = os.open(root, os.O_RDONLY)
             try:

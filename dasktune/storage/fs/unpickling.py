@@ -1,4 +1,4 @@
-"""Read pickles of earlier versions, which name classes by modules that have moved since.
+"""Reads pickles of earlier versions, which name classes by modules that have moved since.
 
 Directories of experiments hold pickles: schedulers and searchers in ``tuner.json``, configurations
 in ``params.pkl``, values that user code saved as a checkpoint. A pickle names a class by its

@@ -26,7 +26,8 @@ _START: Final = b'{"$rows":'
 
 #: Smallest number of records in a packed line.
 _FEWEST: Final = 3
-#: Largest number, for lines that an editor can show. A line that claims more is refused.
+#: Largest number of records in a packed line, so that editors can show it. A line that claims more
+#: is refused.
 _MOST: Final = 256
 
 _SCALARS: Final = frozenset({str, int, float, bool, type(None)})
@@ -34,11 +35,11 @@ _MAPPING: Final = frozenset({dict})
 
 
 class _NoCommonForm(Exception):
-    """The values have no common form."""
+    """The records cannot be packed: their names or types differ, or a value is not a scalar."""
 
 
 def can_pack_columns(record: Mapping[str, Any]) -> bool:
-    """Whether a record is a result without actions."""
+    """Whether a record may be packed with others: it is a result without actions."""
     return record.get("event") == "ResultReported" and "actions" not in record
 
 
@@ -86,7 +87,8 @@ def read_rows(line: bytes) -> Iterator[dict[str, Any]]:
     Raises
     ------
     StorageError
-        At once, if it is not strict JSON, not a record, or has a column of another length.
+        Before the iteration, if the line is not strict JSON, not a record, or has a column of
+        another length.
 
     Examples
     --------
@@ -107,7 +109,8 @@ def unpack_columns(content: dict[str, Any]) -> Iterator[dict[str, Any]]:
     Raises
     ------
     StorageError
-        At once, if it has more records than dasktune writes, or a column of another length.
+        Before the iteration, if the line has more records than dasktune writes, or a column of
+        another length.
 
     Examples
     --------
@@ -137,7 +140,7 @@ def _lines(records: list[Mapping[str, Any]]) -> Iterator[bytes]:
 
 
 def _packed_line(records: list[Mapping[str, Any]]) -> bytes:
-    """Return one packed line; empty if the records cannot be packed, and need `encode` each."""
+    """Return one packed line; empty if the records must be encoded one by one."""
     try:
         text = compact(_columns(records))
     except (_NoCommonForm, ValueError, TypeError, RecursionError):

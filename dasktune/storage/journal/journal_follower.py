@@ -19,8 +19,8 @@ logger = logging.getLogger(__name__)
 class JournalFollower(JournalReader):
     """Returns the records that were added to a journal since the last poll.
 
-    It continues in the last epoch where it stopped. A new driver starts a new epoch. If that does
-    not continue exactly where this follower is, the whole history is read again.
+    Each poll continues where the last one stopped. A new driver starts a new epoch. If that epoch
+    does not continue at exactly this position, the whole history is read again.
 
     Parameters
     ----------
@@ -30,18 +30,18 @@ class JournalFollower(JournalReader):
 
     def __init__(self, storage: Storage) -> None:
         super().__init__(storage)
-        #: The last segment that was read, and the bytes of its lines that were read.
+        #: The last segment that was read, and the number of bytes of it that were read.
         self._segment, self._offset = "", 0
-        #: Bytes that were read, and bytes of the journal at first.
+        #: Bytes read so far, and the journal's size in bytes when reading began.
         self._read = self._total = 0
 
     @property
     def share(self) -> float | None:
-        """The share of the journal at first that was read, from 0 to 1; None if unknown."""
+        """The progress of reading the journal's initial size, from 0 to 1; None if unknown."""
         return min(1.0, self._read / self._total) if self._total else None
 
     def poll(self) -> tuple[bool, Iterator[dict[str, Any]]]:
-        """Return whether the history has changed, and the new records, or all if it has changed.
+        """Return ``(changed, records)``: the new records, or all if the earlier history changed.
 
         The records are read during the iteration, which must be complete before the next call.
 
@@ -73,7 +73,7 @@ class JournalFollower(JournalReader):
         self._read += len(line)
 
     def _size_of_all(self) -> int:
-        """Return the bytes of all segments, 0 if the store does not say."""
+        """Return the size of all segments in bytes; 0 if the store does not report it."""
         try:
             return int(self.storage.fs.du(self.storage.path(DIRECTORY), total=True))
         except Exception:  # the store's client may raise any exception: the size is for display only
@@ -90,7 +90,7 @@ class JournalFollower(JournalReader):
                 yield from self._records_of(f"what follows byte {begin} of {name}", number, line)
 
     def _rest(self, name: str, begin: int) -> list[bytes]:
-        """Return the complete lines of a segment from this byte on.
+        """Return the complete lines of a segment from byte `begin` on.
 
         A torn line is left for the next poll: its writer may be about to complete it.
         """

@@ -21,9 +21,10 @@ __all__ = ["JournalReader", "read_journal"]
 S = TypeVar("S")
 T = TypeVar("T")
 
-#: Segments of a remote store that are fetched together. On a disk they are large: one at a time.
+#: Number of remote segments that are fetched together. Segments on a disk are large, so they are
+#: read one at a time.
 _BATCH: Final = 64
-#: Bytes that are read for the header of an epoch, which has about 150.
+#: Bytes that are read to get an epoch's header, which has about 150 bytes.
 _HEADER: Final = 4096
 
 
@@ -89,7 +90,10 @@ class JournalReader:
         return False
 
     def _chain(self, found: dict[int, list[int]]) -> list[tuple[Header, JournalEnd | None]]:
-        """Return the epochs of the history, first to last, each with the end of its history."""
+        """Return the epochs of the history in order, each with the position at its end.
+
+        The header of the next epoch states that position; for the last epoch it is None.
+        """
         chain: list[tuple[Header, JournalEnd | None]] = []
         epoch, limit = max(found, default=0), None
         while epoch:
@@ -155,7 +159,7 @@ class JournalReader:
             yield record
 
     def _is_harmless(self, record: dict[str, Any]) -> bool:
-        """Whether a record has no name but that of a known trial, as nearly all records."""
+        """Whether a record needs no check: it names no checkpoint and at most a known trial."""
         return (
             "actions" not in record
             and record.get("checkpoint") is None
@@ -205,7 +209,7 @@ class JournalReader:
             with reading(f"{names[0]} and what follows", self.storage):
                 contents = filesystem.run_each(self.storage.fs, self.storage.read_bytes, names)
             for name, content in zip(names, contents, strict=True):
-                # A list of all lines could take many times the room of the file.
+                # A list of all lines could take many times the memory of the file.
                 for number, line in enumerate(io.BytesIO(content), 1):
                     if line.endswith(b"\n"):
                         yield name, number, line

@@ -16,7 +16,7 @@ A failing storage is retried for its retry time; records wait in memory meanwhil
 #   middle of a write leaves a torn last line; readers drop it. After a failed write the same bytes
 #   are written at the same offset, so the retry overwrites the torn line.
 # - Object store: an object is durable when its put has succeeded. `commit` returns the position of
-#   the last such object. A crash before loses the buffered records; none was acknowledged.
+#   the last such object. A crash before that loses buffered records; none was acknowledged.
 # - One object is put at a time, and its content is fixed (`_sealed`) before the first attempt. A
 #   put that failed may have been carried out, or may arrive later than its retry. Both write the
 #   same name and content, and the first one wins: the retry then finds its own content there.
@@ -56,23 +56,23 @@ logger = logging.getLogger(__name__)
 
 #: Seconds that a record may wait for fsync on a disk, or for its object in a store.
 PERIOD: Final = 1.0
-#: Bytes that are put into an object store before `PERIOD` is over.
+#: Bytes in the buffer from which an object is put before `PERIOD` is over.
 OBJECT_SIZE: Final = 256 * 1024
-#: Seconds for which one `commit` waits at most for a storage with too large a backlog.
+#: Longest time in seconds that one `commit` waits while the backlog is too large.
 PAUSE: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalLimits:
-    """Sizes that a :class:`JournalWriter` keeps, in bytes.
+    """Size limits of a :class:`JournalWriter`, in bytes.
 
     Parameters
     ----------
     segment_size : int, default=64 MiB
-        Size from which on a local segment is closed and the next one started.
+        Size at which a local segment is closed and the next one is started.
     backlog : int, default=64 MiB
-        If more waits for the storage, `commit` waits for it, too, for `PAUSE` seconds. So a driver
-        cannot record faster than the storage can store, and still handles interrupts.
+        If more bytes than this wait for the storage, each `commit` waits up to `PAUSE` seconds. So
+        a driver cannot record faster than the storage can write, and still handles interrupts.
     write_size : int, default=4 MiB
         Approximate size of one write: an object of that size is still read in one request.
     """
@@ -95,7 +95,8 @@ class JournalWriter:
         ``end`` of the :class:`JournalReader` with which this driver has read the history. Records
         beyond it are no longer part of the history. By default the whole journal is read now.
     clock, sleep : callable
-        Return seconds, and wait for some; by default those of :mod:`time`.
+        Return the time in seconds, and wait for a number of seconds; by default those of
+        :mod:`time`.
     limits : JournalLimits, optional
         Sizes of segments, writes and the backlog.
 
@@ -156,13 +157,13 @@ class JournalWriter:
         )
 
     def append(self, record: Mapping[str, Any]) -> int:
-        """Buffer a record and return its position. It is durable when `commit` returns as much.
+        """Buffer a record and return its position; it is durable once `commit` returns as much.
 
         Parameters
         ----------
         record : mapping
-            Any values; see :func:`dasktune.storage.journal.json_lines.encode`. A result may be
-            encoded as late as in `commit`, together with those that follow it.
+            Any values; see :func:`dasktune.storage.journal.json_lines.encode`. It must not change
+            any more: results may be encoded together, as late as in `commit`.
 
         Returns
         -------
@@ -329,7 +330,7 @@ class _Segments(Protocol):
         """
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the open file, if there is one."""
 
 
 class _LocalSegments:
@@ -351,7 +352,7 @@ class _LocalSegments:
         return self._synced < self._size and self._clock() - self._synced_at >= PERIOD
 
     def write(self, data: bytes, timeout: float) -> bool:
-        # First: if it came after the write and failed, the data would be written twice.
+        # Sync first: if the sync came after the write and failed, the data would be written twice.
         if self._must_sync():
             self._sync()
         if self._size >= self._segment_size and data:
@@ -411,4 +412,4 @@ class _ObjectSegments:
         return True
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no file is open."""

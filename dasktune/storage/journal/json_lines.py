@@ -21,13 +21,14 @@ from dasktune.storage.journal.strict_json import loads, within_max_depth
 
 __all__ = ["MAX_ARRAY", "MAX_REPR", "compact", "decode", "encode", "plain", "round_trips"]
 
-#: Arrays with more elements are described, not written out.
+#: Largest number of elements of an array that is written out; of a larger one the repr is kept.
 MAX_ARRAY: Final = 1024
-#: Characters of the repr that are kept of other objects.
+#: Largest number of characters that are kept of a repr.
 MAX_REPR: Final = 200
-#: Deeper values are described, since a structure may contain itself.
+#: Deepest values that are written out; of deeper ones the repr is kept, since a structure may
+#: contain itself.
 _MAX_DEPTH: Final = 64
-#: Python refuses to print integers beyond some thousand digits.
+#: Bits of the largest integer that is written out: Python prints only some thousand digits.
 _MAX_BITS: Final = 8192
 #: Addresses in default reprs would make equal runs write different journals.
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
@@ -158,7 +159,7 @@ def _key(key: Any) -> str:
     if isinstance(key, Enum):
         key = key.value
     if key is None or isinstance(key, bool):
-        # As the fast path encodes them.
+        # The same text as on the fast path of `encode`.
         return json.dumps(key)
     text = key if isinstance(key, str) else str(key)
     return f"${text}" if text.startswith("$") else text

@@ -29,7 +29,8 @@ DIRECTORY: Final = "journal"
 
 #: Highest number of an epoch or a segment: enough for one a second for thirty years.
 _MOST: Final = 999_999_999
-#: Only as :func:`segment_name` gives it; with other digits or more zeros two would mean the same.
+#: A number as :func:`segment_name` writes it. With other digits or more zeros, two names could mean
+#: the same segment.
 _NUMBER: Final = r"([0-9]{6}|[1-9][0-9]{6,8})"
 _SEGMENT: Final = re.compile(rf"{_NUMBER}-{_NUMBER}\.jsonl")
 _KEY: Final = "$journal"
@@ -66,7 +67,7 @@ class Header:
     after: JournalEnd
 
     def encode(self) -> bytes:
-        """Return the header as a line. No two calls return the same, so a writer knows its own."""
+        """Return the header as a line, unique to this call: a writer recognises its own header."""
         head = {"format": FORMAT, "epoch": self.epoch, "writer": uuid4().hex}
         after = {
             "epoch": self.after.epoch,
@@ -107,7 +108,7 @@ class Header:
 _AFTER: Final = ("epoch", "records", "bytes", "position")
 
 
-#: Exceptions of content that :meth:`Header.encode` has not written.
+#: Exceptions raised by content that :meth:`Header.encode` has not written.
 _DAMAGE: Final = (StorageError, ValueError, KeyError, TypeError)
 
 

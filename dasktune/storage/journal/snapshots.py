@@ -1,14 +1,14 @@
 """Snapshots of an experiment: its state at a position of the journal, to replay less.
 
-The journal is the record, a snapshot only saves time. One that is missing, damaged or of a
-superseded driver is skipped. It is a head and a line for each trial, so that each trial is encoded
-alone and other threads can run in between.
+The journal has everything, a snapshot only saves time. A snapshot that is damaged, or was written
+by a superseded driver, is skipped. It has a first line for the experiment and a line for each
+trial, so that each trial is encoded alone and other threads can run in between.
 """
 
-# A snapshot is written when the journal is durable up to its position. Both may be in caches of the
-# operating system, so a power cut can keep the snapshot and lose the last records: a reader must
-# compare its position with the end of the journal. A snapshot of a superseded driver may come late,
-# and may be the newest file: `newest_first` checks that its position is part of the history.
+# A snapshot is written when the journal is durable up to its position. Both files may be in caches
+# of the operating system, so a power cut can keep the snapshot and lose the last records: a reader
+# must compare its position with the end of the journal. A snapshot of a superseded driver may come
+# late, and may be the newest file: `newest_first` checks that its position is in the history.
 
 from __future__ import annotations
 
@@ -79,7 +79,8 @@ class Snapshots:
         Parameters
         ----------
         snapshot : Snapshot
-            Any values; the journal must be durable up to its position.
+            The snapshot; its state may have any values. The journal must be durable up to its
+            position.
 
         Raises
         ------

@@ -1,6 +1,6 @@
 """Reads untrusted JSON, and refuses what other programs might read differently.
 
-It imports little, because child processes read manifests.
+The module imports little, because child processes import it to read manifests.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ __all__ = ["as_count", "loads", "parse", "within_max_depth"]
 #: Digits of the longest integer that is read: Python's default limit. The time for longer ones
 #: grows with the square of their length.
 _MAX_DIGITS: Final = 4300
-#: A longer integer fills at least one block of this length that starts at a multiple of it.
+#: Length of the blocks into which text is divided to find long integers: an integer of more than
+#: `_MAX_DIGITS` digits fills at least one block.
 _DIGITS: Final = _MAX_DIGITS // 2
 #: Deepest nesting of brackets that is read, since later code may be recursive.
 _MAX_NESTING: Final = 128

@@ -29,9 +29,9 @@ __all__ = [
 
 #: Directory of the leases, below the experiment's.
 DIRECTORY: Final = "driver"
-#: Version of their format.
+#: Version of the leases' format.
 FORMAT: Final = 1
-#: Longest ttl in seconds: a dead driver, or a forged lease, blocks others no longer.
+#: Longest ttl in seconds: the time for which a dead driver or a forged lease can block others.
 LONGEST_TTL: Final = 3600.0
 #: Highest number of a lease.
 LAST_EPOCH: Final = 999_999_999
@@ -55,14 +55,14 @@ class LeaderLease:
 
     #: Unique to each :class:`~dasktune.storage.leader.leader_lock.LeaderLock`.
     owner: str
-    #: Name of its machine and process id, for people.
+    #: The driver's host name and process id, for display.
     host: str
     pid: int
-    #: Seconds without a change after which it has expired.
+    #: Seconds without a change after which the lease has expired.
     ttl_s: float
     #: Identity of the machine, whose processes share the clock of `renewed`.
     machine: str = ""
-    #: Time of its last write in seconds of the machine's monotonic clock.
+    #: Time of the lease's last write in seconds of the machine's monotonic clock.
     renewed: float = 0.0
     #: Whether the driver also holds a lock of the operating system.
     flock: bool = False
@@ -161,5 +161,5 @@ def machine_id() -> str:
         # A container may have another clock (time namespace).
         return f"{boot}/{os.readlink('/proc/self/ns/time')}"
     except OSError:
-        # Not Linux. A reboot restarts the clock, so a lease from before may count too long.
+        # Not Linux. A reboot restarts the clock: a lease from before may count as alive too long.
         return f"{platform.node()}/{uuid.getnode():x}"

@@ -1,9 +1,9 @@
 """Leader election: one driver leads an experiment, and a second one is refused while it lives.
 
-A driver's *lease* is a small file, which its driver rewrites every third of the lease's ttl. Leases
-are numbered. Each number is created with an exclusive write, so of several drivers that want the
-next lease exactly one gets it, on every kind of storage. A driver that sees a higher number than
-its own has lost the lead.
+A driver's *lease* is a small file, which the driver rewrites every third of the lease's ttl (time
+to live). Leases are numbered. Each is created with an exclusive write, so of several drivers that
+claim the next number exactly one gets it, on every kind of storage. A driver that sees a higher
+number than its own has lost the lead.
 
 The clocks of two machines are never compared: a lease has expired when another driver has seen it
 unchanged for its ttl. On the machine of the leader there are faster ways. Its processes share a
@@ -22,10 +22,10 @@ successor has taken over. The epochs of the journal keep its late records out of
 # - Renewal and release come from two threads and exclude each other by `_renewing`: after the
 #   release no renewal writes the lease again.
 # - Two candidates claim the same number: one gets FileExistsError and watches the other's lease.
-# - A candidate locks the next number's lock file before it writes the lease. So a lease whose file
-#   is not locked, where it should be, is that of a dead driver. A candidate that dies between the
-#   two drops its lock with its process. One that hangs between the two is passed over after a ttl,
-#   without the lock; its own claim fails when it wakes up.
+# - A candidate locks the next number's lock file before it writes the lease. So if a lease says
+#   that its driver holds the lock, and the file is not locked, that driver is dead. A candidate
+#   that dies between lock and lease drops its lock with its process. If it hangs there for a ttl,
+#   another candidate claims the lease without the lock; the first one's claim fails when it wakes.
 # - Clocks: the ttl is measured with monotonic clocks, on the leader's machine or by the candidate
 #   alone. `expires` is wall clock time for people, so a jump of it only changes what is shown.
 
@@ -64,7 +64,7 @@ __all__ = ["LeaderLock", "LeaderStatus", "current_leader", "leader_status"]
 
 logger = logging.getLogger(__name__)
 
-#: Checks of a lease within its ttl.
+#: How many times a candidate checks a lease within its ttl.
 _CHECKS: Final = 30
 
 
@@ -82,7 +82,7 @@ class LeaderLock:
     clock : callable, default=time.monotonic
         Returns seconds; the same for all processes of this machine.
     sleep : callable, default=time.sleep
-        Waits for seconds.
+        Waits for a number of seconds.
     machine : str, optional
         Identity of the machine of this driver, by default :func:`machine_id`. Drivers with the same
         one share `clock` and, on a disk, the locks of the operating system.
@@ -234,7 +234,7 @@ class LeaderLock:
 
     def _claim(self, epoch: int) -> bool:
         """Try to get the lease with this number, and return whether this driver has it."""
-        # The lock comes before the lease becomes visible: an unlocked one is a dead driver's.
+        # Lock before the lease becomes visible: an unlocked lease counts as a dead driver's.
         if self.storage.is_local and not self._lock(epoch):
             return False
         lease = self._stamped(
@@ -272,13 +272,13 @@ class LeaderLock:
             self._unlock()
             return self._wait_for_locked_lease()
         except OSError:
-            self._unlock()  # a disk without locks: the renewals of the lease must do
+            self._unlock()  # a disk without locks: only renewals show that the driver lives
         return True
 
     def _wait_for_locked_lease(self) -> bool:
         """Wait a little for a lease that is locked but not written yet.
 
-        Return whether the process that has locked it did not write it for a whole ttl.
+        Return True if the process that holds the lock has not written the lease for a whole ttl.
         """
         now = self._clock()
         self._blocked_since = self._blocked_since or now
@@ -336,12 +336,12 @@ class _LeaseWatch:
     def __init__(self, lock: LeaderLock) -> None:
         self._lock, self._storage = lock, lock.storage
         self._clock, self._sleep = lock._clock, lock._sleep
-        #: The lease as it was first seen, and when.
+        #: Number and content of the lease when it was first seen, and the time.
         self._seen: tuple[int, bytes] | None = None
         self._since = 0.0
 
     def wait_for_end(self) -> int:
-        """Return the number of the lease that may be claimed now.
+        """Wait until no driver leads, and return the number of the lease to claim.
 
         Raises
         ------

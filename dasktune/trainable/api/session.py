@@ -299,7 +299,7 @@ class ClassSession(Session):
 
 
 def restored_metrics(spec: TrialSpec) -> dict[str, Any]:
-    """Return the metrics from which the counters continue; empty if the trial has none."""
+    """Return the metrics from which the counters continue; empty without a checkpoint."""
     if spec.checkpoint is None:
         return {}
     return {**spec.checkpoint.metrics, "training_iteration": spec.checkpoint.iteration}

@@ -116,7 +116,7 @@ class RunBase(ABC):
 
     @abstractmethod
     def _outcome(self) -> Callable[..., Terminal]:
-        """Run the trial, and return a function from a number to its terminal message."""
+        """Run the trial, and return a function that builds its last message from a number."""
 
     def _abandon(self, make: Callable[..., Terminal]) -> None:
         """End the trial while its thread still runs user code; called in another thread."""

@@ -146,7 +146,7 @@ class ThreadRun(RunBase):
         return not isinstance(self._gate.order, trial_messages.StopAnswer)
 
     def _outcome(self) -> Callable[..., trial_messages.Terminal]:
-        """Run the trial, and return a function from a number to its terminal message."""
+        """Run the trial, and return a function that builds its last message from a number."""
         self._outbox.put(lambda seq: trial_messages.Started(seq=seq), urgent=False)
         failure: ErrorInfo | None = None
         interruption: ErrorInfo | None = None

@@ -309,7 +309,7 @@ class Recorder:
         self._send(partial(self._committed, saved=saved), saved)
 
     def export(self, directory: str) -> None:
-        """Store the exports from `directory`, a local one with a list (`write_export_list`)."""
+        """Copy the exports in a local directory, with their list, to the trial's directory."""
         self._hooks.fence()
         self._store.export(self._spec.trial_dir, directory)
 
@@ -366,7 +366,8 @@ class Recorder:
         try:
             self._commit(copy, record)
         finally:
-            # Deleted here: if the reporting thread drops the last reference, it would delete there.
+            # Delete the copy in this thread: otherwise the thread that drops the last reference
+            # deletes it, which may be the reporting thread.
             shutil.rmtree(copy.path, ignore_errors=True)
         self._outbox.release()
 

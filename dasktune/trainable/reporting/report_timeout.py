@@ -35,8 +35,8 @@ class ReportTimeout:
 
     # The thread decides under the lock that the limit is over, and calls back without it. So a
     # result, or the end of user code, may come between the two. The callback runs anyway:
-    # the result was late. If the trial has ended meanwhile and put its last message, the callback
-    # changes nothing. If it has not put that message yet, the trial fails with the timeout.
+    # the result was late. If the trial has already chosen its last message, the callback changes
+    # nothing; otherwise the trial fails with the timeout.
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The child process of a worker, which runs trials one after the other.
+"""The code of a worker's child process, which runs trials one after the other.
 
 The main thread starts trials and waits for their ends. One thread receives messages of the worker,
 and user code has its own thread, as it has on a worker. The thread that puts a message also sends

@@ -40,7 +40,7 @@ class ProcessState:
         )
 
     def changes(self) -> str:
-        """Return what has changed since, such as ``"os.environ['HOME']"``; empty if nothing has."""
+        """Return the changes since, such as ``"os.environ['HOME']"``; empty without changes."""
         current = ProcessState.now()
         changes = [
             f"os.environ[{name!r}]"

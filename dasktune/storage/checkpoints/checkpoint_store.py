@@ -342,7 +342,7 @@ class CheckpointStore:
     def _fence_and_list(self, trial_dir: str, incarnation: int) -> list[tuple[str, int]]:
         """Fence the incarnations before this one; return their checkpoints with their numbers."""
         advance_fence(self.storage, trial_dir, incarnation)
-        # Only now: the writer of a checkpoint that is committed after this listing finds the token.
+        # List after writing the token: a writer that commits after this listing finds the token.
         paths = [f"trials/{trial_dir}/{name}" for name in self.storage.names("trials", trial_dir)]
         places = [(path, at) for path in paths if (at := checkpoint_place(path)) is not None]
         return [(path, at[1]) for path, at in places if at[2] < incarnation]

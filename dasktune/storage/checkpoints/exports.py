@@ -64,7 +64,7 @@ def write_export_list(directory: str, exported: Mapping[str, str]) -> None:
 
 @redact_errors
 def write_exports(storage: Storage, trial_dir: str, directory: str) -> None:
-    """Copy exports to a trial's directory, replacing those of an earlier start.
+    """Copy exports to a trial's directory, replacing the exports of an earlier start.
 
     Parameters
     ----------

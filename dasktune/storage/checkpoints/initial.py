@@ -66,7 +66,7 @@ def check_initial_checkpoint(given: object, place: str, options: Mapping[str, An
 
 
 def copy_initial_checkpoint(checkpoint: Checkpoint, storage: Storage) -> None:
-    """Copy the initial checkpoint into the experiment, unless it is there.
+    """Copy the initial checkpoint into the experiment, unless it was copied before.
 
     Parameters
     ----------

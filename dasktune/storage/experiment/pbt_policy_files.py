@@ -1,9 +1,9 @@
 """``pbt_global.txt`` and ``pbt_policy_<trial>.txt``: the exploits of PBT in Ray Tune's format.
 
 Each line is a JSON list: the clone, the donor, the ``training_iteration`` of each, the donor's
-configuration, and the clone's new one. The first file has all exploits. A trial's file has those
-that have led to its current state. An object store cannot append, so the files are always replaced
-as a whole. So no line is lost or repeated, even if a driver dies while writing.
+configuration, and the clone's new one. The first file has all exploits. A trial's file has the
+exploits that have led to its current state. An object store cannot append, so the files are always
+replaced as a whole. So no line is lost or repeated, even if a driver dies while writing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The operations of a filesystem that dasktune uses: whole objects, listings and deletion.
 
-An object store can neither rename nor append and has no directories, so nothing here needs that.
+An object store can neither rename nor append and has no directories. No function here needs that.
 Each function takes a filesystem of fsspec and a path in its notation. Local files are accessed by
 ``os`` directly, which is faster and has stronger guarantees.
 """
@@ -143,8 +143,8 @@ def open_read(fs: Any, path: str, retry: Retry = at_once) -> BinaryIO:
 def open_write(fs: Any, path: str) -> BinaryIO:
     """Open a file for writing in pieces, as a context manager.
 
-    On a disk a part of it may be visible before it is closed. In an object store it becomes visible
-    at the end of the ``with`` block, unless the block ends with an exception.
+    On a disk, a part of the file may be visible before it is closed. In an object store, the file
+    becomes visible at the end of the ``with`` block, unless the block ends with an exception.
     """
     if not is_local(fs):
         return cast("BinaryIO", ObjectWriter(fs, path, functools.partial(_call, fs, "pipe_file", path)))

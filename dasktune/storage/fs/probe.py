@@ -1,4 +1,4 @@
-"""Checks before the first trial whether a storage has what an experiment needs."""
+"""Checks before the first trial whether a storage supports the operations of an experiment."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class RetrySchedule:
     retry_seconds : float
         Seconds from the first failure to the last attempt. 0 allows no second attempt.
     seed : int or str, optional
-        Seed of the random delays; by default each schedule has its own.
+        Seed of the random delays; by default each schedule draws one.
 
     Examples
     --------
@@ -89,7 +89,7 @@ class RetrySchedule:
     def __init__(self, retry_seconds: float, *, seed: int | str | None = None) -> None:
         self.retry_seconds = retry_seconds
         self._random = Random(seed)
-        #: Time of the first failure; None while there is none.
+        #: Time of the first failure; None while the operation works.
         self.since: float | None = None
         self._next = 0.0
         self._longest = _FIRST

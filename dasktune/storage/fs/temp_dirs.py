@@ -2,7 +2,7 @@
 
 Checkpoints are large, and a killed process cannot delete them. So each process has one root
 directory for all of them, and holds a lock on it (``flock``). The system releases the lock when the
-process dies, and the next process that needs a root deletes those without a lock.
+process dies, and the next process that needs a root deletes roots without a lock.
 """
 
 # Two processes may meet at a new root that is not locked yet:

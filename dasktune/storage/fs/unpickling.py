@@ -3,8 +3,8 @@
 Directories of experiments hold pickles: schedulers and searchers in ``tuner.json``, configurations
 in ``params.pkl``, values that user code saved as a checkpoint. A pickle names a class by its
 module, so the tables below translate the names that revision dd8d971 (0.1.0) wrote. Moving or
-renaming a class that such a pickle may hold needs a line here; ``tests/fixtures`` has experiments
-that prove it.
+renaming a class that such a pickle may hold needs a line here; the tests load the experiments in
+``tests/fixtures`` to prove it.
 """
 
 from __future__ import annotations

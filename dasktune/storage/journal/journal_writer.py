@@ -23,7 +23,7 @@ A failing storage is retried for its retry time; records wait in memory meanwhil
 # - The thread of a put touches no field of the writer. The writer reads the outcome when the call
 #   has ended. So all fields are used by one thread.
 # - A driver that was superseded may still append to its epoch. The header of the next epoch says
-#   how much of it counts.
+#   how many of its records count.
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ class JournalWriter:
         Returns
         -------
         int
-            Position up to which records are durable. On a working local disk it is always the last.
+            Position up to which records are durable. On a working local disk, all are.
 
         Raises
         ------

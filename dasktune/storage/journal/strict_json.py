@@ -1,4 +1,4 @@
-"""Reads untrusted JSON, and refuses what other programs might read differently.
+"""Reads untrusted JSON, and refuses text that other programs might read differently.
 
 The module imports little, because child processes import it to read manifests.
 """

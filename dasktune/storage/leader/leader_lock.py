@@ -161,7 +161,7 @@ class LeaderLock:
         self._thread.start()
 
     def renew(self) -> bool:
-        """Check for a successor and rewrite the lease. A thread does this; repeating it is safe.
+        """Check for a successor and rewrite the lease. A thread calls this; more calls are safe.
 
         Returns
         -------
@@ -435,7 +435,8 @@ class LeaderStatus:
     Parameters
     ----------
     word : {"none", "alive", "ended", "lost"}
-        No driver has led yet; a driver leads; the last one has released the lead; it has died.
+        No driver has led yet; a driver leads; the last driver has released the lead; the last
+        driver has died.
     age_s : float or None
         Seconds since the last renewal of its lease; None if unknown.
     """

@@ -176,7 +176,7 @@ def trainable_name(trainable: object) -> str:
 
 
 def with_parameters(trainable: Any, **parameters: Any) -> Any:
-    """Bind objects to a trainable that are not hyperparameters, such as a data set.
+    """Bind objects that are not hyperparameters, such as a data set, to a trainable.
 
     An object of more than 1 MB when pickled is kept once in each worker process, for all trials
     there. Treat such an object as read-only, and copy what you want to change: numpy arrays raise

@@ -183,7 +183,7 @@ class Stopwatch:
 
 
 class Session:
-    """The connection of user code to its trial: counts, records and saves what it reports.
+    """Connects user code to its trial: counts, records and saves the results that it reports.
 
     Parameters
     ----------

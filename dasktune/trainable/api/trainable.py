@@ -117,8 +117,8 @@ class Trainable(ABC):
         Returns
         -------
         bool
-            True if this object is ready for another trial. With False, the default, it is cleaned
-            up and a new one is built.
+            True if this object is ready for another trial. With False, the default, this
+            object is cleaned up and a new one is built.
         """
         return False
 

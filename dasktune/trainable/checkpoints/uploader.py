@@ -174,6 +174,6 @@ class Uploader:
             self._queue.clear()
         self._on_failure()
         with self._changed:
-            # Only now: a caller that waits must find the held messages withdrawn.
+            # After the withdrawal: a waiting caller must find the held messages withdrawn.
             self._unfinished = 0
             self._changed.notify_all()

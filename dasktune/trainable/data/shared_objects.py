@@ -246,7 +246,7 @@ class _HeldFile:
     """A file with an object, deleted soon after the death of this process.
 
     The process holds a lock on it (``flock``), which the system releases at its death. The next
-    process that writes such a file deletes those without a lock.
+    process that writes such a file deletes the files without a lock.
     """
 
     def __init__(self, frames: Frames, memory_directory: str) -> None:

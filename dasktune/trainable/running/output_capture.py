@@ -122,7 +122,7 @@ class _Spool:
     def __init__(self, spec: TrialSpec, transfers: TransferQueue, max_bytes: int) -> None:
         self._trial_id, self._transfers = spec.trial_id, transfers
         self._max_bytes = max_bytes
-        #: Its directory is deleted with this object.
+        #: A temporary checkpoint: its directory is deleted with this object.
         self._directory = Checkpoint.temporary()
         self.storage = Storage(self._directory.path)
         #: Bytes of each file that the driver has stored.

@@ -234,7 +234,7 @@ def check(condition: bool, name: str, rule: str, value: Any, hint: str = "") -> 
     condition : bool
         Whether the argument obeys its rule.
     name : str
-        The argument as the user typed it.
+        The argument's name, as the user typed it.
     rule : str
         The rule, to be read after "must be".
     value : object

@@ -35,8 +35,8 @@ def run(
 ) -> ExperimentAnalysis:
     """Run an experiment to its end, and return an analysis of it.
 
-    It is Ray Tune's older interface to ``Tuner(...).fit()``, which new code should use. Every
-    argument may be None, which means its default.
+    This is Ray Tune's older interface; new code should call ``Tuner(...).fit()``. Every argument
+    may be None, which means its default.
 
     Parameters
     ----------

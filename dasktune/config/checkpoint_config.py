@@ -95,7 +95,7 @@ class CheckpointConfig:
 
     @property
     def pause_limit(self) -> int:
-        """The most bytes of a paused trial's checkpoint that stays in memory."""
+        """The maximum size in bytes of a paused trial's checkpoint that stays in memory."""
         # A trial that ends while it is paused has no process that could save its checkpoint.
         limit = 100_000_000 if self.memory_limit is None else self.memory_limit
         return 0 if self.checkpoint_at_end else limit

@@ -99,9 +99,9 @@ class RunConfig:
         of its last seconds is lost.
     restore : Checkpoint, str or path, optional
         The initial checkpoint of each trial: ``get_checkpoint()`` and ``load_checkpoint`` return it
-        until the trial has its own. The trial's iterations still count from 1. For a directory or
-        URL of the same protocol as `storage_path`, `storage_options` are used. It is copied into
-        the experiment when that begins.
+        until the trial has its own. The trial's iterations still count from 1. `storage_options`
+        apply to a directory or URL of the same protocol as `storage_path`. The checkpoint is copied
+        into the experiment's directory when the experiment begins.
     export_formats : list of str, optional
         The formats that a class trainable exports when its trial ends without error, with
         ``_export_model(export_formats, export_dir)``: ``"checkpoint"``, ``"model"``, ``"onnx"``,

@@ -75,7 +75,7 @@ class HandleResult(NamedTuple):
     Attributes
     ----------
     actions : list of Action
-        What must be done, in order. The statuses of the trials already reflect it.
+        The actions to carry out, in order. The statuses of the trials already reflect them.
     is_current : bool
         False for a worker's event of an earlier incarnation, and for a repeated one. Such an event
         changed nothing.
@@ -220,7 +220,7 @@ class ExperimentMachine:
 
     @property
     def free_trial_id(self) -> str:
-        """A name that no trial has, nor the pending suggestion."""
+        """A name that neither a trial nor the pending suggestion has."""
         number = len(self.trial_index)
         while (name := f"{self.state.prefix}_{number:05d}") in self.trials or (
             name == self.pending_suggestion.trial_id
@@ -245,7 +245,7 @@ class ExperimentMachine:
         Parameters
         ----------
         event : ExperimentEvent
-            What happened.
+            The event to apply.
         recorded : RecordedDecisions, optional
             In a replay, the journal's decisions about the event. They override those of the
             policies.
@@ -495,7 +495,7 @@ class ExperimentMachine:
 
     def _stop(self, trial: Trial, decision: Stop, now: float) -> None:
         if trial_actions.ends_anyway(trial):
-            return  # Stopped twice: the first reason stands.
+            return  # A trial that is stopped twice keeps the first reason.
         trial.reason, trial.stopped_early = decision.reason, decision.early
         self._emit(trial_actions.stop_action(trial, decision))
         if trial.status.is_final:
@@ -588,8 +588,8 @@ class ExperimentMachine:
     def _resolve_standstill(self) -> None:
         """Let the scheduler decide on the waiting trials if no trial runs and none may start.
 
-        Then no trial would end by itself, and a search algorithm that waits for one would wait
-        forever. The scheduler may still unpause some.
+        In this case no trial would ever end, and a search algorithm that waits for an end would
+        wait forever. The scheduler may still unpause trials.
         """
         if self.state.waits_for_user:
             return  # The user decides how the experiment continues.

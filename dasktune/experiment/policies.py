@@ -151,7 +151,7 @@ class Policies:
         is_over : bool
             Whether the end of the experiment was requested already.
         at : int
-            How many actions the event has led to so far.
+            Position in the event's record: the number of its actions so far.
 
         Returns
         -------
@@ -177,7 +177,7 @@ class Policies:
         proposed : action or None
             The scheduler's next command.
         at : int
-            How many actions the event has led to so far.
+            Position in the event's record: the number of its actions so far.
         """
         if self.recorded is None:
             return proposed
@@ -206,7 +206,7 @@ class Policies:
         is_new : bool
             Whether the result is new, as :func:`record` returned.
         at : int
-            How many actions the event has led to so far.
+            Position in the event's record: the number of its actions so far.
         """
         key = trial.trial_id
         recorded = None if self.recorded is None else self.recorded.decision(key, at)
@@ -282,7 +282,7 @@ class Policies:
         trial : Trial
             A trial whose status has just changed.
         before : TrialStatus
-            Its former status.
+            The trial's former status.
 
         Returns
         -------
@@ -353,7 +353,8 @@ class Policies:
     def on_standstill(self, waiting: Waiting) -> tuple[Command, ...]:
         """Return the commands for trials that wait while no trial runs.
 
-        If the scheduler has neither a command nor an open question, its base class ends the trials.
+        If the scheduler has neither a command nor an open question, the default of `TrialScheduler`
+        ends the trials.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""What the policies decided about an event, read back from the journal for a replay.
+"""The policies' decisions about an event, read back from the journal for a replay.
 
 A replay asks the policies again, so that they reach the same state, but the decisions in the
 journal stand. A record holds all actions of its event in order, so that a decision is found by its
@@ -70,7 +70,7 @@ class RecordedDecisions:
         trial_id : str
             The trial that reported it.
         position : int
-            How many actions the event has led to so far.
+            Position in the event's record: the number of its actions so far.
 
         Returns
         -------
@@ -95,7 +95,7 @@ class RecordedDecisions:
         Parameters
         ----------
         position : int
-            How many actions the event has led to so far.
+            Position in the event's record: the number of its actions so far.
         """
         if not self._actions:
             return None

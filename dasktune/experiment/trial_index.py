@@ -70,8 +70,8 @@ class TrialIndex:
     def add(self, trial: Trial) -> None:
         """Add a new, pending trial.
 
-        A trial that the user has added goes before all that have not started yet, but after those
-        that the user has added before it.
+        A trial that the user has added goes before all trials that have not started yet, except
+        trials that the user has added earlier.
         """
         if trial.trial_id in self.trials:
             raise InvalidTransition(f"a second trial {trial.trial_id} was added")

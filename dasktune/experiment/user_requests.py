@@ -1,4 +1,4 @@
-"""What the user's requests about single trials do: pause, unpause, add, reopen."""
+"""Apply the user's requests about single trials: pause, unpause, add, reopen."""
 
 from __future__ import annotations
 

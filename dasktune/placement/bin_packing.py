@@ -95,7 +95,7 @@ def assign_bundles(
 
 
 def assign_request(request: PlacementGroupFactory, pools: Iterable[WorkerPool]) -> dict[int, str] | None:
-    """Assign the bundles of a request to workers; an empty head bundle with helpers is left out.
+    """Assign the bundles of a request to workers; an empty head is left out if more bundles follow.
 
     Parameters
     ----------
@@ -132,7 +132,8 @@ def _backtrack(
 ) -> list[str] | None:
     """Assign one bundle after the other, and backtrack when one does not fit."""
     untried = [iter(_candidates(needs, strategy, pools, {}))]
-    #: For each assigned bundle its address, and the free capacity of all used workers after it.
+    #: For each assigned bundle: the worker's address, and the free capacity of all used workers
+    #: after the assignment.
     chosen: list[tuple[str, dict[str, FreeCapacity]]] = []
     for _ in range(max_steps):
         step = next(untried[-1], None)

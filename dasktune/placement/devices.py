@@ -51,9 +51,9 @@ def parse_visible_devices(value: str | None) -> tuple[str, ...] | None:
 
 
 def is_rotation(visible: Sequence[str], others: Iterable[Sequence[str]] = ()) -> bool:
-    """Whether a list of devices is one of a set of rotations, one for each worker of the host.
+    """Whether a list of devices is a rotation, as dask-cuda sets one for each worker of a host.
 
-    dask-cuda sets them: every worker sees all devices, and the first one in its list is its own.
+    With such lists every worker sees all devices, and the first one in its list is its own.
 
     Parameters
     ----------

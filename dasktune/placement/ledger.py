@@ -167,7 +167,7 @@ class Ledger:
             )
             self._add_to_pool(address)
         if 0 not in placed:
-            # The head bundle is empty: user code runs on the worker of its first helper.
+            # The head bundle is empty: user code runs on the worker of the next bundle.
             beside = placed[min(placed)].address
             placed[0] = PlacedBundle(address=beside, resources={}, declared={})
         return Placement(number=number, bundles=tuple(placed[which] for which in sorted(placed)))

@@ -61,7 +61,7 @@ class LedgerEntry:
     Parameters
     ----------
     number : int
-        Number of arrival; among equal workers the first one is used first.
+        Arrival number; among equal workers the one that arrived first is used first.
     worker : WorkerCapacity
         The worker as the Dask scheduler reports it.
     allocations : Allocations
@@ -92,7 +92,7 @@ class LedgerEntry:
         self.worker = worker
         #: The name of the device behind each GPU.
         self.gpus = worker.gpus
-        #: Its resources other than CPU and memory, which other workers may lack.
+        #: The worker's resources other than CPU and memory, which other workers may lack.
         self.special = tuple(kind for kind in worker.resource_names if kind not in ("CPU", "memory"))
         self._totals = [
             (kind, worker.total(kind), worker.used.get(kind, 0)) for kind in worker.resource_names
@@ -104,7 +104,7 @@ class LedgerEntry:
         held = self.allocations
         held.ensure_gpu_count(len(self.gpus))
         free = []
-        #: Used fraction of its most used resource, from 0 to 1.
+        #: Used fraction of the worker's most used resource, from 0 to 1.
         self.fill = 0.0
         for kind, total, others in self._totals:
             left = max(0.0, round(total - held.amounts.get(kind, 0) - others, PLACES))

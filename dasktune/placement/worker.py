@@ -34,7 +34,7 @@ class WorkerCapacity:
     host : str, default=""
         Name or address of the worker's host.
     name : str, default=""
-        Its name, which is the same after a restart.
+        The worker's name, which is the same after a restart.
     nthreads : int, default=1
         Number of threads that run tasks.
     resources : mapping, default={}
@@ -86,24 +86,24 @@ class WorkerCapacity:
 
     @property
     def python_differs(self) -> bool:
-        """Whether it runs another minor version of Python, so it cannot load pickled functions."""
+        """Whether the worker has another minor version of Python and cannot unpickle functions."""
         return self.python not in ("", _PYTHON)
 
     @property
     def can_run_trials(self) -> bool:
-        """Whether it can run trials, now or later."""
+        """Whether the worker can run trials, now or later."""
         return self.status in _ALIVE and not self.python_differs
 
     @property
     def resource_names(self) -> tuple[str, ...]:
-        """The names of all its resources."""
+        """The names of all resources of the worker."""
         declared = [kind for kind, amount in self.resources.items() if amount]
         own = ["GPU"] if self.devices and "GPU" not in self.resources else []
         return tuple(dict.fromkeys(("CPU", "memory", *declared, *own)))
 
     @property
     def gpus(self) -> tuple[str, ...]:
-        """The device of each of its GPUs; see :func:`gpu_names`."""
+        """The device of each GPU of the worker; see :func:`gpu_names`."""
         return gpu_names(self.devices, ceil(self.total("GPU")))
 
     def total(self, kind: str) -> float:

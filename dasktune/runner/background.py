@@ -5,7 +5,7 @@
 
 - An answer is put before the loop is woken, so the loop finds it when it wakes up. If the loop is
   not waiting, the wake-up ends its next wait.
-- After :meth:`close`, the question in hand may still end. Its answer stays in the queue, and waking
+- After :meth:`close`, the current question may still end. Its answer stays in the queue, and waking
   a loop that has ended has no effect.
 """
 
@@ -82,7 +82,7 @@ class BackgroundThread:
         return [self._answers.get() for _ in range(self._answers.qsize())]
 
     def close(self) -> None:
-        """Discard the questions that have not begun; does not wait for the one in hand."""
+        """Discard the questions that have not begun; does not wait for the current one."""
         self._closed = True
         self._questions.put(None)
 

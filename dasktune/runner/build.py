@@ -212,7 +212,7 @@ def _own(scheduler: TrialScheduler) -> TrialScheduler:
     """Return a copy of a scheduler, so that its state does not leak into the next experiment."""
     try:
         return deepcopy(scheduler)
-    except Exception as error:  # it may hold anything
+    except Exception as error:  # a scheduler may hold objects of any kind
         logger.warning(
             "%s cannot be copied (%s: %s): create a new one for each experiment",
             type(scheduler).__name__,
@@ -316,7 +316,7 @@ def check_saving(trainable: Any, run_config: RunConfig) -> None:
     Raises
     ------
     ConfigError
-        If there is such a setting.
+        If the configuration has such a setting.
     """
     is_class, rule = isinstance(trainable, type), "left out for a function"
     for name in ("checkpoint_frequency", "checkpoint_at_end"):

@@ -253,7 +253,7 @@ class Commands:
         Parameters
         ----------
         config : mapping
-            Its whole configuration; it is copied.
+            The trial's whole configuration, which is copied.
         """
         return self._put(partial(_add_trial, config=config, check=self.config_rule))
 

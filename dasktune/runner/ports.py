@@ -1,4 +1,4 @@
-"""What the runner needs of its environment: an executor, a clock, a store, and observers."""
+"""The ports between the runner and its environment: executor, clock, store, observers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class TrialExecutor(Protocol):
     A command may reach the executor after its trial's terminal event has happened there, but before
     the runner has received it. The executor ignores such a command.
 
-    `ClusterChanged` reports the workers' resources when they are known first, and whenever they
+    `ClusterChanged` reports the workers' resources when they are first known, and whenever they
     change, after the losses that come with the change. A cluster without any worker is not
     reported.
 
@@ -117,7 +117,7 @@ class TrialExecutor(Protocol):
         """End the current or else the next wait of :meth:`next_events`. Thread-safe."""
 
     def acknowledge(self, trial_id: str, incarnation: int, seq: int) -> None:
-        """Note that everything up to `seq` is durable in the journal: the worker may forget it."""
+        """Acknowledge the messages up to `seq`, which are durable: the worker may forget them."""
 
     def close(self) -> None:
         """Stop the trials that still run, and release all resources."""

@@ -68,7 +68,7 @@ class Suggester:
             yield self._event(trial_id, answer)
 
     def close(self) -> None:
-        """Discard requests that have not begun; does not wait for the one in hand."""
+        """Discard requests that have not begun; does not wait for the current one."""
         self._background.close()
 
     def _event(self, trial_id: str, suggestion: Suggestion) -> Suggested:

@@ -132,7 +132,7 @@ class AdmitOthers(TrialAction):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PauseTrial(LeaveWorker):
-    """Pause the trial because its scheduler wants it."""
+    """Pause the trial because its scheduler has decided so."""
 
     save: bool = True
     reason: str = ""
@@ -143,7 +143,7 @@ class PauseTrial(LeaveWorker):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallTrial(LeaveWorker):
-    """Pause the trial because the user wants it.
+    """Pause the trial because the user has requested it.
 
     The pause may be long, so the checkpoint goes into the storage.
     """
@@ -276,7 +276,7 @@ class DeleteCheckpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndExperiment:
-    """End the experiment because a stopper wants it: no trial starts any more.
+    """End the experiment because a stopper demands it: no trial starts any more.
 
     Each trial that runs gets an action of its own.
     """

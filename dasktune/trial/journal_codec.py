@@ -36,9 +36,9 @@ def journal_record(event: ExperimentEvent, actions: Sequence[Action], trial: Tri
     Parameters
     ----------
     event : ExperimentEvent
-        What happened.
+        The event.
     actions : sequence of Action
-        What the experiment decided.
+        The actions that followed from the event.
     trial : Trial or None
         The trial of the event, in its state after the event.
 
@@ -110,7 +110,7 @@ def decode_event(record: Record) -> ExperimentEvent | None:
 
 
 def decode_actions(record: Record) -> list[Action | None]:
-    """Return the actions of a record in order; None stands for one that this version does not know.
+    """Return the actions of a record in order; None for each that this version does not know.
 
     A start's record does not repeat the configuration, which is in the record of the suggestion.
     The decoded action has an empty one.

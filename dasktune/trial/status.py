@@ -142,8 +142,8 @@ TRANSITIONS: dict[tuple[TrialStatus, type[events.TrialEvent] | type[actions.Tria
     (_S.RUNNING, actions.ExploitTrial): _S.RUNNING,
     (_S.RUNNING, actions.FailTrial): _S.FAILING,
     (_S.RUNNING, events.TrialEnded): _S.TERMINATED,
-    # Saving because the driver wants it. The worker continues by itself afterwards. If the
-    # trainable had nothing to save, its next result comes without a checkpoint.
+    # Saving at the driver's request. Afterwards the worker continues without a further action. If
+    # the trainable had nothing to save, its next result comes without a checkpoint.
     (_S.SAVING, events.CheckpointCommitted): _S.RUNNING,
     (_S.SAVING, events.ResultReported): _S.RUNNING,
     (_S.SAVING, events.TrialEnded): _S.TERMINATED,
@@ -163,8 +163,9 @@ TRANSITIONS: dict[tuple[TrialStatus, type[events.TrialEvent] | type[actions.Tria
     (_S.RESIZING, events.ResultReported): _S.RESIZING,
     (_S.RESIZING, events.TrialPaused): _S.PENDING,
     (_S.RESIZING, events.TrialEnded): _S.TERMINATED,
-    # Leaving its worker because the user pauses it. It runs until the worker receives that, and the
-    # policies decide on its results; except a trial that its scheduler is pausing (SHELVING).
+    # Leaving its worker because the user pauses it. The trial runs until the worker receives the
+    # pause, and the policies decide on its results. Only a trial that its scheduler was pausing
+    # already (SHELVING) gets no more decisions.
     (_S.RESIZING, actions.SuspendTrial): _S.SUSPENDING,
     (_S.PAUSING, actions.SuspendTrial): _S.SHELVING,
     (_S.SUSPENDING, actions.PauseTrial): _S.SHELVING,
@@ -192,7 +193,7 @@ TRANSITIONS: dict[tuple[TrialStatus, type[events.TrialEvent] | type[actions.Tria
     (_S.STOPPING, events.TrialLost): _S.TERMINATED,
     (_S.STOPPING, events.StartFailed): _S.TERMINATED,
     (_S.STOPPING, events.TrialReturned): _S.TERMINATED,
-    # Its code raised while it was being stopped, which the user must see.
+    # The trial's code raised while the trial was being stopped, which the user must see.
     (_S.STOPPING, events.TrialFailed): _S.ERROR,
     # Being stopped because the stopper raised on its result: it ends in error in any case.
     (_S.FAILING, events.ResultReported): _S.FAILING,
@@ -215,7 +216,7 @@ for _leaving, _left in ((_S.SUSPENDING, _S.SUSPENDED), (_S.SHELVING, _S.SHELVED)
     TRANSITIONS[_leaving, events.TrialPaused] = TRANSITIONS[_leaving, events.TrialLost] = _left
     TRANSITIONS[_leaving, events.TrialEnded] = _S.TERMINATED
     TRANSITIONS[_leaving, actions.StopTrial] = _S.STOPPING
-    # It is tried again when the user unpauses it.
+    # The trial is tried again when the user unpauses it.
     TRANSITIONS[_leaving, events.TrialFailed] = _S.SUSPENDED
     TRANSITIONS[_left, actions.FinishTrial] = _S.TERMINATED
     TRANSITIONS[_left, actions.ChangeRequest] = _left
@@ -231,7 +232,7 @@ for _status in (
 ):
     TRANSITIONS[_status, actions.ReopenTrial] = _S.PENDING
 for _status in (_S.PENDING, _S.PAUSED, _S.SUSPENDED, _S.SHELVED):
-    # It is on no worker: this only changes how it will be started.
+    # The trial is on no worker: these actions only change how it will be started.
     TRANSITIONS[_status, actions.ExploitTrial] = _status
 for _status in (_S.STARTING, _S.RESTORING):
     TRANSITIONS[_status, events.StartFailed] = _S.PENDING

@@ -30,7 +30,7 @@ def new_status_log() -> deque[tuple[TrialStatus, type, int, int]]:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Trial:
-    """One training run: its configuration, its status and its results.
+    """A training run: configuration, status, results and checkpoints.
 
     Only the experiment changes a trial. Policies and observers read it.
 
@@ -41,7 +41,7 @@ class Trial:
     config : dict
         The resolved configuration that user code gets.
     resources : PlacementGroupFactory
-        What the trial holds while it is on a worker; a scheduler may change it.
+        The resources that the trial holds while it is on a worker; a scheduler may change them.
     tag : str, default=""
         Label that distinguishes it from other trials, ``"lr=0.1,depth=3"``.
     """
@@ -55,14 +55,14 @@ class Trial:
     dirname: str = ""
     #: Whether JSON cannot hold the configuration, so that the store keeps it as a pickle.
     pickled: bool = False
-    #: Whether the user has added it: it is not reported to the search algorithm.
+    #: Whether the user has added the trial, which is then not reported to the search algorithm.
     added: bool = False
     status: TrialStatus = TrialStatus.PENDING
-    #: Its resources before it was resized; None if it was not.
+    #: The trial's resources before it was resized; None if it was not.
     first_resources: PlacementGroupFactory | None = None
     #: Counts the starts, from 1; 0 before the first.
     incarnation: int = 0
-    #: Address of its worker, or of its last one.
+    #: Address of the trial's worker, or of the last one.
     worker: str = ""
     #: Results in order, one row for each ``training_iteration``.
     history: list[dict[str, Any]] = field(default_factory=list, repr=False)
@@ -80,20 +80,21 @@ class Trial:
     held_at: int = -1
     #: The newest checkpoint up to that iteration, kept for such a clone.
     held: CheckpointRecord | None = field(default=None, repr=False)
-    #: The incarnation in which it became a clone: its late messages belong to the old history.
+    #: The incarnation in which the trial became a clone. Late messages up to this incarnation
+    #: belong to the former history.
     cloned_in: int = 0
     #: Indices in `Exploits.rows` of the exploits that have led to the trial, oldest first: first
     #: the donor's, then its own.
     ancestry: tuple[int, ...] = field(default=(), repr=False)
-    #: Number of its next checkpoint.
+    #: Number of the next checkpoint.
     next_checkpoint: int = 0
     #: Failures of user code over the trial's life.
     failures: int = 0
-    #: Workers that it has lost over its life, charged or not.
+    #: Losses of workers over the trial's life, charged or not.
     losses: int = 0
     #: Charged worker losses since the trial last made progress.
     worker_losses: int = 0
-    #: Losses since then that it shared with other trials, any of which may have caused them.
+    #: Losses since then that the trial shared with others, any of which may be the cause.
     shared_losses: int = 0
     #: `progress` at the last loss.
     progress_at_loss: tuple[int, int] = (0, -1)
@@ -111,12 +112,12 @@ class Trial:
     last_seq: int = 0
     #: `seq` of the result at which the worker waits for a decision; 0 if it does not wait.
     awaiting_seq: int = 0
-    #: Its last transitions, for error messages, oldest first: status, cause, incarnation, seq.
+    #: The last transitions, for error messages, oldest first: status, cause, incarnation, seq.
     status_log: deque[tuple[TrialStatus, type, int, int]] = field(default_factory=new_status_log, repr=False)
 
     @property
     def folder(self) -> str:
-        """Name of its directory."""
+        """The name of the trial's directory."""
         return self.dirname or self.trial_id
 
     @property
@@ -126,12 +127,12 @@ class Trial:
 
     @property
     def base_resources(self) -> PlacementGroupFactory:
-        """Its resources before any resize."""
+        """The trial's resources before any resize."""
         return self.first_resources or self.resources
 
     @property
     def last_result(self) -> dict[str, Any]:
-        """Its newest row, empty before the first."""
+        """The newest result, empty before the first one."""
         return self.history[-1] if self.history else {}
 
     @property
@@ -146,13 +147,13 @@ class Trial:
 
     @property
     def kept_checkpoints(self) -> tuple[CheckpointRecord, ...]:
-        """All of its own checkpoints that may still be needed."""
+        """The trial's own checkpoints that may still be needed."""
         others = [record for record in (self.memory, self.held) if record is not None]
         return (*self.checkpoints, *self.lent, *others)
 
     @property
     def restore_point(self) -> CheckpointRecord | None:
-        """The checkpoint from which its next start resumes; None to start from the beginning."""
+        """The checkpoint from which the next start resumes; None to start from the beginning."""
         return self.origin or self.memory or self.checkpoint
 
     @property
@@ -166,17 +167,17 @@ class Trial:
 
     @property
     def is_suspect(self) -> bool:
-        """Whether it has to run alone, so that the next loss shows whether it is the cause."""
+        """Whether the trial must run alone, so that another loss shows if it is the cause."""
         return self.shared_losses >= _MOST_SHARED_LOSSES
 
     @property
     def request(self) -> PlacementGroupFactory:
-        """What it needs to start: its resources, and whether it has to be alone on its worker."""
+        """The resource request of the trial's next start; exclusive if the trial is suspect."""
         return self.resources.exclusively() if self.is_suspect else self.resources
 
     @property
     def error(self) -> ErrorInfo | None:
-        """The last failure of its code."""
+        """The last failure of the trial's code."""
         return self.errors[-1] if self.errors else None
 
     def __str__(self) -> str:

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 class ExperimentAnalysis:
     """The results of an experiment with the names of Ray Tune's older interface.
 
-    It is read from the experiment's directory. Its trials are `Result` objects.
+    The results are read from the experiment's directory. `trials` holds `Result` objects.
 
     Parameters
     ----------
@@ -230,7 +230,7 @@ class ExperimentAnalysis:
     def get_best_config(
         self, metric: str | None = None, mode: Mode | None = None, scope: Scope = "last"
     ) -> dict[str, Any] | None:
-        """Return the configuration of the best trial; as :meth:`get_best_trial`.
+        """Return the configuration of the trial that :meth:`get_best_trial` finds.
 
         Parameters
         ----------
@@ -243,7 +243,7 @@ class ExperimentAnalysis:
     def get_best_logdir(
         self, metric: str | None = None, mode: Mode | None = None, scope: Scope = "last"
     ) -> str | None:
-        """Return the directory of the best trial; as :meth:`get_best_trial`.
+        """Return the directory of the trial that :meth:`get_best_trial` finds.
 
         Parameters
         ----------

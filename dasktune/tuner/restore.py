@@ -94,7 +94,7 @@ class RestoredExperiment:
         Events that the callbacks have not received.
     releases : bool, default=True
         Whether paused trials are unpaused and a held experiment is released. False where a driver
-        replaces one that died, because no user has requested it.
+        replaces one that died, because no user has requested to continue.
     """
 
     storage: Storage

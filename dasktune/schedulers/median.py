@@ -181,7 +181,7 @@ class MedianStoppingRule(MetricScheduler):
         return ()
 
     def choose_trial_to_run(self, waiting: Waiting) -> Trial | None:
-        """Choose the first pending trial, else the first that paused for others, else a bad one."""
+        """Choose the first pending trial, else one that paused for others, else a rejected one."""
         if not waiting.pending:
             for name in self._waiting:
                 if name in waiting.paused:

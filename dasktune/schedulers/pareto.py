@@ -196,7 +196,8 @@ def _is_dominated(point: Sequence[float], front: _Points) -> bool:
     nowhere_worse = np.ones(len(front), dtype=np.bool_)
     for value, values in zip(point, front.T, strict=True):
         nowhere_worse &= values >= value
-    # One of them is enough: if it equals `point`, no point of its front dominates `point`.
+    # One point that is nowhere worse is enough: if it equals `point`, no point of its front
+    # dominates `point`.
     some = nowhere_worse.argmax()
     return bool(nowhere_worse[some]) and front[some].tolist() != list(point)
 

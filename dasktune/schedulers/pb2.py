@@ -311,6 +311,6 @@ def _answer_question(situation: BanditState) -> list[list[float]]:
 
 
 def _require_sklearn() -> None:
-    # The import takes a second: only the background thread does it.
+    # This does not import scikit-learn, which takes a second: the background thread does that.
     if find_spec("sklearn") is None:
         raise ConfigError("PB2 needs scikit-learn. Run: pip install scikit-learn")

@@ -187,7 +187,7 @@ class TrialScheduler(_DecisionsOfRayTune, ABC):
         """
 
     def on_standstill(self, waiting: Waiting) -> tuple[Command, ...]:
-        """Handle that trials wait, but none runs, is chosen to run, or will be added.
+        """Handle a standstill: trials wait, but none runs, none is chosen, and none will be added.
 
         By default all waiting trials are stopped. They are also stopped if an override returns no
         command and opens no question. So a call that changes the scheduler's state must do one of

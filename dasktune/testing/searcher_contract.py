@@ -130,7 +130,7 @@ class SearcherContract(ABC):
             self._assert_equal_states(one.search, other.search)
 
     def test_it_may_be_asked_in_a_thread(self) -> None:
-        """Suggestions are the same if another thread requests them than reports the events.
+        """Suggestions do not depend on which thread requests them and which reports events.
 
         The runner does so on a cluster, unless ``answers_at_once`` is set.
         """
@@ -183,7 +183,7 @@ class SearcherContract(ABC):
             assert drill.finished
 
     def test_a_limit_holds(self) -> None:
-        """No more trials are unfinished than the searcher's limit, paused trials not counted."""
+        """The number of unfinished trials never exceeds the searcher's limit."""
         if not self.max_concurrent:
             return
         for drill in self._drills(slots=3 * self.max_concurrent):

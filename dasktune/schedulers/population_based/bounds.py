@@ -33,7 +33,7 @@ class _Axis:
     is_whole: bool
 
     def position(self, value: object) -> float | None:
-        """Return the coordinate of a value, perhaps outside [0, 1]; None if it has none."""
+        """Return a value's coordinate, perhaps outside [0, 1]; None unless it is a valid number."""
         given = number(value)
         if given is None or not isfinite(given) or (self.is_log and given <= 0):
             return None

@@ -65,7 +65,7 @@ class Member:
 
 
 class Population(MetricScheduler):
-    """Rank trials at intervals, and replace the worst by clones of the best.
+    """Base class of PBT and PB2: ranks trials at intervals, and replaces the worst by clones.
 
     A subclass implements `_fill_in` and `_explore`, which make the configurations of new trials and
     of clones. The parameters are those of :class:`~dasktune.schedulers.PopulationBasedTraining`.

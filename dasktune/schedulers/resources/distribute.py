@@ -145,7 +145,7 @@ class DistributeResources:
         }
 
     def _free(self, view: ClusterView) -> dict[str, float]:
-        """Return amounts that no trial holds or requests, negative if requests exceed them."""
+        """Return the amounts that no trial holds or requests; negative if too much is requested."""
         claimed = view.claimed_by(view.contenders)
         return {kind: amount - claimed.get(kind, 0) for kind, amount in self._available(view).items()}
 

@@ -184,7 +184,10 @@ class ResourceChangingScheduler(TrialScheduler):
         return self.base_scheduler.on_search_end()
 
     def choose_trial_to_run(self, waiting: Waiting) -> Trial | None:
-        """Choose a trial that is being resized, before others take its place; else as the base."""
+        """Choose a trial that is being resized, else the base scheduler's choice.
+
+        A resized trial comes first, because another trial might take its place otherwise.
+        """
         left = (waiting.pending[key] for key in self._leaving if key in waiting.pending)
         trial = next(left, None) or self.base_scheduler.choose_trial_to_run(waiting)
         # If no trial runs, none can free a place for it. on_standstill() reduces its request then.

@@ -60,13 +60,11 @@ class TuneBOHB(SpaceSearcher):
     ConfigError
         If an argument is invalid, or the space has a grid, a domain without bounds, or no domain.
 
-    Notes
-    -----
-    For each budget b there is a set D_b of configurations with their losses. The model uses the
-    largest budget with at least N_min + 2 of them. The best q percent are good, the others bad
-    (equation 3); l and g are the kernel densities of both parts (equation 2). Of N_s candidates,
-    drawn from l with wider kernels, the searcher suggests the one with the largest l(x) / g(x). A
-    fraction rho of the suggestions is random (algorithm 2).
+    Notes ----- For each budget b there is a set D_b of configurations with their losses. The model
+    uses the largest budget with at least N_min + 2 of them. The best q percent are good, the others
+    bad (equation 3); l and g are the kernel densities of the good and the bad ones (equation 2). Of
+    N_s candidates, drawn from l with wider kernels, the searcher suggests the one with the largest
+    l(x) / g(x). A fraction rho of the suggestions is random (algorithm 2).
 
     `HyperBandForBOHB` reports the budget of each rung. With other schedulers, the searcher records
     a trial at the budgets 1, 2, 4, 8, ... units of `time_attr`, each with the first result at or

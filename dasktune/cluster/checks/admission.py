@@ -1,7 +1,8 @@
-"""Which workers may run trials: those that passed the checks, including workers that join late.
+"""Admits workers to run trials after they have passed the checks, including workers that join late.
 
-A worker that cannot import dasktune would die of an actor, and it may belong to another user. So
-nothing is placed on a worker before it has passed, has its GPUs and has declared its resources.
+An actor would crash a worker that cannot import dasktune, and other users may need that worker. So
+no trial is placed on a worker before it has passed the checks, has been assigned its GPUs and has
+declared its resources.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ __all__ = ["Admission", "only_allowed"]
 
 logger = logging.getLogger(__name__)
 
-#: Replace the status "running" of a worker; nothing is placed on a worker with another status.
+#: They replace the status "running" of a worker. No trial is placed on a worker with one of them.
 _UNCHECKED: Final = "unchecked"
 _REFUSED: Final = "refused"
 
@@ -38,9 +39,9 @@ class Admission:
     """Checks every worker once, and marks those that may not run trials.
 
     All methods run on the client's event loop. A check takes many calls, and the workers are read
-    again meanwhile. A worker in `_examined` is not checked twice at a time. If it leaves during the
-    check, the next reading removes its address from `_passed`. The address also leaves `_passed` if
-    the worker there has not declared its resources.
+    again meanwhile. A worker that is being checked is in `_examined`, so no second check of it
+    starts. If it leaves during the check, the next reading removes its address from `_passed`. The
+    address also leaves `_passed` if the worker there has not declared its resources.
 
     Parameters
     ----------
@@ -52,7 +53,7 @@ class Admission:
     hosts : iterable of str, default=()
         Hosts that have been checked.
     allowed : None, collection of str, or callable, default=None
-        The workers that the user allows; no call is made to the others.
+        The workers that the user allows. The other workers get no calls.
     declare : bool, default=False
         Whether to declare CPUs and GPUs for workers that have not done so.
     """
@@ -70,7 +71,7 @@ class Admission:
         self._checks = checks
         self._allowed = allowed
         self._declare = declare
-        #: Whether the user's filter allows a worker, by address; called once for each.
+        #: Whether the user's filter allows a worker, by address. It is called once for each worker.
         self._is_allowed: dict[str, bool] = {}
         self._hosts = set(hosts)
         self._passed: set[str] = set()
@@ -85,7 +86,8 @@ class Admission:
     def __call__(self, workers: Mapping[str, WorkerCapacity]) -> dict[str, WorkerCapacity]:
         """Return all workers, with a changed status where they may not run trials now.
 
-        The check of a new worker starts in the background; it passes at a later call.
+        The check of a new worker starts in the background. Once the worker has passed, later calls
+        return it with its own status.
 
         Parameters
         ----------
@@ -96,7 +98,8 @@ class Admission:
             # Another worker may get the same address.
             known.intersection_update(workers)
         self._is_allowed = {a: verdict for a, verdict in self._is_allowed.items() if a in workers}
-        # This reading may be older than the declaration, or the worker was replaced since.
+        # A worker that passed but shows no resources: this reading is older than the declaration,
+        # or another worker has the address now. It is checked again.
         self._passed.difference_update(
             address for address, worker in workers.items() if not self._has_declared(worker)
         )
@@ -107,7 +110,7 @@ class Admission:
         return {address: self._marked(worker) for address, worker in workers.items()}
 
     async def examine(self, workers: Mapping[str, WorkerCapacity]) -> None:
-        """Check the new ones among `workers`, and wait for the results."""
+        """Check the workers that are new, and wait for the results."""
         await asyncio.gather(*(self._examine(worker) for worker in self._take_unknown(workers)))
         self._warn_unshared()
 
@@ -167,13 +170,13 @@ class Admission:
                 self._hosts.add(worker.host)
                 self._note_storage(worker, finding.shares)
             else:
-                # Not known yet: it is checked again at the next reading.
+                # The result is not known yet: the worker is checked again at the next reading.
                 logger.info("the worker %s was not checked: %s", worker.address, reason)
         finally:
             self._examined.discard(worker.address)
 
     def _note_storage(self, worker: WorkerCapacity, shares: bool) -> None:
-        # Another worker with access to another storage may get the same address.
+        # The address may have belonged to another worker, with access to another storage.
         self._unshared.pop(worker.address, None)
         if not shares:
             self._unshared[worker.address] = worker.host

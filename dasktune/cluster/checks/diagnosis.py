@@ -1,6 +1,6 @@
-"""Judges what the checks of a cluster have found: how bad it is, and what to do about it.
+"""Judges the findings of the checks of a cluster: how severe each is, and what to do about it.
 
-These functions call nothing. ``doctor`` collects their arguments from a cluster.
+These functions do not call the cluster. ``doctor`` collects their arguments from it.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ __all__ = [
 #: Difference of clocks in seconds from which on times in results are confusing.
 _DRIFT: Final = 2.0
 
-#: The name of Dask's scheduler among the addresses of workers.
+#: The key of Dask's scheduler where the keys are addresses of workers.
 SCHEDULER: Final = "the scheduler"
 
-#: Workers that a sentence names.
+#: Largest number of workers that a finding names.
 _NAMED: Final = 3
 
 
@@ -42,7 +42,7 @@ class Diagnosis:
     Parameters
     ----------
     level : {"ok", "warn", "fail"}
-        Whether the check passed, could be better, or failed.
+        Whether the check passed, passed with a warning, or failed.
     subject : str
         What was checked.
     finding : str
@@ -68,9 +68,9 @@ def diagnose_workers(workers: Sequence[WorkerCapacity], silent: set[str]) -> Ite
     Parameters
     ----------
     workers : sequence of WorkerCapacity
-        All of them.
+        All workers of the cluster.
     silent : set of str
-        Addresses of those that do not answer.
+        Addresses of the workers that do not answer.
     """
     if not workers:
         yield Diagnosis(
@@ -138,11 +138,11 @@ def diagnose_python(
     Parameters
     ----------
     ours : str
-        The version here.
+        The version in this process.
     foreign : mapping
-        The version of each worker whose minor version differs.
+        The version of each worker whose minor version differs, by address.
     answers : mapping
-        What each process that answered said; its ``"python"`` is its version.
+        The answer of each process, by address; its ``"python"`` is the version.
     """
     if foreign:
         address, theirs = next(iter(foreign.items()))
@@ -165,11 +165,12 @@ def diagnose_package(name: str, ours: str, theirs: Mapping[str, str | None]) -> 
     name : str
         The package.
     ours : str
-        The version here.
+        The version in this process.
     theirs : mapping
         The version in each process; None where it is missing.
     """
-    # The scheduler gets only functions that are pickled by value and use Dask's requirements.
+    # The scheduler needs neither: it gets only functions that are pickled by value and use nothing
+    # but Dask's requirements.
     spared = (SCHEDULER,) if name in ("dasktune", "numpy") else ()
     needed = {where: one for where, one in theirs.items() if where not in spared}
     missing = [where for where, one in needed.items() if one is None]
@@ -198,7 +199,7 @@ def diagnose_resources(workers: Sequence[WorkerCapacity]) -> Iterator[Diagnosis]
     Parameters
     ----------
     workers : sequence of WorkerCapacity
-        All of them.
+        All workers of the cluster.
     """
     kinds = dict.fromkeys(kind for one in workers for kind in one.resource_names)
     totals = ", ".join(f"{kind} {_amount(kind, sum(one.total(kind) for one in workers))}" for kind in kinds)

@@ -51,11 +51,11 @@ def examine(
     Parameters
     ----------
     client : object, optional
-        What names the cluster; see :func:`~dasktune.cluster.connection.connect.connect`.
+        The cluster; see :func:`~dasktune.cluster.connection.connect.connect`.
     storage : Storage, optional
         The storage of experiments; it is checked from here and from each host.
     timeout_s : float, default=10.0
-        Seconds for each answer.
+        Seconds to wait for each answer.
 
     Raises
     ------
@@ -118,7 +118,10 @@ async def _check_workers_answer(client: Any, timeout_s: float) -> tuple[list[Wor
 
 
 def _probe(*, imports: bool) -> Callable[[], dict[str, Any]]:
-    """Return a function for any process; nested, to pickle by value, as it may lack dasktune."""
+    """Return a function that reads the versions and the clock of a process.
+
+    It is nested so that it pickles by value, because the process may lack dasktune.
+    """
     packages = ("dasktune", *_PACKAGES)
 
     def look(dask_scheduler: Any = None) -> dict[str, Any]:
@@ -136,7 +139,7 @@ def _probe(*, imports: bool) -> Callable[[], dict[str, Any]]:
         found["failure"] = ""
         if imports:
             try:
-                # A checkout on the path has a version, but may have no or older metadata.
+                # A checkout on the path has a version, but its metadata may be missing or older.
                 found["dasktune"] = import_module("dasktune").__version__
             except Exception as error:
                 if found["dasktune"] is not None:
@@ -182,7 +185,7 @@ def _of_versions(
 async def _answers(
     client: Any, workers: Sequence[WorkerCapacity], timeout_s: float
 ) -> tuple[dict[str, dict[str, Any]], dict[str, float]]:
-    """Return the answer of each process of the cluster, and how far its clock is ahead."""
+    """Return the answer of each process, and by how many seconds its clock is ahead."""
     answers: dict[str, dict[str, Any]] = {}
     drifts: dict[str, float] = {}
     gate = asyncio.Semaphore(_AT_ONCE)
@@ -192,7 +195,7 @@ async def _answers(
             sent = time.time()
             answer = await work()
             if isinstance(answer, dict):
-                # The time of the call itself does not count as a difference.
+                # The difference is uncertain by half the time of the call, which is subtracted.
                 middle, way = (sent + time.time()) / 2, (time.time() - sent) / 2
                 ahead = answer["time"] - middle
                 answers[where] = answer

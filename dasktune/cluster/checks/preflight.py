@@ -5,8 +5,8 @@ with facts that the scheduler has, and end with user code on a worker. Each reli
 before: a function that is pickled by value crashes a worker with another Python, and a module of
 dasktune needs dasktune.
 
-Nothing is a Dask task: ``client.run`` reaches a worker whose threads are busy with other people's
-work, and leaves nothing in the scheduler's books.
+No check is a Dask task: ``client.run`` reaches a worker even while all its threads run tasks of
+other users, and leaves no state on the scheduler.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class Checks:
         A result of :func:`dasktune.cluster.protocol.pickling.dumps_user_code` that the worker must
         unpickle.
     storage : Storage
-        The storage that the worker must share with the driver. If it is a local path or in the
-        driver's memory it need not: its checkpoints are relayed then.
+        The storage that the worker must share with the driver. A worker also passes without access
+        to it if it is a local path or in the driver's memory: its checkpoints are relayed then.
     code : {"auto", "installed"}, default="auto"
         How code is shipped, for the advice in errors.
     timeout_s : float, default=60.0
@@ -128,12 +128,12 @@ def check_storage(storage: Storage, *, timeout_s: float = 60.0) -> None:
     storage : Storage
         The experiment's directory.
     timeout_s : float, default=60.0
-        Seconds for all of it.
+        Seconds that the whole check may take.
 
     Raises
     ------
     PreflightError
-        If it cannot be used, or does not answer in time.
+        If the storage cannot be used, or does not answer in time.
     """
     checks = Checks(blob=b"", storage=storage, timeout_s=timeout_s)
     # In another thread: the caller's thread may have a running event loop.
@@ -156,7 +156,7 @@ def check_request(ledger: Ledger, resources: PlacementGroupFactory, advice: str 
     Raises
     ------
     PreflightError
-        If no worker could.
+        If the workers could not hold the request.
     """
     if ledger.workers and not ledger.fits_when_idle(resources):
         raise PreflightError(
@@ -184,8 +184,8 @@ def _unknown(ledger: Ledger, resources: PlacementGroupFactory) -> str:
 async def preflight(client: Any, checks: Checks, *, workers: Mapping[str, WorkerCapacity]) -> PreflightReport:
     """Check that the cluster can run an experiment, on one worker of each host.
 
-    To be awaited on the client's loop. Without workers nothing is checked and the report is empty;
-    :func:`check_worker` is for those that come later.
+    To be awaited on the client's loop. Without workers nothing is checked and the report is empty.
+    For workers that join later there is :func:`check_worker`.
 
     Parameters
     ----------
@@ -297,7 +297,7 @@ def one_per_host(workers: Iterable[WorkerCapacity]) -> list[WorkerCapacity]:
     Parameters
     ----------
     workers : iterable of WorkerCapacity
-        As just read from the scheduler.
+        The workers, as just read from the scheduler.
     """
     chosen: dict[str, WorkerCapacity] = {}
     for worker in workers:
@@ -365,7 +365,7 @@ async def _check_code_and_storage(
 
 
 async def _unanswered(checks: Checks, name: str) -> str:
-    """Return what is wrong with the worker's copy; empty if nothing."""
+    """Return what is wrong with the worker's copy of the file; empty if nothing is wrong."""
     try:
         answer = await _use_storage_here(checks, checks.storage.read_bytes, _reply(name))
     except FileNotFoundError:
@@ -389,7 +389,7 @@ async def _examine(blob: bytes, storage: Storage, name: str) -> dict[str, Any]:
 
 
 def _examination(blob: bytes, storage: Storage, name: str) -> dict[str, Any]:
-    """Return the errors as plain values: a user's exception may not unpickle."""
+    """Check code and storage; return the errors as text, because an exception may not unpickle."""
     found: dict[str, Any] = {}
     try:
         if blob:

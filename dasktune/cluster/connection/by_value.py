@@ -1,7 +1,7 @@
-"""Functions for tasks that pickle by value, so that a scheduler without dasktune can relay them.
+"""Makes task functions that pickle by value, so that a scheduler without dasktune can relay them.
 
-Dask's scheduler unpickles whole tasks, not only their keys. It could not unpickle a function of
-dasktune that it lacks, and the client would only learn that the task is lost.
+Dask's scheduler unpickles whole tasks, not only their keys. A scheduler without dasktune could not
+unpickle a function of dasktune, and the client would only learn that the task is lost.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ __all__ = ["by_value"]
 
 
 def by_value(function: Callable[..., Any], *last: Any) -> Callable[..., Any]:
-    """Return a function for a task that only the worker which runs the task unpickles.
+    """Wrap a task's function so that only the worker that runs the task unpickles it.
 
-    The outer function pickles by value and needs only the standard library and cloudpickle, which
-    Dask itself needs.
+    The wrapper pickles by value and needs only the standard library and cloudpickle, which Dask
+    itself needs.
 
     Parameters
     ----------
     function : callable
         The task's function, coroutine function or class.
     *last : object
-        Its last arguments, after those that Dask passes. Objects of dasktune's classes belong here.
-        Futures do not, because Dask must see them.
+        The function's last arguments, after the arguments that Dask passes. Pass objects of
+        dasktune's classes here, but no futures: Dask must see those.
 
     Examples
     --------
@@ -36,7 +36,7 @@ def by_value(function: Callable[..., Any], *last: Any) -> Callable[..., Any]:
     """
     blob = cloudpickle.dumps((function, last))
 
-    # Nested, because functions of modules pickle by reference. Neither uses a global.
+    # Nested, because functions of a module pickle by reference. Neither wrapper uses a global.
     def call(*first: Any, **named: Any) -> Any:
         import cloudpickle
 

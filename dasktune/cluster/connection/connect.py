@@ -1,7 +1,7 @@
-"""Connects to a cluster that is named by a client, a cluster, an address, a file or nothing.
+"""Connects to the cluster that the user names by a client, a cluster, an address, a file or None.
 
-dasktune opens its own client. The user's may be asynchronous, closed or restarted at any moment, so
-only the scheduler's address and the security settings are taken from it.
+dasktune opens its own client. The user's client may be asynchronous, or be closed or restarted at
+any moment, so only the scheduler's address and the security settings are taken from it.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ __all__ = ["Connection", "connect"]
 
 logger = logging.getLogger(__name__)
 
-#: Seconds for the scheduler's first answer. Whether a scheduler is there shows at once; the long
-#: timeout is for a scheduler that is restarted.
+#: Seconds to wait for the scheduler's first answer. A scheduler that runs answers at once; the long
+#: timeout of the client is for a scheduler that is restarted.
 _FIRST_ANSWER: Final = 10.0
 
-#: Seconds for a worker's answer to count as reachable.
+#: Seconds within which a worker must answer to count as reachable.
 _DIRECT_PROBE: Final = 3.0
 
 #: Seconds to close the client or the cluster.
 _CLOSE: Final = 10.0
 
-#: Seconds to tell the workers of an embedded cluster to stop logging.
+#: Seconds that stopping the logging of an embedded cluster's workers may take.
 _MUTE_TIMEOUT: Final = 2.0
 
 _FORMS: Final = (
@@ -53,8 +53,8 @@ _FORMS: Final = (
     "the path of a scheduler file, or None"
 )
 
-#: Ctrl-C reaches every process of the terminal. The driver decides what it means: a worker that
-#: died of it could neither finish its step nor write a checkpoint.
+#: Ctrl-C reaches every process of the terminal. Workers ignore it and the driver handles it: a
+#: worker that died of it could neither finish its step nor write a checkpoint.
 _IGNORE_INTERRUPTS: Final = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
 
 _GUARD: Final = (
@@ -77,7 +77,7 @@ class _Target:
 
 
 class Connection:
-    """Dasktune's own client of a cluster; closes whatever it opened.
+    """Dasktune's own client of a cluster. Closing it also closes a cluster that was started for it.
 
     Parameters
     ----------
@@ -86,13 +86,13 @@ class Connection:
     direct : bool or None
         Whether this process reaches the workers; None if there was no worker to probe.
     cluster : distributed.LocalCluster, optional
-        The cluster that was started for it, if one was.
+        The cluster that was started for this connection, if any.
     """
 
     def __init__(self, client: Any, *, direct: bool | None, cluster: Any = None) -> None:
         #: A synchronous client, which is not the default client.
         self.client = client
-        #: A copy, because a closed client no longer has the address.
+        #: The scheduler's address; copied, because a closed client no longer has it.
         self.address: str = client.scheduler.address
         self._cluster = cluster
         self._direct = direct
@@ -148,7 +148,7 @@ class Connection:
             )
 
     def _mute_workers(self) -> None:
-        """Stop the logging of the own workers, which would report the loss of their scheduler."""
+        """Stop the logging of the started workers, which would report their scheduler's loss."""
         # A worker that does not answer now is already exiting.
         with suppress(Exception):
             self.client.sync(_mute, self.client, callback_timeout=_MUTE_TIMEOUT)
@@ -169,9 +169,9 @@ def connect(client: Any = None, *, timeout_s: float = 300.0, n_workers: int | No
     ----------
     client : distributed.Client, cluster, str, path or None, default=None
         The Dask cluster. A client may be synchronous, asynchronous or closed; only its address
-        and security are used. None stands for the cluster of the current default client, inside a
-        Dask task for the task's own, and otherwise for a new ``LocalCluster`` with one
-        single-threaded worker process per CPU.
+        and security are used. None stands, inside a Dask task, for the cluster that runs the task,
+        else for the cluster of the current default client, and without one for a new
+        ``LocalCluster`` with one single-threaded worker process per CPU.
     timeout_s : float, default=300.0
         Seconds for which the client waits for a lost scheduler to come back. The first answer may
         take 10 s at most.
@@ -181,14 +181,14 @@ def connect(client: Any = None, *, timeout_s: float = 300.0, n_workers: int | No
     Returns
     -------
     Connection
-        To be closed by the caller.
+        The connection, which the caller must close.
 
     Raises
     ------
     ConfigError
         If `client` is none of these.
     ClusterError
-        If no scheduler answers there.
+        If no scheduler answers at the address.
     PreflightError
         If the scheduler runs another minor version of Python.
     """
@@ -206,13 +206,13 @@ def connect(client: Any = None, *, timeout_s: float = 300.0, n_workers: int | No
 
 
 def _current() -> _Target | None:
-    """Return the cluster that this code runs in or has a client of; None if there is none."""
+    """Return the cluster of this Dask task or of the default client; None if there is neither."""
     try:
         worker = get_worker()
     except ValueError:
         pass  # not on a worker
     else:
-        # Other tasks share the worker's own client, so it is not used.
+        # Only the address is used: the worker's own client is shared with other tasks.
         return _Target(address=worker.scheduler.address, security=worker.security)
     try:
         client = default_client()
@@ -292,7 +292,7 @@ def _of_file(path: Path) -> _Target:
 
 
 def _default_security(address: str) -> Any:
-    """Return the security that Dask itself would use for an address, by its configuration."""
+    """Return the security that Dask's configuration has for an address."""
     loader = dask.config.get("distributed.client.security-loader", None)
     loaded = import_term(loader)({"address": address}) if loader else None
     return loaded if loaded is not None else Security()
@@ -312,7 +312,7 @@ def _open(target: _Target, timeout_s: float, *, cluster: Any = None) -> Connecti
             set_as_default=False,
             direct_to_workers=False,
         )
-        # The long timeout is for the scheduler. A call to a lost worker must not wait as long.
+        # The long timeout is for a lost scheduler. A call to a lost worker must not wait so long.
         client.rpc.timeout = first_answer
         direct = client.sync(_reaches_a_worker, client, callback_timeout=_FIRST_ANSWER)
     except BaseException as exc:
@@ -385,7 +385,8 @@ def _a_running_worker() -> Callable[..., tuple[str, str] | None]:
     def first(dask_scheduler: Any = None) -> tuple[str, str] | None:
         workers = dask_scheduler.workers.values()
         running = [worker for worker in workers if worker.status.name == "running"]
-        # The latest heartbeat: a worker that hangs would not answer although it can be reached.
+        # The worker with the latest heartbeat, because one that hangs would not answer although it
+        # can be reached.
         worker = max(running, key=lambda one: one.last_seen, default=None)
         return None if worker is None else (worker.address, worker.server_id)
 
@@ -436,7 +437,7 @@ async def _reaches_a_worker(client: Any) -> bool | None:
 def _embedded_cluster(n_workers: int | None) -> Any:
     """Start a cluster on this machine, by default with one process for each usable CPU."""
     # A worker process imports the user's script. Without the guard it would reach this line again,
-    # and start workers before it is one.
+    # and try to start workers itself.
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise ClusterError(f"a worker process cannot start a cluster. {_GUARD}")
     check_main()

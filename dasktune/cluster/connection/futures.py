@@ -9,7 +9,7 @@ __all__ = ["cancel", "consume_exception", "result_of"]
 
 
 async def result_of(future: Any) -> Any:
-    """Await a Dask future. asyncio needs a coroutine where Dask returns any awaitable."""
+    """Await a Dask future. asyncio needs a coroutine, and a Dask future is only an awaitable."""
     return await future
 
 

@@ -17,9 +17,10 @@ _NEVER: Final = "1000 days"
 class StartedLocalCluster(LocalCluster):  # type: ignore[misc]
     """A local cluster that never abandons its workers.
 
-    The nannies restart the workers however often they die. But 15 s after each loss Dask's cluster
-    checks whether the worker is there at that moment. If not, because it is still starting or has
-    died again, it closes the nanny. Trials that kill their workers would use up all of them.
+    The nannies restart the workers however often they die. But 15 s after each loss Dask's
+    ``LocalCluster`` checks whether the worker is there. If not, because the worker is still
+    starting or has died again, the cluster closes the nanny. If trials kill their workers, no
+    worker would be left in the end.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -12,12 +12,12 @@ __all__ = ["LoopCallQueue"]
 class LoopCallQueue:
     """Calls functions on an event loop, in the order in which they were added.
 
-    Waking a loop costs ten times as much as most calls, so it is woken once for many of them.
+    Waking a loop costs ten times as much as most calls, so it is woken once for many calls.
 
     No call is lost, whatever the interleaving. A producer first adds its call and then reads the
     flag; the loop first clears the flag and then takes the calls. If the producer reads a set flag,
-    the loop has yet to clear it, and then finds the call. If it reads a cleared flag, it wakes the
-    loop again. Two producers may both do so; the second wake-up then finds no call.
+    the loop has not cleared it yet, and finds the call after that. If it reads a cleared flag, it
+    wakes the loop again. Two producers may both wake the loop; the second wake-up finds no call.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class LoopCallQueue:
             self._wake(self._run)
 
     def _run(self) -> None:
-        # Before the calls are taken: one that is added after the last look wakes the loop again.
+        # Cleared before the calls are taken, so that a call that is added later wakes the loop.
         self._woken = False
         while self._waiting:
             function, arguments = self._waiting.popleft()

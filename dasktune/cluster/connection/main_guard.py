@@ -1,8 +1,8 @@
-"""Checks that worker processes can start: each of them imports the user's script first.
+"""Checks that worker processes can start, because each of them imports the user's script first.
 
-Without ``if __name__ == "__main__":`` each worker process executes the line that starts workers
-again, and dies with an error that does not name the cause. So the script is checked before the
-first process starts. It is refused only if the failure is certain.
+Without ``if __name__ == "__main__":`` each worker process would execute the line that starts
+workers again, and die with an error that does not name the cause. So the script is checked before
+the first process starts. It is refused only if the failure is certain.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def check_main() -> None:
     Raises
     ------
     ClusterError
-        If they would; the message contains the line and the remedy.
+        If each worker would reach this code; the message contains the line and the remedy.
     """
     # A forked process does not import the script.
     if dask.config.get("distributed.worker.multiprocessing-method", "spawn") == "fork":

@@ -1,4 +1,4 @@
-"""Runs functions on a worker outside of tasks, and blocking functions beside an event loop."""
+"""Runs functions on a worker outside of Dask tasks, and blocking functions in a daemon thread."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["run_in_daemon_thread", "run_on_worker"]
 async def run_on_worker(
     client: Any, worker: WorkerCapacity, timeout_s: float, function: Any, *args: Any
 ) -> Any:
-    """Run a function on a worker. An exception, there or on the way, is returned as a value."""
+    """Run a function on a worker. An exception of the function or the connection is returned."""
     answers = client.run(function, *args, workers=[worker.address], on_error="return")
     try:
         return (await asyncio.wait_for(answers, timeout_s))[worker.address]

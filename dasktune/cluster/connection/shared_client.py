@@ -1,7 +1,7 @@
 """The Dask client that the trials of a process share for their own tasks.
 
-Dask itself would make a client for a task, but that becomes the default client of the process, for
-all tasks on the worker, and stays until the worker ends.
+Dask's own ``get_client()`` is not used in a task: its client becomes the default client of the
+process, for all tasks on the worker, and stays until the worker ends.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from distributed import Client
 
 __all__ = ["ClusterAccess", "SharedClient"]
 
-#: Seconds for the scheduler's first answer, and to close the connection.
+#: Seconds to wait for the scheduler's first answer, and for the connection to close.
 _TIMEOUT: Final = 30.0
 _CLOSE: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterAccess:
-    """How a process reaches the scheduler. It can be pickled for a child process.
+    """The scheduler's address and the security to reach it; can be pickled for a child process.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class ClusterAccess:
 
     @classmethod
     def of_worker(cls, worker: Any) -> ClusterAccess:
-        """Return the access that a worker has itself.
+        """Return the address and security that a worker itself uses.
 
         Parameters
         ----------
@@ -46,7 +46,8 @@ class ClusterAccess:
         """
         security = copy.copy(worker.security)
         if security.tls_client_cert is None:
-            # The worker has only a worker's keys. The scheduler checks only who signed them.
+            # The worker has only a worker's keys. They also work for a client, because the
+            # scheduler checks only by which authority they were signed.
             security.tls_client_cert = security.tls_worker_cert
             security.tls_client_key = security.tls_worker_key
         return cls(address=worker.scheduler.address, security=security)
@@ -56,7 +57,7 @@ class SharedClient:
     """One synchronous client for all trials of a process, created at the first use.
 
     It pickles without the client, so it can be sent to a child process. The threads of several
-    trials use it at a time; the lock makes them wait for one client.
+    trials may use it at the same time; the lock makes them wait until one client is connected.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Whether this code runs inside a Dask task, next to a client, or without a cluster."""
+"""Finds out whether this code runs in a Dask task, beside a client, or without a cluster."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from distributed import Client, SpecCluster, default_client, get_worker, rejoin,
 
 __all__ = ["has_cluster", "on_event_loop", "seceded"]
 
-#: For each thread, whether it has seceded, which it can do only once.
+#: For each thread, whether it has seceded. A thread must not secede twice.
 _thread: Final = threading.local()
 
 
 def has_cluster() -> bool:
-    """Whether `client=None` names a cluster: the current client's, or that of this Dask task.
+    """Whether `client=None` names a cluster: that of this Dask task, or of the default client.
 
     Examples
     --------
@@ -63,7 +63,7 @@ def on_event_loop(client: Any) -> bool:
     Parameters
     ----------
     client : object
-        Names a cluster; None for the current client.
+        The user's object that names a cluster; None for the default client.
     """
     if client is None:
         try:

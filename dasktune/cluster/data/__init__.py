@@ -1,4 +1,4 @@
 """Data on the cluster: broadcast objects, partitions, whole collections, checkpoints in memory.
 
-How a trial opens them is in ``dasktune.trainable.data``.
+``dasktune.trainable.data`` opens them in a trial.
 """

@@ -49,19 +49,20 @@ class ObjectBroadcast:
     Parameters
     ----------
     client : distributed.Client
-        A connected client whose loop this runs on.
+        A connected client on whose loop all methods must be called.
     payload : Payload
         Contains the objects.
     name : str
-        Prefix of their keys in Dask.
+        Prefix of the objects' keys in Dask.
     plugin : str
-        Name of the experiment's worker plugin, which holds them on the workers.
+        Name of the experiment's worker plugin, which holds the objects on the workers.
     priority : float, default=0
-        Dask's priority of the tasks that fetch them.
+        Dask's priority of the tasks that fetch the objects.
     timeout_s : float, default=30.0
-        Seconds for an attempt to transfer the objects to a worker; large ones get more.
+        Seconds that an attempt to transfer the objects to a worker may take; large objects get
+        more.
     close_timeout_s : float, default=5.0
-        Seconds to cancel the objects' futures.
+        Seconds that cancelling the objects' futures may take.
     """
 
     def __init__(
@@ -86,15 +87,15 @@ class ObjectBroadcast:
         #: One lock for each worker: several trials may start there at the same time, and the first
         #: one fetches the objects for all.
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        #: Sends the copy from which the workers fetch. It is a task of its own, because any of the
-        #: callers that wait for it may be cancelled.
+        #: Sends the copy from which the workers fetch. It is a separate task, because each caller
+        #: that waits for it may be cancelled.
         self._copy: asyncio.Task[_Futures] | None = None
         self._closing: set[asyncio.Task[None]] = set()
 
     async def ensure_on(self, address: str) -> None:
         """Transfer the objects to a worker, unless it has them.
 
-        If the worker is lost meanwhile, its link cancels the caller.
+        If the worker is lost during the transfer, its link cancels the caller.
 
         Parameters
         ----------
@@ -104,7 +105,7 @@ class ObjectBroadcast:
         Raises
         ------
         BroadcastFailed
-            If they do not arrive before the deadline.
+            If the objects do not arrive before the deadline.
         """
         if not self._payload.objects or address in self._workers:
             return
@@ -145,7 +146,7 @@ class ObjectBroadcast:
             except Exception as error:
                 reasons.append(repr(error))
             logger.info("large objects did not reach %s: %s", address, reasons[-1])
-            # The worker that has the copy may hang.
+            # The worker that has the copy may hang, so the next attempt uses a new copy.
             self._discard(copy)
         raise BroadcastFailed(
             f"the objects of with_parameters() did not reach {address}: {'; '.join(reasons)}"
@@ -167,7 +168,7 @@ class ObjectBroadcast:
         if data:
             sent = await self._client.scatter(data, workers=[address], hash=False)
         for name, remote in self._payload.remote.items():
-            # In a thread: it makes blocking calls of the client.
+            # In a thread: `begin` makes blocking calls of the client.
             future = await asyncio.to_thread(remote.begin, self._client, keys[name], address)
             sent[keys[name]] = future
             # Awaiting the future itself would transfer the object to the driver.
@@ -227,12 +228,12 @@ async def register_objects(plugin: str, data: Mapping[str, Frames]) -> None:
 
 
 def as_data(frames: Frames) -> list[Any]:
-    """Return frames as values that Dask moves without copying.
+    """Return pickle frames as values that Dask transfers without copying them.
 
     Parameters
     ----------
     frames : sequence of buffers
-        Result of :func:`dasktune.trainable.data.shared_objects.frames_of`.
+        The result of :func:`dasktune.trainable.data.shared_objects.frames_of`.
     """
     head, *buffers = frames
     return [head, *(np.frombuffer(buffer, dtype=np.uint8) for buffer in buffers)]
@@ -253,5 +254,5 @@ async def _cancel_copy(copy: asyncio.Task[_Futures], timeout_s: float) -> None:
         try:
             await asyncio.wait_for(cancel(future), timeout_s)
         except Exception as error:
-            # A scheduler that was lost or restarted no longer has it.
+            # A scheduler that was lost or restarted no longer has the future.
             logger.info("%s could not be cancelled: %r", future.key, error)

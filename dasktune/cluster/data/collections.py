@@ -33,8 +33,8 @@ def compute(client: Any, value: Any) -> Any:
     {'numbers': [1, 2]}
     """
     if client is None and not has_cluster():
-        # Clients that are closed in another order than they were opened leave this value in Dask's
-        # setting. Without a client it would raise.
+        # If clients are not closed in the reverse order of their opening, Dask's setting keeps the
+        # name of the distributed scheduler. Without a client Dask would then raise.
         is_stale = dask.config.get("scheduler", None) in ("dask.distributed", "distributed")
         return dask.compute(value, scheduler="threads" if is_stale else None)[0]
     with seceded(), connect(client) as connection:
@@ -92,7 +92,7 @@ def map_blocks(function: Callable[[Any], Any], X: Any, meta: Any = None) -> Any:
         lengths = (np.nan,) * X.npartitions
         blocks = X.to_delayed()
     empty = example[:0]
-    # The function may contain a large model. As a task of its own it stands in the graph once, not
+    # The function may contain a large model. As a separate task it is in the graph once, and not
     # once for each block.
     function = dask.delayed(function, pure=True)
     apply = dask.delayed(_apply_unless_empty, pure=True)

@@ -1,4 +1,4 @@
-"""Dask collections that each trial needs in one piece: partitions on the workers, concatenated."""
+"""Persists Dask collections that each trial needs as a whole, and concatenates them on workers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["PersistedCollection", "persisted_collection"]
 class PersistedCollection:
     """A collection whose partitions stay on the workers while this object exists.
 
-    Dask recomputes a partition that is lost with its worker from the collection.
+    Dask recomputes a partition that is lost with its worker.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class PersistedCollection:
         self.size: int = sum(size for _, size in facts)
         #: Seconds that computing the partitions again may take.
         self.rebuild_seconds = 2.0 * took
-        #: The collection's type without rows.
+        #: An empty array or data frame of the partitions' type.
         self.empty: Any = client.submit(by_value(_empty), self._parts[0], pure=False).result()
 
     def begin(self, client: Client, key: str, address: str) -> Future:
@@ -60,9 +60,9 @@ class PersistedCollection:
         client : distributed.Client
             Any client of this cluster.
         key : str
-            Key of the frames.
+            Key of the frames in Dask.
         address : str
-            The worker.
+            The address of the worker.
         """
         parts = [Future(part.key, client) for part in self._parts]
         return client.submit(
@@ -76,30 +76,30 @@ class PersistedCollection:
         )
 
     def gather(self) -> Any:
-        """Return the whole collection in this process."""
+        """Fetch all partitions to this process, and return them concatenated."""
         with seceded():
             return concatenate(self._client.gather(self._parts))
 
     def map(self, function: Callable[[Any], Any]) -> list[Any]:
-        """Return the results of a function for each partition, called where the partition is."""
+        """Call a function for each partition, on the worker that has it, and return the results."""
         with seceded():
             futures = self._client.map(by_value(function), self._parts, pure=False)
             found: list[Any] = self._client.gather(futures)
         return found
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Return the result of a function for the whole collection, gathered on one worker.
+        """Call a function on one worker with the whole collection, and return its result.
 
         Parameters
         ----------
         function : callable
             ``function(whole, *arguments)``.
         *arguments : object
-            They may contain user code, which is pickled like that of a trial.
+            Further arguments. They may contain user code, which is pickled like a trainable's.
         """
         blob = dumps_user_code({"call": (function, arguments)})
         with seceded():
-            # As data: a model or all targets may be too large for a task graph.
+            # Scattered as data, because a model or all targets may be too large for a task graph.
             sent = self._client.scatter([blob], hash=False)[0]
             task = self._client.submit(by_value(_called), sent, self._parts, pure=False)
             return pickle.loads(task.result())
@@ -129,7 +129,7 @@ def persisted_collection(client: Any, X: Any, others: Any) -> Iterator[tuple[Per
                 (others,) = repack(own.gather(own.compute(kept)))
             del kept
             parts = own.compute(to_partitions(X))
-            # Only the partitions are kept.
+            # From here on only the partitions stay in the workers' memory.
             del X
             own.gather(own.map(by_value(length), parts, pure=False))
             whole = PersistedCollection(own, parts, time.monotonic() - begun)
@@ -179,6 +179,6 @@ def _frames(parts: list[Any]) -> list[Any]:
 
 def _called(blob: bytes, parts: list[Any]) -> bytes:
     function, arguments = pickle.loads(blob)["call"]
-    # As bytes: Dask may be unable to pickle an object of a class in user code.
+    # Returned as bytes, because Dask may be unable to pickle an object of a class in user code.
     done: bytes = cloudpickle.dumps(function(concatenate(parts), *arguments))
     return done

@@ -3,9 +3,9 @@
 A paused trial stores its checkpoint in the experiment's plugin on its worker, and reports it. A
 task that is pinned to this worker returns the checkpoint, and this module holds the task's future.
 So Dask spills the checkpoint when memory is short, and moves it from a worker that retires. To
-transfer it to another worker, a task that depends on it is pinned there. The transfer passes
-neither through the scheduler nor through the driver. If the checkpoint is lost with its worker, the
-loss is reported, and it is not recomputed.
+transfer the checkpoint to another worker, this module pins a task there that depends on it. The
+transfer passes neither through the scheduler nor through the driver. If the checkpoint is lost with
+its worker, Dask does not recompute it, and this module reports the loss.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ logger = logging.getLogger(__name__)
 #: The slowest acceptable transfer in bytes per second.
 _SLOWEST: Final = 5e6
 
-#: Share of a worker's memory for its checkpoints. From 60 % on Dask spills data to the disk, and
-#: much of that is used by the trials themselves.
+#: Largest share of a worker's memory that its checkpoints may use. Dask spills data to the disk
+#: when 60 % of the memory is in use, and the trials themselves use much of that.
 _SHARE: Final = 0.2
 
 
@@ -47,17 +47,17 @@ class CheckpointGone(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaskWaits:
-    """How, and how long, :class:`MemoryCheckpoints` waits for Dask.
+    """How :class:`MemoryCheckpoints` waits for Dask, and for how long.
 
     Parameters
     ----------
     until_done : callable, default=distributed.wait
         Takes a list of futures, and returns an awaitable that ends when they are done.
     transfer_seconds : float, default=15.0
-        Seconds for a small checkpoint to reach its next worker. An older checkpoint in the storage,
-        or a restart, replaces a late one.
+        Seconds within which a small checkpoint must reach its next worker. If it is late, the trial
+        resumes from an older checkpoint in the storage, or starts again.
     answer_seconds : float, default=5.0
-        Seconds for the scheduler to answer.
+        Seconds to wait for the scheduler's answer.
     """
 
     until_done: Callable[[list[Any]], Awaitable[object]] = wait
@@ -71,16 +71,17 @@ class _MemoryCheckpoint:
 
     trial_id: str
     record: CheckpointRecord
-    #: The storage to which it can be written.
+    #: The storage to which the checkpoint can be written.
     storage: Storage
+    #: Size in bytes.
     size: int
     future: Any = field(repr=False)
-    #: The worker on which it was left; empty if Dask may have moved it.
+    #: The worker on which the trial left it; empty if Dask may have moved it.
     address: str
 
 
 def key_of(plugin: str, path: str) -> str:
-    """Return the key in Dask of a checkpoint.
+    """Return the key of a checkpoint in Dask.
 
     Parameters
     ----------
@@ -98,7 +99,7 @@ async def adopt(plugin: str, key: str) -> bytes:
     Parameters
     ----------
     plugin : str
-        Name of the experiment's worker plugin, which drops its reference afterwards.
+        Name of the experiment's worker plugin, which drops the checkpoint once Dask holds it.
     key : str
         Key of the checkpoint, which is also the key of this task.
     """
@@ -138,18 +139,18 @@ class MemoryCheckpoints:
     Parameters
     ----------
     client : distributed.Client
-        A connected client whose loop this runs on.
+        A connected client on whose loop the methods must be called.
     plugin : str
         Name of the experiment's worker plugin.
     limit : int
         Largest checkpoint in bytes; 0 keeps none in memory.
     disk_first : bool
-        Whether the storage is a local path. While all workers are on one machine, none is kept in
-        memory then: resuming on another worker from the disk takes a fifth of the time.
+        Whether to keep none in memory while all workers are on one machine. With the storage on a
+        local disk, resuming on another worker from the disk then takes a fifth of the time.
     emit : callable
-        Takes events about a checkpoint that was lost or stored.
+        Called with events about a checkpoint that was lost or stored.
     now : callable
-        Seconds on the runner's clock, for the events.
+        Returns the seconds on the runner's clock, for the events.
     spawn : callable
         Runs a coroutine in the background.
     priority : float, default=0
@@ -176,7 +177,7 @@ class MemoryCheckpoints:
         self._plugin = plugin
         self._limit = limit
         self._disk_first = disk_first
-        #: The limit for the current workers.
+        #: `limit`, or 0 if the current workers keep none in memory.
         self._limit_now = 0
         self._emit = emit
         self._now = now
@@ -184,10 +185,11 @@ class MemoryCheckpoints:
         self._priority = priority
         #: The checkpoints by path.
         self._kept: dict[str, _MemoryCheckpoint] = {}
-        #: Bytes of the checkpoints that were left on each worker and are still needed.
+        #: Bytes of the checkpoints that trials left on each worker and that are still there.
         self._weights: dict[str, int] = {}
-        #: The memory limit of each worker; 0 if it is unknown. Only workers with access to the
-        #: storage: other workers could not write a checkpoint there. Replaced as a whole.
+        #: The memory limit of each worker in bytes; 0 if it is unknown. It contains only workers
+        #: with access to the storage, because others could not write a checkpoint there. The
+        #: mapping is replaced and never changed, so other threads may read it.
         self._memory: Mapping[str, int] = {}
 
     def update_workers(self, workers: Mapping[str, WorkerCapacity]) -> None:
@@ -203,8 +205,8 @@ class MemoryCheckpoints:
     def room(self, address: str) -> int:
         """Return the largest checkpoint, in bytes, that a worker may keep. Thread-safe.
 
-        The runner's thread calls it. The values may change meanwhile; then a worker keeps a
-        checkpoint more or less than its share, which is only a guideline.
+        The runner's thread calls it while the loop may change the values. A worker may then keep a
+        checkpoint too many or too few, which is harmless: its share is only a guideline.
         """
         memory = self._memory.get(address)
         if memory is None:
@@ -223,11 +225,11 @@ class MemoryCheckpoints:
         record : CheckpointRecord
             The record of the checkpoint.
         size : int
-            Its size in bytes.
+            The size of the checkpoint in bytes.
         address : str
-            The worker.
+            The address of the worker.
         storage : Storage
-            The experiment's.
+            The experiment's storage.
         """
         key = key_of(self._plugin, record.path)
         future = self._submit(by_value(adopt), self._plugin, key, key=key, workers=[address])
@@ -242,21 +244,21 @@ class MemoryCheckpoints:
         Parameters
         ----------
         path : str
-            The path of its record.
+            The path of the checkpoint's record.
         address : str
-            The worker on which the trial will resume.
+            The address of the worker on which the trial will resume.
 
         Returns
         -------
         key : str
             The key of the checkpoint on that worker.
         future : Future or None
-            Keeps the copy there until it is released; None if the original is there.
+            Keeps a copy on that worker until it is released; None if the original is there.
 
         Raises
         ------
         CheckpointGone
-            If it is lost. The loss has been reported then.
+            If the checkpoint is lost. The loss has been reported by then.
         """
         kept = self._kept.get(path)
         if kept is None:
@@ -276,7 +278,7 @@ class MemoryCheckpoints:
         """Let a worker that has a checkpoint write it to the storage, and report the outcome."""
         kept = self._kept.get(path)
         if kept is None:
-            return  # Its loss was reported.
+            return  # Its loss was already reported.
         record = replace(kept.record, kind=CheckpointKind.PERSISTENT)
         workers = [kept.address] if kept.address else sorted(self._memory)
         if not workers:
@@ -294,12 +296,12 @@ class MemoryCheckpoints:
     async def _run_with(
         self, kept: _MemoryCheckpoint, function: Any, *arguments: Any, workers: Sequence[str]
     ) -> Any:
-        """Run a function with a checkpoint on some worker, and return the task's future.
+        """Run a function with a checkpoint on one of the workers, and return the task's future.
 
         Raises
         ------
         CheckpointGone
-            If that fails or is not done before the deadline.
+            If the function fails or is not done before the deadline.
         """
         key = f"{kept.future.key}-{uuid.uuid4().hex}"
         deadline = self._waits.transfer_seconds + kept.size / _SLOWEST
@@ -337,14 +339,14 @@ class MemoryCheckpoints:
             self._emit([event])
 
     def on_worker_lost(self, address: str | None, reason: str) -> None:
-        """Find the checkpoints that were lost with a worker, or with the scheduler.
+        """Find and report the checkpoints that were lost with a worker, or with the scheduler.
 
         Parameters
         ----------
         address : str or None
-            The worker; None if Dask has lost all data of the experiment.
+            The address of the worker; None if Dask has lost all data of the experiment.
         reason : str
-            Why it counts as lost.
+            Why the worker counts as lost.
         """
         if address is None:
             for path in tuple(self._kept):
@@ -360,7 +362,7 @@ class MemoryCheckpoints:
             self.release(path)
 
     async def _find_survivors(self, near: Mapping[str, _MemoryCheckpoint], address: str, reason: str) -> None:
-        """Mark those lost that no other worker has. A worker that retires moves its data first."""
+        """Mark checkpoints lost that no other worker has. A retiring worker moves them first."""
         owners: Mapping[str, Iterable[str]] = {}
         try:
             asking = _who_has(self._client, [kept.future for kept in near.values()])
@@ -370,7 +372,7 @@ class MemoryCheckpoints:
         for path, kept in near.items():
             if set(owners.get(kept.future.key, ())) - {address}:
                 self._clear_location(kept)
-            # Not if it was released meanwhile, or a later checkpoint has its path.
+            # A checkpoint that was released meanwhile, or replaced under its path, is not lost.
             elif self._kept.get(path) is kept:
                 self.mark_lost(path, reason)
 
@@ -381,7 +383,7 @@ class MemoryCheckpoints:
             kept.address = ""
 
     async def _release_future(self, kept: _MemoryCheckpoint) -> None:
-        # Wait until Dask has it: otherwise the plugin on the worker would keep it.
+        # Wait until Dask has the checkpoint. Otherwise the plugin on the worker would keep it.
         try:
             await asyncio.wait_for(self._wait(kept.future), self._waits.answer_seconds)
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Partitions of Dask collections, persisted on the workers for trials that read them in turn."""
+"""Persists partitions of Dask collections on the workers, for trials that read them one by one."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ __all__ = [
     "to_partitions",
 ]
 
-#: ``make(X, y, names, *values)`` returns a block of the data set. It gets a partition of X, that of
-#: y (or None), and those of further values with one entry per sample, such as weights, with their
-#: names.
+#: ``make(X, y, names, *values)`` returns a block of the data set. Its arguments are a partition of
+#: X, the same partition of y (or None), and the names and the same partitions of further values
+#: with one entry per sample, such as weights.
 Make = Callable[..., Any]
 
 #: ``is_per_sample(value, size)`` returns whether a value in memory has one entry for each sample.
@@ -66,14 +66,14 @@ class PersistedPartitions:
     def join_parts(
         self, part: Callable[[Any, Any], Any], arguments: Iterable[Any], join: Callable[[list[Any]], Any]
     ) -> str:
-        """Combine a part of each block on one worker, and return the result's key.
+        """Combine a part of each block on one worker, and return the key of the result.
 
         Parameters
         ----------
         part : callable
             ``part(block, argument)`` returns the part; called on the worker that has the block.
         arguments : iterable
-            One for each block.
+            One argument for each block.
         join : callable
             Combines the list of parts, in the order of the blocks.
         """
@@ -99,12 +99,12 @@ class PersistedPartitions:
 
 
 def fetch_key(key: str) -> Any:
-    """Return data that is kept on the cluster; for use in a trial.
+    """Fetch data that is kept on the cluster; for use in a trial.
 
     Parameters
     ----------
     key : str
-        Its key in Dask. If it is being recomputed, this waits for it.
+        The key of the data in Dask. If the data is being recomputed, the call waits for it.
     """
     client = get_client()
     # The scheduler reports the state of a future only to clients that have requested it. Submitting
@@ -127,14 +127,15 @@ def persisted_partitions(
     client : object
         The Dask cluster, as for :class:`~dasktune.Tuner`.
     X : Dask array or data frame
-        Split into its blocks along the first axis; rechunked to one block along other axes.
+        The samples. They are split into the blocks of X along the first axis, and rechunked to one
+        block along the other axes.
     y : Dask array, data frame or series, array-like, or None
-        Split as X is.
+        The targets, which are split as X is.
     make : callable
         ``make(X, y, names, *values)`` returns a block; called on a worker that has its parts.
     more : mapping
-        Further values, by name. Those with one entry for each sample are split as X is; the rest
-        are the ``others`` of the blocks.
+        Further values, by name. Values with one entry for each sample are split as X is. The other
+        values become ``others``, which belong to the whole data set.
     is_per_sample : callable
         ``is_per_sample(value, size)`` returns whether a value in memory has one entry per sample.
 
@@ -161,7 +162,7 @@ def persisted_partitions(
 def local_partitions(
     X: Any, y: Any, make: Make, more: Mapping[str, Any], is_per_sample: IsPerSample
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Return the blocks of a data set, computed without a cluster, and the ``others`` of all.
+    """Return the blocks of a data set, computed without a cluster, and its ``others``.
 
     Parameters
     ----------
@@ -189,7 +190,7 @@ class _Splitter:
     def split(
         self, y: Any, more: Mapping[str, Any], is_per_sample: IsPerSample
     ) -> tuple[Sequence[Any], dict[str, Sequence[Any]], dict[str, Any]]:
-        """Return the parts of y, the parts of the other values of each sample, and the rest."""
+        """Return the parts of y, the parts of values per sample, and the values not split."""
         size = sum(self._sizes)
         targets = [None] * len(self._sizes) if y is None else self._parts("y", y)
         columns, others = {}, {}
@@ -221,7 +222,7 @@ def _is_per_sample(value: Any, size: int) -> bool:
 
 
 def length(part: Any) -> int:
-    """Return the number of rows; sparse matrices have no ``len``.
+    """Return the number of rows, also of a sparse matrix, which has no ``len``.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The driver's handle of an actor on a worker: calls with a deadline and one kind of exception.
+"""The driver's handle of an actor on a worker. Its calls have deadlines.
 
 Everything here runs on the client's event loop.
 """
@@ -19,10 +19,10 @@ from dasktune.cluster.worker.trial_actor import TrialActor
 
 __all__ = ["CALL_DEADLINE", "ActorCallFailed", "ActorHandle"]
 
-#: Seconds for a call. No method of an actor waits for user code.
+#: Seconds that a call may take. It is short, because no method of an actor waits for user code.
 CALL_DEADLINE = 5.0
 
-#: Seconds for one piece of a checkpoint transfer.
+#: Seconds that one step of a checkpoint transfer may take.
 _TRANSFER_DEADLINE = 60.0
 
 #: Seconds to cancel the actor's task on the scheduler.
@@ -41,15 +41,15 @@ class ActorHandle:
     Parameters
     ----------
     client : distributed.Client
-        A connected client whose loop this runs on.
+        A connected client on whose loop all methods must be called.
     address : str
         The worker's address.
     key : str
         The actor's key in Dask, never used before.
     priority : float, default=0
-        Dask's priority of the task that creates it.
+        Dask's priority of the task that creates the actor.
     open_timeout : float
-        Seconds for the actor's constructor, which runs no user code.
+        Seconds that creating the actor may take; its constructor runs no user code.
     """
 
     def __init__(
@@ -57,9 +57,10 @@ class ActorHandle:
     ) -> None:
         self.address = address
         self.key = key
-        #: Since when the actor is idle, on the loop's clock.
+        #: When the actor last became idle, on the loop's clock.
         self.idle_since = 0.0
-        #: The lease of its resources on its own worker; None while it is idle.
+        #: The lease of the actor's resources on its own worker. None until a trial needs one, and
+        #: after an idle actor has released it.
         self.lease: ResourceLease | None = None
         #: The leases of the trial's other bundles, on other workers.
         self.helper_leases: list[ResourceLease] = []
@@ -86,8 +87,8 @@ class ActorHandle:
         Raises
         ------
         ActorCallFailed
-            If it is not created before the deadline. Without a deadline, a pinned task whose worker
-            has died would wait for ever.
+            If the actor is not created before the deadline. Without a deadline the driver would
+            wait for ever if the worker has died, because the task may run on no other worker.
         """
         # A Dask future binds to the client that is current when its result arrives.
         with self._client.as_current():
@@ -113,8 +114,8 @@ class ActorHandle:
     async def poll(self, request: Request) -> Reply:
         """Poll the worker's endpoint, which has the trials of all its actors.
 
-        A deadline cancels the wait on this side only. The worker may still run the call later, so
-        its endpoint accepts a poll more than once.
+        The deadline ends only the driver's wait. The worker may still run the call later, so its
+        endpoint accepts the same poll more than once.
 
         Raises
         ------
@@ -142,12 +143,12 @@ class ActorHandle:
             answer = await asyncio.wait_for(_call_actor(self._actor, method, blob), deadline)
         except asyncio.TimeoutError:
             raise ActorCallFailed(f"{self.address} did not answer within {deadline:.0f} s") from None
-        except Exception as error:  # a lost connection raises many kinds
+        except Exception as error:  # a lost connection raises many kinds of exceptions
             raise ActorCallFailed(f"{self.address} cannot be reached: {error!r}") from error
         return open_reply(answer)
 
     async def close(self) -> None:
-        """Release the actor and its leases in Dask, in whatever state; its trial is stopped.
+        """Release the actor and its leases in Dask, in any state. The worker then stops its trial.
 
         `make_ready` may be running for this actor. It calls :meth:`check_not_closed` before each
         new lease or task, so it creates nothing that this call would not release.
@@ -184,6 +185,6 @@ class ActorHandle:
 
 
 async def _call_actor(actor: Any, method: str, blob: bytes) -> bytes:
-    # If the actor's worker was lost, already the look-up of the method raises.
+    # If the actor's worker was lost, looking up the method already raises.
     answer: bytes = await getattr(actor, method)(blob)
     return answer

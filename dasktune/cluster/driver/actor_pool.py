@@ -23,8 +23,9 @@ __all__ = ["ActorPool", "PoolLimits"]
 
 logger = logging.getLogger(__name__)
 
-#: Actors that are made ready on a worker at the same time. A worker creates hundreds of actors one
-#: after the other, and the deadline of each must not include the time of all others.
+#: Largest number of actors that are made ready on one worker at the same time. A worker creates
+#: actors one after another. With hundreds at once, the deadline of each would include the time of
+#: all others.
 _MAX_OPENING = 32
 
 
@@ -70,7 +71,7 @@ class ActorPool:
     leases : bool
         Whether actors hold leases.
     limits : PoolLimits
-        How long actors and leases may take and are kept.
+        Time limits of the actors and leases.
     spawn : callable
         Runs a coroutine in the background.
     """
@@ -94,7 +95,7 @@ class ActorPool:
         self._actor_settings = actor_settings
         self._objects = objects
         self._priority = priority
-        #: Set to False once a worker's Dask turned out not to support leases.
+        #: Whether actors hold leases. Set to False once a worker's Dask does not support leases.
         self._leases = leases
         self._limits = limits
         self._spawn = spawn
@@ -107,7 +108,8 @@ class ActorPool:
     def acquire(self, placement: Placement) -> ActorHandle:
         """Return an actor on the placement's worker, if possible an idle one with its lease."""
         claim = placement.claim_on(placement.address)
-        # Leases on several workers are acquired in a fixed order, so none may be held before.
+        # The leases of a placement on several workers are acquired in a fixed order, so its actor
+        # must not hold one already.
         alone = len(placement.addresses) == 1
 
         def is_suited(actor: ActorHandle) -> bool:
@@ -176,14 +178,14 @@ class ActorPool:
         self._spawn(actor.close())
 
     def drop_idle(self, address: str | None) -> None:
-        """Close the idle actors of a worker, or all of them."""
+        """Close the idle actors of a worker; of all workers if `address` is None."""
         for gone in tuple(self._idle) if address is None else (address,):
             self._opening.pop(gone, None)
             for actor in self._idle.pop(gone, ()):
                 self.close(actor)
 
     def trim_idle(self) -> None:
-        """Close the actors that have been idle for a while."""
+        """Close the actors that have been idle for longer than ``limits.idle_time``."""
         long_ago = asyncio.get_running_loop().time() - self._limits.idle_time
         for address, actors in tuple(self._idle.items()):
             for actor in actors:
@@ -192,7 +194,7 @@ class ActorPool:
             self._idle[address] = [actor for actor in actors if actor.idle_since >= long_ago]
 
     def on_lease_granted(self, key: str, devices: Iterable[Iterable[str]]) -> None:
-        """Note a worker's notification that it holds a lease, with these GPUs.
+        """Handle a worker's notification that it holds a lease, with the lease's GPUs.
 
         The notification may be late: a lease whose deadline is over is no longer pending.
         """

@@ -229,7 +229,7 @@ class CheckpointRelay:
 
 
 def _is_wanted(link: WorkerLink, run: TrialRun) -> bool:
-    """Whether the trial still runs and has no stop order. Called in threads; it only reads."""
+    """Whether the trial still runs and has no stop order. Called in threads; changes nothing."""
     return run.key in link.runs and not link.is_lost and not isinstance(run.order, StopAnswer)
 
 
@@ -262,7 +262,8 @@ def _append_logs(spec: TrialSpec, storage: Storage, spool: Checkpoint) -> None:
 
 
 def _piece(file: SourceFile, offset: int, size: int) -> bytes:
-    # A loaded checkpoint is local. An unbuffered read may return too few bytes before the end.
+    # The files of a loaded checkpoint are local. Buffered, because an unbuffered read may return
+    # fewer bytes than requested, which `_download` would take for the end of the file.
     with io.BufferedReader(file.open()) as stream:  # type: ignore[type-var]
         stream.seek(offset)
         return stream.read(size)

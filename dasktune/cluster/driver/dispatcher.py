@@ -53,7 +53,8 @@ __all__ = ["DispatcherSettings", "TrialDispatcher"]
 
 logger = logging.getLogger(__name__)
 
-#: Seconds to wait until the workers have added or removed the plugin, unless a worker hangs.
+#: Seconds to wait for the workers to add or remove the plugin. The wait ends earlier if a worker
+#: hangs.
 _PLUGIN_DEADLINE = 10.0
 
 #: Attempts to register the plugin; an attempt fails if a worker dies during it.
@@ -73,10 +74,12 @@ _SECONDS_PER_WORKER = 0.01
 class DispatcherSettings:
     """Limits of an experiment on the cluster, in seconds unless noted.
 
-    `name` is unique on the cluster. `memory_limit` is the largest checkpoint, in bytes, that is
-    kept in memory; 0 keeps none. With `disk_first` none is kept while all workers are on one
-    machine. `leases` is whether actors reserve Dask resources. `priority` is that of Dask tasks.
-    A comment states what each of the others limits; the user sets none of those.
+    `name` is unique on the cluster. `heartbeat_timeout`, `driver_ttl`, `stop_grace` and `priority`
+    are the user's, see :class:`~dasktune.RunConfig`. `reuse_actors` is whether an actor runs
+    several trials, one after another. `leases` is whether actors reserve Dask resources.
+    `memory_limit` is the largest checkpoint, in bytes, that is kept in the workers' memory; 0 keeps
+    none there. With `disk_first` none is kept there while all workers are on one machine. The user
+    cannot set the fields with a comment.
     """
 
     name: str
@@ -88,26 +91,27 @@ class DispatcherSettings:
     memory_limit: int = 0
     disk_first: bool = False
     priority: float = 0
-    #: For a worker to create an actor.
+    #: How long a worker may take to create an actor.
     open_timeout: float = 15.0
-    #: For a worker to grant a lease. The ledger chose a worker with room, so a lease that waits
-    #: longer has lost a race against another client.
+    #: How long a worker may take to grant a lease. The ledger chose a worker with room, so a lease
+    #: that waits longer has lost a race against another client.
     lease_timeout: float = 10.0
-    #: For an attempt to send the large objects to a worker, if they are small enough.
+    #: How long an attempt to send the large objects to a worker may take, in addition to the time
+    #: that their size allows.
     broadcast_timeout: float = 30.0
-    #: For which an idle actor is kept. Dask does not retire a worker without warnings while it has
-    #: an actor, and an adaptive cluster decides within 3 s to end an idle worker.
+    #: How long an idle actor is kept. Dask does not retire a worker that has an actor, and logs a
+    #: warning if it tries. An adaptive cluster decides within 3 s to retire an idle worker.
     idle_time: float = 1.0
-    #: For which an idle actor keeps its lease. The next trial mostly comes within milliseconds.
-    #: Meanwhile other clients wait for the resources, and Dask does not scale the worker down.
+    #: How long an idle actor keeps its lease. The next trial mostly comes within milliseconds.
+    #: Until then other clients wait for the resources, and Dask does not scale the worker down.
     idle_lease_time: float = 0.25
-    #: For which nothing is placed on a worker that has just failed.
+    #: How long no trial is placed on a worker that has just failed.
     avoid_time: float = 15.0
-    #: Failed starts in a row, on any worker, after which the cluster counts as unusable.
+    #: Number of failed starts in a row, on any workers, after which the experiment fails.
     max_failed_starts: int = 20
-    #: For which a request may be impossible before the experiment fails.
+    #: How long no worker may be able to meet a request before the experiment fails.
     impossible_timeout: float = 10.0
-    #: Between two warnings while no trial can run.
+    #: Time between two warnings while no trial can run.
     warning_interval: float = 60.0
 
     @property
@@ -128,13 +132,13 @@ class TrialDispatcher:
     client : distributed.Client
         A connected client on whose loop all methods must be called.
     settings : DispatcherSettings
-        Limits.
+        The experiment's limits.
     payload : Payload
-        The trainable.
+        The pickled trainable and its large objects.
     now : callable
-        Seconds on the runner's clock, for the events.
+        Returns the seconds on the runner's clock, for the events.
     emit : callable
-        Takes events; those of one trial in order.
+        Called with events. The events of each trial come in order.
     release : callable
         Called with a run that has ended, before its last event is emitted. Returns whether its
         reservation was freed, because no other run is queued on it.
@@ -227,7 +231,8 @@ class TrialDispatcher:
 
         Called again after a lost connection, which loses the subscription.
         """
-        # Never unregistered: other experiments of this process may be registering at this moment.
+        # The module is never unregistered, because another experiment of this process may need the
+        # registration at this moment.
         cloudpickle.register_pickle_by_value(plugin_module)
         await remove_stale_plugins(self._client)
         await self._register()
@@ -255,7 +260,7 @@ class TrialDispatcher:
             link.answer(run, answer)
 
     def withdraw(self) -> None:
-        """Pause all runs with a checkpoint, because the driver exits."""
+        """Pause all runs and let each save a checkpoint, because the driver exits."""
         for run in reversed(self._runs()):
             link = self._links[run.address]
             # The end of a run also ends the runs queued behind it.
@@ -273,7 +278,7 @@ class TrialDispatcher:
             link.wake()
 
     def mark_lost(self, address: str | None, reason: str, *, charged: bool = True) -> None:
-        """Mark a worker lost, or all of them, and end the runs that need it.
+        """Mark a worker lost, or all workers if `address` is None, and end the runs that need it.
 
         The link is removed first: a worker that starts again at the same address gets a new link,
         while the old link still ends its runs. A second call for the same loss finds no link and
@@ -449,7 +454,7 @@ class TrialDispatcher:
         """Free the resources of a run, then emit its last event.
 
         The order matters: on the event the runner, in its own thread, looks for free resources for
-        the next trial. Those of this run must be free by then.
+        the next trial. The resources of this run must be free by then.
         """
         reservation = run.reservation
         failed = isinstance(end, TrialLost | StartFailed)

@@ -69,11 +69,13 @@ __all__ = ["DaskTrialExecutor"]
 
 logger = logging.getLogger(__name__)
 
-#: Seconds for which nothing is placed on a worker that may be healthy: it may be leaving, which the
-#: next reading shows. One that has failed is avoided for longer.
+#: Seconds for which no trial is placed on a worker after a failure that is not charged. The worker
+#: may be healthy, or may be leaving, which the next reading of the workers shows. After a charged
+#: failure it is avoided for longer.
 _AVOID_BRIEFLY = 2.0
 
-#: Journaled messages after which the worker is polled at once. It buffers some thousands.
+#: Number of newly journaled messages after which the worker is polled at once, so that it deletes
+#: them. Its buffer holds some thousands.
 _ACK_AFTER = 1024
 
 
@@ -89,9 +91,9 @@ class DaskTrialExecutor:
     connection : Connection
         The connection to the cluster; not closed by the executor.
     settings : DispatcherSettings
-        Limits, in seconds.
+        The experiment's limits.
     payload : Payload
-        The trainable.
+        The pickled trainable and its large objects.
     prepare : callable
         ``prepare(action)`` returns a trial's specification and its pickled configuration.
     clock : Clock
@@ -211,7 +213,7 @@ class DaskTrialExecutor:
         return self._offers
 
     def note_waiting(self, request: PlacementGroupFactory | None, count: int) -> None:
-        """Note the trials that wait for room; an adaptive cluster is shown the demand."""
+        """Note the request and the number of waiting trials; an adaptive cluster is shown both."""
         (before, _), self._waiting = self._waiting, (request, count)
         if before is None and request is not None:
             # Later changes are shown at the next reading of the workers.
@@ -240,7 +242,7 @@ class DaskTrialExecutor:
         self._answer(action, answer)
 
     def admit_others(self, action: actions.AdmitOthers) -> None:
-        """Let other trials run on the workers of a trial that was to run alone."""
+        """End a trial's exclusive use of its workers, so that other trials may run there."""
         run = self._running.get(action.trial_id)
         if run is not None and run.incarnation == action.incarnation:
             self._reservations.admit_others(run)
@@ -256,11 +258,17 @@ class DaskTrialExecutor:
         self._answer(action, StopAnswer(reason=action.reason))
 
     def withdraw(self) -> None:
-        """Pause every trial with a checkpoint; each emits that it was lost or returned."""
+        """Pause all trials, each with a new checkpoint.
+
+        Emits `TrialLost` or `TrialReturned` for each of them.
+        """
         self._loop_calls.call_soon(self._dispatcher.withdraw)
 
     def store_checkpoint(self, checkpoint: CheckpointRecord) -> None:
-        """Write a checkpoint in memory to the storage; emits that it was stored or lost."""
+        """Write a checkpoint in memory to the storage.
+
+        Emits `CheckpointStored` or `CheckpointLost`.
+        """
         self._loop_calls.call_soon(self._dispatcher.store_checkpoint, checkpoint.path)
 
     def drop_checkpoint(self, checkpoint: CheckpointRecord) -> None:
@@ -273,7 +281,7 @@ class DaskTrialExecutor:
         Raises
         ------
         ClusterLost
-            If the scheduler was lost and has not come back in time.
+            If the scheduler was lost and has not come back within `scheduler_wait` seconds.
         ClusterError
             If no trial could start on any worker.
         """
@@ -283,7 +291,7 @@ class DaskTrialExecutor:
         with suppress(queue.Empty):
             item = self._events.get(timeout=timeout)
             while not isinstance(item, BaseException):
-                # A failed start is the last event of its item. An empty item only wakes.
+                # A failed start is the last event of its item. `wake` puts an empty item.
                 if item:
                     self._count_starts(item[-1])
                 events += item
@@ -427,7 +435,8 @@ class DaskTrialExecutor:
         if any(worker.status == "unchecked" for worker in admitted.values()):
             self._monitor.read_soon()
         silence = self._settings.heartbeat_timeout
-        # After the clock was set back a worker sends no heartbeat, and idle ones are not polled.
+        # After its clock was set back a worker sends no heartbeat, and a worker without trials is
+        # not polled. Its answer to a ping shows that it is alive.
         self._pinger.ping([one.address for one in workers.values() if one.age > silence / 2])
         for address, worker in workers.items():
             if worker.age > silence:
@@ -452,8 +461,8 @@ class DaskTrialExecutor:
     def _report_capacity(self) -> None:
         """Report the workers' resources if they have changed.
 
-        Not while a run on a removed worker has yet to end: the runner gets the loss of its trial
-        before the smaller resources of the cluster.
+        It waits while a run on a removed worker has not ended yet, so that the runner gets the loss
+        of the trial before the smaller resources of the cluster.
         """
         offers = self._reservations.with_ledger(lambda ledger, _: ledger.available_resources())
         runs = tuple(self._running.values())
@@ -492,7 +501,7 @@ class DaskTrialExecutor:
         address = run.reservation.blamed or run.address
         seconds = self._settings.avoid_time if charged else _AVOID_BRIEFLY
         if run.reservation.contended:
-            # Another client holds the resources: try again after random, growing waits.
+            # Another client holds the resources, so retry after random waits that become longer.
             seconds = self._backoff.next_delay()
         self._reservations.avoid(address, seconds)
 
@@ -505,7 +514,8 @@ def _death_cause(worker: WorkerCapacity, taken: int) -> str:
     worker : WorkerCapacity
         The worker as last read from the scheduler.
     taken : int
-        Bytes that the worker used when its nanny ended it for that, or 0.
+        Bytes that the worker used when its nanny killed it for using too much memory; 0 if the
+        nanny has not reported that.
     """
     limit = worker.memory_limit
     if taken:

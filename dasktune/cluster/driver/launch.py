@@ -43,7 +43,8 @@ class Launch:
     trainable : type or callable
         The user's code.
     param_space : mapping
-        The search space. It is pickled before a trial starts, to find values that cannot be.
+        The search space. It is pickled before the first trial, to find values that cannot be
+        pickled.
     name : str
         The experiment's name.
     storage : Storage
@@ -57,11 +58,12 @@ class Launch:
     metrics : tuple of str
         Metrics that every result must contain.
     complete : callable, default=dict
-        Returns a trial's configuration with the values that are added only on a worker.
+        Given a trial's configuration as journaled, returns the configuration that its worker gets.
     saves : bool, default=True
         Whether trials save checkpoints.
     trials : mapping of str to Trial, optional
-        The experiment's trials by id, which grow. A trial that is missing is named by its id.
+        The experiment's trials by id; the runner adds trials to it. A missing trial gets its id as
+        its name.
     on_link : callable, optional
         Called, in any thread, with the address of the experiment's page in Dask's dashboard, and
         whether Dask's own pages are next to it.
@@ -134,7 +136,7 @@ class Launch:
 def launched(client: Any, launch: Launch, clock: Clock) -> Iterator[DaskTrialExecutor]:
     """Connect to a cluster, check it, and open an executor.
 
-    All that can be checked is checked before the first trial starts.
+    Everything that can be checked without a trial is checked before the first trial starts.
 
     Parameters
     ----------
@@ -225,7 +227,7 @@ async def _check(client: Any, checks: Checks, launch: Launch, growth: Growth) ->
     admission = Admission(
         client, checks, report.hosts, allowed=config.workers, declare=config.declare_resources
     )
-    # Workers that did not answer are examined when they do, like those that join later.
+    # Workers that did not answer are examined later, like workers that join later.
     await admission.examine({a: one for a, one in workers.items() if a not in report.unchecked})
     ledger = Ledger(heartbeat_timeout=config.heartbeat_timeout)
     # Read again: the examination assigned the GPUs.

@@ -1,4 +1,4 @@
-"""How many trials to queue ahead on an actor, learned from how long trials take."""
+"""Computes how many trials to queue on an actor, from the durations of the trials before."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Final
 
 __all__ = ["PrefetchDepth"]
 
-#: Seconds of work to queue ahead on an actor, at most. The next trial is then there before the
-#: actor is idle, and is hardly kept from another actor that could run it.
+#: Largest number of seconds of work to queue on an actor. It is enough for the next trial to arrive
+#: before the actor is idle, and so little that another idle actor would not start the trial sooner.
 _WORK_AHEAD: Final = 0.05
 
 #: Largest number of trials on an actor, the running one included.
@@ -16,17 +16,19 @@ _DEEPEST: Final = 16
 #: Weight of the newest trial in the mean.
 _WEIGHT: Final = 0.2
 
-#: Seconds of a trial after which none is prefetched, however short the trials before it were.
+#: Seconds. After a trial that took longer no trial is prefetched, however short the trials before
+#: it were.
 _LONG: Final = 0.1
 
-#: The duration that counts for a trial that failed; it outweighs more than ten others.
+#: Seconds that are recorded as the duration of a failed trial. It takes more than ten short trials
+#: to bring the mean down again.
 _AFTER_TROUBLE: Final = 1.0
 
 
 class PrefetchDepth:
     """The prefetch depth, updated at the end of each trial.
 
-    The client's loop updates it and the runner's thread reads `depth`, a single int.
+    The client's loop updates it. The runner's thread reads `depth` without a lock: it is one int.
 
     Examples
     --------
@@ -47,7 +49,10 @@ class PrefetchDepth:
         self.depth = 1
 
     def pause(self) -> None:
-        """Prefetch none for a while: of several queued trials, it is unclear which one failed."""
+        """Prefetch nothing for a while after a failure.
+
+        If several trials are queued when a worker dies, it is unclear which of them caused it.
+        """
         self.observe(_AFTER_TROUBLE)
 
     def observe(self, seconds: float) -> None:

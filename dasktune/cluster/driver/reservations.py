@@ -4,7 +4,7 @@ The runner's thread makes reservations. The client's event loop frees them and u
 Every method holds the one lock for a short look-up or change and calls no user code. So no thread
 waits long, and no method sees a half-made change.
 
-A worker may disappear between two calls. The runner's thread may hold a reservation on it by then;
+A worker may disappear between two calls, after the runner's thread has made a reservation on it. So
 the executor checks `missing_workers` after it has handed the run to the dispatcher.
 """
 
@@ -94,7 +94,7 @@ class Reservations:
         return gone
 
     def remove(self, address: str | None) -> WorkerCapacity | None:
-        """Remove a worker, or all of them; return the removed worker's last known state."""
+        """Remove a worker and return its last known state; None removes all and returns None."""
         with self._lock:
             workers = dict(self._ledger.workers)
             for gone in workers if address is None else (address,):
@@ -104,7 +104,7 @@ class Reservations:
     def avoid(self, address: str, seconds: float) -> None:
         """Place nothing on a worker for some seconds."""
         with self._lock:
-            # A worker that has left, or a whole lost cluster, counts as new when it comes back.
+            # A worker that has left, also with the whole cluster, counts as new when it comes back.
             if address in self._ledger.workers:
                 self._ledger.avoid(address, time.monotonic() + seconds)
 

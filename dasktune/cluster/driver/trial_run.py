@@ -55,9 +55,9 @@ class Reservation:
     actor: ActorHandle | None = None
     #: Whether the actor is open and its leases are held.
     ready: bool = False
-    #: The worker that caused a failure to get ready; "" for the reservation's first worker.
+    #: The address of the worker that caused a failure; "" for the reservation's first worker.
     blamed: str = ""
-    #: Whether that worker is healthy and its resources are merely in use by another client.
+    #: Whether the blamed worker is healthy and only its resources are in use by another client.
     contended: bool = False
 
     @property
@@ -101,7 +101,7 @@ class TrialRun:
     memory_copy: Any = field(default=None, repr=False)
     #: Whether the run is in a request to the worker, so that user code may have started.
     assigned: bool = False
-    #: Seconds for which it has been running, by the worker's last report.
+    #: Seconds for which the trial has been running, by the worker's last report.
     seconds: float = 0.0
     #: Every message up to this number is in the journal. The runner's thread raises it and the
     #: client's loop reads it. A stale value is safe: the worker keeps messages a little longer.
@@ -117,13 +117,13 @@ class TrialRun:
     answers: list[trial_messages.Answer] = field(default_factory=list)
     #: The order to stop or pause, once given.
     order: trial_messages.StopAnswer | trial_messages.PauseAnswer | None = None
-    #: Whether the driver's own exit ordered the pause, which the experiment did not.
+    #: Whether the pause was ordered because the driver exits, and not by the experiment.
     withdrawn: bool = False
     #: When a stop is escalated if user code has not obeyed, on the loop's clock.
     escalate_at: float = 0.0
     #: Whether the next request orders the worker to interrupt user code.
     interrupt: bool = False
-    #: Whether the actor may still have user code of this run, so it is not used for another trial.
+    #: Whether user code of this run may still run on the actor, so that it gets no other trial.
     not_reusable: bool = False
     #: The event of the run's last message, once that has arrived.
     end: events.TrialEvent | None = None
@@ -154,7 +154,7 @@ class TrialRun:
             copy.release()
 
     def assignment(self) -> Assignment:
-        """Return the message that makes the worker run it. The actor must be ready."""
+        """Return the message that assigns the run to the worker. The actor must be ready."""
         actor = self.reservation.actor
         assert actor is not None
         return Assignment(
@@ -206,7 +206,7 @@ def is_about_memory(
 def streamed_result(run: TrialRun, seq: int, metrics: dict[str, Any], now: float) -> events.ResultReported:
     """Return the event of a streamed result, for which the trial does not wait.
 
-    Nearly all events of an experiment are made here.
+    Nearly all events of an experiment are made here, so it is kept fast.
     """
     return events.ResultReported(
         trial_id=run.trial_id, incarnation=run.incarnation, time=now, seq=seq, metrics=metrics, awaits=False

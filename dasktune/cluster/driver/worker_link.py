@@ -8,7 +8,7 @@ While a poll is under way the dispatcher may assign runs, add answers, end runs 
 lost. The code after the ``await`` therefore removes only what its own request contained.
 
 A poll may reach the worker twice, because a poll without an answer is repeated with the same
-number. The worker starts the trials of each number once. To apply the rest of a poll twice has no
+number. The worker starts the trials of each number once. Applying the rest of a poll twice has no
 effect.
 """
 
@@ -84,7 +84,7 @@ class LinkCallbacks:
     Parameters
     ----------
     emit : callable
-        Takes events of a trial that continues, in order.
+        Called with events, in order, of a trial that continues.
     on_end : callable
         Called with the link, a run that has ended, and the event of its end; None if that event was
         emitted before.
@@ -113,7 +113,7 @@ class WorkerLink:
     stop_grace : float
         Seconds from a stop order to the interrupt, and from the interrupt to abandoning the thread.
     now : callable
-        Seconds on the runner's clock, for the events.
+        Returns the seconds on the runner's clock, for the events.
     interval : callable
         Returns the seconds between two polls without a notification, and the seconds for which the
         worker may collect results before it notifies the driver.
@@ -265,7 +265,7 @@ class WorkerLink:
     # The poll loop
 
     async def _wait(self) -> None:
-        """Wait for a reason to poll, or until the next poll without one is due."""
+        """Wait for a reason to poll, or until the next regular poll is due."""
         if not self._has_work:
             # Nothing can wake the link between the check and the new future: there is no await.
             wakeup = self._wakeup = self._loop.create_future()
@@ -364,14 +364,17 @@ class WorkerLink:
                 self.refuse(run, _CANCELLED, charged=False)
 
     def _escalate_stops(self) -> None:
-        """Interrupt user code `stop_grace` after its stop order, and abandon it as much later."""
+        """Interrupt user code that ignores a stop order, and later abandon its thread.
+
+        `stop_grace` seconds pass before each of the two.
+        """
         now = self._loop.time()
         for run in tuple(self._stopping.values()):
             if now < run.escalate_at:
                 continue
             run.escalate_at = now + self._stop_grace
             if not run.assigned:
-                # The worker gets the assignment and the order together, and does not start it.
+                # The worker gets the assignment and the order together, and does not start the run.
                 continue
             run.interrupt = True
             if run.not_reusable:
@@ -484,10 +487,10 @@ class WorkerLink:
     def _end_all(self, loss: WorkerLost) -> None:
         shared = loss.shared or self.suspects > 1
         for run in tuple(self.runs.values()):
-            # The end of a run also ends those that are queued behind it.
+            # The end of a run also ends the runs queued behind it.
             if run.key in self.runs:
-                # A trial is not charged if it was not assigned, as it cannot have killed the
-                # worker, nor if others are queued behind it: the worker may have started any.
+                # A trial that was not assigned cannot have killed the worker, so it is not charged.
+                # Nor is any of several trials on a reservation: the worker may have started any.
                 charged = loss.charged and run.assigned and len(run.reservation.runs) == 1
                 charged = charged and not run.has_cancelled_actor
                 facts = {"reason": loss.reason, "charged": charged, "shared": shared}

@@ -1,4 +1,4 @@
-"""Which workers exist and which of them answer: list, heartbeats, pings, stale plugins.
+"""The workers of a cluster: their list, heartbeats, pings, and the plugins that drivers left there.
 
 The resources of workers are in ``dasktune.cluster.resources``.
 """

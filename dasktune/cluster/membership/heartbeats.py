@@ -1,4 +1,4 @@
-"""How long workers have been silent, measured so that a jump of the clock is not a silence."""
+"""Measures how long workers have been silent, and does not count a jump of the clock as silence."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class HeartbeatAges:
 
     The scheduler stamps heartbeats with the time of day. That clock may be set, and it continues
     while the scheduler, the driver or the whole machine sleeps and receives no heartbeat. So the
-    age by the stamp counts only when a worker is seen for the first time. After that only a new
-    stamp counts as a heartbeat. The silence is the time between readings without a new stamp, and
-    each reading adds at most `max_step`.
+    age of the stamp is used only when a worker is seen for the first time. After that only a new
+    stamp counts as a heartbeat. Each reading without a new stamp adds the time since the reading
+    before to the silence, and at most `max_step`.
 
-    A worker that answers the driver is not silent either: after its clock was set back, Dask sends
-    no heartbeat until the old time is reached again.
+    A worker that answers the driver is not silent either: after its clock was set back, it sends no
+    heartbeat until the clock reaches the old time again.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class HeartbeatAges:
         now: float,
         answered_at: Callable[[str], float] = lambda _: -inf,
     ) -> dict[str, WorkerCapacity]:
-        """Return the workers with their ages as counted here.
+        """Return the workers with their counted silence as the age.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Pings workers through the scheduler: which of them answer, and whether one of them hangs."""
+"""Pings workers through the scheduler, to learn which of them answer and whether one hangs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Seconds for the first answer to `Pinger`, and for the others after that.
+#: Seconds that `Pinger` waits for the first answer, and then for the other answers.
 _FIRST: Final = 5.0
 _REST: Final = 1.0
 
-#: Seconds for the scheduler's answer, in addition to its wait for the workers.
+#: Seconds to wait for the scheduler's answer, in addition to its own wait for the workers.
 _MARGIN: Final = 10.0
 
 
@@ -80,9 +80,9 @@ async def ping_workers(client: Any, addresses: Iterable[str], *, first_s: float,
     addresses : iterable of str
         The workers.
     first_s : float
-        Seconds for the first answer.
+        Seconds to wait for the first answer.
     rest_s : float
-        Seconds for the other answers after that.
+        Seconds to wait for the other answers after that.
     """
     asked = list(addresses)
     if not asked:
@@ -103,10 +103,10 @@ async def wait_unless_hung(client: Any, work: Awaitable[T], *, deadline_s: float
     work : awaitable
         The call.
     deadline_s : float
-        Seconds for the call if all workers answer pings.
+        Seconds that the call may take if all workers answer pings.
     answer_s : float, default=1.0
-        Seconds in which all workers answer a call that takes milliseconds, unless one of them
-        hangs. The workers are pinged after that.
+        Seconds after which the workers are pinged, and then to wait for each answer. Workers that
+        do not hang answer within milliseconds.
 
     Raises
     ------
@@ -135,7 +135,7 @@ async def _as_coroutine(work: Awaitable[T]) -> T:
     return await work
 
 
-# On the scheduler. The functions are nested so that they pickle by value.
+# Functions that run on the scheduler. They are nested so that they pickle by value.
 
 
 def _pinger() -> Callable[..., Any]:

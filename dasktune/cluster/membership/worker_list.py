@@ -24,7 +24,8 @@ def _scheduler_side(
     """
 
     def others(worker: Any) -> dict[str, float]:
-        # The driver counts its own leases: they come and go between two readings.
+        # Leave out the driver's own leases. The driver counts them itself, because they change
+        # between two readings.
         used = {kind: amount for kind, amount in worker.used_resources.items() if amount}
         if used and own_prefix:
             for task in worker.processing:

@@ -1,8 +1,9 @@
 """Monitors the cluster: lists the workers, and detects lost workers and a lost scheduler.
 
-Runs on the client's event loop. It uses three signals of a loss: the scheduler's event that a
-worker was removed (some 10 ms after a process dies), an overdue heartbeat (of a worker that hangs
-or has lost its connection, which Dask itself detects after minutes), and the client's connection.
+The monitor runs on the client's event loop. It uses three signals of a loss: the scheduler's event
+that a worker was removed (some 10 ms after a process dies), an overdue heartbeat (of a worker that
+hangs or has lost its connection, which Dask itself detects after minutes), and the client's
+connection to the scheduler.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class WorkerMonitor:
     Parameters
     ----------
     client : distributed.Client
-        A connected client whose loop this runs on.
+        A connected client on whose loop all methods must be called.
     scheduler_wait : float
         Seconds to wait for a lost scheduler to come back.
     own_prefix : str
@@ -57,7 +58,7 @@ class WorkerMonitor:
         Called with all workers, by address, at each reading.
     on_removed : callable
         Called with the address of a removed worker, whether the removal was expected, and the bytes
-        that it used if its nanny ended it for that, else 0.
+        of memory that the worker used if its nanny killed it for that, else 0.
     on_disconnect : callable
         Called when the connection to the scheduler is lost.
     on_reconnect : async callable
@@ -88,14 +89,14 @@ class WorkerMonitor:
         self._read_now = asyncio.Event()
         #: The workers whose topics are subscribed to.
         self._subscribed: set[str] = set()
-        #: Bytes used by workers that their nannies ended for it, by address.
+        #: Bytes that workers used when their nannies killed them for it, by address.
         self._killed_for_memory: dict[str, int] = {}
         #: The connection on which the subscriptions were made.
         self._comm: Any = None
         self._closed = False
 
     def open(self) -> None:
-        """Subscribe; also after each reconnect."""
+        """Subscribe to the scheduler's events; called again after each reconnect."""
         self._comm = self._client.scheduler_comm
         # The subscriptions of an earlier connection were lost with it.
         self._subscribed = set()
@@ -133,14 +134,15 @@ class WorkerMonitor:
     @property
     def is_connected(self) -> bool:
         """Whether the client still has the connection on which the subscriptions were made."""
-        # If it broke and came back between two readings, the scheduler has dropped our futures.
+        # If the connection broke and came back between two readings, the scheduler has dropped the
+        # driver's futures.
         return self._client.status == "running" and self._client.scheduler_comm is self._comm
 
     def _subscribe(self, addresses: Iterable[str]) -> None:
         """Subscribe to the topics of these workers, and unsubscribe from all others.
 
-        Not to ``"all"``, the topic of all workers: ``client.replicate`` logs values there that
-        cannot be sent, and the scheduler then closes the connection of every subscriber.
+        The topic ``"all"`` of all workers cannot be used: ``client.replicate`` logs values there
+        that cannot be sent, and the scheduler then closes the connection of every subscriber.
         """
         wanted = set(addresses)
         for address in self._subscribed - wanted:
@@ -158,7 +160,7 @@ class WorkerMonitor:
             self._on_removed(address, bool(message.get("expected", False)), taken)
 
     def _on_killed_for_memory(self, event: tuple[float, Any]) -> None:
-        # It comes before the worker's removal, or is missing if the nanny could not report it.
+        # This event comes before the worker's removal. It is missing if the nanny could not report.
         message = event[1]
         if isinstance(message, dict) and message.get("worker") in self._subscribed:
             self._killed_for_memory[message["worker"]] = int(message.get("rss", 0))
@@ -176,7 +178,7 @@ class WorkerMonitor:
         except Exception as error:
             logger.info("the workers could not be read: %r", error)
             return self.is_connected
-        # Checked again: the connection may have been lost during the reading, which is then old.
+        # Checked again: if the connection was lost during the reading, the result is out of date.
         if self.is_connected:
             self._subscribe(workers)
             now = asyncio.get_running_loop().time()

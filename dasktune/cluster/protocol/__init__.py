@@ -1,4 +1,4 @@
-"""What crosses the wire between driver and workers: messages, payload, pickling.
+"""The messages and objects that the driver and the workers exchange, and how they are pickled.
 
-Sending and receiving live in ``dasktune.cluster.driver`` and ``dasktune.cluster.worker``.
+``dasktune.cluster.driver`` and ``dasktune.cluster.worker`` send and receive them.
 """

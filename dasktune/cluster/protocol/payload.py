@@ -32,7 +32,7 @@ class Payload:
     Parameters
     ----------
     blob : bytes
-        Is opened by :func:`dasktune.trainable.data.shared_objects.loads_with`.
+        The pickle; :func:`dasktune.trainable.data.shared_objects.loads_with` opens it.
     objects : mapping, default={}
         The user's large objects, by their names in `blob`.
     size : int, default=0
@@ -47,9 +47,9 @@ class Payload:
     code: str = "auto"
 
     def frames(self) -> dict[str, Frames]:
-        """Return the frames of each object that is in this process.
+        """Return the pickle frames of each object that is in this process.
 
-        It may take seconds, but copies no large buffers.
+        This may take seconds, but copies no large buffers.
         """
         with _local_by_value(self.code):
             return {
@@ -114,7 +114,7 @@ def pack_trainable(trainable: Any, *, code: str = "auto") -> Payload:
 def pack_envs(*, code: str = "auto") -> dict[str, bytes]:
     """Return the creators of all registered environments, each pickled.
 
-    Most experiments use none of them, so one that cannot be pickled causes only a warning.
+    Most experiments use no environment, so one that cannot be pickled causes only a warning.
 
     Parameters
     ----------

@@ -2,7 +2,7 @@
 
 Local modules (not installed, not the standard library) are pickled by value, so workers that join
 late have them, too, and no file must be uploaded. An error names the object that cannot be pickled
-and the way to it, because pickle's own errors name only the innermost object.
+and the path to it, because pickle's own errors name only the innermost object.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from dasktune.trainable.data.shared_objects import dumps_without
 
 __all__ = ["dumps_user_code", "local_modules", "missing_module", "modules_by_value"]
 
-#: Modules that are never registered: cloudpickle always pickles `__main__` by value, and the
-#: workers have the others.
+#: Modules that are never registered to be pickled by value: cloudpickle always pickles `__main__`
+#: by value, and the workers have the others.
 _KNOWN_EVERYWHERE: Final = frozenset({"__main__", "dasktune", "dask", "distributed", "cloudpickle"})
 
 #: Largest depth of the search for an object that cannot be pickled.
@@ -77,7 +77,8 @@ def dumps_user_code(
     """
     check(code in ("auto", "installed"), "code", "'auto' or 'installed'", code)
     things = dict(objects)
-    # A configuration is pickled for each trial, and mostly contains no code.
+    # A configuration is pickled for each trial, and mostly contains no code. Registering the local
+    # modules would then only cost time.
     if code == "auto" and not _is_plain(things):
         with modules_by_value(local_modules()):
             blob = _try_dumps(things, by_name)
@@ -121,15 +122,16 @@ def missing_module(name: str, *, code: str = "auto") -> str:
 def local_modules() -> list[ModuleType]:
     """Return the imported modules that other machines are not expected to have.
 
-    That is Python source outside the standard library and site-packages.
+    They are Python source files outside the standard library and site-packages.
     """
     loaded: dict[str, Any] = sys.modules.copy()
-    # There are thousands of modules, few of them local, and each launch calls this several times.
+    # There are thousands of modules, and each launch calls this several times. So `_is_local` is
+    # cached, and only the local modules are sorted.
     local: dict[str, ModuleType] = {
         name: module
         for name, module in loaded.items()
         if isinstance(module, ModuleType)
-        # cloudpickle would look up an alias by its own name, and not find it.
+        # Leave out an alias: cloudpickle would look the module up by its `__name__`.
         and module.__name__ == name
         and _is_local(getattr(module, "__file__", None))
     }
@@ -215,7 +217,7 @@ def _explain_failure(name: str, thing: Any) -> str:
 
 
 def _in_words(name: str, trail: list[str]) -> str:
-    """Return the way to an object in words, the innermost step first."""
+    """Return the path to an object in words, the innermost step first."""
     place = "it"
     for step in trail:
         if step.startswith("["):
@@ -237,7 +239,7 @@ def _short(thing: Any, width: int = 80) -> str:
 
 
 def _find_unpicklable(thing: Any) -> tuple[list[str], Any]:
-    """Follow the parts that cannot be pickled down to the innermost; return the way and it."""
+    """Return the path to the innermost part that cannot be pickled, and the part."""
     trail: list[str] = []
     seen = {id(thing)}
     for _ in range(_MAX_DEPTH):
@@ -255,7 +257,7 @@ def _find_unpicklable(thing: Any) -> tuple[list[str], Any]:
 
 
 def _parts(thing: Any) -> Iterator[tuple[str, Any]]:  # noqa: C901, PLR0912 - one branch for each kind of container
-    """Yield the parts of an object that pickle would pickle, each with the step to it."""
+    """Yield the parts of an object that pickle would pickle, each after its step in the path."""
     if isinstance(thing, Mapping):
         for key, value in thing.items():
             yield f"[{key!r}]", value

@@ -101,7 +101,7 @@ class Request:
     Parameters
     ----------
     number : int
-        Rises from poll to poll. A poll that is repeated for lack of a reply repeats its number.
+        Rises from poll to poll. A poll that is repeated because no reply came keeps its number.
     batch_window : float, default=0.0
         Seconds for which the worker collects results before it notifies the driver.
     assignments : tuple of Assignment, default=()
@@ -166,7 +166,7 @@ class TransferCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """The result of a poll: all that the driver lacks of one worker's trials.
+    """The result of a poll: the news of one worker's trials that the driver does not have.
 
     Parameters
     ----------
@@ -232,7 +232,7 @@ def decode_notification(encoded: Mapping[str, Any]) -> Notification:
     Parameters
     ----------
     encoded : mapping
-        The result of its method ``encode``, as Dask's event carried it.
+        The result of the notification's method ``encode``, as Dask's event carried it.
 
     Examples
     --------
@@ -277,7 +277,7 @@ def open_reply(blob: bytes) -> Any:
 def pickled_call(
     method: Callable[[_Self, Any], Awaitable[Any]],
 ) -> Callable[[_Self, bytes], Awaitable[bytes]]:
-    """Turn a coroutine method on values into one on pickled bytes that never raises."""
+    """Wrap a coroutine method so that it takes and returns pickled bytes, and never raises."""
 
     @functools.wraps(method)
     async def wrapper(self: _Self, blob: bytes) -> bytes:

@@ -1,4 +1,4 @@
 """Resources of workers: declared to Dask, leased for trials, requested from adaptive clusters.
 
-Which trial gets which is decided in ``dasktune.placement``.
+``dasktune.placement`` decides which trial gets which resources.
 """

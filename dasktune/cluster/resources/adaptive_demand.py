@@ -1,13 +1,13 @@
 """Shows an adaptive cluster how many workers the waiting trials need.
 
 Dask derives the number of workers from the tasks on its scheduler. Trials that wait for room are
-not tasks, so the missing room is shown as tasks that request a resource which no worker has. They
-count as work, occupy no worker and never run, whatever the workers declare.
+not tasks. So this module submits tasks that request a resource which no worker has. They count as
+work, occupy no worker and never run, whatever the workers declare.
 
 Dask derives one number from the count of tasks and another one from their estimated durations, and
-takes the smaller one. A trial's lease counts as a task without a duration. So the tasks shown
-together get the duration that the whole cluster should have: the target is then exact, and the
-tasks of other clients keep their weight.
+takes the smaller one. A trial's lease counts as a task without a duration. So the durations of the
+submitted tasks add up to the work of a cluster of the wanted size: the target is then exact, and
+the tasks of other clients keep their weight.
 
 Scaling down needs no message. The tasks are released when no trial waits, and a lease holds its
 worker while it runs a trial. If Dask retires a worker at the moment when a trial is placed there,
@@ -36,16 +36,16 @@ __all__ = ["AdaptiveDemand", "DemandSignal", "Growth", "demand_signal"]
 
 logger = logging.getLogger(__name__)
 
-#: Prefix of the keys; Dask keeps one estimated duration for it.
+#: Prefix of the tasks' keys. Dask keeps one estimated duration for all tasks with the same prefix.
 _PREFIX: Final = "dasktune-demand"
 
 #: A resource that no worker has.
 _MISSING_RESOURCE: Final = "dasktune-demand"
 
-#: Largest number of tasks to show.
+#: Largest number of tasks to submit.
 _MOST: Final = 1000
 
-#: Seconds to set the tasks' duration on the scheduler.
+#: Seconds that setting the tasks' duration on the scheduler may take.
 _WEIGH_DEADLINE: Final = 5.0
 
 #: Statuses of workers that run trials or soon will.
@@ -56,14 +56,14 @@ _EPSILON: Final = 1e-6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemandSignal:
-    """The demand to show to Dask.
+    """The number and duration of the tasks that show the demand to Dask.
 
     Parameters
     ----------
     tasks : int
         Number of tasks that cannot run.
     weight : float
-        Duration of each, in units of Dask's target duration of a computation on every thread.
+        Duration of each task, in units of :attr:`Growth.target_duration`.
     """
 
     tasks: int
@@ -87,12 +87,12 @@ def demand_signal(
     waiting : int
         Number of trials that would start now if there was room.
     ledger : Ledger
-        The workers. Workers that are still unchecked count as room, as otherwise they would be
+        The workers. The room of workers that are still unchecked counts, as otherwise they would be
         requested twice.
     busy : int, default=0
         Number of the experiment's leases; Dask counts each as a task.
     new_worker : WorkerCapacity, optional
-        The resources of a new worker. If they are unknown, one worker is requested to see them.
+        The resources of a new worker. If they are unknown, one worker is requested to learn them.
 
     Returns
     -------
@@ -118,7 +118,7 @@ def demand_signal(
     if not more:
         return None
     if not workers:
-        # Without any worker Dask takes the number of threads for that of workers.
+        # Without any worker Dask assumes one thread for each worker.
         tasks = min(more, _MOST)
         return DemandSignal(tasks=tasks, weight=more / tasks)
     threads = sum(worker.nthreads for worker in workers.values())
@@ -141,7 +141,7 @@ def _workers_for(request: PlacementGroupFactory, trials: int, worker: WorkerCapa
 
 
 def _span(request: PlacementGroupFactory, worker: WorkerCapacity) -> int:
-    """Return how many such workers one trial needs; 0 if no number of workers is enough."""
+    """Return how many workers like this one a trial needs; 0 if no number of workers is enough."""
     names = map(str, range(len(request.bundles)))
     ledger = Ledger()
     ledger.update({name: replace(worker, address=name, status="running") for name in names})
@@ -150,7 +150,7 @@ def _span(request: PlacementGroupFactory, worker: WorkerCapacity) -> int:
 
 
 def _room(needs: dict[str, float], have: Callable[[str], float]) -> int:
-    """Return how often `needs` fits; an empty request fits any number of times."""
+    """Return how many times `needs` fits; an empty request fits any number of times."""
     fits = min((have(kind) / amount for kind, amount in needs.items() if amount), default=inf)
     return _MOST * _MOST if fits == inf else floor(fits + _EPSILON)
 
@@ -176,7 +176,7 @@ class Growth:
     def is_adaptive(self) -> bool | None:
         """Whether the cluster starts workers when there is work; None if that is unknown.
 
-        It may change at any time.
+        The user may change it at any time.
         """
         if self._embedded:
             return False
@@ -188,7 +188,7 @@ class Growth:
 
     @property
     def new_worker(self) -> WorkerCapacity | None:
-        """The resources of the cluster's next worker, if its specification has them."""
+        """The resources of the next worker, if the cluster's specification has them."""
         spec = getattr(self._cluster, "new_spec", None) or {}
         options = spec.get("options", {})
         threads = options.get("nthreads")
@@ -198,14 +198,14 @@ class Growth:
 
     @property
     def target_duration(self) -> float:
-        """Dask's target for the seconds of a computation, from which it derives the workers."""
+        """Seconds in which the cluster should finish all tasks; Dask derives its size from them."""
         adaptive = getattr(self._cluster, "_adaptive", None)
         given = getattr(adaptive, "target_duration", None)
         default = dask.config.get("distributed.adaptive.target-duration")
         return float(parse_timedelta(default if given is None else given))
 
     def expected(self, ledger: Ledger) -> WorkerCapacity | None:
-        """Return the expected resources of a new worker: specified, or those of the largest.
+        """Return the resources of a new worker, as specified or else as of the largest one seen.
 
         Parameters
         ----------
@@ -241,16 +241,16 @@ class Growth:
 
 
 class AdaptiveDemand:
-    """The tasks that show the demand. All methods run on the client's event loop.
+    """Shows the demand by tasks that cannot run. All methods run on the client's event loop.
 
     Parameters
     ----------
     client : distributed.Client
-        A connected client whose loop this runs on.
+        A connected client on whose loop all methods must be called.
     name : str
         A name that is unique to the experiment.
     growth : Growth
-        Has Dask's target duration.
+        How the cluster grows; it has Dask's target duration.
     """
 
     def __init__(self, client: Client, name: str, growth: Growth) -> None:
@@ -263,7 +263,8 @@ class AdaptiveDemand:
 
     def show(self, wanted: DemandSignal | None) -> None:
         """Show this demand in place of the last one."""
-        # A scheduler that was lost, or is configured to end such tasks, has ended them.
+        # Tasks that are not pending are gone: the scheduler was lost, or is configured to end tasks
+        # that no worker can run.
         self._shown = [future for future in self._shown if future.status == "pending"]
         if wanted is None:
             self._shown = _released(self._shown)
@@ -318,7 +319,7 @@ def _released(futures: Iterable[Any]) -> list[Any]:
 
 
 def _nothing(number: int) -> None:
-    """Do nothing, in case some worker has the resource after all."""
+    """Do nothing. It would run only if some worker had the resource after all."""
 
 
 def _duration_setter(prefix: str, duration: float) -> Callable[..., None]:

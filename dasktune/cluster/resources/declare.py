@@ -1,12 +1,12 @@
 """Assigns GPUs to workers, and declares CPU and GPU resources to Dask.
 
-A GPU belongs to one worker of its host, for all clients. So the scheduler assigns it: it is one
-process and sees all workers, and its record of a worker ends with the worker. With the declared
-resources Dask accounts for CPUs and GPUs of all clients. The declaration stays when the experiment
-ends, because other clients may rely on it by then.
+A GPU belongs to one worker of its host, for all clients. So the GPUs are assigned on the scheduler:
+it is one process and sees all workers, and its record of a worker ends with the worker. With the
+declared resources Dask accounts for the CPUs and GPUs that all clients use. The declaration stays
+when the experiment ends, because other clients may rely on it by then.
 
-Several experiments may do this for a worker at the same time. The scheduler runs each function as a
-whole, so the first one assigns the GPUs and the others read the assignment.
+Several experiments may do this for a worker at the same time. The scheduler runs each function
+without interruption, so the first one assigns the GPUs and the others read the assignment.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["GPUS", "declare_resources", "parse_listing", "visible_devices"]
 #: The key of a worker's visible and assigned GPUs in the scheduler's record of the worker.
 GPUS: Final = "dasktune-gpus"
 
-#: Seconds to list the GPUs; a driver that is not loaded takes a while.
+#: Seconds that listing the GPUs may take. It is slow if the GPU's driver must be loaded first.
 _LISTING_DEADLINE: Final = 30.0
 
 
@@ -47,9 +47,9 @@ async def declare_resources(client: Any, worker: WorkerCapacity, *, declare: boo
     worker : WorkerCapacity
         The worker, which can import dasktune.
     declare : bool
-        Whether to declare anything.
+        Whether to declare CPUs and GPUs to Dask.
     timeout_s : float
-        Seconds for each call.
+        Seconds that each call may take.
 
     Raises
     ------
@@ -65,7 +65,7 @@ async def declare_resources(client: Any, worker: WorkerCapacity, *, declare: boo
     visible = await ask(_list_gpus, known if declare else None)
     gpus: list[str] = []
     if visible:
-        # The scheduler may not have dasktune.
+        # By value, because the scheduler may not have dasktune.
         cloudpickle.register_pickle_by_value(devices)
         deal = client.run_on_scheduler(_assign_gpus(), worker.address, visible)
         gpus = await asyncio.wait_for(deal, timeout_s)
@@ -76,7 +76,7 @@ async def declare_resources(client: Any, worker: WorkerCapacity, *, declare: boo
         await asyncio.wait_for(recount, timeout_s)
 
 
-# On the worker
+# Functions that run on the worker
 
 
 async def _list_gpus(known: list[str] | None, dask_worker: Any) -> list[str]:
@@ -90,8 +90,8 @@ async def _list_gpus(known: list[str] | None, dask_worker: Any) -> list[str]:
 async def _declare(known: list[str], gpus: int, dask_worker: Any) -> None:
     """Declare the resources that the scheduler does not have.
 
-    The worker may have them already: another experiment declares them at the same time, or the last
-    declaration did not reach the scheduler. Declaring the same amount again changes nothing.
+    The worker may have declared them already, if another experiment does so at the same time or the
+    last declaration did not reach the scheduler. Declaring the same amount again changes nothing.
     """
     has: dict[str, float] = {"CPU": dask_worker.state.nthreads}
     if gpus:
@@ -103,9 +103,9 @@ async def _declare(known: list[str], gpus: int, dask_worker: Any) -> None:
 
 
 def visible_devices() -> tuple[str, ...]:
-    """Return the GPUs that this process may use, in order, by their CUDA names.
+    """Return the names of the GPUs that this process may use, in CUDA's order.
 
-    By ``CUDA_VISIBLE_DEVICES``, or else by nvidia-smi, or else by NVML.
+    They come from ``CUDA_VISIBLE_DEVICES``, or else from nvidia-smi, or else from NVML.
     """
     named = parse_visible_devices(os.environ.get("CUDA_VISIBLE_DEVICES"))
     if named is not None:
@@ -125,7 +125,7 @@ def visible_devices() -> tuple[str, ...]:
 
 
 def parse_listing(text: str) -> tuple[str, ...]:
-    r"""Return the devices that ``nvidia-smi -L`` lists; of a GPU in MIG mode, its parts.
+    r"""Return the GPUs that ``nvidia-smi -L`` lists; for a GPU in MIG mode, its MIG devices.
 
     Examples
     --------
@@ -145,7 +145,7 @@ def parse_listing(text: str) -> tuple[str, ...]:
 
 def _counted_by_nvml() -> tuple[str, ...]:
     with suppress(Exception):  # not installed, no driver, not allowed
-        # Not a requirement, as nvidia-smi is nearly always there.
+        # pynvml is not a requirement, because nvidia-smi is nearly always there.
         import pynvml  # type: ignore[import-not-found,unused-ignore]
 
         pynvml.nvmlInit()
@@ -153,7 +153,7 @@ def _counted_by_nvml() -> tuple[str, ...]:
     return ()
 
 
-# On the scheduler; nested, to pickle by value
+# Functions that run on the scheduler; nested, to pickle by value
 
 
 def _assign_gpus(
@@ -181,7 +181,7 @@ def _assign_gpus(
 
 def _recount() -> Callable[..., None]:
     def on_scheduler(address: str, dask_scheduler: Any = None) -> None:
-        """Recount the resources in use, which Dask resets when a worker declares some."""
+        """Recount a worker's used resources, which Dask resets when the worker declares some."""
         worker = dask_scheduler.workers[address]
         used = dict.fromkeys(worker.resources, 0.0)
         for task in worker.processing:

@@ -1,8 +1,8 @@
-"""The GPUs of a worker that are allocated to leases, recorded in the worker's own process.
+"""Allocates the GPUs of a worker to leases, in the worker's own process.
 
-The ledgers of two drivers do not share their GPUs. Dask limits their number on each worker, and
-this record gives the leases different GPUs. Only the worker's event loop uses it, so an allocation
-is not interrupted.
+The ledger of a driver does not know which GPUs another driver uses. Dask limits only how many GPUs
+are in use on a worker. So the worker records which lease has which GPU. Only the worker's event
+loop uses the record, so no allocation is interrupted.
 """
 
 from __future__ import annotations

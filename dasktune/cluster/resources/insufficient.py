@@ -1,4 +1,4 @@
-"""Warns while no trial can run for lack of resources, and fails if none ever will."""
+"""Warns while no trial can run for lack of resources, and raises if none ever will."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class InsufficientResources:
     advice : str, default=""
         The trainable's advice, which is added to warnings and errors.
     impossible_timeout : float, default=10.0
-        Seconds for which a request may be impossible before the experiment fails.
+        Seconds for which no worker may be able to meet a request before the experiment fails.
     warning_interval : float, default=60.0
         Seconds between two warnings while no trial can run.
     """
@@ -77,15 +77,15 @@ class InsufficientResources:
         Raises
         ------
         PreflightError
-            If no worker has been able to meet the request for `impossible_timeout`, and none can be
-            waited for.
+            If no worker has been able to meet the request for `impossible_timeout` seconds, and the
+            experiment does not wait for new workers.
         """
         if self._warned_at is None:
             self._warned_at = now
         if ledger.fits_when_idle(request) or self._may_wait(request, empty=not ledger.workers):
             self._impossible_since = None
         elif self._impossible_since is None:
-            # This may be the first of several workers that are just starting.
+            # The workers so far may be the first of several that are just starting.
             self._impossible_since = now
         elif now - self._impossible_since > self._impossible_timeout:
             raise PreflightError(

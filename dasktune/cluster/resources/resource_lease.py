@@ -2,14 +2,14 @@
 
 Dask counts the resources of an actor only while its constructor runs. So every actor has a task
 that holds them: a coroutine, pinned to the actor's worker, and seceded, so that it occupies no
-thread. Other clients' tasks then wait for the resources, and adaptive scaling ends no worker that
-runs a trial.
+thread. Other clients' tasks then wait for the resources, and adaptive scaling retires no worker
+that runs a trial.
 
-This is the one module that uses internal parts of Dask. The public function cannot secede in a
-coroutine, and Dask does not cancel coroutines: after its key is released, one would hold its
-resources for ever. So the task itself tells the worker that it has seceded, and the experiment's
-plugin wakes it when its key is released. A worker whose Dask lacks these parts raises
-`LeaseUnsupported`.
+This is the one module that uses internal parts of Dask. Dask's public ``secede`` does not work in a
+coroutine, and Dask does not cancel a coroutine whose key is released, so it would hold its
+resources for ever. So the task itself informs the worker's state machine that it has seceded, and
+the experiment's plugin wakes it when its key is released. A worker whose Dask lacks these parts
+raises `LeaseUnsupported`.
 
 A grant and its deadline may race. The driver decides: if the deadline comes first it releases the
 lease, whose task then ends although the worker had granted it. The late notification finds no
@@ -38,27 +38,28 @@ __all__ = ["LeaseFailed", "LeaseUnsupported", "ResourceLease", "hold"]
 
 logger = logging.getLogger(__name__)
 
-#: Seconds to cancel a lease's task on the scheduler.
+#: Seconds that cancelling a lease's task on the scheduler may take.
 _RELEASE_DEADLINE: Final = 5.0
 
 #: Seconds between two checks of whether Dask still wants the lease, in case the wake-up was missed.
 _LOOK_INTERVAL: Final = 1.0
 
-#: Seconds between the first two checks of whether user code has ended, and between the last two.
+#: Seconds between two checks of whether user code has ended: at first, and at most.
 _FIRST_WAIT: Final = 0.02
 _LONGEST_WAIT: Final = 0.5
 
-#: Seconds between two calls that ask the trial's own worker whether its driver is in contact, and
-#: for the answer.
+#: Seconds between two calls that ask the actor's worker whether its driver is in contact, and also
+#: the time that an answer may take.
 _ASK_INTERVAL: Final = 5.0
 
-#: Calls in a row without an answer after which that worker counts as lost.
+#: Number of such calls in a row without an answer after which the actor's worker counts as lost.
 _MOST_UNANSWERED: Final = 6
 
-#: Subtracted from fractions, whose sums have rounding errors: ten tenths must fit into 1.
+#: Subtracted from fractional amounts, because their sums have rounding errors: ten tenths must fit
+#: into 1.
 _SLACK: Final = 1e-9
 
-#: States of a task that runs and is wanted by a client.
+#: States of a task on its worker while it runs and its key has not been released.
 _WANTED: Final = frozenset({"executing", "long-running"})
 
 
@@ -70,9 +71,9 @@ class LeaseFailed(Exception):
     message : str
         What happened.
     address : str
-        The worker.
+        The address of the worker.
     contended : bool
-        Whether it was only late: another client holds the resources.
+        Whether the lease failed only because another client holds the resources.
     """
 
     def __init__(self, message: str, address: str, contended: bool) -> None:
@@ -86,7 +87,7 @@ class DevicesTaken(Exception):
 
 
 class LeaseUnsupported(Exception):
-    """The Dask on the worker lacks what a lease needs."""
+    """The worker's version of Dask lacks the internal parts that a lease uses."""
 
 
 class ResourceLease:
@@ -95,20 +96,20 @@ class ResourceLease:
     Parameters
     ----------
     client : distributed.Client
-        A connected client whose loop this runs on.
+        A connected client on whose loop all methods must be called.
     address : str
-        The worker.
+        The address of the worker that grants the lease.
     actor : str
         The actor's key in Dask. The lease's own key begins with it and is never used again.
     claim : Claim
         The resources and GPUs to hold. The worker must declare these resources: Dask never runs a
         task that requests others.
     home : str
-        The worker of the actor.
+        The address of the actor's worker.
     priority : float, default=0
         Dask's priority of the task.
     timeout_s : float
-        Seconds for the worker to grant it.
+        Seconds that the worker may take to grant the lease.
     """
 
     def __init__(
@@ -137,11 +138,11 @@ class ResourceLease:
 
     @property
     def is_held(self) -> bool:
-        """Whether the worker holds it. It ends its leases if the driver was silent for too long."""
+        """Whether the lease has not ended. A worker ends the leases of a silent driver."""
         return self._future is not None and self._future.status == "pending"
 
     def grant(self, devices: Iterable[Iterable[str]] = ()) -> None:
-        """Note that the worker holds the resources, with these GPUs."""
+        """Record that the worker holds the resources, with these GPUs."""
         self.devices = tuple(map(tuple, devices))
         self._granted.set()
 
@@ -158,9 +159,9 @@ class ResourceLease:
         Raises
         ------
         LeaseFailed
-            If they are not granted before the deadline.
+            If the resources are not granted before the deadline.
         LeaseUnsupported
-            If the worker's Dask lacks what a lease needs.
+            If the worker's Dask lacks the internal parts that a lease uses.
         """
         self._future = self._client.submit(
             by_value(hold, self.claim),
@@ -177,8 +178,8 @@ class ResourceLease:
             priority=self._priority,
             resources={k: _requested(v) for k, v in self.claim.resources.items()} or None,
         )
-        # The notification and the task's end come by different ways, in any order. A grant counts
-        # even if the task has ended since.
+        # The notification and the task's end take different ways and arrive in any order. A grant
+        # counts even if the task has ended since.
         granted = asyncio.ensure_future(self._granted.wait())
         ended = asyncio.ensure_future(result_of(self._future))
         try:
@@ -191,7 +192,7 @@ class ResourceLease:
             ended.add_done_callback(consume_exception)
 
     async def release(self) -> None:
-        """Release the resources, in whatever state; they are free when user code has ended."""
+        """Release the resources, in any state; they are free once user code has ended."""
         future, self._future = self._future, None
         if future is None or future.cancelled():
             return
@@ -224,7 +225,7 @@ async def hold(key: str, actor: str, home: str, plugin: str, topic: str, claim: 
     actor : str
         Key of the actor that uses the resources.
     home : str
-        The worker of the actor: this one, or another one whose trial needs this one, too.
+        The address of the actor's worker. It is another worker if the trial uses several workers.
     plugin : str
         Name of the experiment's worker plugin.
     topic : str
@@ -235,7 +236,7 @@ async def hold(key: str, actor: str, home: str, plugin: str, topic: str, claim: 
     Raises
     ------
     LeaseUnsupported
-        If the worker's Dask lacks what is needed.
+        If the worker's Dask lacks the internal parts that a lease uses.
     DevicesTaken
         If no single GPU has room for a share of the claim.
     """
@@ -267,7 +268,7 @@ def _secede(worker: Any, key: str) -> None:
         from distributed.worker_state_machine import SecedeEvent
 
         worker.handle_stimulus(
-            # No duration, so that an adaptive cluster does not grow because of long tasks.
+            # A duration of 0, so that an adaptive cluster does not grow because of long tasks.
             SecedeEvent(key=key, compute_duration=0.0, stimulus_id=f"dasktune-lease-{key}")
         )
         state = worker.state.tasks[key].state
@@ -281,7 +282,7 @@ async def _watch_home(worker: Any, home: str, actor: str, released: asyncio.Even
     """Release a lease whose trial, on another worker, has lost contact to its driver.
 
     A driver that hangs but stays connected keeps its leases in Dask. It polls only the worker that
-    runs user code, so only that worker can tell.
+    runs user code, so only that worker knows whether the driver is in contact.
     """
     unanswered = 0
     while home != worker.address and unanswered < _MOST_UNANSWERED:
@@ -304,7 +305,8 @@ def _is_wanted(worker: Any, key: str) -> bool:
 
 async def _wait_for_user_code(plugin: Any, actor: str) -> None:
     """Wait for user code that still uses the resources."""
-    # Only what runs now: while this waits, the actor may get its next trial, with its own lease.
+    # Wait only for the code that runs now. Meanwhile the actor may get its next trial, which has
+    # its own lease.
     running = plugin.actors[actor].release_idle() if actor in plugin.actors else []
     wait = _FIRST_WAIT
     while not all(one.finished for one in running):

@@ -1,15 +1,15 @@
-"""The page of all experiments in the scheduler's own dashboard, as a plugin of the scheduler.
+"""A plugin of Dask's scheduler that adds a page of all experiments to the scheduler's dashboard.
 
-It travels by value, so it uses only the standard library and Dask's own requirements: the scheduler
-may lack dasktune and Bokeh. It only relays: drivers send complete pages as opaque bytes, and
-browsers fetch them. It computes nothing and unpickles nothing of a user.
+The plugin is pickled by value, so it uses only the standard library and Dask's own requirements:
+the scheduler may lack dasktune and Bokeh. It only relays: drivers send complete pages as opaque
+bytes, and browsers fetch them. It computes nothing, and unpickles no object of a user.
 
-It answers calls (``scheduler.handlers``) and has no handler for stream messages: a stream message
-that is unknown or raises would cost a client all its futures and actors.
+It answers calls (``scheduler.handlers``) and has no handler for stream messages: after a stream
+message that is unknown or raises, the client would lose all its futures and actors.
 
 Calls and browsers' requests run on the scheduler's event loop, and only the wait for a viewer has
-an ``await``. Another driver may take over the experiment during that wait; the answer then says so
-(``yours``), and the first driver stops publishing.
+an ``await``. Another driver may take over the experiment during that wait. The answer to the first
+driver then has ``yours`` set to False, and the first driver stops publishing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SILENT = 15.0
 _VIEWER_SECONDS = 6.0
 #: Longest time in seconds that a driver waits for a viewer.
 _LONGEST_WAIT = 30.0
-#: Largest number of experiments without a driver, and of all experiments.
+#: Largest number of experiments whose driver has ended or is lost, and of all experiments.
 _MOST_OVER = 10
 _MOST_SECTIONS = 200
 #: Largest size in bytes of a page, and of the changes that are kept for its viewers.
@@ -58,7 +58,7 @@ _POLICY = (
     "base-uri 'none'; frame-ancestors 'self'"
 )
 
-#: The head of Dask's own pages. Its files exist if Dask has pages.
+#: Styles of Dask's own pages for the head of the page. The files exist if Dask has pages.
 _HEAD = (
     '<link rel="stylesheet" href="statics/css/base.css">'
     '<link rel="shortcut icon" href="statics/images/favicon.ico">'
@@ -74,13 +74,13 @@ class _Section:
 
     def __init__(self, name: str, driver: str, client: str, hint: str) -> None:
         self.name, self.driver, self.client, self.hint = name, driver, client, hint
-        #: "alive", "lost" or "ended", and whether the page shows the end.
+        #: "alive", "lost" or "ended", and whether the page shows the experiment's end.
         self.state, self.complete = "alive", False
         self.heard_at = time.monotonic()
         #: When a browser last requested updates.
         self.viewed_at = -_VIEWER_SECONDS
         self.wanted = asyncio.Event()
-        #: The number of the last change; the page with its number.
+        #: The number of the last change, and the last full page with its number.
         self.number = 0
         self.whole: tuple[int, bytes] | None = None
         self.changes: OrderedDict[int, bytes] = OrderedDict()
@@ -97,7 +97,7 @@ class _Section:
         self.wanted.set()
 
     def update(self, number: int, whole: bytes | None, change: bytes | None, bokeh: str) -> None:
-        """Store the next state of the page: as a whole, as a change, or both."""
+        """Store the next state of the page: as a full page, as a change, or both."""
         self.number = number
         if change is not None:
             self.changes[number] = change
@@ -105,7 +105,8 @@ class _Section:
             self.whole, self.bokeh = (number, whole), bokeh
         first = self.whole[0] if self.whole else 0
         kept = sum(map(len, self.changes.values()))
-        # A browser that loads the page needs the changes after it; older ones may be dropped.
+        # A browser that loads the full page needs the changes after it; older changes may be
+        # dropped.
         while self.changes and (kept > _LARGEST or len(self.changes) > _MOST_CHANGES):
             oldest = next(iter(self.changes))
             if oldest > first:
@@ -130,7 +131,7 @@ class _Section:
 
 
 class DashboardPagePlugin(SchedulerPlugin):  # type: ignore[misc]
-    """Serves the page, and relays the drivers' pages to browsers.
+    """Serves the page of all experiments, and relays the drivers' pages to browsers.
 
     Parameters
     ----------
@@ -153,18 +154,18 @@ class DashboardPagePlugin(SchedulerPlugin):  # type: ignore[misc]
         #: The path of the page on the web server; empty if it could not be added.
         self.path = ""
         self.port, self.scheme = 0, "http"
-        #: The prefix of the paths of Dask's pages, which its usual link lacks.
+        #: The prefix of the paths of Dask's pages, which Dask's usual dashboard link lacks.
         self.prefix = ""
         #: The names of the pages in Dask's navigation bar; empty if Dask has no pages.
         self.pages: list[str] = []
 
     async def start(self, scheduler: Any) -> None:
-        """Add the handler for drivers, and the page if the web server can have it."""
+        """Add the handler for drivers' calls, and add the page to the web server if possible."""
         scheduler.handlers[f"dasktune_board_{PROTOCOL}"] = self.answer
         try:
             self._mount(scheduler)
         except Exception:
-            # No work depends on the page.
+            # No experiment depends on the page.
             logger.warning("dasktune's page could not be added to this dashboard", exc_info=True)
             self.path = ""
 
@@ -209,7 +210,7 @@ class DashboardPagePlugin(SchedulerPlugin):  # type: ignore[misc]
         }
 
     def find(self, name: str) -> dict[str, Any] | None:
-        """Return the location of the page of the newest experiment of a name, if there is one."""
+        """Return where the page of the newest experiment of a name is; None if there is none."""
         for key, section in reversed(self.sections.items()):
             if section.name == name:
                 return {"key": key, **self._where()}
@@ -219,7 +220,7 @@ class DashboardPagePlugin(SchedulerPlugin):  # type: ignore[misc]
         before = self.sections.pop(key, None)
         section = self.sections[key] = _Section(name, driver, client, hint)
         if before is not None:
-            # Its viewers stay. The driver that was replaced is woken, and learns of it.
+            # The viewers stay. The driver that was replaced is woken, so that it stops publishing.
             section.viewed_at = before.viewed_at
             before.wanted.set()
         self._forget_some()
@@ -253,7 +254,7 @@ class DashboardPagePlugin(SchedulerPlugin):  # type: ignore[misc]
             self.scripts.popitem(last=False)
 
     def _forget_some(self) -> None:
-        """Forget the experiments that ended long ago."""
+        """Keep a limited number of experiments without a driver, and of all; forget the oldest."""
         over = [key for key, one in self.sections.items() if one.state != "alive"]
         for key in over[: max(0, len(over) - _MOST_OVER)]:
             del self.sections[key]
@@ -301,7 +302,8 @@ class DashboardPagePlugin(SchedulerPlugin):  # type: ignore[misc]
         routes = [(rf"{self.path}(?:~(\w+))?/?", _PageHandler, {"plugin": self})]
         application = web.Application(routes)
         application.dasktune_path = self.path  # type: ignore[attr-defined]
-        # An unregistered plugin of the same version has left its page, which would come first.
+        # If a plugin of the same version was unregistered, its page is still there and would come
+        # first.
         root.applications[:] = [
             one for one in root.applications if getattr(one, "dasktune_path", "") != self.path
         ]
@@ -312,8 +314,8 @@ class DashboardPagePlugin(SchedulerPlugin):  # type: ignore[misc]
             logger.debug("Dask's pages have no link to dasktune's", exc_info=True)
 
     def _add_link(self, scheduler: Any) -> None:
-        """Add the page to Dask's navigation bar, and read the names in it."""
-        # Not imported, which takes long: it has been imported if Dask has pages.
+        """Add the page to Dask's navigation bar, and read the names of the pages there."""
+        # Not imported here, because that takes long. If Dask has pages, it has imported the module.
         theirs = sys.modules.get("distributed.dashboard.scheduler")
         has_pages = any(hasattr(one, "app_paths") for one in scheduler.http_application.applications)
         if theirs is None or not has_pages:
@@ -326,7 +328,7 @@ class DashboardPagePlugin(SchedulerPlugin):  # type: ignore[misc]
 
 
 def _prefix(root: Any) -> str:
-    """Return the prefix of the paths of Dask's pages, which no attribute contains."""
+    """Return the prefix of the paths of Dask's pages, found in the routes of the web server."""
     for router in (root.wildcard_router, root.default_router):
         for rule in _rules(router):
             pattern = getattr(getattr(rule.matcher, "regex", None), "pattern", "").rstrip("$")
@@ -417,7 +419,7 @@ class _PageHandler(web.RequestHandler):
         self.set_header("Cache-Control", "private, max-age=86400")
 
     def _send(self, content: bytes | None, kind: str) -> None:
-        """Send compressed content, uncompressed if the browser does not accept gzip."""
+        """Send compressed content, or decompress it for a browser that does not accept gzip."""
         if content is None:
             raise web.HTTPError(404)
         self.set_header("Content-Type", kind)

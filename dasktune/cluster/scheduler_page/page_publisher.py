@@ -1,10 +1,10 @@
-"""Keeps the page of an experiment in the scheduler's own dashboard, from its driver.
+"""Publishes the page of an experiment in the dashboard of Dask's scheduler; runs in the driver.
 
-While the page has no viewer, the driver only waits for one, with a call every few seconds. Then it
-reads the experiment's journal as any reader would, makes the page in a thread and sends the
-changes. An error of the page is logged and has no other effect.
+While the page has no viewer, the driver only waits for one, with a call every few seconds. For a
+viewer it reads the experiment's journal as any reader would, makes the page in a thread and sends
+the changes. An error of the page is logged and has no other effect.
 
-All methods but `open` and `close` run on the client's event loop; `_next_update` and
+All methods but `open` and `close` run on the client's event loop, except that `_next_update` and
 `_start_following` run in the page's one thread. One `_post` is under way at a time, so updates are
 made and sent in order.
 """
@@ -52,28 +52,29 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-#: Seconds for which one call waits for a viewer. It is also the longest time between two calls, by
-#: which the scheduler sees that the driver is alive.
+#: Seconds for which one call waits for a viewer. It is also the longest time between two calls,
+#: which show the scheduler that the driver is alive.
 _POLL_SECONDS: Final = 5.0
-#: Shortest time in seconds between two updates, on a disk and on a remote storage, where they cost
-#: requests.
+#: Shortest time in seconds between two updates, with the journal on a disk and on a remote storage,
+#: where each update costs requests.
 _PERIOD: Final = 1.0
 _FAR_PERIOD: Final = 5.0
-#: Largest share of one processor's time for the page while it has a viewer, and the longest pause
-#: that keeps to it. A busy driver is slower by that share.
+#: Largest share of one CPU's time for the page while it has a viewer, and the longest pause in
+#: seconds to keep to this share. A busy driver is slower by that share.
 _SHARE: Final = 0.05
 _LONGEST_PAUSE: Final = 60.0
 #: Seconds between two attempts to reach a lost scheduler: at first, and at most.
 _RETRY: Final = (0.5, 30.0)
-#: Seconds for showing the end of the experiment. The user waits for the results meanwhile.
+#: Seconds that showing the experiment's end may take. The user waits for the results meanwhile.
 _END_DEADLINE: Final = 1.0
 
 
 class _Clock:
     """A clock that stops while a page is made.
 
-    The live experiment redraws slow figures less often, by this clock. Here the whole page is made
-    less often, by its processor time. If both counted, it would hardly change on a busy machine.
+    By this clock the live experiment measures how slow a figure is, and redraws slow figures less
+    often. The publisher already makes the whole page less often if it takes much CPU time. With
+    both limits the page would hardly change on a busy machine.
     """
 
     def __init__(self) -> None:
@@ -129,11 +130,11 @@ class PagePublisher:
         self._driver = ""
         self._task: asyncio.Task[None] | None = None
         self._thread: ThreadPoolExecutor | None = None
-        #: The experiment as read from its journal, once the page had a viewer.
+        #: The experiment as read from its journal; None until the page has had a viewer.
         self._live: LiveExperiment | None = None
         self._broadcast: Broadcast | None = None
         self._clock = _Clock()
-        #: Seconds of processor time of the last update.
+        #: Seconds of CPU time that the last update took.
         self._cpu_seconds = 0.0
         #: The number of the last change, and whether the scheduler needs a full page first.
         self._number, self._needs_full_page = 0, True
@@ -147,7 +148,7 @@ class PagePublisher:
         """Show the experiment's end, and stop; returns after two seconds at most."""
         try:
             if self._client.status == "running":
-                # This deadline is for a busy loop; `_end_within_deadline` has a shorter one.
+                # This timeout is for a loop that is busy; `_end_within_deadline` has a shorter one.
                 self._client.sync(self._end_within_deadline, callback_timeout=2 * _END_DEADLINE)
             elif self._task is not None:
                 self._client.loop.add_callback(self._task.cancel)
@@ -180,7 +181,8 @@ class PagePublisher:
             pause = min(2 * pause, longest)
 
     async def _register(self) -> None:
-        # Never unregistered: other experiments of this process may be registering now.
+        # The module is never unregistered, because another experiment of this process may need the
+        # registration at this moment.
         cloudpickle.register_pickle_by_value(page_plugin)
         files = importlib.resources.files("dasktune.cluster.scheduler_page")
         page = (files / "page.html").read_text(encoding="utf-8")
@@ -203,7 +205,8 @@ class PagePublisher:
                 if answer["wanted"] and post is None:
                     post = asyncio.ensure_future(self._post(answer))
                 if post is not None:
-                    # Not awaited to its end: it may take longer than the scheduler waits for calls.
+                    # Wait for a limited time: if the update takes longer, the next call must still
+                    # show the scheduler in time that the driver is alive.
                     done, _ = await asyncio.wait({post}, timeout=_POLL_SECONDS)
                     if done:
                         post.result()
@@ -214,8 +217,8 @@ class PagePublisher:
                 await asyncio.wait({post})
 
     async def _post(self, answer: dict[str, Any]) -> None:
-        """Push page updates to viewers and wait for the next poll."""
-        # The first page takes much longer than a change of it.
+        """Send the next page update, and wait until another one is due."""
+        # A full page takes much longer than a change, so its time does not prolong the pause.
         anew = self._needs_full_page
         more, page_update = await self._in_thread(self._next_update)
         if page_update is not None:
@@ -248,13 +251,13 @@ class PagePublisher:
         self._needs_full_page = False
 
     async def _in_thread(self, call: Callable[[], Any]) -> Any:
-        # In a thread: the loop also makes the experiment's own calls.
+        # In a thread, because the experiment's own calls run on the loop.
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="dasktune-page")
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
     def _next_update(self) -> tuple[bool, PageUpdate | None]:
-        """Read new records, and return whether there are more, and the page's update if not."""
+        """Read new records. Return whether there are more, and if not, the update of the page."""
         if self._live is None or self._broadcast is None:
             if not self._start_following():
                 return False, None
@@ -269,7 +272,7 @@ class PagePublisher:
             self._cpu_seconds = time.thread_time() - began
 
     def _start_following(self) -> bool:
-        """Start to follow the journal, and return whether the experiment has one yet."""
+        """Start to follow the journal, and return False if the experiment has none yet."""
         # Imported here, because Bokeh takes half a second.
         from dasktune.dashboard.model.load import empty_projection
         from dasktune.dashboard.server.feed import JournalFeed
@@ -295,7 +298,7 @@ class PagePublisher:
         if not self._driver:
             return
         answer = await self._call("end", hint=self._hint(), complete=False)
-        # Only if the page had a viewer: making a first page would take too long.
+        # If the page had no viewer, it was never made, and making it now would take too long.
         if self._live is None:
             return
         more, page_update = await self._in_thread(self._next_update)
@@ -344,7 +347,8 @@ def publishing(
     loud : bool
         Whether to print the address to ``sys.stderr``, besides the log.
     on_link : callable
-        Called, in any thread, with the address of the page, and whether Dask's own are next to it.
+        Called, in any thread, with the address of the page, and whether Dask's own pages are next
+        to it.
     """
     if not wanted:
         yield
@@ -390,7 +394,7 @@ def dashboard_url_of(given: Any) -> str:
             given = given.cluster
         return str(getattr(given, "dashboard_link", None) or "")
     except Exception:
-        # The property of another class may raise anything, or there is no client.
+        # The property of a user's cluster class may raise anything, or there is no default client.
         return ""
 
 
@@ -422,12 +426,12 @@ def page_link(place: str, address: str, answer: dict[str, Any], key: str) -> str
         protocol, _, rest = address.partition("://")
         host = "localhost" if protocol == "inproc" else rest.rpartition(":")[0]
         place = str(format_dashboard_link(host, answer["port"]))
-        # Dask's link has the protocol of this process's own configuration, not the scheduler's.
+        # Dask takes the protocol from the configuration of this process, not of the scheduler.
         if answer["scheme"] == "https" and place.startswith("http:"):
             place = place.replace("http:", "https:", 1)
     parts = urlsplit(place)
     folder = parts.path.rpartition("/")[0]
-    # The usual link lacks a prefix with which the scheduler was started.
+    # Dask's usual link lacks the prefix with which the scheduler was started.
     if answer["prefix"] and not folder.endswith(answer["prefix"]):
         folder += answer["prefix"]
     page = answer["path"].rpartition("/")[2]

@@ -1,8 +1,9 @@
-"""A driver that runs as a Dask task, which Dask starts again on another worker if its worker dies.
+"""Runs a driver as a Dask task, which Dask starts again on another worker if its worker dies.
 
-Dask counts the workers on which a task has died, and abandons the task after some of them, as it
-may have killed them. A driver has not: trials kill workers, and their failures are counted by the
-experiment. So each start of the driver resets that count on the scheduler.
+Dask counts the workers that died while they ran a task, and abandons the task after some deaths,
+because it may have caused them. A driver has not caused them: trials kill workers, and the
+experiment counts the failures of trials. So each start of the driver resets Dask's count on the
+scheduler.
 """
 
 from __future__ import annotations
@@ -30,16 +31,17 @@ __all__ = ["DriverTask", "find_driver_task", "serve_commands", "start_driver_tas
 
 logger = logging.getLogger(__name__)
 
-#: Prefix of the published dataset's name. Dask keeps a published task when its client leaves.
+#: Prefix of the name under which the task is published as a dataset. Dask keeps a published task
+#: when its client leaves.
 _PREFIX: Final = "dasktune/"
 
-#: Largest pickled size of the task, in bytes, as the scheduler holds it.
+#: Largest pickled size of the task in bytes. It is limited because the scheduler keeps the task.
 _MAX_BYTES: Final = 32 << 20
 
-#: The status that a client shows for a task that has ended, by the scheduler's state.
+#: The status that a Dask client shows for a task that has ended, by its state on the scheduler.
 _ENDS: Final = {"memory": "finished", "erred": "error"}
 
-#: Seconds for the driver to answer a call.
+#: Seconds to wait for the driver's answer to a call.
 _CALL_TIMEOUT: Final = 30.0
 
 #: Seconds between two checks of whether the driver has ended.
@@ -93,11 +95,11 @@ class DriverTask:
         return self._future.result(timeout=timeout)
 
     def send(self, word: str) -> None:
-        """Send a command to the driver, on whichever worker it is now or will be later."""
+        """Send a command to the driver. It arrives even if the driver moves to another worker."""
         Event(_event(self._future.key, word), client=self._connection.client).set()
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """Call a command of the driver, and return its answer; see `rpc`."""
+        """Call a command of the driver, and return the answer; see `rpc`."""
         return call(self._connection.client, str(self._future.key), name, arguments, _CALL_TIMEOUT)
 
     def forget(self) -> None:
@@ -119,7 +121,7 @@ def start_driver_task(
     timeout_s: float,
     seen: ExpectedDirectory | None = None,
 ) -> DriverTask:
-    """Start a driver on a cluster, where it outlives its client.
+    """Start a driver as a task on a cluster, where it continues when its client ends.
 
     Parameters
     ----------
@@ -128,8 +130,9 @@ def start_driver_task(
     name : str
         The name by which clients find the driver.
     work : callable
-        Called in a task, and again on another worker if that one dies. It must be picklable. Its
-        argument is the result of :func:`~dasktune.cluster.submitted.shared_storage.check_shared`.
+        Called in a task, and again on another worker if the task's worker dies. It must be
+        picklable. Its argument is the result of
+        :func:`~dasktune.cluster.submitted.shared_storage.check_shared`.
     storage : callable
         Returns the experiment's directory; called on the workers, too.
     timeout_s : float
@@ -218,7 +221,7 @@ def _state() -> Callable[..., str | None]:
 
 @contextmanager
 def serve_commands(handlers: dict[str, Callable[[], None]], do: Callable[..., Future[Any]]) -> Iterator[None]:
-    """Secede as the task of a driver, and handle the commands and calls of clients.
+    """Make a driver's task secede, and handle the commands and calls of clients inside the block.
 
     Parameters
     ----------
@@ -271,7 +274,8 @@ def _listen(client: Any, event: str, act: Callable[[], None], over: threading.Ev
 
 
 def _event(key: object, word: str) -> str:
-    # With the task's key: an experiment of the same name may be submitted again later.
+    # The name contains the task's key, because an experiment of the same name may be submitted
+    # again later.
     return f"dasktune-{word}-{key}"
 
 

@@ -1,6 +1,6 @@
-"""Calls from clients to a driver that runs on the cluster, and its answers.
+"""Remote procedure calls from clients to a driver that runs on the cluster.
 
-Both use queues on Dask's scheduler. So a call reaches the driver on whichever worker it is, and
+Calls and answers use queues on Dask's scheduler. So a call reaches the driver on any worker, and
 waits while the driver moves to another one. If the driver's worker dies after the driver has taken
 a call from the queue, the call and its answer are lost, and the caller gets an error.
 """
@@ -26,23 +26,25 @@ __all__ = ["call", "serving_calls"]
 
 logger = logging.getLogger(__name__)
 
-#: Dask raises the second one, which is the same as the first only since Python 3.11.
+#: The exceptions of a timeout. Dask raises the second one, which is the same class as the first
+#: only since Python 3.11.
 _LATE: Final = (TimeoutError, asyncio.TimeoutError)
 
-#: Largest number of calls that wait.
+#: Largest number of messages that wait in a queue.
 _MOST_WAITING: Final = 256
 
 #: Seconds between two checks of whether the driver has ended.
 _INTERVAL: Final = 1.0
 
-#: Seconds for a message to find room in the queue.
+#: Seconds to wait for room in a full queue.
 _DEADLINE: Final = 10.0
 
 
 class _Mailbox:
-    """A queue of messages to one reader, with an event that tells that there are some.
+    """A queue of messages to one reader, with an event that is set when there are messages.
 
-    Dask's scheduler logs an error if waiting for a queue times out, but not for an event.
+    The reader waits for the event, because Dask's scheduler logs an error if waiting for a queue
+    times out.
 
     Parameters
     ----------
@@ -58,7 +60,7 @@ class _Mailbox:
 
     def post(self, content: object) -> None:
         """Put a message into the queue."""
-        # If the queue is full this waits, and then Dask raises an error.
+        # If the queue stays full for that long, Dask raises a timeout.
         self._queue.put(cloudpickle.dumps(content), timeout=_DEADLINE)
         self._arrived.set()
 
@@ -66,8 +68,8 @@ class _Mailbox:
         """Return the messages, waiting for the first one; an empty list after the timeout."""
         if not self._arrived.wait(timeout=timeout_s):
             return []
-        # Cleared before the queue is read: a message that is put after that sets the event again.
-        # If it is read now all the same, the next call finds the event set and the queue empty.
+        # Cleared before the queue is read, so that a later message sets the event again. If this
+        # call already reads that message, the next call finds the event set and the queue empty.
         self._arrived.clear()
         return [cloudpickle.loads(self._queue.get()) for _ in range(self._queue.qsize())]
 
@@ -168,7 +170,7 @@ def _listen(client: Any, key: str, do: Callable[..., Future[Any]], over: threadi
 
 
 def _send_answer(client: Any, number: str, done: Future[Any]) -> None:
-    """Send an answer to the caller, in another thread: the driver's own must not wait for it."""
+    """Send an answer to the caller in another thread, so that the driver's thread does not wait."""
     if done.cancelled():
         return
     error = done.exception()

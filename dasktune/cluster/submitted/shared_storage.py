@@ -1,4 +1,4 @@
-"""Checks that all workers share a storage, as a submitted driver may run on any of them."""
+"""Checks that all workers share a storage, because a submitted driver may run on any of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["check_shared", "check_visible", "may_be_private"]
 
 logger = logging.getLogger(__name__)
 
-#: Workers that are checked at the same time.
+#: Number of workers that are checked at the same time.
 _AT_ONCE: Final = 16
 
 #: A worker's answer if it cannot read the file.
@@ -28,7 +28,7 @@ _UNSEEN: Final = "unseen"
 
 
 def may_be_private(storage: Storage) -> bool:
-    """Whether another process may see a different directory there."""
+    """Whether other processes may see a different directory at the storage's path."""
     return storage.is_local or storage.is_process_private
 
 
@@ -105,7 +105,7 @@ async def check_visible(client: Any, seen: ExpectedDirectory, *, timeout_s: floa
     Raises
     ------
     ConfigError
-        If a worker cannot read it.
+        If a worker cannot read the directory.
     """
     workers = [one for one in (await list_workers(client)).values() if one.status == "running"]
     answers = await asyncio.gather(

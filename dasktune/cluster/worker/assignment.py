@@ -1,7 +1,7 @@
 """One incarnation of a trial on its worker: queued, running, or ended.
 
-All methods run on the worker's event loop, except that a trial's own thread calls `note_end` and,
-in its fence, `end_with`, and that `join` is for any thread.
+All methods run on the worker's event loop, with three exceptions: the trial's own thread calls
+`note_end` and, in its fence, `end_with`, and any thread may call `join`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class AssignedTrial:
     assignment : Assignment
         The trial.
     checkpoint : bytes or None, default=b""
-        The trial's checkpoint, if it is kept in memory; None if it should be on this worker and is
-        not, so that the trial is returned to the driver.
+        The trial's checkpoint, if it is kept in memory. None if it should be in this worker's
+        memory but is missing; the trial is then returned to the driver.
     """
 
     def __init__(self, assignment: Assignment, checkpoint: bytes | None = b"") -> None:
@@ -44,7 +44,7 @@ class AssignedTrial:
         self._ended_at = 0.0
         self._durable_seq = 0
         self._received_seq = 0
-        #: Whether a reply has said that a cleanup occupies the actor beyond the trial's end.
+        #: Whether a cleanup has occupied the actor after the trial's end.
         self._was_occupied = False
 
     def begin(self, run: RunBase) -> None:
@@ -70,7 +70,7 @@ class AssignedTrial:
 
     @property
     def has_messages(self) -> bool:
-        """Whether the run has notified of messages that no poll has collected."""
+        """Whether the run has announced messages that no poll has collected."""
         return self.run is not None and self.run.is_notified
 
     @property
@@ -113,10 +113,11 @@ class AssignedTrial:
             self.run.join(timeout)
 
     def report(self) -> TrialReport | None:
-        """Return what the driver lacks of this trial; None if it lacks nothing."""
+        """Return the news of this trial that the driver does not have; None if there are none."""
         messages = self._messages()
         occupied = self.run is not None and self.run.occupied
-        # Repeated until the driver forgets the trial, because a reply may be lost.
+        # Once the trial was occupied it is reported at each poll until the driver ends it, because
+        # the reply that says otherwise may be lost.
         self._was_occupied = self._was_occupied or occupied
         transfers = () if self.run is None else self.run.transfers.pending
         if not (messages or transfers or self._was_occupied):

@@ -1,4 +1,4 @@
-"""Whether a worker is in contact with its driver, without which it commits no checkpoint."""
+"""Tracks whether a worker is in contact with its driver, because else it commits no checkpoint."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["DriverLiveness"]
 class DriverLiveness:
     """Tracks the driver's calls; thread-safe.
 
-    A process that was stopped finds calls in its buffers that the driver made long ago, perhaps
+    A process that was suspended finds calls in its buffers that the driver made long ago, perhaps
     before it marked the worker lost. So the first call after a long silence does not prove contact.
-    A call with a higher number does: the driver makes the next call only after the last one was
-    answered, and repeats a call under its old number.
+    A later call with a higher number does: the driver makes the next call only after the previous
+    one was answered, and a repeated call keeps its number.
 
     The worker's event loop notes the calls. The threads of trials wait in
     :meth:`wait_until_alive` before a commit. The condition's lock makes each change visible as a
@@ -34,17 +34,18 @@ class DriverLiveness:
         self._timer = timer
         self._changed = threading.Condition()
         self._called_at = timer()
-        #: Number of a call that may be an old one. Calls up to this number do not prove contact.
+        #: Number of the first call after a long silence, which may be old. Calls up to this number
+        #: do not prove contact.
         self._suspect_number = -1
         self._number = 0
 
     @property
     def silence(self) -> float:
-        """Seconds since the last call, old or not."""
+        """Seconds since the last call arrived, even if it was made long before."""
         return self._timer() - self._called_at
 
     def on_call(self, number: int) -> None:
-        """Note a call of the driver.
+        """Record a call of the driver.
 
         Parameters
         ----------
@@ -58,7 +59,7 @@ class DriverLiveness:
             self._changed.notify_all()
 
     def reset(self, number: int) -> None:
-        """Start counting with a call that follows a time in which no call was due."""
+        """Record a call after a time in which no call was due; it proves contact in any case."""
         with self._changed:
             self._called_at, self._number, self._suspect_number = self._timer(), number, -1
             self._changed.notify_all()
@@ -66,8 +67,8 @@ class DriverLiveness:
     def wait_until_alive(self) -> bool:
         """Wait up to `limit` seconds for a call that proves contact; return whether one came.
 
-        User code may have held the interpreter's lock for long, so that calls wait to be read. They
-        are read during this wait.
+        If user code has held the interpreter's lock for long, calls wait to be read. The event loop
+        reads them during this wait.
         """
         with self._changed:
             return self._changed.wait_for(self._is_fresh, timeout=self._limit)

@@ -4,7 +4,7 @@ All actors share one notifier and one poll, so the driver's cost grows with the 
 and not with the number of trials.
 
 All methods but the constructor, `of`, `start_watch` and `notify` run on the worker's event loop.
-`poll` has no ``await``, so requests are applied one at a time, and no trial's end comes in between.
+`poll` has no ``await``, so each request is applied as a whole, and no trial's end comes in between.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class WorkerEndpoint:
     topic : str
         The topic of the notifications.
     fence_after : float
-        No checkpoint is committed when the driver has been silent for so many seconds.
+        Seconds of silence of the driver after which no checkpoint is committed.
     largest_reply : int, default=16 MiB
-        Bytes of messages that fill a reply; the driver then polls again. A trial may have as many
-        by itself, and a call has a deadline.
+        Bytes of messages after which no further report is added to a reply; the driver then polls
+        again. A call has a deadline, and a single trial may have that many bytes.
     timer : callable, default=time.monotonic
-        Seconds, for the driver's silence.
+        Returns seconds on a monotonic clock, to measure the driver's silence.
     """
 
     def __init__(
@@ -90,19 +90,19 @@ class WorkerEndpoint:
         return endpoint
 
     def start_watch(self) -> None:
-        """Check the drivers of the actors for as long as there are actors. Thread-safe."""
+        """Check every second whether the driver is gone, while there are actors. Thread-safe."""
         self._worker.loop.add_callback(self._start_watch)
 
     def poll(self, request: Request) -> Reply:
-        """Apply a request of the driver, and return what the driver lacks.
+        """Apply a request of the driver, and return the news that the driver does not have.
 
         A request may arrive twice, because the driver repeats it when no reply came in time. An old
         copy may even arrive after a newer request, over another connection. Each part tolerates it:
 
         - Assignments count only in a request with a new number, so no trial starts twice.
-        - Sequence numbers only rise, and a trial ignores an answer that it has had.
-        - An ended incarnation never comes again, so it may be forgotten twice.
-        - The messages in a reply that is lost stay, until the driver says that it has them.
+        - Sequence numbers only rise, and a trial ignores an answer that it already has.
+        - An ended incarnation never runs again, so forgetting it twice is harmless.
+        - The worker keeps the messages of a lost reply until the driver confirms them.
         """
         if any(trial.is_busy for trial in self._trials.values()):
             self.liveness.on_call(request.number)
@@ -123,7 +123,7 @@ class WorkerEndpoint:
         # After the updates: a trial with a stop order in the same request is never started.
         for trial in new:
             self._plugin.actors[trial.assignment.actor].enqueue(trial)
-        # Before the messages are collected: a message that comes after that notifies again.
+        # Before the messages are collected, so that a later message causes a new notification.
         self._notifier.on_poll()
         reports, more = self._gather()
         return Reply(reports=reports, more=more, refused=self._refused)
@@ -146,7 +146,8 @@ class WorkerEndpoint:
     def notify(self, trial: AssignedTrial, urgency: Urgency) -> None:
         """Notify the driver of a trial's messages: at once, or after the batch window. Thread-safe.
 
-        When the loop gets to it, a poll may have collected the messages; then it does nothing.
+        The notification is sent on the loop. If a poll has collected the messages by then, none is
+        sent.
         """
         self._worker.loop.add_callback(self._notify, trial, urgency)
 
@@ -172,7 +173,7 @@ class WorkerEndpoint:
         return new, tuple(refused)
 
     def _find_checkpoint(self, key: str) -> bytes | None:
-        """Return a checkpoint in this worker's memory: Dask has it, or the plugin still has."""
+        """Return a checkpoint that Dask or the plugin holds on this worker; None if it is gone."""
         if key in self._worker.data:
             packed: bytes = self._worker.data[key]
             return packed
@@ -184,7 +185,7 @@ class WorkerEndpoint:
         size = 0
         for trial in tuple(self._trials.values()):
             if size >= self._largest_reply:
-                # Move these to the end, so that the trials left out come first next time.
+                # Move the reported trials to the end, so that the others come first next time.
                 for one in gathered:
                     self._trials[one.incarnation] = self._trials.pop(one.incarnation)
                 return tuple(gathered), True
@@ -198,7 +199,8 @@ class WorkerEndpoint:
             self._notifier.notify(urgency)
 
     def _send_notification(self) -> None:
-        # A worker that shuts down may have no connection left. The driver polls without it, too.
+        # A worker that shuts down may have no connection. The driver also polls without being
+        # notified.
         with suppress(OSError):
             self._worker.log_event(self._topic, ReportsReady(self._worker.address).encode())
 

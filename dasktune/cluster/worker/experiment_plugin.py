@@ -1,11 +1,11 @@
-"""The plugin that an experiment puts on every worker, late ones included.
+"""The plugin that an experiment registers on every worker, including workers that join late.
 
-It travels by value, so it uses only the standard library and distributed. A worker that cannot
-unpickle a plugin would be listed by the scheduler but unusable, for all clients.
+It is pickled by value, so it uses only the standard library and distributed. The scheduler would
+list a worker that cannot unpickle a plugin, but no client could use that worker.
 
-All methods but `_close_shared` run on the worker's event loop. The dicts are also used by threads
-that create actors and run trials, by single operations, which are atomic. So the loop copies such a
-dict before it iterates over it.
+All methods but `_close_shared` run on the worker's event loop. Threads that create actors and run
+trials also change the dicts, each time in one atomic operation. So the loop copies such a dict
+before it iterates over it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ExperimentPlugin(WorkerPlugin):  # type: ignore[misc]
     payload : bytes
         The pickled trainable. A trial's own thread unpickles it, never the event loop.
     grace : float, default=5.0
-        Seconds to wait for running trials when the worker retires. A nanny kills after 8.
+        Seconds to wait for running trials when the worker retires. Its nanny kills it after 8 s.
     """
 
     idempotent = True
@@ -40,7 +40,7 @@ class ExperimentPlugin(WorkerPlugin):  # type: ignore[misc]
         self.grace = grace
         #: The actors on this worker, by key.
         self.actors: dict[str, Any] = {}
-        #: The worker's ends of the links to the driver, by topic.
+        #: The endpoints of the links to the driver, by topic.
         self.endpoints: dict[str, Any] = {}
         #: The event that ends each lease on this worker, by the key of its task.
         self.leases: dict[str, asyncio.Event] = {}
@@ -52,7 +52,7 @@ class ExperimentPlugin(WorkerPlugin):  # type: ignore[misc]
     def transition(self, key: Any, start: str, finish: str, **facts: Any) -> None:
         """End a lease whose key is released, as Dask does not cancel a running coroutine.
 
-        Also drop a checkpoint that Dask holds now, or that is no longer wanted.
+        Also drop a checkpoint that Dask holds now, or whose key was released.
         """
         if finish in ("cancelled", "released", "forgotten") and key in self.leases:
             self.leases[key].set()
@@ -69,16 +69,17 @@ class ExperimentPlugin(WorkerPlugin):  # type: ignore[misc]
             # A lease holds the resources until user code has ended.
             released.set()
         are_awaited = any(actor.is_needed and not actor.is_forgotten for actor in tuple(self.actors.values()))
-        # If only the experiment has ended, Dask has released its actors and no message is awaited.
-        # Only cleanups are then waited for, as the process may end with the driver. The
-        # status of the worker is no help: it is "running" again once it cannot retire.
+        # If the experiment has ended and the worker does not retire, Dask has released the actors
+        # and no message is awaited. Wait only for cleanups then, because the process may end with
+        # the driver. The worker's status does not distinguish the two cases: it is "running" again
+        # if the worker could not retire.
         while loop.time() < deadline and any(
             actor.is_cleaning if actor.is_forgotten else actor.is_needed
             for actor in tuple(self.actors.values())
         ):
             await asyncio.sleep(0.02)
         if are_awaited:
-            # Their last messages are on the way, and would be lost with the connections.
+            # The trials' last messages are on the way, and would be lost with the connections.
             await asyncio.sleep(0.2)
         for actor in tuple(self.actors.values()):
             if not actor.is_needed:

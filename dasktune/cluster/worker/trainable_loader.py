@@ -20,18 +20,19 @@ __all__ = ["TrainableLoader"]
 class TrainableLoader:
     """Unpickles the trainable once for an actor, and a configuration for each of its trials.
 
-    All methods but :meth:`close` are for a trial's own thread: they may run user code, and wait.
+    A trial's own thread calls all methods but :meth:`close`, because they may run user code and
+    wait.
 
     Parameters
     ----------
     worker : distributed.Worker
         The worker.
     plugin : ExperimentPlugin
-        The experiment's plugin on it.
+        The experiment's plugin on the worker.
     actor : TrialActor
-        The actor.
+        The actor that runs the trials.
     orphan_timeout : float
-        Seconds to wait for the trials of lost drivers.
+        Seconds to wait until the trials of lost drivers on this worker have ended.
     """
 
     def __init__(self, worker: Any, plugin: Any, actor: Any, orphan_timeout: float) -> None:
@@ -66,16 +67,16 @@ class TrainableLoader:
         return ChildPayload(code=self._plugin.payload, config=config, shared=files, client=client)
 
     def _await_orphans(self) -> None:
-        """Wait for trials of lost drivers on this worker, which were stopped and still use it.
+        """Wait until stopped trials of lost drivers no longer run on this worker.
 
-        The driver may have been restarted, and this may be a later run of the same trial.
+        If the driver was restarted, one of them may be an earlier run of this trial.
         """
         deadline = time.monotonic() + self._orphan_timeout
         for orphan in self._orphans():
             orphan.join(max(0.0, deadline - time.monotonic()))
 
     def _orphans(self) -> Iterator[Any]:
-        """Yield the actors of lost drivers here, also this driver's from before a reconnect."""
+        """Yield the worker's actors of lost drivers, and of this driver before it reconnected."""
         for name, plugin in tuple(self._worker.plugins.items()):
             if name.startswith("dasktune-"):
                 actors = tuple(plugin.actors.values())
@@ -88,8 +89,8 @@ class TrainableLoader:
     def _client(self) -> Any:
         """Return the client that the trials of this worker share.
 
-        Two threads may create one at a time; `setdefault` is atomic, and the other one never
-        connects.
+        Two threads may create one at the same time. `setdefault` is atomic, so both use the same
+        one, and the other one never connects.
         """
         if self._actor.is_forgotten:
             # After the experiment nothing would close the client.

@@ -51,7 +51,8 @@ _MAX_QUEUE_SECONDS: Final = 0.1
 #: Largest number of seconds between the interrupt of user code and the kill of its process.
 _MAX_INTERRUPT_SECONDS: Final = 1.0
 
-#: Number of queued trials that keep the actor busy until the driver polls.
+#: With more queued trials than this, the actor stays busy during the driver's batch window. So the
+#: end of a trial is not urgent then.
 _ENOUGH_QUEUED: Final = 4
 
 
@@ -61,7 +62,8 @@ class TrialActor:
     Parameters
     ----------
     key : str
-        The actor's key in Dask. Once Dask has released it, the driver is gone or does not need it.
+        The actor's key in Dask. Once Dask has released the key, the driver is gone or does not need
+        the actor.
     plugin : str
         Name of the experiment's worker plugin, which holds the trainable.
     topic : str
@@ -69,13 +71,13 @@ class TrialActor:
     driver_ttl : float
         Seconds of silence after which the driver counts as gone, and the trial is stopped.
     fence_after : float
-        No checkpoint is committed when the driver has been silent for so many seconds.
+        Seconds of silence of the driver after which no checkpoint is committed.
     stop_grace : float
         Seconds from a stop order to the interrupt of user code.
     reuse : bool, default=True
         Whether the object of a class trainable is reused for the next trial, if it can be reset.
     worker : distributed.Worker, optional
-        The worker; by default the one that calls this.
+        The worker; by default the one on which this runs.
     make_run : callable, default=ThreadRun
         Makes the run of a trial that needs no process of its own.
     """
@@ -128,16 +130,16 @@ class TrialActor:
         """Whether the driver is in contact; the leases of the trial's other bundles ask this."""
         return not self._is_abandoned
 
-    # What happens on the worker's event loop
+    # Methods for the worker's event loop
 
     def enqueue(self, trial: AssignedTrial) -> None:
-        """Run a trial as soon as those before it have ended."""
+        """Run a trial as soon as the trials before it have ended."""
         self._queue.append(trial)
         self._advance()
 
     @property
     def is_busy(self) -> bool:
-        """Whether user code is still running, stopped or not."""
+        """Whether user code is still running, even if it was ordered to stop."""
         return self._is_running or self.is_cleaning
 
     @property
@@ -152,12 +154,12 @@ class TrialActor:
 
     @property
     def is_needed(self) -> bool:
-        """Whether a trial runs here, or the driver has not fetched its last message."""
+        """Whether a trial runs here, or the driver has not fetched the last trial's messages."""
         owes = self._current is not None and not self._current.delivered
         return self.is_busy or (owes and not self.is_forgotten)
 
     def retire(self) -> None:
-        """Pause all trials with a checkpoint, because the worker retires."""
+        """Pause all trials and let each save a checkpoint, because the worker retires."""
         self._reusable.close()
         order = PauseAnswer(save=True, reason="its worker is retiring")
         for trial in (self._current, *self._queue):
@@ -166,7 +168,7 @@ class TrialActor:
         self._warm_process.close()
 
     def release_idle(self) -> Sequence[RunBase | Cleanup | ChildProcess]:
-        """Release what is kept for the next trial, and return what is still running."""
+        """Release the objects kept for the next trial; return the user code that still runs."""
         self._reusable.close()
         self._warm_process.release_idle()
         return self._in_use()
@@ -178,7 +180,7 @@ class TrialActor:
             running.join(max(0.0, deadline - time.monotonic()))
 
     def discard(self) -> None:
-        """Drop all references to the experiment: Dask may refer to this actor for long."""
+        """Drop all references to the experiment, because Dask may keep this actor for long."""
         self._warm_process.close()
         self._loader.close()
         self._current = None
@@ -219,7 +221,7 @@ class TrialActor:
         return self._current is not None and self._current.is_busy
 
     def _in_use(self) -> list[RunBase | Cleanup | ChildProcess]:
-        """Return what is running: the trial's run, and cleanups and processes of earlier ones."""
+        """Return what still runs: the trial's run, earlier trials' cleanups and processes."""
         run = None if self._current is None else self._current.run
         runs = [run] if run is not None and run.in_use else []
         return [*runs, *self._reusable.cleanups, *self._warm_process.exiting]
@@ -227,8 +229,8 @@ class TrialActor:
     def _advance(self) -> None:
         """Start the next trial if the actor is free, and limit how long others wait.
 
-        It runs on the loop after each end and each assignment, in any order: it looks at the state
-        and not at what happened. A second call for one end finds a busy actor or an empty queue.
+        It runs on the loop after each end and each assignment, in any order, because only the
+        actor's state matters. A second call for one end finds a busy actor or an empty queue.
         """
         if self._reusable.has_abandoned_cleanup:
             self._return_queue()
@@ -265,7 +267,8 @@ class TrialActor:
                 hooks,
                 on_end=on_end,
                 reuse=self._reuse,
-                # Killed before the driver, which waits for `stop_grace` again, abandons the trial.
+                # Shorter than `stop_grace`, which the driver waits after the interrupt before it
+                # abandons the trial.
                 kill_delay=min(_MAX_INTERRUPT_SECONDS, self._stop_grace / 2),
             )
         if self._reuse:
@@ -304,12 +307,12 @@ class TrialActor:
         elif now - self._orphaned_at > self._stop_grace:
             trial.interrupt()
 
-    # What runs in a trial's thread
+    # Methods for a trial's own thread
 
     def _notify(self, trial: AssignedTrial, urgency: Urgency) -> None:
-        """Notify the driver of a message, and not at once for an end with many trials queued.
+        """Notify the driver of a message. The end of a trial before many queued ones is not urgent.
 
-        The loop changes the queue meanwhile. A length that is out of date only makes the
+        The loop may change the queue at the same time. A length that is out of date only makes the
         notification earlier or later.
         """
         if trial.has_ended and len(self._queue) > _ENOUGH_QUEUED:
@@ -317,7 +320,7 @@ class TrialActor:
         self._endpoint.notify(trial, urgency)
 
     def _keep_checkpoint(self, path: str, packed: bytes) -> None:
-        """Keep a checkpoint until Dask takes it. One assignment to a dict, which is atomic."""
+        """Keep a checkpoint until Dask holds it. The assignment to the dict is atomic."""
         self._plugin.checkpoints[key_of(self._plugin.name, path)] = packed
 
     def _fence(self, trial: AssignedTrial) -> None:

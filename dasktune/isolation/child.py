@@ -73,7 +73,7 @@ def main(link: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     init: process_messages.InitChild = link.recv()
     for descriptor in (link.fileno(), init.crash_file):
-        # Processes that user code starts must not keep them open.
+        # Processes that user code starts must not keep these descriptors open.
         os.set_inheritable(descriptor, False)
     faulthandler.enable(init.crash_file, all_threads=False)
     _die_with(init.parent)

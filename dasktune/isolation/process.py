@@ -22,9 +22,9 @@ from dasktune.trial.events import ErrorInfo
 
 __all__ = ["ChildDied", "ChildProcess"]
 
-#: The first code of the child. `-c` puts the working directory first in the path, where a file may
-#: have the name of any module, so it is removed. A `__main__` without a file is not run again when
-#: user code starts processes by `multiprocessing`.
+#: The code that the child runs first. `-c` puts the working directory first in `sys.path`, and a
+#: file there could hide any module, so this entry is removed. A `__main__` without a file is not
+#: run again when user code starts processes by `multiprocessing`.
 _BOOT: Final = """\
 import sys
 link = sys.argv.pop()
@@ -47,7 +47,7 @@ _EXIT_SECONDS: Final = 1.0
 _LONGEST_TRACEBACK: Final = 1 << 14
 
 #: Starts all children. On Linux a child dies with the *thread* that started it, and this one lives
-#: as long as the process.
+#: as long as the worker.
 _starter: Final = ThreadPoolExecutor(1, thread_name_prefix="process-starter")
 
 
@@ -82,9 +82,9 @@ class ChildProcess:
         If the process cannot be started.
     """
 
-    # One thread at a time receives and stops (`WarmProcess` lends the child to one trial). Any
-    # thread posts and kills. `post` only queues; the writer thread sends, so a child that does not
-    # read blocks no other thread.
+    # One thread at a time calls `receive` and `stop` (`WarmProcess` lends the child to one trial).
+    # Any thread calls `post` and `kill`. `post` only queues; the writer thread sends, so a child
+    # that does not read blocks no other thread.
     #
     # The child ends in one of three ways:
     # - It closes the connection: `receive` has read all messages before, then raises.
@@ -97,9 +97,9 @@ class ChildProcess:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.environment = environment
-        #: Whether the last trial left it unchanged, so that another one may run there.
+        #: Whether the last trial left the process unchanged, so that another trial may run there.
         self.is_reusable = False
-        #: Whether the user's code was sent to it.
+        #: Whether the user's code was sent to the child.
         self.has_code = False
         self._crash_file = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
         self._link: Connection
@@ -210,7 +210,7 @@ class ChildProcess:
         status = self._process.wait()
         self._gone.set()
         self._outgoing.put(None)
-        # The writer cannot block any more, unless a process that left the group has the connection.
+        # The writer cannot block any more, unless a process outside the group has the connection.
         self._writer.join(_EXIT_SECONDS)
         self._link.close()
         return status

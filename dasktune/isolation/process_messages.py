@@ -127,7 +127,7 @@ def _child_messages(messages: tuple[tuple[int, Content], ...], urgent: bool) -> 
 class StoreCheckpoint:
     """Keep a checkpoint in the worker's memory; the message about it follows."""
 
-    #: The path in its record.
+    #: The path in the checkpoint's record.
     path: str
     packed: bytes = field(repr=False)
 

@@ -17,10 +17,10 @@ logger = logging.getLogger(__name__)
 class WarmProcess:
     """Keeps at most one child process, which runs one trial at a time; thread-safe."""
 
-    # A trial's thread acquires; the worker's event loop releases the idle child and closes. The
-    # idle child changes hands under `_lock`: a trial takes it, or `release_idle` does, never both.
-    # A trial that ends while `close` runs: if it returns its child first, `close` stops the child;
-    # if `close` is first, the trial finds `_closed` and stops the child itself.
+    # A trial's thread calls `acquire`; the worker's event loop calls `release_idle` and `close`.
+    # The idle child changes hands under `_lock`: a trial takes it, or `release_idle` does, never
+    # both. A trial that ends while `close` runs: if it returns its child first, `close` stops the
+    # child; if `close` is first, the trial finds `_closed` and stops the child itself.
 
     def __init__(self) -> None:
         #: Held while a trial has the child, or while the child is being replaced.

@@ -71,10 +71,10 @@ class ProcessRun(RunBase):
     """
 
     # The run's thread sends the trial to the child and receives its messages. The worker's event
-    # loop answers, interrupts and acknowledges; timers kill. `_lock` guards `_child`, so:
+    # loop calls `answer`, `interrupt` and `collect`; timers call `_kill`. `_lock` guards `_child`:
     #
-    # - A message before there is a child goes to `_early_messages`, which follow `RunTrial`.
-    #   Later ones are posted directly. None is sent twice to one child.
+    # - A message before there is a child goes to `_early_messages`, which follow `RunTrial`. Later
+    #   messages are posted directly. No message is sent twice to one child.
     # - A warm child may die before its first message. Then user code has not started, since the
     #   child sends `Started` before. The trial is sent to another child, with all early messages.
     # - A kill before there is a child sets `_killed`, and `_send_trial` kills the child at once. A

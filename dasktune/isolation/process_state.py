@@ -61,5 +61,5 @@ def _directory() -> str:
     try:
         return os.getcwd()
     except FileNotFoundError:
-        # It was deleted.
+        # The directory was deleted.
         return ""

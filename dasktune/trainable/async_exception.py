@@ -121,7 +121,7 @@ class AsyncRaise:
             with self._lock:
                 self._armed, was_set, self._set = False, self._set, False
             if was_set:
-                # The exception was raised in user code, or is raised in the first rounds here.
+                # The exception was raised in user code, or is raised in the first rounds.
                 for _ in range(_CHECKS):
                     pass
         except TrialInterrupted:

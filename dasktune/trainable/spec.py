@@ -36,7 +36,7 @@ class TrialSpec:
     milestones: tuple[Milestone, ...] = EVERY_RESULT
     #: Number that the next checkpoint gets.
     next_checkpoint: int = 0
-    #: Save a checkpoint every so many iterations; 0 for never (the class API).
+    #: Iterations from one automatic checkpoint to the next; 0 for none (the class API).
     checkpoint_frequency: int = 0
     #: Save a checkpoint with the last result (the class API); None: only if the class can save.
     checkpoint_at_end: bool | None = None

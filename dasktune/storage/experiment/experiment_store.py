@@ -75,7 +75,7 @@ class ExperimentStore:
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
-        #: For work that may fail: it is tried once, and once more in `close`.
+        #: Storage for work that may fail: such work is tried once, and once more in `close`.
         self._without_retry = storage.with_retry(0.0)
         #: The experiment's checkpoints.
         self.checkpoints = CheckpointStore(storage)

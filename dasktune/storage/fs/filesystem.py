@@ -43,10 +43,11 @@ __all__ = [
     "write_bytes",
 ]
 
-#: Approximate size up to which a whole file can be read in one request before its deadline.
+#: Approximate size in bytes up to which a whole file can be read in one request before its
+#: deadline.
 SMALL: Final = 4 * 1024**2
 
-#: Objects of a remote store that are transferred at the same time.
+#: Number of objects of a remote store that are transferred at the same time.
 _PARALLEL: Final = 8
 
 #: Makes the check and the write of `create` one step in the memory filesystem, which the threads of

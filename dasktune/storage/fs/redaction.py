@@ -178,13 +178,13 @@ def redact_errors(method: F) -> F:
                     raise
                 raise shown from shown.__cause__
             finally:
-                # Its traceback refers to this frame: the cycle would keep objects alive.
+                # The error's traceback refers to this frame: the cycle would keep objects alive.
                 del shown
 
     return call  # type: ignore[return-value]
 
 
-#: User and password of a URL, and the password alone: some filesystems make paths of them.
+#: User and password of a URL, and the password alone: some filesystems put them into paths.
 _USERINFO: Final = re.compile(r"://([^/:]*:([^/]*))@")
 
 

@@ -7,9 +7,10 @@ process dies, and the next process that needs a root deletes roots without a loc
 
 # Two processes may meet at a new root that is not locked yet:
 #
-# - The other one locks it first: `_register` waits for the lock, then finds the directory gone, and
-#   makes another one. If it is gone before it can be opened, likewise.
-# - `_register` locks it first: the other one cannot lock it and skips it.
+# - The other process locks it first and deletes it: `_register` waits for the lock, finds the
+#   directory gone, and makes another one. It does the same if it cannot open the directory any
+#   more.
+# - `_register` locks it first: the other process cannot lock it and skips it.
 #
 # A system cleaner (tmpreaper, systemd-tmpfiles) ignores the locks. It may delete an old root: the
 # next `make_directory` makes a new one. Checkpoints that were in it are lost.
@@ -34,7 +35,7 @@ logger = logging.getLogger(__name__)
 _PREFIX: Final = "dasktune-checkpoints-"
 
 _lock = threading.Lock()
-#: Roots by process id, since a fork inherits this dict, and by directory for temporary files.
+#: Roots by process id, since a fork inherits this dict, and by the parent directory.
 _roots: dict[tuple[int, str], str] = {}
 
 
@@ -76,7 +77,7 @@ def _register(place: str) -> str:
         # Another process may delete it before it is locked.
         with suppress(FileNotFoundError):
             descriptor = os.open(root, os.O_RDONLY)
-            # Without locks on this disk, other processes cannot lock it either, and keep it.
+            # On a disk without locks, other processes cannot lock the root either, and keep it.
             with suppress(OSError):
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             if os.path.isdir(root):

@@ -51,7 +51,7 @@ class JournalReader:
     """
 
     # Reading while a driver writes: a segment grows at its end only, so a reader sees a prefix of
-    # it, perhaps with a torn line. A reader of the last epoch takes the whole lines as the history
+    # it, perhaps with a torn line. In the last epoch, the complete lines are the history
     # so far. A driver starts the next segment when the last one is complete, so a torn line in an
     # earlier segment is damage. A superseded driver may append to its epoch at any time: the header
     # of the next epoch bounds the records that are read.

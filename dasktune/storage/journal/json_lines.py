@@ -150,7 +150,7 @@ def _numpy(value: Any, depth: int) -> Any:
 def _described(value: object) -> dict[str, str]:
     try:
         text = _ADDRESS.sub("", repr(value))
-    except Exception:  # user code, and the record must be written
+    except Exception:  # from user code; the record must be written anyway
         text = f"<{type(value).__name__} that has no repr>"
     return {"$repr": text[:MAX_REPR]}
 

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 #: Version of the format.
 FORMAT: Final = 1
-#: Directory below the experiment's.
+#: Directory of the snapshots, below the experiment's.
 DIRECTORY: Final = "snapshots"
 #: Number of snapshots that are kept, since the newest one may be damaged.
 _KEPT: Final = 2

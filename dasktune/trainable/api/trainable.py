@@ -145,7 +145,7 @@ class Trainable(ABC):
         """
         return ""
 
-    # Methods that dasktune calls, or you, without a tuning run.
+    # Methods that dasktune calls; you may call them without a tuning run.
 
     def train(self) -> dict[str, Any]:
         """Do one step and return its result with the auto-filled fields.

@@ -57,7 +57,7 @@ class LocalFile:
 
     #: Path below the checkpoint, with ``/``.
     name: str
-    #: Its local path.
+    #: Local path of the file.
     path: str
     #: Number of bytes to transfer.
     size: int
@@ -150,9 +150,9 @@ class TransferQueue:
         Called with the number and the transfer when a transfer is submitted.
     """
 
-    # The trial's threads submit, threads of the worker's event loop perform steps, and the event
-    # loop closes. A transfer is in `_pending` from its submission to its end. The call that removes
-    # it under the lock also calls `on_end`, exactly once.
+    # The trial's threads call `submit`, threads of the worker's event loop call `perform`, and the
+    # event loop calls `close`. A transfer is in `_pending` from its submission to its end. The call
+    # that removes it under the lock also calls `on_end`, exactly once.
     #
     # - submit and `close`: either the transfer is in `_pending` when `close` ends all of them, or
     #   the submission finds `_closed`.

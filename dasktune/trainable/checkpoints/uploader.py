@@ -26,8 +26,8 @@ class Uploader:
         local disk.
     """
 
-    # One thread adds work (the reporting thread), one does it. `_failure` and `_unfinished` are
-    # read without the lock, which is safe because of the order of the writes:
+    # The reporting thread adds work, the uploader's thread does it. `_failure` and `_unfinished`
+    # are read without the lock, which is safe because of the order of the writes:
     #
     # - Only the reporting thread increases `_unfinished`. If it reads 0, its uploads have ended.
     # - `_fail` sets `_failure`, then calls `on_failure`, then sets `_unfinished` to 0. So a caller

@@ -46,10 +46,10 @@ class Outbox:
         one message.
     """
 
-    # Who calls: the reporting thread and the trial's thread put; the uploader's thread releases and
-    # withdraws; the worker's event loop collects; the thread of the report timeout closes. Every
-    # method holds the one lock from its first read to its notification, so calls run one after the
-    # other. The orders that matter:
+    # The reporting thread and the trial's thread call `put`; the uploader's thread calls `release`
+    # and `withdraw`; the worker's event loop `collect`; the report timeout's thread `close_with`.
+    # Every method holds the one lock from its first read to its notification, so calls run one
+    # after the other. The orders that matter:
     #
     # - put, then collect: the notification comes before the message can be collected. A collect in
     #   between resets `_notified`, and the next put notifies again. So no message waits without a

@@ -109,7 +109,7 @@ class Returned:
     """The worker returns the trial without having started it; its only message."""
 
     seq: int = 1
-    #: Whether the reason is that the in-memory checkpoint to resume from is not on this worker.
+    #: Whether the reason is that this worker lacks the in-memory checkpoint to resume from.
     lacks_checkpoint: bool = False
 
 

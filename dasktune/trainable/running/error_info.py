@@ -102,6 +102,6 @@ def _pickled(error: BaseException) -> bytes:
         if len(data) <= MAX_PICKLED and type(pickle.loads(data)) is type(error):
             return data
     except BaseException:
-        # User code may raise anything while being pickled; the text suffices.
+        # Pickling may run user code, which may raise anything; the text suffices.
         return b""
     return b""

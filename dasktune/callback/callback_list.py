@@ -118,7 +118,7 @@ class CallbackList:
             self._guard(entry, "setup", partial(entry.callback.setup, **settings))
 
     def replay_missed(self, missed: MissedEvents) -> None:
-        """Restore the callbacks' states, then call the hooks for the later events of that driver.
+        """Restore the states of the callbacks, then call the hooks for the events since then.
 
         Parameters
         ----------

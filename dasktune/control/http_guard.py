@@ -18,7 +18,7 @@ __all__ = ["LOCAL_NAMES", "RequestGuard", "new_token"]
 #: Host names of this machine.
 LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
-#: Random bytes of a token.
+#: Number of random bytes in a token.
 _TOKEN_BYTES: Final = 24
 
 #: A longer token is rejected without a comparison, so that a token of megabytes costs no time.
@@ -65,7 +65,7 @@ class RequestGuard:
         return scheme.lower() == "bearer" and self.check_token(token.strip())
 
     def host_allowed(self, host: str | None) -> bool:
-        """Whether a ``Host`` header has an allowed name. Its port may be a forwarded one."""
+        """Whether a ``Host`` header has an allowed name. The port may differ (port forwarding)."""
         try:
             name = urlsplit(f"//{host or ''}").hostname
         except ValueError:

@@ -24,7 +24,7 @@ class TuneReportCheckpointCallback:
 
     A trial that is stopped, paused or cloned during the training resumes from the last checkpoint.
     Set `frequency` if a scheduler does this. LightGBM does not notify callbacks when its own early
-    stopping ends the training, so the last result then has no checkpoint. Needs
+    stopping ends the training: `checkpoint_at_end` has no effect then. Needs
     ``pip install lightgbm``.
 
     Parameters

@@ -51,9 +51,9 @@ class TrackedRun(TrialLog):
         retry : bool, default=False
             Ignored: the clients of such services retry by themselves.
         """
-        # The driver's thread may end or restart the trial during this write. The end marks the log
-        # again, so a further write finishes the run. A restart after the loop below is handled by
-        # the next write, which sends the results of the restarted trial (again).
+        # The driver's thread may end or restart the trial during this write. The end of a trial
+        # marks its log again, so a further write finishes the run. A restart after the loop below
+        # is handled by the next write, which sends the results of the restarted trial (again).
         is_over = self._is_over
         if self._is_closed:
             return

@@ -38,7 +38,7 @@ __all__ = [
 ROWS: Final = 10
 _BEST_ROWS: Final = 3
 
-#: Rows of the table of failures.
+#: Maximum number of rows of the table of failures.
 ERRORS: Final = 20
 
 SYMBOLS: Final = {
@@ -49,7 +49,7 @@ SYMBOLS: Final = {
     PublicStatus.ERROR: "✗",
 }
 
-#: Significant digits of numbers, and columns of a cell.
+#: Significant digits of numbers, and maximum width of a cell in terminal columns.
 DIGITS: Final = 4
 _CELL: Final = 14
 

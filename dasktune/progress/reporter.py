@@ -183,7 +183,7 @@ class _TableReporter(ProgressReporter):
 
     @property
     def ranking(self) -> tuple[str | None, Mode | None, Order]:
-        """The metric, the mode and the order by which trials with one status are ranked."""
+        """The metric, the mode and the order by which trials with the same status are ranked."""
         known = self._metric is not None and self._mode is not None
         return self._metric, self._mode, "last" if self.sort_by_metric and known else "made"
 

@@ -29,7 +29,7 @@ _STYLES: Final = {
     SYMBOLS[PublicStatus.TERMINATED]: "green",
 }
 
-#: Lines besides the trials: the bar, the progress line, the table's head, and one spare line.
+#: Number of lines besides the trials: the bar, the progress line, the table's head, a spare line.
 _OTHER_LINES: Final = 4
 
 

@@ -18,8 +18,8 @@ from dasktune.trial.trial import Trial
 
 __all__ = ["Order", "RankedTrials", "TrialCounts", "rank_trials"]
 
-#: The order of trials with one status: by creation, by the best value or by the last value that
-#: each has reported.
+#: The order of trials with the same status: by creation, by the best reported value, or by the last
+#: reported value.
 Order = Literal["made", "best", "last"]
 
 #: Sort key: the score (lower is earlier), the number of the trial, its id.
@@ -44,7 +44,7 @@ class TrialCounts(TrialViews):
     mode : {"min", "max"}, optional
         Whether lower or higher values are better.
     order : {"made", "best", "last"}, default="best"
-        The order of trials with one status; without a metric, the order of creation.
+        The order of trials with the same status; without a metric, the order of creation.
     searched : sequence of str, default=()
         Names of the searched parameters; nested names are joined by ``/``.
     """
@@ -115,7 +115,7 @@ class TrialCounts(TrialViews):
                 self._update_trial(trial)
 
     def top(self, status: PublicStatus, limit: int) -> list[TrialView]:
-        """Return the first trials with a status.
+        """Return the first trials with a status, in the order of their ranks.
 
         Parameters
         ----------
@@ -127,7 +127,7 @@ class TrialCounts(TrialViews):
         return [self.named(key[-1]) for key in self._ranks[status][: max(limit, 0)]]
 
     def best_of(self, statuses: Iterable[PublicStatus], limit: int) -> list[TrialView]:
-        """Return the first trials with any of several statuses.
+        """Return the first trials with any of several statuses, in the order of their ranks.
 
         Parameters
         ----------
@@ -270,7 +270,7 @@ class RankedTrials:
         return len(self.failed())
 
     def top(self, status: PublicStatus, limit: int) -> list[TrialView]:
-        """Return the first trials with a status.
+        """Return the first trials with a status, in the order of their ranks.
 
         Parameters
         ----------
@@ -318,7 +318,7 @@ def rank_trials(
     mode : {"min", "max"} or None
         Whether lower or higher values are better.
     order : {"made", "best", "last"}
-        The order of trials with one status.
+        The order of trials with the same status.
     """
     wanted = (metric, mode, order)
     if isinstance(trials, TrialCounts) and (trials.metric, trials.mode, trials.order) == wanted:

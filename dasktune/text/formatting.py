@@ -36,7 +36,7 @@ _brief.maxstring = _brief.maxother = 80
 _brief.maxdict = _brief.maxlist = _brief.maxtuple = 8
 _brief.maxlevel = 3
 
-#: Units of time, the largest first: name, seconds in it, and the shortest time shown in it.
+#: Units of time, the largest first: name, length in seconds, shortest duration shown, in seconds.
 _UNITS: Final = (("d", 86_400.0, 172_800.0), ("h", 3_600.0, 7_200.0), ("min", 60.0, 180.0))
 
 

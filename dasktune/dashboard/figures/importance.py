@@ -24,7 +24,7 @@ _MOST: Final = 20
 _MOST_TRIALS: Final = 2_000
 
 
-#: Names and shares, the method, the iteration, and how many trials were compared.
+#: Names and shares of parameters, the method, the iteration, the number of compared trials.
 Ranked: TypeAlias = tuple[list[tuple[str, float]], str, int, int]
 
 

@@ -157,7 +157,7 @@ def _bars(held: _Steps, last: float, began: float, seconds: float, size: float) 
 
 
 def _title(name: str, held: _Steps, capacity: _Steps, last: float) -> str:
-    """Return the title, with the average share that was held since the capacity is known."""
+    """Return the title, with the average share held from the first known capacity on."""
     resource = _scaled(name)[1].partition(" (")[0]
     if not len(capacity.times):
         return f"{resource} held by trials"

@@ -115,7 +115,7 @@ class LiveExperiment:
 
     @property
     def needs_polling(self) -> bool:
-        """Whether to poll: it has viewers, is always followed, or has not caught up yet."""
+        """Whether to poll: it has viewers, its feed is always followed, or records are unread."""
         return self.viewers > 0 or self._feed.always_follow or not self.has_caught_up
 
     @property
@@ -185,7 +185,7 @@ class LiveExperiment:
         make : callable
             Returns its models or its spec.
         at_once : bool, default=False
-            Whether to render the figure again if anything has changed, however recent the last is.
+            Whether to render the figure again if anything has changed, even if the last is recent.
         """
         began = self._clock()
         known = self._rendered.get(name)

@@ -62,7 +62,7 @@ class RunTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerTrial:
-    """Pass on an answer of the driver."""
+    """Pass an answer of the driver to the trial."""
 
     answer: Answer
 

@@ -213,7 +213,7 @@ class CheckpointStore:
 
     @redact_errors
     def load(self, record: CheckpointRecord) -> Checkpoint:
-        """Return a committed checkpoint, verified and local.
+        """Verify a committed checkpoint, and return it as a local one.
 
         A remote one is copied to a temporary directory, which is deleted with the returned object.
 
@@ -340,7 +340,7 @@ class CheckpointStore:
         return strays
 
     def _fence_and_list(self, trial_dir: str, incarnation: int) -> list[tuple[str, int]]:
-        """Fence the incarnations before this one; return their checkpoints with their numbers."""
+        """Fence earlier incarnations; return the paths and numbers of their checkpoints."""
         advance_fence(self.storage, trial_dir, incarnation)
         # List after writing the token: a writer that commits after this listing finds the token.
         paths = [f"trials/{trial_dir}/{name}" for name in self.storage.names("trials", trial_dir)]

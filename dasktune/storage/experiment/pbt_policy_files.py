@@ -18,7 +18,7 @@ __all__ = ["PbtPolicyFiles"]
 
 
 class PbtPolicyFiles:
-    r"""Makes the content of the files; each row is encoded only once.
+    r"""Builds the content of the policy files; each row is encoded only once.
 
     Examples
     --------
@@ -34,7 +34,7 @@ class PbtPolicyFiles:
     def files(
         self, trial_dir: str, rows: Sequence[Sequence[Any]], ancestry: Sequence[int]
     ) -> list[tuple[str, bytes]]:
-        """Return the names and contents of both files.
+        """Return ``(name, content)`` of both policy files.
 
         Parameters
         ----------

@@ -74,7 +74,7 @@ def _packed(value: Any) -> dict[str, Any]:
 
 
 class TunerFile:
-    """The arguments of an experiment.
+    """The user's arguments of an experiment, as stored in ``tuner.json``.
 
     Parameters
     ----------

@@ -159,7 +159,7 @@ def _redact_in_place(error: BaseException, hide: Callable[[str], str]) -> None:
 
 
 def redact_errors(method: F) -> F:
-    """Redact the secrets of the object's storage in the exceptions of a method.
+    """Decorate a method: redact the secrets of its object's storage in its exceptions.
 
     The secrets are the object's ``storage_options``, or those of its ``storage`` or ``filesystem``.
     """

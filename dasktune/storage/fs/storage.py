@@ -47,7 +47,7 @@ def is_relative_name(name: object) -> bool:
 
 
 def _confined(method: F) -> F:
-    """Check the names given to a method for links that lead out of the directory."""
+    """Decorate a method: refuse names with links that lead out of the directory."""
 
     @functools.wraps(method)
     def call(self: Storage, *args: Any, **kwargs: Any) -> Any:

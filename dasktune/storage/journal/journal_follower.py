@@ -37,7 +37,7 @@ class JournalFollower(JournalReader):
 
     @property
     def share(self) -> float | None:
-        """The progress of reading the journal's initial size, from 0 to 1; None if unknown."""
+        """Share of the journal's initial size that was read, from 0 to 1; None if unknown."""
         return min(1.0, self._read / self._total) if self._total else None
 
     def poll(self) -> tuple[bool, Iterator[dict[str, Any]]]:

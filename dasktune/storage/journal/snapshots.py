@@ -39,7 +39,7 @@ _NAME: Final = re.compile(r"([0-9]{6,9})-([0-9]{9,15})\.jsonl")
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The state of an experiment.
+    """The state of an experiment at a position of the journal.
 
     Parameters
     ----------

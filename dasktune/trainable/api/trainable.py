@@ -187,7 +187,7 @@ class Trainable(ABC):
         return results
 
     def get_auto_filled_metrics(self) -> dict[str, Any]:
-        """Return the automatic fields that a result would get now, without counting a result."""
+        """Return the auto-filled fields that a result would get now, without counting a result."""
         filled = copy(self._autofill)({}, 0.0)
         since = filled["iterations_since_restore"] - 1
         own = {"training_iteration": self.iteration, "iterations_since_restore": since}

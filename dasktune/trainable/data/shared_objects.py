@@ -215,7 +215,7 @@ class SharedObject:
 
 
 class RemoteObject(ABC):
-    """A placeholder on the driver for an object that a worker makes of data on the cluster.
+    """A placeholder on the driver for an object that a worker builds from data on the cluster.
 
     If it is bound by `with_parameters`, trials get the object itself. The object is made once, and
     its frames are sent from worker to worker like those of any other large object.

@@ -16,7 +16,7 @@ __all__ = ["AutoMetrics", "UsageMeter"]
 
 
 class AutoMetrics:
-    """Adds the automatic fields to results; counts iterations, seconds, timesteps and episodes.
+    """Adds the auto-filled fields to results; counts iterations, time, timesteps and episodes.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class AutoMetrics:
         return twin
 
     def __call__(self, metrics: Mapping[str, Any], elapsed: float) -> dict[str, Any]:
-        """Return a result: `metrics` with the automatic fields.
+        """Return a result: `metrics` with the auto-filled fields.
 
         Parameters
         ----------

@@ -98,7 +98,7 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """User code raised."""
+    """User code raised, has reported nothing for too long, or its process died."""
 
     seq: int
     error: ErrorInfo

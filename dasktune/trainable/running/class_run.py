@@ -24,7 +24,7 @@ logger = getLogger(__name__)
 
 
 class ClassRun:
-    """Builds a trainable or reuses the last trial's, trains it until the trial ends, cleans up.
+    """Builds a trainable or resets the last one, trains it until the trial ends, and cleans it up.
 
     Every hook of the user runs in the interrupter. Storage and messages do not, so an interrupt
     never breaks them.
@@ -178,7 +178,7 @@ class ClassRun:
 
 
 def _check_built(trainable: Trainable) -> None:
-    """Check that a class with an ``__init__()`` has called that of Trainable."""
+    """Check that an overridden ``__init__()`` has called ``Trainable.__init__()``."""
     if not hasattr(trainable, "_autofill"):
         name = type(trainable).__name__
         raise TuneError(

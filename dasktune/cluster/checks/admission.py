@@ -24,7 +24,7 @@ __all__ = ["Admission", "only_allowed"]
 
 logger = logging.getLogger(__name__)
 
-#: They replace the status "running" of a worker. No trial is placed on a worker with one of them.
+#: Statuses that replace a worker's "running". No trial is placed on a worker with one of them.
 _UNCHECKED: Final = "unchecked"
 _REFUSED: Final = "refused"
 

@@ -28,7 +28,7 @@ __all__ = [
 #: Difference of clocks in seconds from which on times in results are confusing.
 _DRIFT: Final = 2.0
 
-#: The key of Dask's scheduler where the keys are addresses of workers.
+#: The key of Dask's scheduler in mappings whose other keys are addresses of workers.
 SCHEDULER: Final = "the scheduler"
 
 #: Largest number of workers that a finding names.
@@ -230,7 +230,7 @@ def diagnose_shared_storage(storage: Storage, found: Mapping[str, str | bool]) -
     storage : Storage
         The storage.
     found : mapping
-        For each host whether it shares the storage, or the error.
+        By host, whether the host shares the storage, or the error as text.
     """
     for host, answer in found.items():
         if isinstance(answer, str):

@@ -107,7 +107,7 @@ def _connected(connection: Connection) -> Diagnosis:
 
 
 async def _check_workers_answer(client: Any, timeout_s: float) -> tuple[list[WorkerCapacity], set[str]]:
-    """Return the workers, and the addresses of those that do not answer."""
+    """Return the workers, and the addresses of the workers that do not answer."""
     workers = list((await list_workers(client)).values())
     running = [one.address for one in workers if one.status == "running"]
     there = await ping_workers(client, running, first_s=timeout_s, rest_s=timeout_s / 2)

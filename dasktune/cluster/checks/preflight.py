@@ -1,9 +1,9 @@
 """Checks before the first trial that the workers can run it and share the storage.
 
-A failure here would be a failure of every trial, mostly with an obscure message. The checks start
-with facts that the scheduler has, and end with user code on a worker. Each relies on the ones
-before: a function that is pickled by value crashes a worker with another Python, and a module of
-dasktune needs dasktune.
+What fails here would fail every trial, usually with an obscure message. The checks start with facts
+that the scheduler has, and end with user code on a worker. Each check relies on the earlier ones: a
+function that is pickled by value crashes a worker with another Python version, and a function of
+dasktune needs dasktune on the worker.
 
 No check is a Dask task: ``client.run`` reaches a worker even while all its threads run tasks of
 other users, and leaves no state on the scheduler.
@@ -47,14 +47,14 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-#: Seconds for all workers to answer a ping after the first one has. A worker that takes longer
-#: hangs, or has lost its connection.
+#: Seconds within which all workers must answer a ping after the first answer. A worker that takes
+#: longer hangs, or has lost its connection.
 _OTHERS_TIMEOUT: Final = 3.0
 
 #: Workers that are checked at the same time; each gets the pickle through the scheduler.
 _AT_ONCE: Final = 16
 
-#: The version that matters for cloudpickle: 3.11 for Python 3.11.4.
+#: The minor version, which must be the same to unpickle functions: 3.11 for Python 3.11.4.
 _PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 #: Evaluated on a worker, so it uses only the standard library.
@@ -76,7 +76,7 @@ class Checks:
     code : {"auto", "installed"}, default="auto"
         How code is shipped, for the advice in errors.
     timeout_s : float, default=60.0
-        Seconds for each call to a worker or to the storage.
+        Seconds that each call to a worker or to the storage may take.
     saves : bool, default=True
         Whether trials save checkpoints there.
     """
@@ -169,11 +169,12 @@ def check_request(ledger: Ledger, resources: PlacementGroupFactory, advice: str 
 
 
 def _unknown(ledger: Ledger, resources: PlacementGroupFactory) -> str:
-    """Return a line for each resource that no worker has, which is mostly a misspelled name."""
+    """Return a line for each requested resource that no worker has; its name may be misspelled."""
     has = {name for held in ledger.available_resources().values() for name, amount in held.items() if amount}
     lines = ""
     for name in sorted(set(resources.required_resources) - has):
-        # A well-known name is no misspelling, and three letters are alike by chance.
+        # A well-known name is not misspelled. Others may be similar to it only because they are
+        # short, such as CPU and GPU.
         known = name in WELL_KNOWN
         close = [] if known else get_close_matches(name.upper(), sorted(has), n=1, cutoff=0.7)
         hint = f"; did you mean {close[0]!r}?" if close else ""
@@ -184,7 +185,7 @@ def _unknown(ledger: Ledger, resources: PlacementGroupFactory) -> str:
 async def preflight(client: Any, checks: Checks, *, workers: Mapping[str, WorkerCapacity]) -> PreflightReport:
     """Check that the cluster can run an experiment, on one worker of each host.
 
-    To be awaited on the client's loop. Without workers nothing is checked and the report is empty.
+    Await it on the client's loop. Without workers nothing is checked and the report is empty.
     For workers that join later there is :func:`check_worker`.
 
     Parameters
@@ -244,7 +245,7 @@ async def check_worker(
 ) -> CheckResult:
     """Check one worker, such as one that joins while the experiment runs.
 
-    To be awaited on the client's loop.
+    Await it on the client's loop.
 
     Parameters
     ----------
@@ -261,7 +262,7 @@ async def check_worker(
     Returns
     -------
     CheckResult
-        The worker passed if the result has no reason.
+        The result; the worker passed if its `reason` is None.
 
     Raises
     ------
@@ -279,7 +280,8 @@ async def check_worker(
             client, worker, checks if whole else replace(checks, blob=b""), name
         )
     finally:
-        # Only a clean-up: a storage that fails now has failed above, with a better message.
+        # An error of this clean-up is ignored: a storage that fails has failed above, with a better
+        # message.
         with contextlib.suppress(PreflightError):
             await _use_storage_here(checks, _remove_files, checks.storage, name)
 
@@ -344,7 +346,7 @@ async def _check_dasktune(client: Any, worker: WorkerCapacity, checks: Checks) -
 async def _check_code_and_storage(
     client: Any, worker: WorkerCapacity, checks: Checks, name: str
 ) -> CheckResult:
-    """Make the worker unpickle the blob, read our file `name`, and write a copy of it."""
+    """Make the worker unpickle the blob, read the driver's file `name`, and write a copy of it."""
     storage = checks.storage
     found = await run_on_worker(client, worker, checks.timeout_s, _examine, checks.blob, storage, name)
     if isinstance(found, Exception):

@@ -42,7 +42,7 @@ _FIRST_ANSWER: Final = 10.0
 #: Seconds within which a worker must answer to count as reachable.
 _DIRECT_PROBE: Final = 3.0
 
-#: Seconds to close the client or the cluster.
+#: Seconds that closing the client or the cluster may take.
 _CLOSE: Final = 10.0
 
 #: Seconds that stopping the logging of an embedded cluster's workers may take.
@@ -111,7 +111,7 @@ class Connection:
     async def probe_direct(self) -> bool:
         """Probe whether the workers can be reached, if there was none to probe before.
 
-        To be awaited on the client's loop, once the first worker has come.
+        Await it on the client's loop, once the first worker has come.
 
         Returns
         -------
@@ -174,7 +174,7 @@ def connect(client: Any = None, *, timeout_s: float = 300.0, n_workers: int | No
         ``LocalCluster`` with one single-threaded worker process per CPU.
     timeout_s : float, default=300.0
         Seconds for which the client waits for a lost scheduler to come back. The first answer may
-        take 10 s at most.
+        take 10 s at most, because a scheduler that runs answers at once.
     n_workers : int, optional
         Number of workers of a new ``LocalCluster``; by default one per CPU.
 
@@ -395,7 +395,7 @@ def _a_running_worker() -> Callable[..., tuple[str, str] | None]:
 
 @contextmanager
 def _nannies_muted() -> Iterator[None]:
-    """Suppress the nanny's log message about a worker that must be killed at its end."""
+    """Suppress the nannies' log message that a worker does not end by itself and is killed."""
     nannies = logging.getLogger("distributed.nanny")
 
     def concerns_somebody(record: logging.LogRecord) -> bool:
@@ -413,7 +413,7 @@ async def _mute(client: Any) -> None:
 
 
 async def _reaches_a_worker(client: Any) -> bool | None:
-    """Whether one worker answers with its own identity; None without workers.
+    """Return whether a worker answers with its own identity; None if there is no worker.
 
     Behind a port-forward another machine may answer at the address, so the identity is compared.
     """
@@ -426,7 +426,7 @@ async def _reaches_a_worker(client: Any) -> bool | None:
         worker = rpc(address, timeout=_DIRECT_PROBE, connection_args=client.connection_args)
         answer = await asyncio.wait_for(worker.identity(), _DIRECT_PROBE)
         return bool(answer["id"] == identity)
-    except Exception as exc:  # a middlebox that answers can make Dask raise anything
+    except Exception as exc:  # a middlebox that answers can make Dask raise any exception
         logger.info("calls go through the scheduler: %s did not answer (%r)", address, exc)
         return False
     finally:
@@ -464,7 +464,7 @@ def _cpus() -> int:
 
 
 def _dashboard_port() -> int:
-    """Return Dask's usual port if it is free; 0, for any port, avoids Dask's warning otherwise."""
+    """Return Dask's usual port if it is free, else 0 for any port, which avoids Dask's warning."""
     with socket.socket() as probe:
         try:
             probe.bind(("", 8787))

@@ -36,7 +36,7 @@ class LoopCallQueue:
         self._woken = False
 
     def call_soon(self, function: Callable[..., None], *arguments: Any) -> None:
-        """Call a function on the loop, after those that were added before."""
+        """Call a function on the loop, after the functions that were added before."""
         self._waiting.append((function, arguments))
         if not self._woken:
             self._woken = True

@@ -22,7 +22,7 @@ async def run_on_worker(
         return (await asyncio.wait_for(answers, timeout_s))[worker.address]
     except asyncio.TimeoutError:
         return TimeoutError(f"no answer within {timeout_s:g} s")
-    except Exception as exc:  # the scheduler or the connection may raise anything
+    except Exception as exc:  # the scheduler or the connection may raise any exception
         return exc
 
 
@@ -32,7 +32,7 @@ async def run_in_daemon_thread(work: Callable[..., Any], *args: Any) -> Any:
     future: asyncio.Future[Any] = loop.create_future()
 
     def resolve(result: Any, error: BaseException | None) -> None:
-        if future.done():  # the caller's deadline came first and cancelled it
+        if future.done():  # the caller's deadline came first and cancelled the future
             return
         if error is None:
             future.set_result(result)

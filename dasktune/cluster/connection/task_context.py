@@ -35,7 +35,7 @@ def has_cluster() -> bool:
 def seceded() -> Iterator[None]:
     """Secede inside the ``with`` block, if this is a Dask task, so that other tasks can run.
 
-    The block may wait for those tasks. In a thread that has already seceded it does nothing.
+    The block may wait for other tasks. In a thread that has already seceded, this does nothing.
     """
     if not _in_task() or getattr(_thread, "has_seceded", False):
         yield

@@ -1,4 +1,4 @@
-"""Persists Dask collections that each trial needs as a whole, and concatenates them on workers."""
+"""Persists Dask collections of which trials need all rows, and concatenates them on the workers."""
 
 from __future__ import annotations
 
@@ -116,8 +116,8 @@ def persisted_collection(client: Any, X: Any, others: Any) -> Iterator[tuple[Per
     X : Dask array or data frame
         The collection.
     others : object
-        Collections in tuples, lists and dicts are computed and fetched to this process. Graph parts
-        that they share with X are computed once.
+        The other values. Collections in their tuples, lists and dicts are computed and fetched to
+        this process. Tasks that they share with X run once.
     """
     with connect(client) as connection:
         own = connection.client

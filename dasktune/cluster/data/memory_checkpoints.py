@@ -372,7 +372,7 @@ class MemoryCheckpoints:
         for path, kept in near.items():
             if set(owners.get(kept.future.key, ())) - {address}:
                 self._clear_location(kept)
-            # A checkpoint that was released meanwhile, or replaced under its path, is not lost.
+            # A checkpoint that was released or replaced since the request is not reported.
             elif self._kept.get(path) is kept:
                 self.mark_lost(path, reason)
 

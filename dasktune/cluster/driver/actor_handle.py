@@ -25,7 +25,7 @@ CALL_DEADLINE = 5.0
 #: Seconds that one step of a checkpoint transfer may take.
 _TRANSFER_DEADLINE = 60.0
 
-#: Seconds to cancel the actor's task on the scheduler.
+#: Seconds that cancelling the actor's task on the scheduler may take.
 _CLOSE_DEADLINE = 5.0
 
 logger = logging.getLogger(__name__)
@@ -120,7 +120,7 @@ class ActorHandle:
         Raises
         ------
         ActorCallFailed
-            If there is no answer before the deadline, or one that cannot be unpickled.
+            If there is no answer before the deadline, or the worker cannot be reached.
         Refused
             If the worker raised an exception in the call.
         """

@@ -214,8 +214,8 @@ class ActorPool:
                 priority=self._priority,
                 timeout_s=self._limits.lease_timeout,
             )
-            # In the same order in every driver. Otherwise two drivers could each hold a lease that
-            # the other one waits for.
+            # Sorted, so that every driver acquires leases in the same order. Otherwise two drivers
+            # could each hold a lease that the other driver waits for.
             for address in sorted(placement.addresses)
         ]
         actor.lease = next(lease for lease in leases if lease.address == actor.address)

@@ -2,7 +2,8 @@
 
 A trial on such a worker requests a transfer. Only the driver can make calls, so it fetches or sends
 the files in pieces, one call at a time. It collects an upload in a temporary directory and then
-commits it as a worker would. It verifies a checkpoint when it loads it, before the download.
+commits it as a worker would. For a download it loads and verifies the checkpoint before it sends
+the first piece.
 
 The transfers run on the client's event loop, the work on files in a pool of threads. A trial may
 end, or its worker may be lost, at each ``await``: the next step then raises, and the temporary
@@ -102,7 +103,7 @@ class CheckpointRelay:
                 logger.info("transfer %d of trial %s was cancelled: %r", number, run.trial_id, why)
 
     def close(self) -> None:
-        """Start no further file operations; do not wait for those that are running."""
+        """Start no further file operations, and do not wait for the running ones."""
         self._pool.shutdown(wait=False)
 
     async def _transfer_files(

@@ -78,8 +78,8 @@ class DispatcherSettings:
     are the user's, see :class:`~dasktune.RunConfig`. `reuse_actors` is whether an actor runs
     several trials, one after another. `leases` is whether actors reserve Dask resources.
     `memory_limit` is the largest checkpoint, in bytes, that is kept in the workers' memory; 0 keeps
-    none there. With `disk_first` none is kept there while all workers are on one machine. The user
-    cannot set the fields with a comment.
+    none there. With `disk_first` none is kept there while all workers are on one machine. The
+    fields that have a comment are not settings of the user.
     """
 
     name: str
@@ -323,7 +323,7 @@ class TrialDispatcher:
         # Mark the links lost instead of cancelling their tasks: `asyncio.wait_for` swallows a
         # cancellation that arrives in the same pass of the loop as its result.
         self.mark_lost(None, "the experiment was closed", charged=False)
-        # Tasks that end may spawn others, which close actors. Each of those has a deadline.
+        # Tasks that end may spawn further tasks, which close actors. Each of these has a deadline.
         while self._tasks:
             await asyncio.wait(tuple(self._tasks))
         self._relay.close()

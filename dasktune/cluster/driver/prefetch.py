@@ -7,7 +7,7 @@ from typing import Final
 __all__ = ["PrefetchDepth"]
 
 #: Largest number of seconds of work to queue on an actor. It is enough for the next trial to arrive
-#: before the actor is idle, and so little that another idle actor would not start the trial sooner.
+#: before the actor is idle, and so little that another actor could hardly start that trial sooner.
 _WORK_AHEAD: Final = 0.05
 
 #: Largest number of trials on an actor, the running one included.
@@ -16,8 +16,8 @@ _DEEPEST: Final = 16
 #: Weight of the newest trial in the mean.
 _WEIGHT: Final = 0.2
 
-#: Seconds. After a trial that took longer no trial is prefetched, however short the trials before
-#: it were.
+#: Seconds that the last trial may have taken. After a longer one no trial is prefetched, however
+#: short the trials before it were.
 _LONG: Final = 0.1
 
 #: Seconds that are recorded as the duration of a failed trial. It takes more than ten short trials
@@ -51,7 +51,7 @@ class PrefetchDepth:
     def pause(self) -> None:
         """Prefetch nothing for a while after a failure.
 
-        If several trials are queued when a worker dies, it is unclear which of them caused it.
+        If several trials are queued when a worker dies, it is unclear which trial caused that.
         """
         self.observe(_AFTER_TROUBLE)
 

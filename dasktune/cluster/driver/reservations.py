@@ -104,7 +104,7 @@ class Reservations:
     def avoid(self, address: str, seconds: float) -> None:
         """Place nothing on a worker for some seconds."""
         with self._lock:
-            # A worker that has left, also with the whole cluster, counts as new when it comes back.
+            # A worker that has left counts as new when it comes back.
             if address in self._ledger.workers:
                 self._ledger.avoid(address, time.monotonic() + seconds)
 

@@ -115,11 +115,11 @@ class TrialRun:
     last_transfer: int = 0
     #: The experiment's answers that the worker has not confirmed.
     answers: list[trial_messages.Answer] = field(default_factory=list)
-    #: The order to stop or pause, once given.
+    #: The order to stop or pause; None until the experiment or the driver gives one.
     order: trial_messages.StopAnswer | trial_messages.PauseAnswer | None = None
     #: Whether the pause was ordered because the driver exits, and not by the experiment.
     withdrawn: bool = False
-    #: When a stop is escalated if user code has not obeyed, on the loop's clock.
+    #: When to escalate the stop if user code has not obeyed it, on the loop's clock.
     escalate_at: float = 0.0
     #: Whether the next request orders the worker to interrupt user code.
     interrupt: bool = False
@@ -184,7 +184,7 @@ class TrialRun:
 
     def confirm(self, update: TrialUpdate) -> None:
         """Note that the worker has an update that :meth:`pending_update` returned."""
-        # Answers that were added during the call stay: they are behind those in the update.
+        # Answers that were added during the call stay. They come after the answers in the update.
         del self.answers[: len(update.answers)]
         self.sent_durable, self.sent_received = update.durable_seq, update.received_seq
         self.interrupt = self.interrupt and not update.interrupt
@@ -206,7 +206,7 @@ def is_about_memory(
 def streamed_result(run: TrialRun, seq: int, metrics: dict[str, Any], now: float) -> events.ResultReported:
     """Return the event of a streamed result, for which the trial does not wait.
 
-    Nearly all events of an experiment are made here, so it is kept fast.
+    This function makes nearly all events of an experiment, so it is kept fast.
     """
     return events.ResultReported(
         trial_id=run.trial_id, incarnation=run.incarnation, time=now, seq=seq, metrics=metrics, awaits=False

@@ -73,7 +73,7 @@ class WorkerLost(Exception):
         self.reason = reason
         #: Whether the loss counts as a failure of a trial that may have caused it.
         self.charged = charged
-        #: Whether trials on other workers used the worker, too, and may have caused the loss.
+        #: Whether trials on other workers also used this worker, and may have caused the loss.
         self.shared = shared
 
 
@@ -86,8 +86,8 @@ class LinkCallbacks:
     emit : callable
         Called with events, in order, of a trial that continues.
     on_end : callable
-        Called with the link, a run that has ended, and the event of its end; None if that event was
-        emitted before.
+        Called with the link, a run that has ended, and the event of its end. The event is None if
+        it was emitted before.
     on_transfer : callable
         Called with the link, a run and the number of a transfer that its trial requests.
     on_memory : callable
@@ -152,7 +152,7 @@ class WorkerLink:
         self._stopping: dict[str, TrialRun] = {}
         #: Keys of ended runs that the worker may forget.
         self._ended: list[str] = []
-        #: Whether there is a reason to poll.
+        #: Whether the worker or the driver has something to send, so that the next poll is due.
         self._has_work = False
         #: The future that the poll loop waits for between two polls.
         self._wakeup: asyncio.Future[None] | None = None
@@ -443,7 +443,7 @@ class WorkerLink:
                 self._report_end_while_occupied(run, end)
             elif end is not None:
                 self._finish(run, end)
-        # Each returned trial goes to the front of the queue, so the first of them is last.
+        # Each returned trial goes to the front of the runner's queue, so end the first one last.
         for run, end in reversed(returned):
             self._finish(run, end)
 
@@ -490,7 +490,8 @@ class WorkerLink:
             # The end of a run also ends the runs queued behind it.
             if run.key in self.runs:
                 # A trial that was not assigned cannot have killed the worker, so it is not charged.
-                # Nor is any of several trials on a reservation: the worker may have started any.
+                # If several trials share the reservation none is charged: it is unknown which of
+                # them the worker had started.
                 charged = loss.charged and run.assigned and len(run.reservation.runs) == 1
                 charged = charged and not run.has_cancelled_actor
                 facts = {"reason": loss.reason, "charged": charged, "shared": shared}

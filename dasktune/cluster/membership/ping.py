@@ -54,14 +54,14 @@ class Pinger:
             self._task.cancel()
 
     async def _ping(self, addresses: Sequence[str]) -> None:
-        # The time of the call and not of the answers: a worker may have answered early and the
-        # scheduler late, and a worker must not count as answering after it died.
+        # Record the time of the call and not of the answers. The scheduler may pass on an answer
+        # late, and a worker must not count as answering after it died.
         asked_at = asyncio.get_running_loop().time()
         try:
             there = await ping_workers(self._client, addresses, first_s=_FIRST, rest_s=_REST)
-            # Older answers are dropped: the workers' heartbeat ages already include them.
+            # Older answers are dropped, because the workers' heartbeat ages already include them.
             self._answered_at = dict.fromkeys(there, asked_at)
-        except Exception as error:  # the scheduler or the connection may raise anything
+        except Exception as error:  # the scheduler or the connection may raise any exception
             logger.info("the workers could not be pinged: %r", error)
         finally:
             self._task = None
@@ -70,7 +70,7 @@ class Pinger:
 async def ping_workers(client: Any, addresses: Iterable[str], *, first_s: float, rest_s: float) -> set[str]:
     """Ping workers, and return the addresses of those that answered.
 
-    To be awaited on the client's loop. The scheduler sends the pings, because a driver may not
+    Await it on the client's loop. The scheduler sends the pings, because a driver may not
     reach the workers itself.
 
     Parameters
@@ -94,7 +94,7 @@ async def ping_workers(client: Any, addresses: Iterable[str], *, first_s: float,
 async def wait_unless_hung(client: Any, work: Awaitable[T], *, deadline_s: float, answer_s: float = 1.0) -> T:
     """Await a call to all workers, and stop waiting if one of the workers hangs.
 
-    To be awaited on the client's loop. The scheduler completes the call on the other workers.
+    Await it on the client's loop. The scheduler completes the call on the other workers.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Removes the worker plugins that drivers left on the cluster when they died.
 
-Dask gives a plugin to every worker that joins, whether its client still lives or not. That does no
-harm, but the plugin holds the user's code.
+Dask gives a plugin to every worker that joins, even if the plugin's client is gone. The plugin then
+only uses memory, because it holds the user's code.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ __all__ = ["plugin_name", "remove_stale_plugins"]
 
 logger = logging.getLogger(__name__)
 
-#: Seconds for the workers to drop a plugin.
+#: Seconds that the workers may take to drop a plugin.
 _DEADLINE: Final = 10.0
 
 
 def plugin_name(experiment: str, client_id: str) -> str:
-    """Return the name of an experiment's plugin, which contains the driver's client.
+    """Return the name of an experiment's plugin, which contains the id of the driver's client.
 
     Parameters
     ----------
     experiment : str
-        Name of the experiment on the cluster, unique, beginning with ``dasktune-``.
+        The unique name of the experiment on the cluster; it begins with ``dasktune-``.
     client_id : str
         The id of the driver's client.
     """
@@ -52,8 +52,8 @@ def _abandoned() -> Callable[..., list[str]]:
 async def remove_stale_plugins(client: Client) -> None:
     """Unregister the plugins whose driver is gone.
 
-    To be awaited on the client's loop. Two drivers may do so at the same time: the second one finds
-    a plugin missing. Nothing depends on the result, so a failure is only logged.
+    Await it on the client's loop. If two drivers do this at the same time, the second one finds a
+    plugin missing. Nothing depends on the result, so a failure is only logged.
 
     Parameters
     ----------

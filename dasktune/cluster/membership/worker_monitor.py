@@ -28,13 +28,13 @@ logger = logging.getLogger(__name__)
 #: Seconds between two readings of the workers.
 _INTERVAL = 1.0
 
-#: Seconds until an early reading, if the workers are about to change.
+#: Seconds until an early reading of the workers, if they are about to change.
 _SOON = 0.2
 
-#: The topic on which nannies report that they end a worker for its use of memory.
+#: The topic on which nannies report that they kill a worker because it uses too much memory.
 _MEMORY_RESTART_TOPIC = "worker-restart-memory"
 
-#: Seconds for one reading.
+#: Seconds that one reading of the workers may take.
 _READ_DEADLINE = 10.0
 
 #: Seconds between two attempts to reach a lost scheduler.
@@ -172,7 +172,8 @@ class WorkerMonitor:
         try:
             workers = await asyncio.wait_for(list_workers(self._client, self._own_prefix), _READ_DEADLINE)
         except asyncio.TimeoutError:
-            # A scheduler that is busy or stopped for a while loses nothing.
+            # A scheduler that is busy or suspended for a while loses no state, so nothing is marked
+            # lost.
             logger.warning("the scheduler has not answered for %.0f s", _READ_DEADLINE)
             return self.is_connected
         except Exception as error:

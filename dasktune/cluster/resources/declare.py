@@ -38,7 +38,7 @@ _LISTING_DEADLINE: Final = 30.0
 async def declare_resources(client: Any, worker: WorkerCapacity, *, declare: bool, timeout_s: float) -> None:
     """Assign GPUs to a worker, and declare its resources if it has not done so itself.
 
-    To be awaited on the client's loop. Repeating it, from any client, changes nothing.
+    Await it on the client's loop. Repeating it, from any client, changes nothing.
 
     Parameters
     ----------

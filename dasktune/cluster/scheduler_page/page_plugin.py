@@ -48,7 +48,8 @@ _MOST_SECTIONS = 200
 _LARGEST = 2_000_000
 #: Largest number of changes that are kept.
 _MOST_CHANGES = 120
-#: Largest number of Bokeh versions whose scripts are kept, and size of one version in bytes.
+#: Largest number of Bokeh versions whose scripts are kept, and largest size of a version's scripts
+#: in bytes.
 _MOST_SCRIPTS = 3
 _LARGEST_SCRIPTS = 4_000_000
 
@@ -254,7 +255,7 @@ class DashboardPagePlugin(SchedulerPlugin):  # type: ignore[misc]
             self.scripts.popitem(last=False)
 
     def _forget_some(self) -> None:
-        """Keep a limited number of experiments without a driver, and of all; forget the oldest."""
+        """Forget the oldest experiments if too many, or too many without a driver, are kept."""
         over = [key for key, one in self.sections.items() if one.state != "alive"]
         for key in over[: max(0, len(over) - _MOST_OVER)]:
             del self.sections[key]

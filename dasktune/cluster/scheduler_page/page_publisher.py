@@ -63,7 +63,7 @@ _FAR_PERIOD: Final = 5.0
 #: seconds to keep to this share. A busy driver is slower by that share.
 _SHARE: Final = 0.05
 _LONGEST_PAUSE: Final = 60.0
-#: Seconds between two attempts to reach a lost scheduler: at first, and at most.
+#: Seconds between the first two attempts to reach a lost scheduler, and between any two at most.
 _RETRY: Final = (0.5, 30.0)
 #: Seconds that showing the experiment's end may take. The user waits for the results meanwhile.
 _END_DEADLINE: Final = 1.0

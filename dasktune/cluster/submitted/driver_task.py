@@ -136,7 +136,7 @@ def start_driver_task(
     storage : callable
         Returns the experiment's directory; called on the workers, too.
     timeout_s : float
-        Seconds for which the client waits for a lost scheduler.
+        Seconds for which the client waits for a lost scheduler to come back.
     seen : ExpectedDirectory, optional
         A directory that all workers must be able to read.
 

@@ -35,7 +35,7 @@ def may_be_private(storage: Storage) -> bool:
 async def check_shared(client: Any, storage: Callable[[], Storage], *, timeout_s: float = 60.0) -> str:
     """Check that all workers share a storage, for a driver that may run on any of them.
 
-    To be awaited on the client's loop. Workers that do not answer are skipped.
+    Await it on the client's loop. Workers that do not answer are skipped.
 
     Parameters
     ----------
@@ -44,14 +44,14 @@ async def check_shared(client: Any, storage: Callable[[], Storage], *, timeout_s
     storage : callable
         Returns the experiment's directory; called on the workers, too.
     timeout_s : float, default=60.0
-        Seconds for each call to a worker.
+        Seconds that each call to a worker may take.
 
     Returns
     -------
     str
-        Name of an empty file that is left in the storage: a driver that does not find the file runs
-        on a machine with another storage. Empty if there is no worker, or the storage is always
-        shared.
+        Name of an empty file that is left in the storage. A driver that does not find this file
+        runs on a machine with another storage. The name is empty if there is no worker, or the
+        storage is always shared.
 
     Raises
     ------
@@ -100,7 +100,7 @@ async def check_visible(client: Any, seen: ExpectedDirectory, *, timeout_s: floa
     seen : ExpectedDirectory
         The directory.
     timeout_s : float, default=60.0
-        Seconds for each call to a worker.
+        Seconds that each call to a worker may take.
 
     Raises
     ------

@@ -116,8 +116,8 @@ class AssignedTrial:
         """Return the news of this trial that the driver does not have; None if there are none."""
         messages = self._messages()
         occupied = self.run is not None and self.run.occupied
-        # Once the trial was occupied it is reported at each poll until the driver ends it, because
-        # the reply that says otherwise may be lost.
+        # Once a cleanup has occupied the actor, each reply contains a report until the driver ends
+        # the trial: a single reply with the end of the cleanup may be lost.
         self._was_occupied = self._was_occupied or occupied
         transfers = () if self.run is None else self.run.transfers.pending
         if not (messages or transfers or self._was_occupied):

@@ -1,4 +1,4 @@
-"""Tracks whether a worker is in contact with its driver, because else it commits no checkpoint."""
+"""Tracks whether a worker is in contact with its driver, which it needs to commit checkpoints."""
 
 from __future__ import annotations
 

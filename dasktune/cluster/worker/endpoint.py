@@ -83,7 +83,7 @@ class WorkerEndpoint:
 
     @classmethod
     def of(cls, worker: Any, plugin: Any, topic: str, fence_after: float) -> WorkerEndpoint:
-        """Return the experiment's one endpoint on a worker."""
+        """Return the experiment's endpoint on a worker; the first call creates it."""
         # Actors are created in several threads at a time. `setdefault` is atomic: one endpoint
         # wins, and the others are discarded before they are used.
         endpoint: WorkerEndpoint = plugin.endpoints.setdefault(topic, cls(worker, plugin, topic, fence_after))
@@ -158,7 +158,7 @@ class WorkerEndpoint:
     def _register(
         self, assignments: Iterable[Assignment]
     ) -> tuple[list[AssignedTrial], tuple[tuple[str, str], ...]]:
-        """Return the new trials, and those that are refused, each with the reason."""
+        """Return the new trials, and the incarnations that are refused, each with the reason."""
         new: list[AssignedTrial] = []
         refused: list[tuple[str, str]] = []
         for assignment in assignments:

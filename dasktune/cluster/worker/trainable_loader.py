@@ -89,11 +89,11 @@ class TrainableLoader:
     def _client(self) -> Any:
         """Return the client that the trials of this worker share.
 
-        Two threads may create one at the same time. `setdefault` is atomic, so both use the same
-        one, and the other one never connects.
+        If two threads create one at the same time, both use the first one, because `setdefault` is
+        atomic. The second one never connects.
         """
         if self._actor.is_forgotten:
-            # After the experiment nothing would close the client.
+            # After the end of the experiment nothing would close the client.
             raise TuneError("get_client() was called after the end of the experiment")
         shared = SharedClient(ClusterAccess.of_worker(self._worker))
         return self._plugin.shared.setdefault("client", shared).get()

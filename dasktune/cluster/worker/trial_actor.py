@@ -5,8 +5,8 @@ after a broken connection. User code never runs on the worker's event loop nor o
 actor thread: a `ThreadRun` has its own thread, a `ProcessRun` its own process.
 
 The constructor runs on Dask's actor thread. After that all state belongs to the worker's event
-loop. A trial's own thread calls only `_on_end`, `_notify`, `_fence` and `_keep_checkpoint`; the
-first two pass their work to the loop, and the others are described there.
+loop. A trial's own thread calls only `_on_end`, `_notify`, `_fence` and `_keep_checkpoint`. The
+first two pass their work to the loop. The docstrings of the others state why they are safe.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ _MAX_QUEUE_SECONDS: Final = 0.1
 #: Largest number of seconds between the interrupt of user code and the kill of its process.
 _MAX_INTERRUPT_SECONDS: Final = 1.0
 
-#: With more queued trials than this, the actor stays busy during the driver's batch window. So the
-#: end of a trial is not urgent then.
+#: With more queued trials than this, the actor stays busy during the batch window. So the driver
+#: need not be notified at once of a trial's end.
 _ENOUGH_QUEUED: Final = 4
 
 
@@ -189,8 +189,8 @@ class TrialActor:
     def check_driver(self) -> None:
         """Stop the trial of a driver that is gone or silent; called every second.
 
-        A silent driver may call again later. By then its trial has been stopped, and the driver
-        learns that from the trial's last message, or has marked the worker lost.
+        A silent driver may call again after its trial was stopped. It learns that from the trial's
+        last message, unless it has marked the worker lost.
         """
         forgotten = self.is_forgotten
         if self._current and self._is_abandoned:

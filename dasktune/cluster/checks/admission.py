@@ -95,7 +95,7 @@ class Admission:
             All workers by address, as just read from the scheduler.
         """
         for known in (self._passed, self._refused):
-            # Another worker may get the same address.
+            # Forget workers that have left, because another worker may get the same address.
             known.intersection_update(workers)
         self._is_allowed = {a: verdict for a, verdict in self._is_allowed.items() if a in workers}
         # A worker that passed but shows no resources: this reading is older than the declaration,

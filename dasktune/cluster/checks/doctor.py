@@ -39,7 +39,7 @@ __all__ = ["Diagnosis", "examine"]
 #: Packages whose versions must match, as their objects are pickled between driver and workers.
 _PACKAGES: Final = ("dask", "distributed", "cloudpickle", "numpy")
 
-#: Workers that are called at the same time.
+#: Number of workers that are called at the same time.
 _AT_ONCE: Final = 32
 
 

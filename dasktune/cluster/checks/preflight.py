@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 #: longer hangs, or has lost its connection.
 _OTHERS_TIMEOUT: Final = 3.0
 
-#: Workers that are checked at the same time; each gets the pickle through the scheduler.
+#: Number of workers that are checked at the same time; each gets the pickle through the scheduler.
 _AT_ONCE: Final = 16
 
 #: The minor version, which must be the same to unpickle functions: 3.11 for Python 3.11.4.
@@ -173,8 +173,8 @@ def _unknown(ledger: Ledger, resources: PlacementGroupFactory) -> str:
     has = {name for held in ledger.available_resources().values() for name, amount in held.items() if amount}
     lines = ""
     for name in sorted(set(resources.required_resources) - has):
-        # A well-known name is not misspelled. Others may be similar to it only because they are
-        # short, such as CPU and GPU.
+        # No hint for a well-known name: it is not misspelled, and short names such as CPU and GPU
+        # are similar by chance.
         known = name in WELL_KNOWN
         close = [] if known else get_close_matches(name.upper(), sorted(has), n=1, cutoff=0.7)
         hint = f"; did you mean {close[0]!r}?" if close else ""

@@ -30,7 +30,7 @@ __all__ = ["BroadcastFailed", "ObjectBroadcast", "as_data", "register_objects"]
 
 logger = logging.getLogger(__name__)
 
-#: Attempts to transfer the objects to a worker. Each retry uses a new copy.
+#: Number of attempts to transfer the objects to a worker. Each retry uses a new copy.
 _ATTEMPTS: Final = 2
 
 #: The slowest acceptable transfer in bytes per second.

@@ -57,7 +57,7 @@ logger = logging.getLogger(__name__)
 #: hangs.
 _PLUGIN_DEADLINE = 10.0
 
-#: Attempts to register the plugin; an attempt fails if a worker dies during it.
+#: Number of attempts to register the plugin. An attempt fails if a worker dies during it.
 _REGISTER_ATTEMPTS = 5
 
 #: Least number of seconds between two polls of a worker without a notification. The loss of a

@@ -373,7 +373,7 @@ class _PageHandler(web.RequestHandler):
 
     def get(self, what: str | None) -> None:
         if self.request.path.endswith("/"):
-            # All links on the page are relative.
+            # All links on the page are relative to an address without a slash at its end.
             self.redirect("../" + self.request.path.rstrip("/").rpartition("/")[2])
             return
         ask = getattr(self, f"_{what or 'page'}", None)

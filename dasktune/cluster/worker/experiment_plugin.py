@@ -66,7 +66,7 @@ class ExperimentPlugin(WorkerPlugin):  # type: ignore[misc]
         for actor in tuple(self.actors.values()):
             actor.retire()
         for released in self.leases.values():
-            # A lease holds the resources until user code has ended.
+            # Safe while user code runs: a lease that ends holds its resources until user code ends.
             released.set()
         are_awaited = any(actor.is_needed and not actor.is_forgotten for actor in tuple(self.actors.values()))
         # If the experiment has ended and the worker does not retire, Dask has released the actors
@@ -92,5 +92,5 @@ class ExperimentPlugin(WorkerPlugin):  # type: ignore[misc]
         """Close the shared objects and free their memory for the next experiment."""
         while self.shared:
             self.shared.popitem()[1].close()
-        # Classes with bound large objects refer to themselves.
+        # Classes with bound large objects are in reference cycles, which only the collector frees.
         gc.collect()

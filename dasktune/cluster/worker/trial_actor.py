@@ -44,8 +44,9 @@ __all__ = ["TrialActor"]
 
 logger = logging.getLogger(__name__)
 
-#: Seconds that a trial may run while others are queued behind it. They were prefetched to save the
-#: round trip of trials that take milliseconds; behind a longer trial they only block other actors.
+#: Seconds that a trial may run while others are queued behind it. They were prefetched to save
+#: round trips between trials that take milliseconds. Behind a longer trial they would only wait,
+#: although another actor may be free to run them.
 _MAX_QUEUE_SECONDS: Final = 0.1
 
 #: Largest number of seconds between the interrupt of user code and the kill of its process.
@@ -198,7 +199,7 @@ class TrialActor:
                 silence = self._endpoint.liveness.silence
                 why = "Dask released its actor" if forgotten else f"silent for {silence:.0f} s"
                 self._stop_orphan(self._current, why)
-            # Dask still holds the leases of a driver that hangs but stays connected.
+            # End the leases, because Dask does not if the driver hangs but stays connected.
             for key, released in self._plugin.leases.items():
                 if key.startswith(f"{self.key}-lease-"):
                     released.set()

@@ -94,8 +94,9 @@ install: $(DEV)
 	$(MAKE) $(DOCS)
 	$(MAKE) $(OLDEST_VENV)/.installed
 
-# The tests of a module run in one process, because they share clusters and other fixtures.
-PYTEST = $(BIN)/python -m pytest --numprocesses=$(JOBS) --dist=loadfile
+# The tests of a module run in one process, because they share clusters and other fixtures. If a process
+# dies, pytest-xdist may wait for ever for the tests that it had, so end at once.
+PYTEST = $(BIN)/python -m pytest --numprocesses=$(JOBS) --dist=loadfile --max-worker-restart=0
 
 # COVERAGE=1 also measures coverage, as CI does; it takes half as long again.
 .PHONY: test
@@ -117,7 +118,7 @@ test-all: $(DEV)
 
 # The tests of what depends on the versions of Python and Dask. Install only the packages that these tests
 # need, to be quick. Old versions may warn.
-CORE_TESTS = -m pytest -p no:cacheprovider -W default --numprocesses=$(JOBS) --dist=loadfile
+CORE_TESTS = -m pytest -p no:cacheprovider -W default --numprocesses=$(JOBS) --dist=loadfile --max-worker-restart=0
 CORE_PACKAGES := --editable . hypothesis pytest pytest-timeout pytest-xdist
 CORE_PIP = -m pip install --quiet --disable-pip-version-check
 

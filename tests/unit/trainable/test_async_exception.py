@@ -143,19 +143,33 @@ def test_an_interrupt_at_any_moment_is_raised_once_and_only_by_a_call():
             except TrialInterrupted:
                 return
 
-    other = threading.Thread(target=interrupt_each_round, daemon=True)
-    other.start()
-    sys.setswitchinterval(1e-6)
-    try:
+    def be_interrupted_each_round():
         for _ in range(rounds):
             requests.release()
             call_until_interrupted()
             assert acknowledged.acquire(timeout=30)
             # It is over: no second exception waits for the next call.
             interrupter.call(user_code)
+        completed.set()
+
+    completed = threading.Event()
+    threads = [
+        threading.Thread(target=target, daemon=True)
+        for target in (interrupt_each_round, be_interrupted_each_round)
+    ]
+    # An exception in coverage's own code would leave its lock locked for ever.
+    traced = threading.gettrace()
+    threading.settrace(None)
+    sys.setswitchinterval(1e-5)
+    try:
+        for thread in threads:
+            thread.start()
+        assert completed.wait(120)
     finally:
         sys.setswitchinterval(interval)
-    other.join(30)
+        threading.settrace(traced)
+    for thread in threads:
+        thread.join(30)
 
 
 def test_an_interrupt_that_user_code_has_swallowed_does_not_strike_again():

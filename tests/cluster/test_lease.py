@@ -166,8 +166,8 @@ def test_ten_tenths_fit_into_one_however_often(client: Client, tmp_path: Path) -
     trainable = tune.with_resources(steps, {"cpu": 0.1})
     results = tuner_of(trainable, tmp_path, client, space={"steps": 1}, num_samples=60).fit()
     assert statuses(results) == {"TERMINATED"}
-    # The number of trials that an actor gets ahead may fall between the question whether there is room
-    # and the reservation. Such a start is not charged, and is tried again.
+    # The number of trials that an actor gets ahead may fall between the question for room and the
+    # reservation. Such a start is not charged, and is tried again.
     assert not [record for record in journal(tmp_path, event="StartFailed") if record["charged"]]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from importlib.util import find_spec
+from importlib.metadata import distributions
 from pathlib import Path
 
 import cloudpickle
@@ -17,8 +17,9 @@ from distributed import LocalCluster, Security
 # For the benchmarks; at the end, lest the checkout hide what is installed.
 sys.path.append(str(Path(__file__).parents[2]))
 
-# `make test-oldest` has no scikit-learn, and these modules subclass an estimator of it.
-if find_spec("sklearn") is None:
+# `make test-oldest` has no scikit-learn, and these modules subclass an estimator of it. Do not try
+# to import it: `tests/sklearn` can be imported by that name.
+if not any(distributions(name="scikit-learn")):
     collect_ignore = ["fixture_kit.py", "test_experiments_of_an_older_version.py"]
 
 # What `Client.run` calls there: a worker process cannot import this directory.

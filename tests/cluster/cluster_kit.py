@@ -14,13 +14,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 from distributed import Client
+from distributed.comm.core import CommClosedError
 
 import dasktune as tune
 from dasktune.cluster.driver.dispatcher import DispatcherSettings
@@ -319,11 +320,23 @@ def keys(dask_scheduler: Any) -> list[str]:
     return tasks + [name for name in dask_scheduler.worker_plugins if name.startswith("dasktune")]
 
 
+def on_workers(client: Client, function: Callable[..., Any]) -> dict[str, Any]:
+    """Call a function on all workers, and again if one of them leaves meanwhile."""
+
+    def ask() -> list[dict[str, Any]]:
+        with suppress(CommClosedError):
+            return [client.run(function)]
+        return []
+
+    [answers] = until(ask)
+    return answers
+
+
 def assert_clean(client: Client) -> None:
     """Nothing of ours is left on a cluster."""
     until(lambda: not client.run_on_scheduler(keys))
-    until(lambda: not any(client.run(plugins).values()))
-    until(lambda: not any(client.run(trial_threads).values()))
+    until(lambda: not any(on_workers(client, plugins).values()))
+    until(lambda: not any(on_workers(client, trial_threads).values()))
 
 
 def leased_of_only_worker(dask_scheduler: Any) -> tuple[dict[str, float], int]:

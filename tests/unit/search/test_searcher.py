@@ -231,7 +231,7 @@ class TestSearchGenerator:
         ],
     )
     def test_a_grid_is_refused_with_its_place(self, space, path):
-        with pytest.raises(ConfigError, match=f"{path}.* must be a domain .* Counting samples"):
+        with pytest.raises(ConfigError, match=f"{path}.* must be a domain .* Counting cannot search a grid"):
             self.generator(Counting(takes_space=True), space=space)
 
     def test_a_searcher_with_its_own_space_leaves_no_domain_unsaid(self):

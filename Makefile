@@ -98,18 +98,24 @@ install: $(DEV)
 # dies, pytest-xdist may wait for ever for the tests that it had, so end at once.
 PYTEST = $(BIN)/python -m pytest --numprocesses=$(JOBS) --dist=loadfile --max-worker-restart=0
 
-# COVERAGE=1 also measures coverage, as CI does; it takes half as long again.
+# COVERAGE=1 also measures coverage, as CI does; it takes half as long again. `make coverage` tells what all
+# runs since `coverage erase` have reached.
+MEASURE = $(if $(COVERAGE),--cov --cov-report= --cov-append)
+
 .PHONY: test
 test: $(DEV)
 	@.ci/browser
-	$(PYTEST) -m 'not slow' $(if $(COVERAGE),--cov --cov-report=)
-	$(if $(COVERAGE),$(BIN)/python -m coverage report --fail-under=90)
-	$(if $(COVERAGE),$(BIN)/python -m coverage report --include='$(PURE)' --fail-under=100)
+	$(PYTEST) -m 'not slow' $(MEASURE)
 
 .PHONY: test-slow
 test-slow: $(DEV)
 	@.ci/browser
-	$(PYTEST) -m slow
+	$(PYTEST) -m slow $(MEASURE)
+
+.PHONY: coverage
+coverage: $(DEV)
+	$(BIN)/python -m coverage report --fail-under=90
+	$(BIN)/python -m coverage report --include='$(PURE)' --fail-under=100
 
 .PHONY: test-all
 test-all: $(DEV)

@@ -136,6 +136,7 @@ def test_the_source_distribution_has_every_folder_and_page_of_the_checkout():
     # The build takes these without being told.
     named |= {"dasktune", "LICENSE", "README.md", "pyproject.toml", "setup.cfg", "setup.py", "MANIFEST.in"}
     generated = {
+        "__pycache__",
         "build",
         "dist",
         "htmlcov",

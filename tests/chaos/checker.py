@@ -1,8 +1,8 @@
-"""A checker of histories: what an experiment that has ended must have left, whatever happened to it.
+"""A checker of histories: what an experiment that has ended must have left, whatever happened.
 
-It reads the results, the journal and the storage of the experiment, and compares them with each other
-and with a run that nothing disturbs. Each function returns violations instead of raising at the first
-one, because the kinds of violations that come together show the cause.
+It reads the results, the journal and the storage of the experiment, and compares them with each
+other and with a run that nothing disturbs. Each function returns violations instead of raising at
+the first one, because the kinds of violations that come together show the cause.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def check_rows(
 
 
 def check_journal(records: Iterable[Record], compared: Callable[[Row], Any]) -> Iterator[Violation]:
-    """A trial ends once, and resumes from its newest recorded checkpoint; repeated results are equal.
+    """A trial ends once and resumes from its newest checkpoint; repeated results are equal.
 
     Parameters
     ----------

@@ -305,7 +305,7 @@ class ExperimentMachine:
             case events.ClusterChanged():
                 self._commands.extend(self._policies.on_cluster_change(event.workers))
             case events.SessionBegan():
-                self._begin_session()
+                self._begin_session(event.number)
             case events.TrialReopenRequested():
                 self._reopen(self.trials[event.trial_id], fresh=event.fresh)
             case events.CapacityChanged():
@@ -469,7 +469,7 @@ class ExperimentMachine:
     def _start(self, trial: Trial) -> None:
         if trial.status is TrialStatus.PAUSED:
             self._emit(UnpauseTrial(trial_id=trial.trial_id, incarnation=trial.incarnation))
-        trial.incarnation += 1
+        trial.incarnation = self.state.next_incarnation(trial)
         trial.last_seq = 0
         self._emit(trial_actions.start_action(trial, self._policies.on_start(trial)))
 
@@ -515,8 +515,9 @@ class ExperimentMachine:
 
     # Another session
 
-    def _begin_session(self) -> None:
+    def _begin_session(self, number: int) -> None:
         """Continue under a new driver, unless a failure ended the experiment and still would."""
+        self.state.session = number
         self._policies.on_session_begin()
         # The last driver's search algorithm will not answer any more.
         self.pending_suggestion.close()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from dasktune.experiment.trial_index import TrialIndex
 from dasktune.trial.trial import Trial
 
 __all__ = ["ExperimentState"]
+
+#: Numbers of starts that belong to one session: more than a trial can start while the storage fails.
+_STARTS: Final = 100_000
 
 
 @dataclass(slots=True, kw_only=True)
@@ -35,6 +38,8 @@ class ExperimentState:
     first_failed: Trial | None = None
     #: Whether the user has held the experiment: no trial starts.
     on_hold: bool = False
+    #: Number of the session of a driver that has taken over; 0 in the first session.
+    session: int = 0
 
     @property
     def finished(self) -> bool:
@@ -45,6 +50,24 @@ class ExperimentState:
     def waits_for_user(self) -> bool:
         """Whether the user has held the experiment or paused a trial."""
         return self.on_hold or bool(self.trial_index.paused_by_user)
+
+    def next_incarnation(self, trial: Trial) -> int:
+        """Return the number of the next start of a trial.
+
+        It differs from the numbers of all starts by earlier drivers, even of those that are missing
+        in the journal: a driver may die before the record of a start is durable, and the worker of
+        that start may still write checkpoints. So each session has its own numbers.
+
+        Examples
+        --------
+        >>> from dasktune.trial.resources import PlacementGroupFactory
+        >>> trial = Trial(trial_id="a", config={}, resources=PlacementGroupFactory([{"CPU": 1}]))
+        >>> ExperimentState(prefix="x").next_incarnation(trial)
+        1
+        >>> ExperimentState(prefix="x", session=2).next_incarnation(trial)
+        200001
+        """
+        return max(trial.incarnation, self.session * _STARTS) + 1
 
     def reopen(self) -> None:
         """Forget why the experiment ended: the search algorithm is asked again."""
@@ -61,6 +84,7 @@ class ExperimentState:
             "search_finished": self.search_finished,
             "search_waits": self.search_waits,
             "on_hold": self.on_hold,
+            "session": self.session,
             **self.trial_index.state_dict(),
         }
 
@@ -70,6 +94,7 @@ class ExperimentState:
         self.search_finished = state["search_finished"]
         self.search_waits = state["search_waits"]
         self.on_hold = state["on_hold"]
+        self.session = state.get("session", 0)  # 0.2.0 did not save it
         self.trial_index.load_state_dict(state)
         self.stop_reason = state["stop_reason"]
         self.first_failed = self.trial_index.trials.get(state["first_error"])

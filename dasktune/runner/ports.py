@@ -143,6 +143,10 @@ class BackgroundRunner(Protocol):
 class StorePort(Protocol):
     """The port to the storage of an experiment."""
 
+    @property
+    def epoch(self) -> int:
+        """The number of this driver's session, which no other driver of the experiment has."""
+
     def append(self, record: Mapping[str, Any]) -> int:
         """Add a record to the journal and return its position."""
 

@@ -20,9 +20,11 @@ Order of effects. The record of an event is appended to the journal right after 
 handled it, before the next event and before any of its actions is carried out. So a replay of the
 records calls the policies in the same order. An action may take effect before the record is
 durable: a driver that dies in between is restored without the event, and the trials that the action
-has started are lost with the old session. Only two effects cannot be repeated and therefore wait
-for durability: the acknowledgement of a worker's message, after which the worker forgets it, and
-the deletion of a checkpoint.
+has started are lost with the old session. Their workers may still write checkpoints. The next
+driver cannot know the numbers of these starts, so its own starts have numbers of its session, which
+are higher: a trial's next start fences the unknown ones and deletes what they have written. Only
+two effects cannot be repeated and therefore wait for durability: the acknowledgement of a worker's
+message, after which the worker forgets it, and the deletion of a checkpoint.
 """
 
 from __future__ import annotations
@@ -175,6 +177,8 @@ class TrialRunner:
         #: Events to acknowledge, each group with the position that must be durable first.
         self._acks: deque[tuple[int, Collection[TrialEvent]]] = deque()
         self._position = 0
+        #: Trials that an earlier driver may have started without a durable record.
+        self._inherited: frozenset[str] = frozenset()
 
     @property
     def interrupted(self) -> bool:
@@ -258,10 +262,12 @@ class TrialRunner:
             Checkpoints that the other driver had to delete, but may not have deleted.
         """
         now = self._clock.now()
-        self._handle(SessionBegan(time=now))
+        trials = self.experiment.trials.values()
+        self._inherited = frozenset(one.trial_id for one in trials if not one.status.is_final)
+        self._handle(SessionBegan(time=now, number=self._store.epoch))
         # A lost trial goes before all waiting trials. Reporting the first trial last keeps the
         # order.
-        for trial in reversed(tuple(self.experiment.trials.values())):
+        for trial in reversed(tuple(trials)):
             if not trial.status.is_active:
                 continue
             self._handle(
@@ -512,9 +518,10 @@ class TrialRunner:
                 self._executor.acknowledge(event.trial_id, event.incarnation, event.seq)
 
     def _remove_stale_checkpoints(self) -> None:
-        """Delete checkpoints that lost or failed incarnations of ended trials have left behind."""
+        """Delete checkpoints that earlier incarnations of ended trials may have left behind."""
         for trial in self.experiment.trials.values():
-            if trial.status.is_final and (trial.losses or trial.failures):
+            may_have = trial.losses or trial.failures or trial.trial_id in self._inherited
+            if trial.status.is_final and may_have:
                 kept = {record.path for record in trial.kept_checkpoints}
                 self._store.remove_stale_checkpoints(trial.folder, trial.incarnation, kept)
 

@@ -40,6 +40,11 @@ class MemoryStore:
         self.snapshots: dict[int, bytes] = {}
 
     @property
+    def epoch(self) -> int:
+        """The number of the session: 1."""
+        return 1
+
+    @property
     def journal(self) -> bytes:
         """The whole journal."""
         return b"".join(self._lines)

@@ -68,7 +68,8 @@ class TrialEvent:
     """An event about one incarnation of one trial."""
 
     trial_id: str
-    #: Counts the starts of the trial, from 1.
+    #: Counts the starts of the trial, from 1, and in a later session from the session's first number;
+    #: see :meth:`dasktune.experiment.experiment_state.ExperimentState.next_incarnation`.
     incarnation: int
     #: Seconds on the runner's clock.
     time: float
@@ -351,6 +352,8 @@ class SessionBegan(OtherEvent):
     """A new driver has taken over the experiment; trials that ran under the last one are lost."""
 
     time: float
+    #: Number of the session: the epoch of its driver's journal. 0 in journals of dasktune 0.2.0.
+    number: int = 0
 
 
 #: All events of executors.

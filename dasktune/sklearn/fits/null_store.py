@@ -25,6 +25,11 @@ class NullStore:
     def __init__(self) -> None:
         self._position = 0
 
+    @property
+    def epoch(self) -> int:
+        """The number of the session: 1."""
+        return 1
+
     def append(self, record: Mapping[str, Any]) -> int:
         """Count a record."""
         self._position += 1

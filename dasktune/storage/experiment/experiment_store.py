@@ -174,6 +174,14 @@ class ExperimentStore:
         self._journal = JournalWriter(self.storage, next_epoch(self.storage), after=after)
         return self._journal.epoch
 
+    @property
+    def epoch(self) -> int:
+        """The number of this driver's epoch of the journal, which is begun if it has not been.
+
+        The storage has the header of the epoch, so no other driver gets the same number.
+        """
+        return self._writer().epoch
+
     def append(self, record: Mapping[str, Any]) -> int:
         """Add a record to the journal; see :meth:`JournalWriter.append`.
 

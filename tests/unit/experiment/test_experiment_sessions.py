@@ -133,3 +133,31 @@ def test_a_trial_whose_name_would_lead_elsewhere_is_refused():
     state["trials"][0]["trial_id"] = "../elsewhere"
     with pytest.raises(StorageError, match=r"trial_id must be one name, got '\.\./elsewhere'"):
         Lab().experiment.load_state_dict(state)
+
+
+def test_the_starts_of_a_session_have_numbers_above_all_starts_of_earlier_sessions():
+    lab = Lab()
+    trial = lab.running()
+    assert trial.incarnation == 1
+    # The record of this start, and of any number of others, may be missing in what was restored.
+    other = restored(lab)
+    other.handle(SessionBegan(time=other.tick(), number=2))
+    waiting = other.experiment.trials[trial.trial_id]
+    other.handle(
+        TrialLost(
+            trial_id=waiting.trial_id, incarnation=1, time=other.tick(), reason="driver gone", charged=False
+        )
+    )
+    [start] = other.grant(waiting)
+    assert start.incarnation == waiting.incarnation > 100_000
+    later = restored(other)
+    later.handle(SessionBegan(time=later.tick(), number=3))
+    assert later.running().incarnation > waiting.incarnation + 99_000
+
+
+def test_a_state_that_an_older_version_saved_has_no_session():
+    state = Lab().experiment.state_dict()
+    del state["session"]
+    other = Lab()
+    other.experiment.load_state_dict(state)
+    assert other.running().incarnation == 1

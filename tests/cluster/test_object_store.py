@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
+import pickle
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import TimeoutError as StillRunning
 from pathlib import Path
 from typing import Any
 
 import pytest
+import s3_kit
 from cluster_kit import assert_clean, fitting, histories, statuses, until, wait_for_file
 from distributed import Client, LocalCluster
 from s3_kit import KEY, SECRET, Line, S3Server, found_in
@@ -182,3 +186,43 @@ def test_a_bucket_that_stays_away_ends_the_experiment_with_what_to_do(
         assert_clean(client)
     # What was recorded can be read.
     assert results_so_far(storage, 4)
+
+
+#: A driver that never gets to put its journal: the store's period is longer than its life.
+LEFT_BEHIND = """
+import pickle, sys
+sys.path.insert(0, sys.argv[1])
+import dasktune as tune
+from dasktune.storage.journal import journal_writer
+from test_object_store import make_tuner
+journal_writer.PERIOD = 1e6
+if __name__ == "__main__":
+    address, url, options, gate = pickle.loads(bytes.fromhex(sys.argv[2]))
+    make_tuner(address, url, options, gate, 4, driver_ttl=1.0).fit()
+"""
+
+
+def test_starts_that_a_killed_driver_had_not_made_durable_cost_no_trial(
+    s3: S3Server, cluster: LocalCluster, tmp_path: Path
+) -> None:
+    base, gate = s3.storage(), tmp_path / "gate"
+    run = base.child("run")
+    arguments = pickle.dumps((cluster.scheduler_address, base.url, s3.options(), gate)).hex()
+    tests = str(Path(__file__).parent)
+    kit = str(Path(s3_kit.__file__).parent)
+    command = [sys.executable, "-c", LEFT_BEHIND, tests, arguments]
+    driver = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": os.pathsep.join([kit, *sys.path])})
+    try:
+        # Both slots are taken by trials that have committed and wait at the gate.
+        until(lambda: sum(name.endswith("/.manifest.json") for name in run.find()) >= 6)
+    finally:
+        driver.kill()
+        driver.wait()
+    assert list(read_journal(run)) == []
+    (tmp_path / "gate-failed").touch()
+    gate.touch()
+    tuner = tune.Tuner.restore(run.url, train, storage_options=s3.options(), client=cluster)
+    assert_complete(tuner.fit(), run, 4)
+    # Nothing of the trials' first starts is left.
+    saved = {name.split("/")[2] for name in run.find() if "/checkpoint_" in name}
+    assert saved and all(name.endswith("_i200001") for name in saved), saved

@@ -143,12 +143,8 @@ def test_the_starts_of_a_session_have_numbers_above_all_starts_of_earlier_sessio
     other = restored(lab)
     other.handle(SessionBegan(time=other.tick(), number=2))
     waiting = other.experiment.trials[trial.trial_id]
-    other.handle(
-        TrialLost(
-            trial_id=waiting.trial_id, incarnation=1, time=other.tick(), reason="driver gone", charged=False
-        )
-    )
-    [start] = other.grant(waiting)
+    other.lose(waiting, charged=False)
+    start = other.grant(waiting)
     assert start.incarnation == waiting.incarnation > 100_000
     later = restored(other)
     later.handle(SessionBegan(time=later.tick(), number=3))

@@ -11,7 +11,7 @@ from dasktune.trial.trial import Trial
 
 __all__ = ["ExperimentState"]
 
-#: Numbers of starts that belong to one session: more than a trial can start while the storage fails.
+#: Numbers of starts in one session: more than a trial can start while the storage fails.
 _STARTS: Final = 100_000
 
 

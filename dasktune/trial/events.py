@@ -68,8 +68,8 @@ class TrialEvent:
     """An event about one incarnation of one trial."""
 
     trial_id: str
-    #: Counts the starts of the trial, from 1, and in a later session from the session's first number;
-    #: see :meth:`dasktune.experiment.experiment_state.ExperimentState.next_incarnation`.
+    #: Counts the starts of the trial: from 1, and in a later session from its first number; see
+    #: :meth:`dasktune.experiment.experiment_state.ExperimentState.next_incarnation`.
     incarnation: int
     #: Seconds on the runner's clock.
     time: float

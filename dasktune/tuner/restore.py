@@ -39,7 +39,11 @@ from dasktune.storage.checkpoints.initial import check_initial_checkpoint, has_i
 from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.experiment.tuner_json import TunerFile
 from dasktune.storage.fs.storage import Storage
-from dasktune.storage.journal.journal_reader import JournalReader
+from dasktune.storage.journal.journal_reader import (
+    HOW_TO_REPAIR,
+    JournalReader,
+    check_journal_exists,
+)
 from dasktune.storage.journal.segments import JournalEnd
 from dasktune.storage.journal.snapshots import Snapshot, Snapshots
 from dasktune.storage.leader.leader_lease import LONGEST_TTL
@@ -194,7 +198,8 @@ class RestoredExperiment:
             assert callbacks is not None  # without callbacks no event is missed
             callbacks.on_end(self.experiment)
             state = {**self.experiment.state_dict(), **callbacks.state_dict()}
-            Snapshots(self.storage).write(Snapshot(self.end.epoch, self.end.position, state))
+            snapshot = Snapshot(self.end.epoch, self.end.position, state, self.end.journal)
+            Snapshots(self.storage).write(snapshot)
 
     def check_journal_unchanged(self) -> None:
         """Check that the restored state is still the newest one.
@@ -326,9 +331,11 @@ def restore_experiment(
     ConfigError
         If an argument changes a setting that must stay the same.
     StorageError
-        If there is no experiment, it is damaged, or a needed object cannot be unpickled.
+        If there is no experiment, its journal is missing, it is damaged, or a needed object cannot be
+        unpickled.
     """
     then = SavedSetup(TunerFile.read(storage), tune_config, run_config, param_space)
+    check_journal_exists(storage)
     broken: dict[str, str] = {}
     tune, run, space = then.configs()
     missed = MissedEvents((run_config or run).callbacks)
@@ -395,7 +402,11 @@ def _replay(
             dropped = replay(experiment, reader, store.load_params, missed)
         except Exception as error:  # a damaged snapshot can cause any exception
             if snapshot is origin:
-                raise
+                # A reader has given this advice already where it knows what is damaged.
+                if not isinstance(error, StorageError) or HOW_TO_REPAIR in str(error):
+                    raise
+                hint = f"{HOW_TO_REPAIR}; with --keep N it drops what follows record N"
+                raise StorageError(f"{error}. {hint}") from error
             logger.warning("ignoring unusable snapshot of %s: %r", storage, error)
         else:
             if reader.end.position >= snapshot.position:

@@ -35,11 +35,13 @@ from dasktune.storage.checkpoints.initial import copy_initial_checkpoint
 from dasktune.storage.experiment.experiment_store import (
     SPEC_FILE,
     ExperimentStore,
+    check_no_leftovers,
     experiment_json,
     is_half_created,
 )
 from dasktune.storage.experiment.tuner_json import SETUP_FILE
 from dasktune.storage.fs.storage import Storage
+from dasktune.storage.journal.segments import segments
 from dasktune.trainable.api.binding import experiment_name, trainable_name, validate_trainable
 from dasktune.tuner.raise_trial_error import raise_first_error
 from dasktune.tuner.restore import (
@@ -235,7 +237,8 @@ class Tuner:
         storage_options : mapping, optional
             Options of fsspec for the URL.
         """
-        return Storage(path, storage_options or {}).exists(SETUP_FILE)  # type: ignore[arg-type]
+        storage = Storage(path, storage_options or {})  # type: ignore[arg-type]
+        return storage.exists(SETUP_FILE) and bool(segments(storage))
 
     @short_tracebacks
     def fit(self) -> ResultGrid:
@@ -462,6 +465,7 @@ class Tuner:
                 "experiment already. Choose another name, or resume that experiment with "
                 "Tuner.restore()."
             )
+        check_no_leftovers(storage)
         return storage
 
     def _open_store(self, storage: Storage, name: str, experiment: ExperimentMachine) -> ExperimentStore:
@@ -471,6 +475,9 @@ class Tuner:
             return store
         store.remove_half_created()
         store.create(self._description(experiment, name))
+        # The journal begins before the setup is written. So a directory with a setup and without a
+        # journal has lost its journal, and is not an experiment that has just begun.
+        store.begin()
         self._setup.write(storage)
         for what, why in self._setup.lost:
             logger.warning("%s cannot be pickled (%s): give it again to Tuner.restore()", what, why)

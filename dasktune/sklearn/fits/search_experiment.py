@@ -18,8 +18,10 @@ from dasktune.sklearn.fits.engine import Backend
 from dasktune.sklearn.fits.fingerprint import check_arguments
 from dasktune.sklearn.fits.in_process import in_process_executor
 from dasktune.storage.experiment.experiment_store import SPEC_FILE
+from dasktune.storage.experiment.tuner_json import SETUP_FILE
 from dasktune.storage.fs import temp_dirs
 from dasktune.storage.fs.storage import Storage
+from dasktune.storage.journal.journal_reader import check_journal_exists
 from dasktune.testing import ManualClock
 from dasktune.trial.trial import Trial
 from dasktune.tuner.result_grid import ResultGrid
@@ -184,6 +186,8 @@ def _check_name_is_free(storage: Storage, name: str, *, resume: bool) -> None:
     """Raise a `StorageError` that advises the search's user, if the name is already taken."""
     if not storage.exists(SPEC_FILE):
         return
+    if resume and storage.exists(SETUP_FILE):
+        check_journal_exists(storage)
     hint = "" if resume else ", or resume the stored one by resume=True"
     what = "an experiment that never began" if resume else "an experiment already"
     raise StorageError(

@@ -23,15 +23,19 @@ from dasktune.storage.experiment.tuner_json import SETUP_FILE
 from dasktune.storage.fs.redaction import reading
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.fs.unpickling import loads
-from dasktune.storage.journal.journal_writer import JournalEnd, JournalWriter, next_epoch
+from dasktune.storage.journal.journal_writer import (
+    JournalEnd,
+    JournalWriter,
+    next_epoch,
+    read_journal,
+)
 from dasktune.storage.journal.json_lines import decode, plain
-from dasktune.storage.journal.segments import DIRECTORY as JOURNAL_DIRECTORY
 from dasktune.storage.journal.snapshots import Snapshot, Snapshots
 from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.names import is_one_name
 from dasktune.version import __version__
 
-__all__ = ["SPEC_FILE", "ExperimentStore", "experiment_json", "is_half_created"]
+__all__ = ["SPEC_FILE", "ExperimentStore", "check_no_leftovers", "experiment_json", "is_half_created"]
 
 logger = logging.getLogger(__name__)
 
@@ -112,8 +116,10 @@ class ExperimentStore:
         Raises
         ------
         StorageError
-            If there is an experiment already.
+            If there is an experiment already, or parts of one.
         """
+        if not self.storage.exists(SPEC_FILE):
+            check_no_leftovers(self.storage)
         content = json.dumps(plain(_without_secrets(spec)), indent=2, allow_nan=False)
         try:
             self.storage.create(SPEC_FILE, content.encode("ascii") + b"\n", durable=True)
@@ -228,7 +234,8 @@ class ExperimentStore:
             Returns the state, of any values, which must not change any more.
         """
         begun = perf_counter()
-        self._snapshot = Snapshot(self._writer().epoch, self._appended, capture())
+        journal = self._writer()
+        self._snapshot = Snapshot(journal.epoch, self._appended, capture(), journal.identity)
         self._capture_seconds = perf_counter() - begun
 
     def _write_snapshot(self, snapshot: Snapshot) -> None:
@@ -452,13 +459,50 @@ def is_half_created(storage: Storage) -> bool:
     storage : Storage
         The experiment's directory.
     """
-    if storage.exists(SETUP_FILE) or storage.names(JOURNAL_DIRECTORY) or not storage.exists(SPEC_FILE):
+    if not storage.exists(SPEC_FILE) or _leftovers(storage):
         return False
     try:
         # A file of this name may be of another program, and must stay then.
         return "dasktune" in ExperimentStore(storage).spec()
     except StorageError:
         return False
+
+
+def check_no_leftovers(storage: Storage) -> None:
+    """Refuse a directory with parts of another experiment, which would be mixed with a new one.
+
+    Parameters
+    ----------
+    storage : Storage
+        The directory of the new experiment.
+
+    Raises
+    ------
+    StorageError
+        If it has a setup, snapshots, trials, or a journal with records.
+    """
+    found = _leftovers(storage)
+    if found:
+        missing = " and ".join(name for name in (SPEC_FILE, SETUP_FILE) if not storage.exists(name))
+        raise StorageError(
+            f"name must be new to its storage_path: {storage} has {', '.join(found)} of another experiment, "
+            f"which has lost its {missing}. Put it back from a copy to resume that experiment, or give the "
+            "new one another name."
+        )
+
+
+def _leftovers(storage: Storage) -> list[str]:
+    """Return what is there of an experiment besides its specification.
+
+    A journal without records does not count: a driver may have died right after it had begun one.
+    """
+    found = [SETUP_FILE] if storage.exists(SETUP_FILE) else []
+    found += [f"{name}/" for name in ("snapshots", "trials") if storage.names(name)]
+    try:
+        has_records = any(True for _ in read_journal(storage))
+    except StorageError:
+        has_records = True  # it is damaged, so it is not new
+    return [*found, "journal/"] if has_records else found
 
 
 def experiment_json(

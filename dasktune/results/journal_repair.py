@@ -1,7 +1,7 @@
 """Find what is damaged in a journal, and restore the last good state.
 
-The journal is read line by line, without running any of the user's code. A line that repeats the line
-before it is left out. At any other damage, such as a missing line, the good history ends.
+The journal is read line by line, without running any of the user's code. A line that repeats the
+line before it is left out. At any other damage, such as a missing line, the good history ends.
 
 A repair changes no existing file. It begins a new epoch of the journal, whose header says where the
 good history ends, and copies into it what follows a repeated line. So the damaged original stays in
@@ -182,8 +182,8 @@ def _apply(trials: dict[str, Trial], record: Mapping[str, Any]) -> None:
         raise StorageError(f"trial {key!r:.40} was never added: a line is missing")
     if PUBLIC[trial.status].value != status:
         raise StorageError(
-            f"after {event} trial {key} is {PUBLIC[trial.status].value}, and the record says {status}: a line "
-            "is missing or repeated"
+            f"after {event} trial {key} is {PUBLIC[trial.status].value}, and the record says {status}: "
+            "a line is missing or repeated"
         )
 
 
@@ -238,8 +238,8 @@ class _TolerantReader(JournalReader):
 def _is_repeat(line: bytes, *, is_cut: bool) -> bool:
     """Whether a line that equals the line before it is a damage.
 
-    Without numbers, two events about no trial may be equal. A line that the next driver has read and
-    counted is no damage either: with a number, that driver would have refused it.
+    Without numbers, two events about no trial may be equal. A line that the next driver has read
+    and counted is no damage either: with a number, that driver would have refused it.
     """
     return split_number(line)[1] > 0 or (not is_cut and b'"trial_id"' in line)
 

@@ -331,8 +331,8 @@ def restore_experiment(
     ConfigError
         If an argument changes a setting that must stay the same.
     StorageError
-        If there is no experiment, its journal is missing, it is damaged, or a needed object cannot be
-        unpickled.
+        If there is no experiment, its journal is missing, it is damaged, or a needed object cannot
+        be unpickled.
     """
     then = SavedSetup(TunerFile.read(storage), tune_config, run_config, param_space)
     check_journal_exists(storage)

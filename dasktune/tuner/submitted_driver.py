@@ -4,8 +4,8 @@ If the driver's worker dies, Dask runs the task again on another worker, and `ru
 the experiment there. The possible sequences:
 
 - The old driver died before it had written ``tuner.json``: the new one begins from the start. The
-  marker file that the client wrote shows that this worker has the same storage. The journal then has
-  no record yet; if it has records, ``tuner.json`` was lost later, and the new driver refuses to begin.
+  marker file that the client wrote shows that this worker has the same storage. The journal then
+  has no record yet; if it has records, ``tuner.json`` was lost later, and the new driver refuses.
 - The old driver died later: the new one resumes at the end of the journal.
 - The old worker only seemed dead, and its driver still runs: the leader lock lets one of them
   write. The new driver waits for the lease to expire; the old one then loses the lock.

@@ -1,4 +1,4 @@
-"""``dasktune repair``: say what is damaged in an experiment's journal, and restore the last good state."""
+"""``dasktune repair``: say what is damaged in a journal, and restore the last good state."""
 
 from __future__ import annotations
 
@@ -51,9 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
             'Restore with resume_config=ResumeConfig(unfinished="restart")'
         )
     if not is_dry:
-        write(
-            "the damaged files stay in journal/ as they were. Resume with Tuner.restore() or 'dasktune resume'"
-        )
+        write("the damaged files stay in journal/ as they were")
     return int(is_dry)
 
 

@@ -10,7 +10,7 @@ Only records without a list are packed, so a list is always a column. The reader
 unpacks them, so all other code sees single records.
 
 A line ends with the position of its last record in the journal, ``,"$n":12}``. It shows the reader
-where lines are missing or repeated. The journals of dasktune 0.2.0 and earlier have no such numbers.
+where lines are missing or repeated. Journals of dasktune 0.2.0 and earlier have no such numbers.
 """
 
 from __future__ import annotations

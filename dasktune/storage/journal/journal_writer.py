@@ -328,9 +328,9 @@ def _check_none_between(storage: Storage, last: int, epoch: int) -> None:
     """Refuse to erase the epoch of a driver that has begun since this one read the journal.
 
     This driver may have been suspended between reading the journal and choosing its epoch. If
-    another driver has begun an epoch in between, :func:`next_epoch` has counted it to choose `epoch`,
-    so it is listed here. A driver that begins at the same moment chooses the same number, and only
-    one of them can claim it.
+    another driver has begun an epoch in between, :func:`next_epoch` has counted it to choose
+    `epoch`, so it is listed here. A driver that begins at the same moment chooses the same number,
+    and only one of them can claim it.
     """
     between = [one for one in segments(storage) if last < one < epoch]
     if between:

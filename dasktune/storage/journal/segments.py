@@ -79,7 +79,7 @@ class Header:
 
     @property
     def identity(self) -> str:
-        """The identity of the journal that this header begins, if it is the header of the first epoch.
+        """The identity of the journal, if this is the header of its first epoch.
 
         The first header of an old journal states none. Its own id then is the identity.
         """

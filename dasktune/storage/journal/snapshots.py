@@ -8,8 +8,8 @@ trial, so that each trial is encoded alone and other threads can run in between.
 # A snapshot is written when the journal is durable up to its position. Both files may be in caches
 # of the operating system, so a power cut can keep the snapshot and lose the last records: a reader
 # must compare its position with the end of the journal. A snapshot of a superseded driver may come
-# late, and may be the newest file: `newest_first` checks that its position is in the history. It also
-# checks that the snapshot is of this journal, and not of one that stood in the directory before.
+# late, and may be the newest file: `newest_first` checks that its position is in the history. It
+# also checks that the snapshot is of this journal, and not of one that stood there before.
 
 from __future__ import annotations
 

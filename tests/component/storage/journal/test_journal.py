@@ -366,7 +366,7 @@ def test_packed_lines_are_numbered_too(local: Storage) -> None:
 
 
 def old_journal(storage: Storage, *records: dict[str, Any]) -> None:
-    """Write a journal of dasktune 0.2.0, whose lines have no numbers and whose headers no identity."""
+    """Write a journal of dasktune 0.2.0: lines without numbers, a header without an identity."""
     after = {"epoch": 0, "records": 0, "bytes": 0, "position": 0}
     lines = [{"$journal": {"format": 1, "epoch": 1, "writer": "w", "after": after}}, *records]
     storage.write_bytes(segment_name(1, 0), b"".join(map(encode_plainly, lines)))

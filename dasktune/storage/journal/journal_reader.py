@@ -295,7 +295,7 @@ def check_journal_exists(storage: Storage, *, may_be_new: bool = False) -> None:
     traces = [name for name in _TRACES if storage.names(name)]
     if may_be_new and not traces:
         return
-    rest = f", but {' and '.join(f'{name}/' for name in traces)}" if traces else ""
+    rest = f", though it has {' and '.join(f'{name}/' for name in traces)}" if traces else ""
     raise StorageError(
         f"the experiment at {storage} has lost its journal: no file {DIRECTORY}/<epoch>-<number>.jsonl is "
         f"there{rest}. The results stand only in the journal. Put the directory {DIRECTORY}/ back from a "

@@ -15,7 +15,7 @@ __all__ = ["add_arguments", "run"]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the subcommand."""
     parser.epilog = (
-        "The damaged files stay where they are; later readers skip them. No user code is run.\n"
+        "No user code is run. The damaged files stay as they were, and are skipped.\n"
         "Exit code: 1 if --dry-run found damage, 0 otherwise."
     )
     add_experiment(parser)

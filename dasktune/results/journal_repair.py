@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +29,7 @@ from dasktune.storage.journal.journal_reader import (
 )
 from dasktune.storage.journal.journal_writer import JournalWriter
 from dasktune.storage.journal.segments import JournalEnd, next_epoch, segment_name, segments
+from dasktune.storage.journal.snapshots import Snapshots
 from dasktune.storage.leader.leader_lock import LeaderLock
 from dasktune.trial.status import PUBLIC
 from dasktune.trial.trial import Trial
@@ -53,6 +55,8 @@ class JournalDiagnosis:
         The trials in the good state.
     lost_checkpoints : list of str
         Unfinished trials of the good state whose checkpoint was deleted later.
+    snapshot : int
+        Number of records in the newest snapshot of the journal as it stands; 0 if there is none.
     """
 
     damages: list[str] = field(default_factory=list)
@@ -61,6 +65,7 @@ class JournalDiagnosis:
     total: int = 0
     trials: dict[str, Trial] = field(default_factory=dict)
     lost_checkpoints: list[str] = field(default_factory=list)
+    snapshot: int = 0
 
     @property
     def kept(self) -> int:
@@ -96,7 +101,11 @@ def diagnose_journal(storage: Storage, *, keep: int | None = None) -> JournalDia
             if keep is not None and number > keep:
                 found.damages.append(f"{reader.place}: you want no record behind {keep}")
                 break
-            _apply(found.trials, record)
+            try:
+                _apply(found.trials, record)
+            except StorageError as error:
+                found.damages.append(f"{reader.place}: {error}")
+                break
             if reader.first_repeat is not None:
                 found.saved.append(record)
     except StorageError as error:
@@ -110,6 +119,8 @@ def diagnose_journal(storage: Storage, *, keep: int | None = None) -> JournalDia
         and not one.status.is_final
         and not storage.exists(one.checkpoint.path, MANIFEST_FILE)
     ]
+    with suppress(StorageError):  # the newest header is damaged, so no snapshot can be used
+        found.snapshot = max((one.position for one in Snapshots(storage).newest_first()), default=0)
     return found
 
 
@@ -171,8 +182,13 @@ def _apply(trials: dict[str, Trial], record: Mapping[str, Any]) -> None:
     Each record of a trial states the public status that the trial had afterwards.
     """
     key, event = record.get("trial_id"), record.get("event")
-    if event in ("Suggested", "TrialAddRequested") and key in trials:
+    is_new = event in ("Suggested", "TrialAddRequested")
+    if is_new and key in trials:
         raise StorageError(f"a second trial {key} is added: a line is repeated")
+    for action in record.get("actions", ()):
+        named = action.get("trial_id", key)
+        if named not in trials and not (is_new and named == key):
+            raise StorageError(f"trial {named!r:.40} was never added: a line is missing")
     apply_records(trials, [record])
     status = record.get("status")
     if status is None:

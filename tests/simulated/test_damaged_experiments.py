@@ -10,7 +10,7 @@ import pytest
 from test_restored_experiments import Lab, lab, once_each
 
 from dasktune.cli import main
-from dasktune.dashboard import load_projection
+from dasktune.dashboard.model.load import load_projection
 from dasktune.errors import ConfigError, StorageError
 from dasktune.results.journal_repair import diagnose_journal, repair_journal
 from dasktune.results.journal_trials import load_trials
@@ -100,18 +100,28 @@ def test_a_repair_restores_the_last_good_state(killed: Lab, damage: str, is_old:
     change = {"missing": [], "broken": [b'{"event":\n']}.get(damage, [lines[at], lines[at]])
     write_lines(storage, [*lines[:at], *change, *lines[at + 1 :]])
     damaged = storage.read_bytes(JOURNAL)
-    with pytest.raises(StorageError):
-        killed.restore()
+    if damage == "broken" and not is_old:
+        # A snapshot is newer: what precedes it is only counted.
+        assert killed.restore().end.position == len(intact)
+    else:
+        with pytest.raises(StorageError):
+            killed.restore()
 
     assert main(["repair", "--dry-run", str(storage.path())]) == 1
     said = capsys.readouterr().out
+    assert ("Try Tuner.restore() first" in said) == (not is_old and damage in ("missing", "broken"))
     assert f"line {at + 1 + (damage != 'broken' and damage != 'missing')} of {JOURNAL}" in said or is_old
     assert storage.names("journal") == ["000001-000000.jsonl"]
     assert main(["repair", str(storage.path())]) == 0
     assert storage.read_bytes(JOURNAL) == damaged
     good = list(read_journal(storage))
-    assert good == intact[: len(good)]
-    assert len(good) == len(intact) if "twice" in damage else at - 1 <= len(good) < len(intact)
+    if is_old and damage == "missing":
+        # Without numbers, the gap is found where a later record contradicts the earlier ones.
+        assert at <= len(good) < len(intact)
+        assert all(one in intact for one in good)
+    else:
+        assert good == intact[: len(good)]
+        assert len(good) == (len(intact) if "twice" in damage else at - 1)
     assert main(["repair", str(storage.path())]) == 0
     assert "the journal is in order" in capsys.readouterr().out
 
@@ -129,7 +139,8 @@ def test_a_missing_event_that_has_no_number_is_found_by_what_follows(killed: Lab
     write_lines(storage, lines[:at] + lines[at + 1 :])
     found = diagnose_journal(storage)
     assert "was never added: a line is missing" in found.damages[0]
-    assert found.kept < at + 3
+    assert found.damages[0].startswith(f"line {found.kept + 2} of {JOURNAL}: trial ")
+    assert at <= found.kept < len(lines) / 2
 
 
 def test_a_damaged_header_costs_only_its_epoch(killed: Lab):
@@ -167,6 +178,6 @@ def test_a_journal_of_which_nothing_can_be_read_is_named(killed: Lab):
         diagnose_journal(killed.storage)
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in FIXTURES.iterdir()))
+@pytest.mark.parametrize("name", sorted(path.name for path in FIXTURES.iterdir() if path.is_dir()))
 def test_the_journals_of_an_older_version_are_in_order(name: str):
     assert diagnose_journal(Storage(FIXTURES / name / "experiment")).damages == []

@@ -44,6 +44,11 @@ def run(arguments: argparse.Namespace) -> int:
     for damage in found.damages:
         write(f"damaged: {one_line(damage)}")
     write(_outcome(found, is_dry))
+    if is_dry and found.snapshot > found.kept:
+        write(
+            f"a snapshot has the state after {found.snapshot} records. Try Tuner.restore() first: if it "
+            "works, you lose less than by a repair"
+        )
     if found.lost_checkpoints:
         write(
             "these trials refer to a checkpoint that was deleted later, so they must begin again: "

@@ -161,14 +161,13 @@ class JournalReader:
         before, size = self._position, len(line)
         line, last = self._whole(name, number, line, split_number)
         rows = self._whole(name, number, line, count_rows)
+        is_skipped = before + rows <= self.start
+        records = iter(()) if is_skipped else self._whole(name, number, line, read_rows)
         if last and last != before + rows:
             self._refuse_order(name, number, before, last - rows)
         self._records += rows
         self._size += size
         self._position += rows
-        if self._position <= self.start:
-            return
-        records = self._whole(name, number, line, read_rows)
         if before < self.start:
             records = islice(records, self.start - before, None)
         for record in records:

@@ -117,7 +117,8 @@ class Header:
                 f"{FORMAT}. Use the version of dasktune that wrote it."
             )
         try:
-            end = JournalEnd(*[as_count(after[key]) for key in _AFTER])
+            epoch, records, size, position = (as_count(after[key]) for key in _AFTER)
+            end = JournalEnd(epoch, records, size, position)
             ids = {name: _as_id(content.get(name, "")) for name in ("journal", "writer")}
             return cls(epoch=as_count(content["epoch"]), after=end, **ids)
         except _DAMAGE as error:

@@ -43,6 +43,7 @@ from dasktune.storage.experiment.tuner_json import SETUP_FILE
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.segments import segments
 from dasktune.trainable.api.binding import experiment_name, trainable_name, validate_trainable
+from dasktune.trial.nesting import check_nesting
 from dasktune.tuner.raise_trial_error import raise_first_error
 from dasktune.tuner.restore import (
     RestoredExperiment,
@@ -122,6 +123,7 @@ class Tuner:
             "a mapping of names to values and domains",
             param_space,
         )
+        check_nesting(param_space, "param_space")
         self._param_space = dict(param_space or {})
         self._tune_config = seeded(_of_type(tune_config, TuneConfig, "tune_config"))
         self._run_config = _of_type(run_config, RunConfig, "run_config")
@@ -216,6 +218,7 @@ class Tuner:
         --------
         >>> Tuner.restore("~/dasktune_results/train", train).fit()  # doctest: +SKIP
         """
+        check_nesting(param_space, "param_space")
         storage = Storage(path, storage_options or {})  # type: ignore[arg-type]
         check_trainable(storage, trainable)
         resume = resume_config or ResumeConfig.of_flags(resume_unfinished, resume_errored, restart_errored)

@@ -303,7 +303,8 @@ class DaskTrialExecutor:
         return events
 
     def wake(self) -> None:
-        """Make `next_events` return at once. Thread-safe."""
+        """Make `next_events` return at once. Safe in any thread and in a signal handler."""
+        # A SimpleQueue is reentrant: a handler may put an item while its thread puts or waits.
         self._events.put(())
 
     def acknowledge(self, trial_id: str, incarnation: int, seq: int) -> None:

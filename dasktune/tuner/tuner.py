@@ -56,7 +56,7 @@ from dasktune.tuner.restore import (
 from dasktune.tuner.result_grid import ResultGrid
 from dasktune.tuner.saved_setup import setup_of
 from dasktune.tuner.short_tracebacks import short_tracebacks
-from dasktune.tuner.signals import SigintRecorder, interruptible, record_sigint
+from dasktune.tuner.signals import EndSignals, keep_interrupts, obey_signals
 from dasktune.tuner.submitted import DetachedExperiment, submit
 
 __all__ = ["Tuner"]
@@ -102,6 +102,7 @@ class Tuner:
     """
 
     @short_tracebacks
+    @keep_interrupts()
     def __init__(
         self,
         trainable: Any,
@@ -152,6 +153,7 @@ class Tuner:
 
     @classmethod
     @short_tracebacks
+    @keep_interrupts()
     def restore(
         cls,
         path: str | os.PathLike[str],
@@ -247,7 +249,9 @@ class Tuner:
     def fit(self) -> ResultGrid:
         """Run the experiment to its end, and return its results.
 
-        Ctrl-C ends it early: recorded results are kept, and the results so far are returned.
+        Ctrl-C ends it early: recorded results are kept, and the results so far are returned. So
+        does SIGUSR1. SIGTERM ends it in the same way, and then raises SystemExit, so that this
+        process ends with the status that its parent expects.
 
         Returns
         -------
@@ -264,18 +268,24 @@ class Tuner:
             If an experiment of this name exists in this storage path.
         TrialError
             If a trial failed with ``fail_fast="raise"``, and its own exception cannot be unpickled.
+        KeyboardInterrupt
+            At Ctrl-C before the first trial could start, and at the second Ctrl-C.
+        SystemExit
+            After SIGTERM, with the exit status 143. :meth:`get_results` returns the results so far.
         """
-        with record_sigint() as interrupts:
-            return self._fit(interrupts)
+        with obey_signals() as signals:
+            return self._fit(signals)
 
-    def _fit(self, interrupts: SigintRecorder) -> ResultGrid:
+    def _fit(self, signals: EndSignals) -> ResultGrid:
         experiment = self._take_experiment()
         (name, storage), config = self._place(), self._run_config
+        signals.raise_again()
         with (
             self._open_environment(experiment, name, storage) as environment,
             hold_leader_lock(storage, config.driver_ttl, self._session, self._interrupt),
             ExitStack() as displays,
         ):
+            signals.raise_again()
             store = self._open_store(storage, name, experiment)
             displays.enter_context(self._serve_dashboard(experiment, name, storage, environment.clock.now))
             if self._initial_checkpoint is not None:
@@ -296,15 +306,14 @@ class Tuner:
                 naming=Naming(self._tune_config, trial_storage, experiment.trials),
                 callbacks=build_callbacks(self._tune_config, config, experiment, trial_storage, missed),
             )
-            # `interruptible` handles signals from `_run` on. A library may have swallowed an
-            # earlier KeyboardInterrupt, so raise it again before any trial starts.
-            interrupts.raise_again()
+            signals.raise_again()
             if self._session is not None:
                 self._session.begin(runner)
-            self._run(runner, storage)
+            self._run(runner, storage, signals)
         if runner.interrupted:
             self._log_how_to_resume(storage)
         self._results = self._read_results(experiment, store, storage)
+        signals.end()
         raise_first_error(experiment)
         return self._results
 
@@ -380,6 +389,7 @@ class Tuner:
             raise
 
     @short_tracebacks
+    @keep_interrupts()
     def submit(self) -> DetachedExperiment:
         """Run the experiment's driver on the cluster, so that this process may end.
 
@@ -508,14 +518,14 @@ class Tuner:
             commander=commands if config.dashboard_controls else None,
         )
 
-    def _run(self, runner: TrialRunner, storage: Storage) -> None:
+    def _run(self, runner: TrialRunner, storage: Storage, signals: EndSignals) -> None:
         # `_interrupt` says why this order loses no interrupt.
         self._runner = runner
         if self._cancelled:
             runner.interrupt()
         runner.commands.config_rule = partial(check_config, self._param_space)
         port = self._run_config.server_port
-        with controlled(port, runner.commands, storage), interruptible(runner):
+        with controlled(port, runner.commands, storage), signals.obey(runner):
             runner.run()
 
     def _read_results(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import weakref
 from types import TracebackType
@@ -41,6 +42,8 @@ class StallWatch:
         self._limit_s = limit_s
         #: Counts entries and exits: odd inside a block. Only the driver's thread writes it.
         self._blocks = 0
+        #: The thread in the block.
+        self._driver = 0
         self._seen = self._warned = 0
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
@@ -55,6 +58,7 @@ class StallWatch:
                 daemon=True,
             )
             self._thread.start()
+        self._driver = threading.get_ident()
         self._blocks += 1
 
     def __exit__(
@@ -74,10 +78,11 @@ class StallWatch:
         if blocks % 2 and blocks == self._seen and blocks != self._warned:
             self._warned = blocks
             logger.warning(
-                "%s has taken more than %g s and blocks the driver: trials wait for decisions and "
+                "%s has taken more than %g s and blocks the driver%s: trials wait for decisions and "
                 "starts meanwhile. Do slow work in a thread",
                 self.what,
                 self._limit_s,
+                _place_of(self._driver),
             )
         self._seen = blocks
 
@@ -89,3 +94,12 @@ def _watch(watch: weakref.ref[StallWatch], stopped: threading.Event, interval_s:
         if living is not None:
             living.check()
         del living
+
+
+def _place_of(thread: int) -> str:
+    """Return where a thread stands now, as text for the warning; empty if it has ended."""
+    frame = sys._current_frames().get(thread)
+    if frame is None:
+        return ""
+    code = frame.f_code
+    return f" in {code.co_name} ({code.co_filename}, line {frame.f_lineno})"

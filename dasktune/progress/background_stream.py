@@ -49,10 +49,10 @@ class BackgroundStream(io.TextIOBase):
     (True, 'text')
     """
 
-    # The users of the stream append texts, and the thread removes them, under one lock that is
-    # free while the thread writes. `finish` may time out: then the thread is left in its write, as a
-    # daemon that owns a copy of the file. It holds no lock of the interpreter or of `sys.stderr`, so the
-    # process can end. If its write returns after all, it writes what waits and ends.
+    # The users of the stream append texts, and the thread removes them, under one lock that is free
+    # while the thread writes. `finish` may time out: then the thread is left in its write, as a
+    # daemon that owns a copy of the file. It holds no lock of the interpreter or of `sys.stderr`,
+    # so the process can end. If its write returns after all, it writes what waits and ends.
 
     def __init__(self, stream: TextIO | None) -> None:
         self.original = stream

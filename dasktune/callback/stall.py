@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import threading
 import weakref
@@ -50,7 +51,7 @@ class StallWatch:
 
     def __enter__(self) -> None:
         if self._thread is None:
-            weakref.finalize(self, self._stopped.set)
+            weakref.finalize(self, _stop, os.getpid(), self._stopped)
             self._thread = threading.Thread(
                 target=_watch,
                 args=(weakref.ref(self), self._stopped, self._limit_s),
@@ -85,6 +86,12 @@ class StallWatch:
                 _place_of(self._driver),
             )
         self._seen = blocks
+
+
+def _stop(process: int, stopped: threading.Event) -> None:
+    # A fork inherits the finalizer without the thread, and perhaps while that held the event's lock.
+    if os.getpid() == process:
+        stopped.set()
 
 
 def _watch(watch: weakref.ref[StallWatch], stopped: threading.Event, interval_s: float) -> None:

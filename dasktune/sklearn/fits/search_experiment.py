@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import shutil
+import os
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -143,13 +143,13 @@ def _with_storage(experiment: SearchExperiment) -> Iterator[SearchExperiment]:
     if experiment.run_config.storage_path is not None:
         yield experiment
         return
-    directory = temp_dirs.make_directory()
+    process, directory = os.getpid(), temp_dirs.make_directory()
     name = experiment.run_config.name or f"search-{uuid.uuid4().hex}"
     try:
         config = replace(experiment.run_config, storage_path=directory, name=name)
         yield replace(experiment, run_config=config)
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        temp_dirs.remove_own(process, directory)
 
 
 def _tuner(experiment: SearchExperiment, backend: Backend) -> Tuner:

@@ -106,7 +106,7 @@ def test_what_lost_workers_left_of_an_ended_trial_is_removed(
     store.remove_stale_checkpoints("a", 1, {kept.path})
     store.close()
     store.checkpoints.load(kept)
-    assert sorted(storage.names("trials", "a")) == [".incarnation", kept.path.rpartition("/")[2]]
+    assert sorted(storage.names("trials", "a")) == [".incarnation-000002", kept.path.rpartition("/")[2]]
 
 
 def test_what_cannot_be_removed_is_told_and_costs_nothing(

@@ -18,6 +18,7 @@ from dasktune.config.validation import (
     is_port,
     is_safe_name,
     is_text,
+    normalised_name,
 )
 from dasktune.config.worker_filter import WorkerFilter, check_workers
 from dasktune.errors import check, without_passwords
@@ -46,7 +47,7 @@ class RunConfig:
     ----------
     name : str, optional
         The name of the experiment and of its directory; by default the trainable's name and the
-        date.
+        date. It may have letters and symbols of all scripts, in Unicode's form NFC.
     storage_path : str or path, optional
         The directory or fsspec URL in which experiments are stored; ``~/dasktune_results`` by
         default.
@@ -209,6 +210,8 @@ class RunConfig:
             self.name,
             "Give directories in storage_path.",
         )
+        if self.name is not None:
+            object.__setattr__(self, "name", normalised_name(self.name))
         path: object = self.storage_path
         check(
             path is None or is_text(path) or isinstance(path, os.PathLike),

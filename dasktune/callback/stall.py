@@ -89,7 +89,7 @@ class StallWatch:
 
 
 def _stop(process: int, stopped: threading.Event) -> None:
-    # A fork inherits the finalizer without the thread, and perhaps while that held the event's lock.
+    # A fork inherits the finalizer without the thread, which may have held the event's lock.
     if os.getpid() == process:
         stopped.set()
 

@@ -224,8 +224,8 @@ class RestoredExperiment:
 @contextmanager
 def hold_leader_lock(
     storage: Storage, ttl_s: float, session: RestoredExperiment | None, on_lost: Callable[[], None]
-) -> Iterator[None]:
-    """Hold the leader lock of an experiment inside the ``with`` block.
+) -> Iterator[LeaderLock]:
+    """Hold the leader lock of an experiment inside the ``with`` block, and yield it.
 
     Parameters
     ----------
@@ -236,23 +236,28 @@ def hold_leader_lock(
     session : RestoredExperiment, optional
         The restored experiment, whose journal must not have grown.
     on_lost : callable
-        Called in the lock's thread if another driver has taken the lock.
+        Called in any thread if this driver loses the lock.
 
     Raises
     ------
     StorageError
-        If another driver holds the lock, or took it because this driver was frozen.
+        If another driver holds the lock, or took it because this driver was frozen, or the
+        experiment's directory was deleted, renamed or replaced.
     """
-    with LeaderLock(storage, ttl_s=min(ttl_s, LONGEST_TTL), on_lost=on_lost) as lock:
-        if session is not None:
-            session.check_journal_unchanged()
-        yield
-    # The loss may be noticed after `on_lost` could still interrupt the run, so check once more.
+    lock = LeaderLock(storage, ttl_s=min(ttl_s, LONGEST_TTL), on_lost=on_lost)
+    try:
+        with lock:
+            if session is not None:
+                session.check_journal_unchanged()
+            yield lock
+    except Exception as error:
+        # A lost directory makes other operations fail, too, with messages that do not say why.
+        if lock.lost:
+            raise StorageError(lock.loss) from error
+        raise
+    # The loss may be noticed after `on_lost` could still interrupt the run: the release checks it.
     if lock.lost:
-        raise StorageError(
-            f"another driver leads {storage} now: this one was frozen, or cut off from its "
-            "storage, for longer than driver_ttl. Its results since then do not count."
-        )
+        raise StorageError(lock.loss)
 
 
 def _is_over(trial: Trial) -> bool:

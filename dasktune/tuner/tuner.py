@@ -42,6 +42,7 @@ from dasktune.storage.experiment.experiment_store import (
 from dasktune.storage.experiment.tuner_json import SETUP_FILE
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.segments import segments
+from dasktune.storage.leader.leader_lock import LeaderLock
 from dasktune.trainable.api.binding import experiment_name, trainable_name, validate_trainable
 from dasktune.trial.nesting import check_nesting
 from dasktune.tuner.raise_trial_error import raise_first_error
@@ -282,11 +283,11 @@ class Tuner:
         signals.raise_again()
         with (
             self._open_environment(experiment, name, storage) as environment,
-            hold_leader_lock(storage, config.driver_ttl, self._session, self._interrupt),
+            hold_leader_lock(storage, config.driver_ttl, self._session, self._interrupt) as lock,
             ExitStack() as displays,
         ):
             signals.raise_again()
-            store = self._open_store(storage, name, experiment)
+            store = self._open_store(storage, name, experiment, lock)
             displays.enter_context(self._serve_dashboard(experiment, name, storage, environment.clock.now))
             if self._initial_checkpoint is not None:
                 copy_initial_checkpoint(self._initial_checkpoint, store.storage)
@@ -481,19 +482,22 @@ class Tuner:
         check_no_leftovers(storage)
         return storage
 
-    def _open_store(self, storage: Storage, name: str, experiment: ExperimentMachine) -> ExperimentStore:
-        store = ExperimentStore(storage.with_retry(self._run_config.storage_patience))
+    def _open_store(
+        self, storage: Storage, name: str, experiment: ExperimentMachine, lock: LeaderLock
+    ) -> ExperimentStore:
+        store = ExperimentStore(storage.with_retry(self._run_config.storage_patience), lock)
         if self._session is not None:
             store.begin(after=self._session.end)
-            return store
-        store.remove_half_created()
-        store.create(self._description(experiment, name))
-        # The journal begins before the setup is written. So a directory with a setup and without a
-        # journal has lost its journal, and is not an experiment that has just begun.
-        store.begin()
-        self._setup.write(storage)
-        for what, why in self._setup.lost:
-            logger.warning("%s cannot be pickled (%s): give it again to Tuner.restore()", what, why)
+        else:
+            store.remove_half_created()
+            store.create(self._description(experiment, name))
+            # The journal begins before the setup is written. So a directory with a setup and without
+            # a journal has lost its journal, and is not an experiment that has just begun.
+            store.begin()
+            self._setup.write(storage)
+            for what, why in self._setup.lost:
+                logger.warning("%s cannot be pickled (%s): give it again to Tuner.restore()", what, why)
+        store.remove_stale_files()
         return store
 
     def _description(self, experiment: ExperimentMachine, name: str) -> dict[str, Any]:

@@ -341,7 +341,7 @@ class CheckpointStore:
 
     def _fence_and_list(self, trial_dir: str, incarnation: int) -> list[tuple[str, int]]:
         """Fence earlier incarnations; return the paths and numbers of their checkpoints."""
-        # Listed after the token is written: a writer that commits after this listing finds the token.
+        # Listed after the token is written: a writer that commits later finds the token.
         names = advance_fence(self.storage, trial_dir, incarnation)
         paths = [f"trials/{trial_dir}/{name}" for name in names]
         places = [(path, at) for path in paths if (at := checkpoint_place(path)) is not None]

@@ -338,24 +338,32 @@ def test_the_fence_of_an_older_dasktune_counts(store: CheckpointStore, storage: 
 
 
 @pytest.mark.parametrize("moment", [1, 2, 3])
-def test_starts_that_cross_do_not_lower_the_fence(remote: Storage, moment: int) -> None:
-    """Start 2 hangs before each of its requests, and start 3 takes over meanwhile."""
-    CheckpointStore(remote).remove_stale("a_00000", incarnation=1, first_index=0)
+def test_starts_that_cross_do_not_lower_the_fence(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch, moment: int
+) -> None:
+    """Start 2 hangs before one of its three requests, and start 3 takes over meanwhile."""
+    store = CheckpointStore(storage)
+    store.remove_stale("a_00000", incarnation=1, first_index=0)
     requests = 0
 
-    def take_over(operation: str, path: str) -> None:
-        nonlocal requests
-        requests += 1
-        if requests == moment:
-            FakeObjectStore.before = None
-            CheckpointStore(remote).remove_stale("a_00000", incarnation=3, first_index=0)
+    def hooked(method: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            nonlocal requests
+            requests += 1
+            if requests == moment:
+                store.remove_stale("a_00000", incarnation=3, first_index=0)
+            return method(*args, **kwargs)
 
-    FakeObjectStore.before = take_over
-    CheckpointStore(remote).remove_stale("a_00000", incarnation=2, first_index=0)
-    assert FakeObjectStore.before is None
-    assert fence_of(remote, "a_00000") == 3
+        return call
+
+    for name in ("read_bytes", "write_bytes", "names", "remove"):
+        monkeypatch.setattr(Storage, name, hooked(getattr(Storage, name)))
+    store.remove_stale("a_00000", incarnation=2, first_index=0)
+    monkeypatch.undo()
+    assert requests > 3
+    assert fence_of(storage, "a_00000") == 3
     with pytest.raises(StorageError, match="start 3 has taken over"):
-        commit(CheckpointStore(remote), incarnation=2, fence=lambda: None)
+        commit(store, incarnation=2, fence=lambda: None)
 
 
 def test_a_start_needs_three_requests_for_its_fence(remote: Storage) -> None:

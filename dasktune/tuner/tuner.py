@@ -491,8 +491,8 @@ class Tuner:
         else:
             store.remove_half_created()
             store.create(self._description(experiment, name))
-            # The journal begins before the setup is written. So a directory with a setup and without
-            # a journal has lost its journal, and is not an experiment that has just begun.
+            # The journal begins before the setup is written. So a directory with a setup and
+            # without a journal has lost its journal, and is not an experiment that has just begun.
             store.begin()
             self._setup.write(storage)
             for what, why in self._setup.lost:

@@ -483,7 +483,7 @@ class Tuner:
         return storage
 
     def _open_store(
-        self, storage: Storage, name: str, experiment: ExperimentMachine, lock: LeaderLock
+        self, storage: Storage, name: str, experiment: ExperimentMachine, lock: LeaderLock | None = None
     ) -> ExperimentStore:
         store = ExperimentStore(storage.with_retry(self._run_config.storage_patience), lock)
         if self._session is not None:

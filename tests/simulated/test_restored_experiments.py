@@ -81,7 +81,6 @@ class Lab:
     ) -> ExperimentMachine:
         store = MortalStore(self.storage, lives)
         if session is None:
-            store.begin()
             setup_of(**self.parts).write(self.storage)
         else:
             store.begin(after=session.end)

@@ -11,25 +11,21 @@ from functools import partial
 from typing import Any, BinaryIO, Final, TypeVar
 
 import fsspec
+from fsspec.utils import get_protocol
 
 from dasktune.errors import ConfigError, StorageError, check, without_passwords
 from dasktune.storage.fs import filesystem, local_files, retry
 from dasktune.storage.fs.redaction import redact, redact_errors, secrets_of
 
-__all__ = ["Storage", "is_relative_name", "protocol_of"]
+__all__ = ["Storage", "is_relative_name"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 _LOCAL: Final = ("file", "local")
 _LOCAL_PREFIX: Final = re.compile(r"^(file|local):(//)?")
-#: The protocol of a URL, and before it those of filesystems that fsspec puts in front of it.
-_PROTOCOL: Final = re.compile(r"[^/]*?://")
-#: A path of which fsspec reads the beginning as a protocol.
-_CHAINED_PATH: Final = re.compile(r"[^/]*?::")
-#: Some calls of fsspec take names with these characters for patterns, which match other files, and
-#: read what follows "::" as another URL.
-_MAGIC: Final = re.compile(r"[*?\[]|::|://")
+#: Some calls of fsspec take names with these characters for patterns, which match other files.
+_MAGIC: Final = re.compile(r"[*?\[]")
 
 
 def is_relative_name(name: object) -> bool:
@@ -40,27 +36,14 @@ def is_relative_name(name: object) -> bool:
     >>> is_relative_name("trials/a"), is_relative_name("../a"), is_relative_name("/a")
     (True, False, False)
     """
-    # A backslash separates names on other systems. Surrogates cannot be encoded for a store. In
-    # s3fs, "?versionId=" ends the name of an object.
-    if not isinstance(name, str) or "\0" in name or "\\" in name or "?versionId=" in name:
+    # A backslash separates names on other systems. Surrogates cannot be encoded for a store.
+    if not isinstance(name, str) or "\0" in name or "\\" in name:
         return False
     try:
         name.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
         return False
     return all(part not in ("", ".", "..") for part in name.split("/"))
-
-
-def protocol_of(url: str) -> str:
-    """Return the protocol of a path or URL: the first one, if there are several.
-
-    Examples
-    --------
-    >>> protocol_of("s3://bucket/a"), protocol_of("simplecache::s3://b"), protocol_of("/a::b")
-    ('s3', 'simplecache', 'file')
-    """
-    match = _PROTOCOL.match(url)
-    return "file" if match is None else re.split("::|://", match[0], maxsplit=1)[0]
 
 
 def _confined(method: F) -> F:
@@ -98,7 +81,7 @@ class Storage:
     Raises
     ------
     ConfigError
-        If the URL is empty, has ``..``, or has characters to which fsspec gives a meaning.
+        If the URL is empty, has ``..``, or has a character that fsspec takes for a pattern.
 
     Examples
     --------
@@ -129,12 +112,12 @@ class Storage:
     @property
     def is_local(self) -> bool:
         """Whether it is a path on a disk; on another machine it may be another directory."""
-        return protocol_of(self.url) in _LOCAL
+        return str(get_protocol(self.url)) in _LOCAL
 
     @property
     def is_process_private(self) -> bool:
         """Whether no other process can see what is written (``memory://``)."""
-        return protocol_of(self.url) == "memory"
+        return str(get_protocol(self.url)) == "memory"
 
     @property
     def fs(self) -> Any:
@@ -162,10 +145,7 @@ class Storage:
     def _open(self) -> tuple[Any, str]:
         # A copy, since a client may change its options.
         options: dict[str, Any] = _copied(self.storage_options)
-        if self.is_local:
-            # Not by its URL, in which "::" would have a meaning.
-            return fsspec.filesystem("file", **options), self.url
-        if not (self.is_process_private or "::" in self.url):
+        if not (self.is_local or self.is_process_private or "::" in self.url):
             # A cached listing hides files that other machines wrote since.
             options.setdefault("use_listings_cache", False)
         try:
@@ -240,13 +220,12 @@ class Storage:
         Raises
         ------
         ConfigError
-            If a part is empty, absolute or has ``..``, or has one of ``*?[`` or ``::`` in a remote
-            URL.
+            If a part is empty, absolute or has ``..``, or has one of ``*?[`` in a remote URL.
         """
         name = _joined(parts)
         if not self.is_local:
-            hint = "For remote stores these characters are patterns, or separate URLs."
-            check(not _MAGIC.search(name), "name", "free of '*', '?', '[' and '::'", name, hint)
+            hint = "For remote stores these characters are patterns."
+            check(not _MAGIC.search(name), "name", "free of '*', '?' and '['", name, hint)
         url = f"{self.url.rstrip('/')}/{name}"
         child = Storage(url, self.storage_options, self.retry_seconds, self.still_needed)
         child.__dict__["_top"] = self.__dict__.get("_top", self.url)
@@ -431,16 +410,13 @@ def _joined(parts: tuple[str, ...]) -> str:
 
 
 def _normalised(url: str) -> str:
-    match = _PROTOCOL.match(url)
-    shown = without_passwords(url)
-    if match is None or protocol_of(url) in _LOCAL:
-        hint = "Write './' before a local path that begins like this."
-        check(not _CHAINED_PATH.match(url), "storage_path", "a path or a URL", shown, hint)
+    if get_protocol(url) in _LOCAL:
         path = _LOCAL_PREFIX.sub("", url)
         return os.path.abspath(os.path.expanduser(path))
-    head, tail = match[0], url[match.end() :].rstrip("/")
+    head, _, tail = url.rpartition("://")
+    tail = tail.rstrip("/")
+    shown = without_passwords(url)
     climbs = ".." in tail.split("/")
     check(not climbs, "storage_path", "a URL without '..'", shown)
-    hint = "fsspec takes these characters for patterns, or for the beginning of another URL."
-    check(not _MAGIC.search(tail), "storage_path", "a URL without '*', '?', '[' or '::'", shown, hint)
-    return f"{head}{tail}"
+    check(not _MAGIC.search(tail), "storage_path", "a URL without '*', '?' or '['", shown)
+    return f"{head}://{tail}"

@@ -302,3 +302,18 @@ def test_strange_values_come_back(storage: Storage) -> None:
     writer.append(record)
     writer.close()
     assert list(read_journal(storage)) == [record]
+
+
+def test_a_segment_is_synced_before_the_next_one_begins(
+    local: Storage, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = JournalWriter(local, 1, clock=clock, limits=JournalLimits(segment_size=200))
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
+    writer.append({"big": "x" * 200})
+    writer.commit()
+    assert synced == []
+    writer.append({"n": 1})
+    writer.commit()
+    assert synced == [local.path(segment_name(1, 0)), local.path("journal")]
+    writer.close()

@@ -417,3 +417,21 @@ def test_an_action_that_no_port_carries_out_is_an_error():
     action = TrialAction(trial_id="a", incarnation=1)
     with pytest.raises(TypeError, match="no port carries out TrialAction"):
         dispatch(action, None, None)  # type: ignore[arg-type]
+
+
+def test_a_message_that_comes_again_is_acknowledged_again():
+    bench = Bench()
+    once, seen = bench.executor.next_events, set()
+
+    def twice(timeout: float) -> Any:
+        # The first acknowledgement is lost, so the worker repeats the message.
+        events = once(timeout)
+        for event in events:
+            if event.seq not in seen:
+                seen.add(event.seq)
+                bench.executor.events.appendleft(event)
+        return events
+
+    bench.executor.next_events = twice
+    bench.run()
+    assert bench.executor.acknowledged()[:6] == [1, 1, 2, 2, 3, 3]

@@ -32,7 +32,12 @@ from dasktune.runner.commands import Commands
 from dasktune.runner.naming import Naming
 from dasktune.space.inspection import check_config
 from dasktune.storage.checkpoints.initial import copy_initial_checkpoint
-from dasktune.storage.experiment.experiment_store import SPEC_FILE, ExperimentStore, experiment_json
+from dasktune.storage.experiment.experiment_store import (
+    SPEC_FILE,
+    ExperimentStore,
+    experiment_json,
+    is_half_created,
+)
 from dasktune.storage.experiment.tuner_json import SETUP_FILE
 from dasktune.storage.fs.storage import Storage
 from dasktune.trainable.api.binding import experiment_name, trainable_name, validate_trainable
@@ -451,7 +456,7 @@ class Tuner:
         check_storage(storage)
         # Another driver may create the experiment after this check. `ExperimentStore.create`
         # detects that under the leader lock; checking here saves waiting for a cluster.
-        if storage.exists(SPEC_FILE):
+        if storage.exists(SPEC_FILE) and not is_half_created(storage):
             raise StorageError(
                 f"name must be new to its storage_path, got {name!r}: {storage} holds an "
                 "experiment already. Choose another name, or resume that experiment with "
@@ -464,6 +469,7 @@ class Tuner:
         if self._session is not None:
             store.begin(after=self._session.end)
             return store
+        store.remove_half_created()
         store.create(self._description(experiment, name))
         self._setup.write(storage)
         for what, why in self._setup.lost:

@@ -19,17 +19,19 @@ from dasktune.errors import StorageError, check, without_passwords
 from dasktune.space.inspection import parameter_scales
 from dasktune.storage.checkpoints.checkpoint_store import CheckpointStore
 from dasktune.storage.experiment.pbt_policy_files import PbtPolicyFiles
+from dasktune.storage.experiment.tuner_json import SETUP_FILE
 from dasktune.storage.fs.redaction import reading
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.fs.unpickling import loads
 from dasktune.storage.journal.journal_writer import JournalEnd, JournalWriter, next_epoch
 from dasktune.storage.journal.json_lines import decode, plain
+from dasktune.storage.journal.segments import DIRECTORY as JOURNAL_DIRECTORY
 from dasktune.storage.journal.snapshots import Snapshot, Snapshots
 from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.names import is_one_name
 from dasktune.version import __version__
 
-__all__ = ["SPEC_FILE", "ExperimentStore", "experiment_json"]
+__all__ = ["SPEC_FILE", "ExperimentStore", "experiment_json", "is_half_created"]
 
 logger = logging.getLogger(__name__)
 
@@ -120,6 +122,16 @@ class ExperimentStore:
                 f"there is an experiment at {self.storage} already. Resume it with "
                 "Tuner.restore(), or give the new one another name."
             ) from None
+
+    def remove_half_created(self) -> None:
+        """Remove the specification if its driver died before it had stored anything else.
+
+        Nothing can resume such an experiment, and :meth:`create` would refuse the next driver. Call
+        it with the leader lock held: no other driver is creating the experiment then.
+        """
+        if is_half_created(self.storage):
+            logger.info("removing %s of a driver that died at the start", SPEC_FILE)
+            self.storage.remove(SPEC_FILE)
 
     def spec(self) -> dict[str, Any]:
         """Return the specification.
@@ -422,6 +434,23 @@ class ExperimentStore:
             except Exception as error:  # the store's client may raise any exception
                 self._warn_unwritten(name, error)
                 return
+
+
+def is_half_created(storage: Storage) -> bool:
+    """Whether there is only a specification: its driver has died, or stores the rest just now.
+
+    Parameters
+    ----------
+    storage : Storage
+        The experiment's directory.
+    """
+    if storage.exists(SETUP_FILE) or storage.names(JOURNAL_DIRECTORY) or not storage.exists(SPEC_FILE):
+        return False
+    try:
+        # A file of this name may be of another program, and must stay then.
+        return "dasktune" in ExperimentStore(storage).spec()
+    except StorageError:
+        return False
 
 
 def experiment_json(

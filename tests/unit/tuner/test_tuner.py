@@ -18,6 +18,8 @@ import dasktune as tune
 from dasktune.errors import ConfigError, PreflightError, StorageError, TrialError
 from dasktune.runner.build import first_resources
 from dasktune.search import Searcher
+from dasktune.storage.experiment.experiment_store import ExperimentStore
+from dasktune.storage.fs.storage import Storage
 from dasktune.trial.events import ErrorInfo
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.trial import Trial
@@ -212,6 +214,31 @@ def test_an_experiment_of_that_name_is_left_alone(tmp_path: Path):
     with pytest.raises(StorageError, match=r"name must be new to .*, got 'e'.*another"):
         tuner(tmp_path).fit()
     assert [path.name for path in (tmp_path / "e").iterdir()] == ["experiment.json"]
+
+
+def test_an_experiment_whose_driver_died_after_its_first_file_does_not_block_the_next_one(tmp_path: Path):
+    storage = Storage(str(tmp_path / "e"))
+    spec = {"dasktune": "0.3.0", "name": "e"}
+    ExperimentStore(storage).create(spec)
+    # It comes as far as a new experiment does.
+    with pytest.raises(ConfigError, match=r"client must be a distributed.Client"):
+        tuner(tmp_path).fit()
+    with pytest.raises(StorageError, match="there is an experiment"):
+        ExperimentStore(storage).create(spec)
+    store = ExperimentStore(storage)
+    store.remove_half_created()
+    store.create(spec)
+
+
+@pytest.mark.parametrize("name", ["tuner.json", "journal/000001-000000.jsonl"])
+def test_an_experiment_that_has_begun_is_not_taken_for_a_half_created_one(tmp_path: Path, name: str):
+    storage = Storage(str(tmp_path / "e"))
+    ExperimentStore(storage).create({"dasktune": "0.3.0", "name": "e"})
+    storage.write_bytes(name, b"")
+    with pytest.raises(StorageError, match="name must be new"):
+        tuner(tmp_path).fit()
+    ExperimentStore(storage).remove_half_created()
+    assert storage.exists("experiment.json")
 
 
 def test_a_client_that_names_no_cluster_is_refused(tmp_path: Path):

@@ -380,7 +380,7 @@ class DaskTrialExecutor:
             self._backoff.end()
             return
         if not event.charged:
-            logger.info("trial %s waits for resources: %s", event.trial_id, event.reason)
+            logger.info("trial %s has not started yet: %s", event.trial_id, event.reason)
             return
         self._failed_starts += 1
         logger.warning("trial %s did not start: %s", event.trial_id, event.reason)

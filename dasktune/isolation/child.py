@@ -225,7 +225,7 @@ class _ChildTrial:
 
     def _run_to_its_end(self) -> process_messages.ChildFinished:
         self._run.start()
-        self._run.join()
+        self._run.wait()
         if self._spec.report_timeout_s is not None:
             faulthandler.cancel_dump_traceback_later()
         *rest, (_, terminal) = self._run.collect(self._ack, self._sent)
@@ -236,7 +236,9 @@ class _ChildTrial:
             # the streams.
             with suppress(Exception):
                 stream.flush()
-        return process_messages.ChildFinished(terminal=terminal, changes=self._before.changes())
+        # The worker ends this process, and with it user code that does not return.
+        changes = "user code does not return" if self._run.is_abandoned else self._before.changes()
+        return process_messages.ChildFinished(terminal=terminal, changes=changes)
 
     def handle(self, message: process_messages.ToChild) -> None:
         """Handle a message of the worker."""

@@ -20,7 +20,7 @@ from dasktune.trainable.async_exception import AsyncRaise, TrialInterrupted
 from dasktune.trainable.fork_guard import check_not_forked
 from dasktune.trainable.reporting.auto_metrics import AutoMetrics
 from dasktune.trainable.reporting.plain_metrics import plain_metrics
-from dasktune.trainable.reporting.recorder import Recorder
+from dasktune.trainable.reporting.recorder import Done, Recorder
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trial.resources import PlacementGroupFactory
 
@@ -203,6 +203,8 @@ class Session:
         Runs the user code that calls this session.
     timer : callable
         Seconds since any fixed moment.
+    on_done : callable
+        Called when user code has reported ``done=True``, and from then on may only clean up.
     """
 
     # User code may report from several threads; the lock lets one report at a time through. A
@@ -215,8 +217,14 @@ class Session:
     # at that moment and which nobody releases there. So the process is checked before any lock.
 
     def __init__(
-        self, spec: TrialSpec, recorder: Recorder, interrupter: AsyncRaise, timer: Callable[[], float]
+        self,
+        spec: TrialSpec,
+        recorder: Recorder,
+        interrupter: AsyncRaise,
+        timer: Callable[[], float],
+        on_done: Callable[[], None],
     ) -> None:
+        self._on_done = on_done
         self.context = TuneContext(spec)
         self._pid = os.getpid()
         self._recorder = recorder
@@ -298,6 +306,9 @@ class Session:
         self._stopwatch.elapsed = 0.0
         self._recorder.publish(result, saved)
         if self._recorder.ending is not None:
+            if isinstance(self._recorder.ending, Done):
+                # No order of the driver bounds what user code does now.
+                self._on_done()
             raise TrialInterrupted
 
     def _warn_if_checkpoint_unread(self) -> None:

@@ -41,6 +41,7 @@ from dasktune.cluster.resources.adaptive_demand import (
     Growth,
     demand_signal,
 )
+from dasktune.cluster.resources.dropped_workers import DroppedWorkers
 from dasktune.cluster.resources.insufficient import InsufficientResources
 from dasktune.errors import ClusterError
 from dasktune.placement import Ledger, WorkerCapacity
@@ -140,6 +141,7 @@ class DaskTrialExecutor:
             impossible_timeout=settings.impossible_timeout,
             warning_interval=settings.warning_interval,
         )
+        self._dropped = DroppedWorkers(self._growth)
         self._demand = AdaptiveDemand(connection.client, settings.name, self._growth)
         #: The resources of each worker, as last reported to the runner.
         self._offers: dict[str, dict[str, float]] = {}
@@ -430,6 +432,7 @@ class DaskTrialExecutor:
             loop = asyncio.get_running_loop()
             self._probe_task = loop.create_task(self._connection.probe_direct())
         self._dispatcher.trim_idle()
+        self._dropped.check(asyncio.get_running_loop().time())
         self._show_demand()
         self._report_capacity()
         if any(worker.status == "unchecked" for worker in admitted.values()):

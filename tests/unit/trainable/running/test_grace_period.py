@@ -43,6 +43,13 @@ class Watched:
         assert self.go_on.wait(PATIENCE)
         self.calls.append("abandon")
 
+    def finish(self):
+        """Let the rest of the time pass, and wait for the thread of the grace period."""
+        self.passes.release()
+        for thread in threading.enumerate():
+            if thread.name == "dasktune-t1-grace":
+                thread.join(PATIENCE)
+
     def pass_time(self):
         """Let the first time pass, and return when the second one has begun."""
         self.passes.release()
@@ -53,7 +60,7 @@ def test_user_code_that_returns_in_time_is_left_alone():
     watched = Watched()
     watched.period.close()
     watched.closed = True
-    watched.passes.release()
+    watched.finish()
     assert watched.calls == [1.0]
 
 
@@ -62,8 +69,7 @@ def test_user_code_that_returns_after_the_interrupt_is_not_abandoned():
     watched.pass_time()
     watched.period.close()
     # Its time is over at the same moment: the close was first.
-    watched.passes.release()
-    watched.period.close()
+    watched.finish()
     assert watched.calls == [1.0, "interrupt", 1.0]
 
 

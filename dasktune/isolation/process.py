@@ -88,8 +88,9 @@ class ChildProcess:
     """
 
     # One thread at a time calls `receive` and `stop` (`WarmProcess` lends the child to one trial).
-    # Any thread calls `post`, `kill` and `is_alive`. `post` only queues; the writer thread sends, so
-    # a child that does not read blocks no other thread. One more thread waits for the child's death.
+    # Any thread calls `post`, `kill` and `is_alive`. `post` only queues; the writer thread sends,
+    # so a child that does not read blocks no other thread. One more thread waits for the child's
+    # death.
     #
     # The child ends in one of three ways:
     # - It closes the connection: `receive` has read all messages before, then raises.
@@ -105,9 +106,9 @@ class ChildProcess:
     # then, so `receive` looks once more after it has found the child dead.
     #
     # Reaping frees the process id, which the system may give to another process. So only `_reap`
-    # reaps: it sets `_reaped` under the lock first, and `kill` does nothing then. `is_alive` and the
-    # waiting thread look at a dead child without reaping it, so its id stays its own, and a `kill`
-    # that comes after them hits the child's group or nothing.
+    # reaps: it sets `_reaped` under the lock first, and `kill` does nothing then. `is_alive` and
+    # the waiting thread look at a dead child without reaping it, so its id stays its own, and a
+    # `kill` that comes after them hits the child's group or nothing.
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.environment = environment
@@ -212,8 +213,8 @@ class ChildProcess:
         deadline = time.monotonic() + _EXIT_SECONDS
         with suppress(EOFError, OSError):
             # Read until the child's end closes the connection, so that a child which sends does not
-            # wait for a reader. The messages are not unpickled: nobody needs them, and unpickling
-            # may raise anything, which would leave the child unreaped.
+            # wait for a reader. The messages are dropped without unpickling, which may raise
+            # anything and would leave the child unreaped.
             while (left := deadline - time.monotonic()) > 0 and self._link.poll(left):
                 self._link.recv_bytes()
         self._reap()

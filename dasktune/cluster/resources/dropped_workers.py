@@ -1,4 +1,4 @@
-"""Warns when the user's cluster has dropped workers for good, with the call that restores them."""
+"""Warns when the user's cluster has dropped workers, with the call that starts them again."""
 
 from __future__ import annotations
 

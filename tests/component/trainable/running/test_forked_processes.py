@@ -109,5 +109,7 @@ def test_a_step_that_forks_is_made_once() -> None:
 def test_the_error_names_both_processes() -> None:
     from dasktune.trainable.fork_guard import check_not_forked
 
-    with pytest.raises(TuneError, match=rf"\(pid {os.getpid() + 1}\), got .* \(pid {os.getpid()}\). Do that."):
+    with pytest.raises(
+        TuneError, match=rf"\(pid {os.getpid() + 1}\), got .* \(pid {os.getpid()}\). Do that."
+    ):
         check_not_forked(os.getpid() + 1, "f()", "Do that.")

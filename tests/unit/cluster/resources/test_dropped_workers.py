@@ -19,7 +19,7 @@ class Cluster(SpecCluster):  # type: ignore[misc]
 
     def __init__(self, *there: int) -> None:
         self._adaptive = None
-        self.worker_spec = dict.fromkeys(range(3), {})
+        self.worker_spec = {name: {} for name in range(3)}
         self.workers = dict.fromkeys(there)
 
     def __del__(self) -> None:

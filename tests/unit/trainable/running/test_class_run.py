@@ -547,7 +547,7 @@ def test_a_class_that_does_not_call_its_base_is_told_so():
 
 
 class CleansUpForLong(Counting):
-    """Waits in its clean-up, and then once more if it is interrupted and `config` has an `again`."""
+    """Waits in its clean-up, and once more if it is interrupted and `config` has an `again`."""
 
     def cleanup(self):
         super().cleanup()

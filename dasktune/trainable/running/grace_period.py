@@ -40,8 +40,8 @@ class GracePeriod:
     # - `close` during a wait: the thread ends.
     # - `close` between the end of the first wait and the interrupt: the interrupt finds no user
     #   code, so it stays pending. Nothing raises it, since no user code follows in this trial.
-    # - `close` at the end of the second wait: the lock decides. If `close` is first, the trial ends
-    #   as if it had been in time. If the thread is first, `close` waits until the trial has its
+    # - `close` at the end of the second wait: the lock decides. If `close` is first, the trial
+    #   ends as if it was in time. If the thread is first, `close` waits until the trial has its
     #   last message, and raises TrialInterrupted: the trial's thread must not end the trial once more.
 
     def __init__(

@@ -42,7 +42,7 @@ class GracePeriod:
     #   code, so it stays pending. Nothing raises it, since no user code follows in this trial.
     # - `close` at the end of the second wait: the lock decides. If `close` is first, the trial
     #   ends as if it was in time. If the thread is first, `close` waits until the trial has its
-    #   last message, and raises TrialInterrupted: the trial's thread must not end the trial once more.
+    #   last message, and raises TrialInterrupted: the trial's thread must not end it once more.
 
     def __init__(
         self,

@@ -288,7 +288,8 @@ class Session:
         check_not_forked(self._pid, function, _IN_FORK[function])
 
     def _record(self, metrics: object, checkpoint: object) -> None:
-        if self._closed or self._recorder.ending is not None:
+        ended = self._recorder.ending
+        if self._closed or ended is not None:
             # User code has caught the first TrialInterrupted, or has left a thread running.
             raise TrialInterrupted
         if checkpoint is not None and not isinstance(checkpoint, Checkpoint):

@@ -137,12 +137,14 @@ class RunBase(ABC):
         self._over.set()
 
     def _run(self) -> None:
-        # TrialInterrupted: the trial was abandoned, and its last message is in the outbox.
-        with suppress(TrialInterrupted):
-            self._outbox.put(partial(self._finish, self._outcome()))
-        if self._on_end is not None:
-            self._on_end()
-        self._over.set()
+        try:
+            # TrialInterrupted: the trial was abandoned, and its last message is in the outbox.
+            with suppress(TrialInterrupted):
+                self._outbox.put(partial(self._finish, self._outcome()))
+            if self._on_end is not None:
+                self._on_end()
+        finally:
+            self._over.set()
 
     def _finish(self, make: Callable[..., Terminal], seq: int) -> Terminal:
         # Under the outbox's lock: `finished` is set before the message can be collected.

@@ -26,8 +26,8 @@ def test_a_worker_that_is_slow_to_start_a_trial_gets_more_time_and_ends_no_exper
     go_on = threading.Event()
     with LocalCluster(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster:
         [worker] = cluster.workers.values()
-        # Dask creates all actors in this one thread.
-        worker.executors["actor"].submit(go_on.wait, PATIENCE)
+        # Dask creates all actors in this one thread, as it runs tasks.
+        worker.executors["default"].submit(go_on.wait, PATIENCE)
         tuner = tune.Tuner(report_once, run_config=run_config(tmp_path), client=cluster)
         with driver_settings(open_timeout=0.5, max_failed_starts=1), fitting(tuner) as future:
             until(lambda: future.done() or "is slow to start a trial" in caplog.text)
@@ -43,7 +43,7 @@ def test_a_worker_that_never_starts_a_trial_ends_the_experiment_with_the_reason(
     go_on = threading.Event()
     with LocalCluster(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster:
         [worker] = cluster.workers.values()
-        worker.executors["actor"].submit(go_on.wait, PATIENCE)
+        worker.executors["default"].submit(go_on.wait, PATIENCE)
         tuner = tune.Tuner(report_once, run_config=run_config(tmp_path), client=cluster)
         try:
             with driver_settings(open_timeout=0.1, max_failed_starts=1), fitting(tuner) as future:

@@ -96,7 +96,8 @@ def restore(trials: int = 10_000, profile: bool = False) -> Figures:
         known = session.experiment.state_dict()
         if len(known["trials"]) != trials:
             raise RuntimeError(f"{len(known['trials'])} of {trials} trials were restored")
-        Snapshots(storage).write(Snapshot(session.end.epoch, session.end.position, known))
+        end = session.end
+        Snapshots(storage).write(Snapshot(end.epoch, end.position, known, end.journal))
         del session, known
         _, by_snapshot = _restored(storage, "snapshot")
     return by_journal | by_snapshot

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from dasktune.version import __version__
@@ -227,13 +228,24 @@ _HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in name
 
 def __getattr__(name: str) -> Any:
     if name in _HOME_OF:
-        value: Any = getattr(import_module(_HOME_OF[name]), name)
+        value: Any = getattr(_import(_HOME_OF[name]), name)
     elif name in _MODULES:
-        return import_module(f"{__name__}.{name}")
+        return _import(f"{__name__}.{name}")
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value
     return value
+
+
+def _import(name: str) -> ModuleType:
+    """Import a module, so that a Ctrl-C meanwhile is not lost.
+
+    Imports run callbacks and extension code that swallow a KeyboardInterrupt.
+    """
+    from dasktune.tuner.signals import keep_interrupts
+
+    with keep_interrupts():
+        return import_module(name)
 
 
 def __dir__() -> list[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import sys
 import threading
 import weakref
 from types import TracebackType
@@ -41,13 +43,15 @@ class StallWatch:
         self._limit_s = limit_s
         #: Counts entries and exits: odd inside a block. Only the driver's thread writes it.
         self._blocks = 0
+        #: The thread in the block.
+        self._driver = 0
         self._seen = self._warned = 0
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> None:
         if self._thread is None:
-            weakref.finalize(self, self._stopped.set)
+            weakref.finalize(self, _stop, os.getpid(), self._stopped)
             self._thread = threading.Thread(
                 target=_watch,
                 args=(weakref.ref(self), self._stopped, self._limit_s),
@@ -55,6 +59,7 @@ class StallWatch:
                 daemon=True,
             )
             self._thread.start()
+        self._driver = threading.get_ident()
         self._blocks += 1
 
     def __exit__(
@@ -74,12 +79,19 @@ class StallWatch:
         if blocks % 2 and blocks == self._seen and blocks != self._warned:
             self._warned = blocks
             logger.warning(
-                "%s has taken more than %g s and blocks the driver: trials wait for decisions and "
+                "%s has taken more than %g s and blocks the driver%s: trials wait for decisions and "
                 "starts meanwhile. Do slow work in a thread",
                 self.what,
                 self._limit_s,
+                _place_of(self._driver),
             )
         self._seen = blocks
+
+
+def _stop(process: int, stopped: threading.Event) -> None:
+    # A fork inherits the finalizer without the thread, which may have held the event's lock.
+    if os.getpid() == process:
+        stopped.set()
 
 
 def _watch(watch: weakref.ref[StallWatch], stopped: threading.Event, interval_s: float) -> None:
@@ -89,3 +101,12 @@ def _watch(watch: weakref.ref[StallWatch], stopped: threading.Event, interval_s:
         if living is not None:
             living.check()
         del living
+
+
+def _place_of(thread: int) -> str:
+    """Return where a thread stands now, as text for the warning; empty if it has ended."""
+    frame = sys._current_frames().get(thread)
+    if frame is None:
+        return ""
+    code = frame.f_code
+    return f" in {code.co_name} ({code.co_filename}, line {frame.f_lineno})"

@@ -151,7 +151,7 @@ class Experiment:
     def _storage(self, config: RunConfig) -> Storage:
         hint = "A run without a name creates a new experiment."
         check(self.name is not None, "name", "the name of the experiment to resume", None, hint)
-        return Storage(config.storage_url, config.storage_options or {}).child(str(self.name))
+        return Storage(config.storage_url, config.storage_options or {}).child(str(config.name))
 
     def __repr__(self) -> str:
         options = ", ".join(f"{name}={value!r}" for name, value in self.options.items())

@@ -142,7 +142,7 @@ def run_experiments(
     request = as_resume_config(resume, resume_config)
     with closing(connect(client)) as connection:
         tuners = [one.tuner(connection.client, request) for one in given]
-        grids = _fit_all(tuners) if concurrent else [tuner.fit() for tuner in tuners]
+        grids = _fit_all(tuners) if concurrent else _fit_in_turn(tuners)
     if raise_on_failed_trial:
         _check_none_failed(*grids)
     return [result for grid in grids for result in grid]
@@ -159,6 +159,16 @@ def _fit_all(tuners: Sequence[Tuner]) -> list[ResultGrid]:
     # In a notebook this thread runs an event loop already, so use another thread.
     with ThreadPoolExecutor(1, "dasktune-experiments") as pool:
         return pool.submit(asyncio.run, fit_all()).result()
+
+
+def _fit_in_turn(tuners: Sequence[Tuner]) -> list[ResultGrid]:
+    grids = []
+    for left, tuner in zip(reversed(range(len(tuners))), tuners, strict=True):
+        grids.append(tuner.fit())
+        if left and tuner.runner is not None and tuner.runner.interrupted:
+            # Who interrupts one experiment does not want the next one to begin.
+            raise KeyboardInterrupt
+    return grids
 
 
 def _analysis(results: ResultGrid, experiment: Experiment) -> ExperimentAnalysis:

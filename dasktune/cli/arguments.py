@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dasktune.config import DEFAULT_STORAGE_PATH
+from dasktune.config.validation import normalised_name
 from dasktune.errors import ConfigError, check
 from dasktune.storage.experiment.experiment_store import SPEC_FILE
 from dasktune.storage.fs.storage import Storage
@@ -78,7 +79,7 @@ def add_format(parser: argparse.ArgumentParser, *formats: str) -> None:
 def storage_of(arguments: argparse.Namespace) -> Storage:
     """Return the experiment's directory, given as a path, a URL or a name from ``dasktune ls``."""
     given = Path(arguments.experiment)
-    listed = Path(DEFAULT_STORAGE_PATH).expanduser() / given
+    listed = Path(DEFAULT_STORAGE_PATH).expanduser() / normalised_name(arguments.experiment)
     is_name = not given.is_absolute() and "://" not in arguments.experiment and not given.exists()
     if is_name and (listed / SPEC_FILE).is_file():
         return Storage(str(listed))

@@ -34,6 +34,7 @@ COMMANDS: Final = {
     "report": "write an experiment as one HTML page",
     "dashboard": "serve a live dashboard of experiments until Ctrl-C",
     "doctor": "check whether a cluster can run experiments",
+    "repair": "restore an experiment whose journal is damaged",
 }
 
 #: One line for each subcommand, of at most 80 columns.

@@ -20,7 +20,7 @@ from dasktune.errors import ConfigError, StorageError
 from dasktune.storage.experiment.experiment_store import SPEC_FILE, ExperimentStore
 from dasktune.storage.fs.redaction import reading
 from dasktune.storage.fs.storage import Storage
-from dasktune.storage.journal.journal_reader import read_journal
+from dasktune.storage.journal.journal_reader import check_journal_exists, read_journal
 from dasktune.storage.leader.leader_lease import LeaderLease
 from dasktune.storage.leader.leader_lock import current_leader
 from dasktune.trial.metrics import Metric, Modes
@@ -104,6 +104,7 @@ def read_experiment(
         If there is no experiment, or it is damaged.
     """
     spec = ExperimentStore(storage).spec()
+    check_journal_exists(storage, may_be_new=True)
     projection, is_exhausted = empty_projection(spec, metric, mode), False
     leader = current_leader(storage)
     for record in read_journal(storage):

@@ -30,6 +30,11 @@ def fit(tuner: Tuner, *, quiet: bool) -> int:
     -------
     int
         0 if no trial failed, 1 if some failed, 130 if the experiment was interrupted.
+
+    Raises
+    ------
+    SystemExit
+        After SIGTERM, with the exit status 143.
     """
     try:
         results = tuner.fit()

@@ -18,6 +18,7 @@ from dasktune.config.validation import (
     is_port,
     is_safe_name,
     is_text,
+    normalised_name,
 )
 from dasktune.config.worker_filter import WorkerFilter, check_workers
 from dasktune.errors import check, without_passwords
@@ -46,7 +47,7 @@ class RunConfig:
     ----------
     name : str, optional
         The name of the experiment and of its directory; by default the trainable's name and the
-        date.
+        date. It may have letters and symbols of all scripts, in Unicode's form NFC.
     storage_path : str or path, optional
         The directory or fsspec URL in which experiments are stored; ``~/dasktune_results`` by
         default.
@@ -77,7 +78,8 @@ class RunConfig:
     driver_ttl : float, default=30.0
         Seconds without contact to the driver after which workers stop its trials.
     stop_grace : float, default=10.0
-        Seconds in which a stopped trial may end by itself before it is interrupted.
+        Seconds in which a stopped trial may end by itself before it is interrupted. A trial that
+        ends by itself has the same time to clean up.
     scheduler_wait : float, default=300.0
         Seconds to wait for a lost Dask scheduler to come back.
     code : {"auto", "installed"}, default="auto"
@@ -209,6 +211,8 @@ class RunConfig:
             self.name,
             "Give directories in storage_path.",
         )
+        if self.name is not None:
+            object.__setattr__(self, "name", normalised_name(self.name))
         path: object = self.storage_path
         check(
             path is None or is_text(path) or isinstance(path, os.PathLike),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from math import isfinite
 from numbers import Integral
 from typing import Final
@@ -18,10 +19,14 @@ __all__ = [
     "is_policy",
     "is_safe_name",
     "is_text",
+    "normalised_name",
 ]
 
-#: A file name that is safe on disks, in URLs, and where fsspec expands ``*``, ``?`` and ``[``.
-_SAFE_NAME: Final = re.compile(r"\w([\w .,=+@-]*[\w=+@-])?")
+#: A file name that is safe on disks, in URLs, and where fsspec expands ``*``, ``?`` and ``[``: all
+#: characters but ASCII's punctuation, of which only some is safe.
+_SAFE_NAME: Final = re.compile(
+    r"[\w\u0080-\U0010ffff]([\w .,=+@\u0080-\U0010ffff-]*[\w=+@\u0080-\U0010ffff-])?"
+)
 
 #: Maximum length of an experiment's name, in bytes.
 LONGEST_NAME: Final = 200
@@ -60,10 +65,28 @@ def check_seconds(name: str, value: object, *, zero: bool = False) -> None:
 
 
 def is_safe_name(name: object) -> bool:
-    """Whether `name` is a valid directory name on every storage."""
+    """Whether `name`, once normalised, is a valid directory name on every storage.
+
+    Invisible characters are refused, and accents without a letter before them.
+    """
+    if not isinstance(name, str):
+        return False
+    name = normalised_name(name)
     return (
-        isinstance(name, str)
-        and _SAFE_NAME.fullmatch(name) is not None
+        _SAFE_NAME.fullmatch(name) is not None
+        and name.isprintable()
+        and not unicodedata.combining(name[0])
         and ".." not in name
         and len(name.encode()) <= LONGEST_NAME
     )
+
+
+def normalised_name(name: str) -> str:
+    """Return the one of several equal forms of a name that all systems understand (Unicode's NFC).
+
+    Examples
+    --------
+    >>> normalised_name("gro\u0308ße") == "größe"
+    True
+    """
+    return unicodedata.normalize("NFC", name)

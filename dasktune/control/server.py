@@ -22,6 +22,7 @@ from tornado.netutil import bind_sockets
 from dasktune.control import address_file
 from dasktune.control.handlers import LARGEST_BODY, make_application
 from dasktune.control.http_guard import RequestGuard, new_token
+from dasktune.progress.background_stream import print_promptly
 from dasktune.runner.commands import Commands
 from dasktune.storage.fs.storage import Storage
 
@@ -159,7 +160,8 @@ def run_control_server(
         logger.info("control server: %s", server.url)
         if storage is not None:
             address_file.write(storage, server.url)
-        _print(f"Control: TuneClient({server.url!r}, token={server.token!r})\n")
+        # Not logged: the text contains the token.
+        print_promptly(sys.stderr, f"Control: TuneClient({server.url!r}, token={server.token!r})\n")
     try:
         yield server
     finally:
@@ -167,12 +169,3 @@ def run_control_server(
             server.close()
             if storage is not None:
                 address_file.remove(storage)
-
-
-def _print(text: str) -> None:
-    """Print a text with the token to standard error; the token must not be logged."""
-    try:
-        sys.stderr.write(text)
-        sys.stderr.flush()
-    except (OSError, ValueError, AttributeError):
-        logger.debug("cannot print the token: there is no standard error")

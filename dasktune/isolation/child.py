@@ -38,7 +38,6 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
-from dasktune.errors import TuneError
 from dasktune.isolation import process_messages
 from dasktune.isolation.environment import in_trial_directory
 from dasktune.isolation.process_state import ProcessState
@@ -114,7 +113,6 @@ class ChildServer:
         self._link = link
         self._on_disconnect = on_disconnect
         self._crash_file = crash_file
-        self._pid = os.getpid()
         self._sending = threading.Lock()
         self._trials: queue.SimpleQueue[_ChildTrial | None] = queue.SimpleQueue()
         self._trial: _ChildTrial | None = None
@@ -163,12 +161,6 @@ class ChildServer:
         return True
 
     def _send(self, message: process_messages.FromChild) -> None:
-        if os.getpid() != self._pid:
-            raise TuneError(
-                "report() must be called in the process of the trial, not in one that it has "
-                "forked. Send the values to the trial's process, for example by a "
-                "multiprocessing.Queue."
-            )
         # Connection.send() creates a pickler each time, which takes longer than the rest.
         blob = pickle.dumps(message)
         with self._sending:
@@ -233,7 +225,7 @@ class _ChildTrial:
 
     def _run_to_its_end(self) -> process_messages.ChildFinished:
         self._run.start()
-        self._run.join()
+        self._run.wait()
         if self._spec.report_timeout_s is not None:
             faulthandler.cancel_dump_traceback_later()
         *rest, (_, terminal) = self._run.collect(self._ack, self._sent)
@@ -244,7 +236,9 @@ class _ChildTrial:
             # the streams.
             with suppress(Exception):
                 stream.flush()
-        return process_messages.ChildFinished(terminal=terminal, changes=self._before.changes())
+        # The worker ends this process, and with it user code that does not return.
+        changes = "user code does not return" if self._run.is_abandoned else self._before.changes()
+        return process_messages.ChildFinished(terminal=terminal, changes=changes)
 
     def handle(self, message: process_messages.ToChild) -> None:
         """Handle a message of the worker."""

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -40,11 +41,15 @@ main(link)
 #: keep the child's end of the connection open, so the connection may outlive the child.
 _POLL_SECONDS: Final = 1.0
 
-#: Seconds that a child has to run its exit handlers.
+#: Seconds that a child has to run its exit handlers, however many messages it sends meanwhile.
 _EXIT_SECONDS: Final = 1.0
 
 #: Longest traceback of a crash that is reported, in bytes.
 _LONGEST_TRACEBACK: Final = 1 << 14
+
+#: Whether this system can look at a dead child without reaping it. Python 3.12 and older cannot on
+#: macOS.
+_CAN_LOOK: Final = hasattr(os, "waitid")
 
 #: Starts all children. On Linux a child dies with the *thread* that started it, and this one lives
 #: as long as the worker.
@@ -83,17 +88,27 @@ class ChildProcess:
     """
 
     # One thread at a time calls `receive` and `stop` (`WarmProcess` lends the child to one trial).
-    # Any thread calls `post` and `kill`. `post` only queues; the writer thread sends, so a child
-    # that does not read blocks no other thread.
+    # Any thread calls `post`, `kill` and `is_alive`. `post` only queues; the writer thread sends,
+    # so a child that does not read blocks no other thread. One more thread waits for the child's
+    # death.
     #
     # The child ends in one of three ways:
     # - It closes the connection: `receive` has read all messages before, then raises.
-    # - It dies, but a process that it has forked keeps the connection open: `receive` sees that it
+    # - It dies, but a process that it has forked keeps the connection open. The waiting thread
+    #   kills the process group at once, which closes the connection, perhaps in the middle of a
+    #   message. If a process outside of the group has the connection, `receive` sees that the child
     #   is dead when nothing was readable for `_POLL_SECONDS`.
     # - `kill`: as above, from another thread.
-    # In each case `_reap` kills the rest of the process group and waits for the child. `kill` and
-    # `_reap` exclude each other by the lock: after `_reap` the system may reuse the process id, so
-    # `kill` does nothing then.
+    # In each case `_reap` kills the rest of the process group and waits for the child.
+    #
+    # The child may send its last message and die between the moment when `receive` found nothing
+    # readable and the check whether it lives. What it has sent before its death is in the socket by
+    # then, so `receive` looks once more after it has found the child dead.
+    #
+    # Reaping frees the process id, which the system may give to another process. So only `_reap`
+    # reaps: it sets `_reaped` under the lock first, and `kill` does nothing then. `is_alive` and
+    # the waiting thread look at a dead child without reaping it, so its id stays its own, and a
+    # `kill` that comes after them hits the child's group or nothing.
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.environment = environment
@@ -120,6 +135,8 @@ class ChildProcess:
         self._outgoing: queue.SimpleQueue[object | None] = queue.SimpleQueue()
         self._writer = threading.Thread(target=self._write, name="dasktune-link", daemon=True)
         self._writer.start()
+        if _CAN_LOOK:
+            threading.Thread(target=self._wait_for_death, name="dasktune-death", daemon=True).start()
         self._outgoing.put(list(sys.path))
         self.post(InitChild(parent=os.getpid(), crash_file=self._crash_file.fileno()))
 
@@ -131,7 +148,18 @@ class ChildProcess:
     @property
     def is_alive(self) -> bool:
         """Whether the child has not ended yet."""
-        return self._process.poll() is None
+        with self._lock:
+            if self._reaped:
+                return False
+            if _CAN_LOOK:
+                return _is_running(self._process.pid, os.WNOHANG)
+            # This system can only look at a child by reaping it. The group is killed in the same
+            # breath, before its id can have been given away, and never again.
+            alive = self._process.poll() is None
+            if not alive:
+                self._kill_group()
+                self._reaped = True
+            return alive
 
     @property
     def finished(self) -> bool:
@@ -154,10 +182,14 @@ class ChildProcess:
         ChildDied
             If the child has ended; its process group is gone then.
         """
+        timeout = _POLL_SECONDS
         try:
-            while not self._readable.poll(_POLL_SECONDS * 1000):
-                if not self.is_alive:
+            while not self._readable.poll(timeout * 1000):
+                if timeout == 0.0:
                     raise EOFError
+                if not self.is_alive:
+                    # Its last message may have come since the poll: look once more.
+                    timeout = 0.0
             message: FromChild = pickle.loads(self._link.recv_bytes())
         except (EOFError, OSError):
             raise ChildDied(self._death_info()) from None
@@ -171,14 +203,20 @@ class ChildProcess:
                 self._kill_group()
 
     def stop(self) -> None:
-        """Ask the child to exit, and kill it if it does not; returns when it has ended."""
-        if self._reaped:
+        """Ask the child to exit, and kill it if it does not; returns when it has ended.
+
+        A child in the middle of a trial is killed, too, although it may send messages all the time.
+        """
+        if self.finished:
             return
         self.post(StopChild())
+        deadline = time.monotonic() + _EXIT_SECONDS
         with suppress(EOFError, OSError):
-            # Read until the child's end closes the connection, or the child is silent for too long.
-            while self._link.poll(_EXIT_SECONDS):
-                self._link.recv()
+            # Read until the child's end closes the connection, so that a child which sends does not
+            # wait for a reader. The messages are dropped without unpickling, which may raise
+            # anything and would leave the child unreaped.
+            while (left := deadline - time.monotonic()) > 0 and self._link.poll(left):
+                self._link.recv_bytes()
         self._reap()
         self._crash_file.close()
 
@@ -198,6 +236,13 @@ class ChildProcess:
             while (message := self._outgoing.get()) is not None:
                 self._link.send(message)
 
+    def _wait_for_death(self) -> None:
+        """Kill what the child has started as soon as the child has died."""
+        # The rest of the group may hold the connection open in the middle of a message, for which
+        # `receive` would wait for ever.
+        _is_running(self._process.pid, 0)
+        self.kill()
+
     def _kill_group(self) -> None:
         with suppress(OSError):
             os.killpg(self._process.pid, signal.SIGKILL)
@@ -205,8 +250,9 @@ class ChildProcess:
     def _reap(self) -> int:
         """Kill the rest of the process group, and return the exit status of the child."""
         with self._lock:
-            self._kill_group()
-            self._reaped = True
+            if not self._reaped:
+                self._kill_group()
+                self._reaped = True
         status = self._process.wait()
         self._gone.set()
         self._outgoing.put(None)
@@ -221,6 +267,23 @@ class ChildProcess:
             file.seek(0)
             crash = file.read(_LONGEST_TRACEBACK).decode(errors="replace")
         return ErrorInfo(message=message, traceback=f"{crash}\n{message}\n" if crash else "")
+
+
+def _is_running(pid: int, options: int) -> bool:
+    """Return whether a child lives, without reaping it; waits for its end unless told not to.
+
+    Parameters
+    ----------
+    pid : int
+        The process id of a child of this process.
+    options : int
+        ``os.WNOHANG``, or 0 to wait.
+    """
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | options) is None
+    except ChildProcessError:
+        # It has been reaped.
+        return False
 
 
 def _cause(status: int) -> str:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from math import inf
 from typing import TextIO
 
+from dasktune.progress.background_stream import BackgroundStream, write_text
 from dasktune.progress.progress import Progress
 from dasktune.progress.trial_counts import TrialCounts
 
 __all__ = ["Display", "Stream"]
-
-logger = logging.getLogger(__name__)
 
 
 class Stream:
@@ -32,21 +30,15 @@ class Stream:
         """Whether the stream still accepts text."""
         return self._stream is not None
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether the stream has not written its last texts yet, because it is not read."""
+        stream: object = self._stream
+        return isinstance(stream, BackgroundStream) and stream.is_behind
+
     def write(self, text: str) -> None:
         """Write a text; characters that the encoding lacks are replaced. Never raises."""
-        stream = self._stream
-        if stream is None:
-            return
-        try:
-            try:
-                stream.write(text)
-            except UnicodeEncodeError:
-                plain = text.replace("·", "-").replace("…", "~")
-                stream.write(plain.encode("ascii", "replace").decode("ascii"))
-            stream.flush()
-        except Exception:
-            # It may be closed, a broken pipe, or a user's object in place of sys.stderr.
-            logger.debug("progress is no longer written: its stream failed", exc_info=True)
+        if self._stream is not None and not write_text(self._stream, text):
             self._stream = None
 
 
@@ -63,6 +55,8 @@ class Display:
     interval_s: float = 1.0
     #: Whether a line is printed for each failure when it happens.
     shows_failures: bool = False
+    #: Whether it replaces ``sys.stderr``, so that warnings appear beside it.
+    redirects: bool = False
 
     def __init__(self, stream: TextIO | None) -> None:
         self.stream = Stream(stream)
@@ -86,7 +80,9 @@ class Display:
         return now >= self._next
 
     def update(self, progress: Progress, trial_counts: TrialCounts, now: float) -> None:
-        """Show the progress.
+        """Show the progress, unless the last picture is still being written.
+
+        So pictures never queue up: after a pause of the terminal the newest one is drawn.
 
         Parameters
         ----------
@@ -98,7 +94,8 @@ class Display:
             The present time.
         """
         self._next = now + self.interval_s
-        self.show(progress, trial_counts)
+        if not self.stream.is_behind:
+            self.show(progress, trial_counts)
 
     def show(self, progress: Progress, trial_counts: TrialCounts) -> None:
         """Draw the progress."""

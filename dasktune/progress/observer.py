@@ -40,8 +40,9 @@ class ProgressObserver:
     An event costs O(log trials). The first event costs O(results): a resumed experiment has
     results already. A display that raises is logged and not used again.
 
-    The driver's loop calls every method, so the display is updated in the driver's thread. Threads
-    of the user may print meanwhile; only the display with rich coordinates with them.
+    The driver's loop calls every method, so pictures are made in the driver's thread, where the
+    trials do not change meanwhile. A `BackgroundStream` writes them. Threads of the user may print
+    meanwhile; only the display with rich coordinates with them.
 
     Parameters
     ----------

@@ -6,18 +6,20 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import closing, contextmanager, nullcontext, redirect_stderr
+from typing import Any, Final, TextIO, cast
 
 from dasktune.callback import TrialStorage
+from dasktune.callback.stall import StallWatch
 from dasktune.config import RunConfig
 from dasktune.errors import without_passwords
 from dasktune.experiment import ExperimentMachine, ExperimentSettings
+from dasktune.progress.background_stream import BackgroundStream
 from dasktune.progress.choose import choose_mode, open_display
 from dasktune.progress.display import Display
 from dasktune.progress.observer import ProgressObserver
 from dasktune.progress.progress import Progress
-from dasktune.progress.reporter import CLIReporter, ProgressReporter
+from dasktune.progress.reporter import CLIReporter, JupyterNotebookReporter, ProgressReporter
 from dasktune.progress.trial_counts import Order, TrialCounts
 from dasktune.space.domain import Domain
 from dasktune.storage.fs.temp_dirs import is_temporary
@@ -27,6 +29,9 @@ from dasktune.trial.metrics import Mode, flatten
 __all__ = ["ReporterDisplay", "open_progress", "searched_names"]
 
 logger = logging.getLogger(__name__)
+
+#: Seconds that the end of a run waits for the last picture and the summary to be written.
+_LAST_SECONDS: Final = 1.0
 
 
 @contextmanager
@@ -38,6 +43,9 @@ def open_progress(
     offers: Callable[[], Mapping[str, Mapping[str, float]]] = dict,
 ) -> Iterator[list[ProgressObserver]]:
     """Show the progress of an experiment while the context is open.
+
+    A thread writes the progress, and the warnings of dasktune that no handler of the user gets. At
+    the end of the context it gets a second to write what is left, and is then left behind.
 
     Parameters
     ----------
@@ -57,36 +65,88 @@ def open_progress(
     list of ProgressObserver
         Observers that must receive every event of the experiment; none if nothing is shown.
     """
-    settings, total = experiment.settings, experiment.search.total_samples
-    ranking: tuple[str | None, Mode | None, Order] = (settings.metric, settings.mode, "best")
-    reporter = run_config.progress_reporter
-    display: Display | None = None
-    if run_config.verbose and reporter is not None:
-        if _set_up(reporter, total, settings):
-            display = ReporterDisplay(reporter, lambda: (experiment.scheduler.debug_string(),))
-        if isinstance(reporter, CLIReporter):
-            ranking = reporter.ranking
-    elif run_config.verbose:
-        display = open_display(choose_mode(sys.stderr), sys.stderr)
-    if display is None:
-        yield []
+    stream = cast(TextIO, BackgroundStream(sys.stderr))
+    with _written(stream):
+        display = _display(run_config, experiment, stream)
+        if display is None:
+            with _warnings_to(stream):
+                yield []
+            return
+        observer = ProgressObserver(
+            display,
+            _trial_counts(run_config, experiment, trial_storage, param_space),
+            total=experiment.search.total_samples,
+            verbose=run_config.verbose,
+            place=_place(trial_storage),
+            offers=offers,
+        )
+        with closing(observer), nullcontext() if display.redirects else _warnings_to(stream):
+            yield [observer]
+
+
+@contextmanager
+def _written(stream: TextIO) -> Iterator[None]:
+    """Give a background stream a short time at the end, whatever happens."""
+    try:
+        yield
+    finally:
+        if isinstance(stream, BackgroundStream) and not stream.finish(_LAST_SECONDS):
+            logger.debug("the last texts are not shown: the output is not read")
+
+
+@contextmanager
+def _warnings_to(stream: TextIO) -> Iterator[None]:
+    """Write dasktune's warnings to a stream inside the ``with`` block if nothing handles them.
+
+    Otherwise Python would write them to ``sys.stderr`` in the thread that logs them: in the
+    driver's loop, which must not wait for a terminal.
+    """
+    package = logging.getLogger("dasktune")
+    if package.hasHandlers():
+        yield
         return
+    # Without a formatter it writes what Python writes then: the message alone.
+    handler = logging.StreamHandler(stream)
+    handler.setLevel(logging.WARNING)
+    package.addHandler(handler)
+    try:
+        yield
+    finally:
+        package.removeHandler(handler)
+
+
+def _display(run_config: RunConfig, experiment: ExperimentMachine, stream: TextIO) -> Display | None:
+    reporter = run_config.progress_reporter
+    if not run_config.verbose:
+        return None
+    if reporter is None:
+        return open_display(choose_mode(sys.stderr), stream)
+    if not _set_up(reporter, experiment.search.total_samples, experiment.settings):
+        return None
+    return ReporterDisplay(reporter, lambda: (experiment.scheduler.debug_string(),), stream)
+
+
+def _trial_counts(
+    run_config: RunConfig,
+    experiment: ExperimentMachine,
+    trial_storage: TrialStorage,
+    param_space: Mapping[str, Any],
+) -> TrialCounts:
+    ranking: tuple[str | None, Mode | None, Order]
+    ranking = experiment.settings.metric, experiment.settings.mode, "best"
+    if isinstance(run_config.progress_reporter, CLIReporter):
+        ranking = run_config.progress_reporter.ranking
     metric, mode, order = ranking
     names = searched_names(param_space)
-    trial_counts = TrialCounts(
+    return TrialCounts(
         experiment.trials, trial_storage, metric=metric, mode=mode, order=order, searched=names
     )
+
+
+def _place(trial_storage: TrialStorage) -> str:
     place = "" if trial_storage.storage is None else without_passwords(trial_storage.storage.url)
-    if is_temporary(place):
-        # A scikit-learn search deletes this directory after the fit.
-        place = ""
-    observer = ProgressObserver(
-        display, trial_counts, total=total, verbose=run_config.verbose, place=place, offers=offers
-    )
-    try:
-        yield [observer]
-    finally:
-        observer.close()
+    # A scikit-learn search deletes a temporary directory after the fit.
+    return "" if is_temporary(place) else place
 
 
 def _set_up(reporter: Any, total: int | None, settings: ExperimentSettings) -> bool:
@@ -102,23 +162,39 @@ def _set_up(reporter: Any, total: int | None, settings: ExperimentSettings) -> b
 
 
 class ReporterDisplay(Display):
-    """Passes the progress to a reporter of the user.
+    """Passes the progress to a reporter.
+
+    The reporter is called in the driver's thread, because it reads the trials. What it writes to
+    ``sys.stderr`` goes to a background stream. A reporter that takes long is named in a warning.
 
     Parameters
     ----------
     reporter : ProgressReporter
-        The user's reporter.
+        The reporter: one of dasktune, or the user's.
     sys_info : callable
         Returns more lines for the report.
+    stream : text stream
+        The stream for what the reporter writes to ``sys.stderr``.
     """
 
     #: Seconds between two calls of the reporter's `should_report`, which decides whether to report.
     interval_s = 0.1
 
-    def __init__(self, reporter: ProgressReporter, sys_info: Callable[[], tuple[str, ...]]) -> None:
-        super().__init__(sys.stderr)
+    def __init__(
+        self, reporter: ProgressReporter, sys_info: Callable[[], tuple[str, ...]], stream: TextIO
+    ) -> None:
+        super().__init__(stream)
         self._reporter = reporter
         self._sys_info = sys_info
+        self._target = stream
+        self._stalls = StallWatch()
+
+    def update(self, progress: Progress, trial_counts: TrialCounts, now: float) -> None:
+        """Call the reporter, but not one that only prints tables while they are not read."""
+        self._next = now + self.interval_s
+        only_prints = type(self._reporter) in (CLIReporter, JupyterNotebookReporter)
+        if not (only_prints and self.stream.is_behind):
+            self.show(progress, trial_counts)
 
     def show(self, progress: Progress, trial_counts: TrialCounts) -> None:
         """Call the user's reporter if its `should_report` returns True."""
@@ -128,13 +204,19 @@ class ReporterDisplay(Display):
         """Call the user's reporter for the last time."""
         self._report(progress, trial_counts, done=True)
 
+    def close(self) -> None:
+        """Stop watching the reporter."""
+        self._stalls.close()
+
     def _report(self, progress: Progress, trial_counts: TrialCounts, *, done: bool) -> None:
-        if self._reporter.should_report(trial_counts, done=done):
-            count = progress.workers
-            workers = f"Trials run on {count} {plural('worker', count)}" if count else ""
-            usage = f"Resources used: {progress.usage}" if progress.usage else ""
-            lines = (text for text in (*self._sys_info(), usage, workers) if text)
-            self._reporter.report(trial_counts, done, *lines)
+        self._stalls.what = f"progress reporter {type(self._reporter).__name__}"
+        with self._stalls, redirect_stderr(self._target):
+            if self._reporter.should_report(trial_counts, done=done):
+                count = progress.workers
+                workers = f"Trials run on {count} {plural('worker', count)}" if count else ""
+                usage = f"Resources used: {progress.usage}" if progress.usage else ""
+                lines = (text for text in (*self._sys_info(), usage, workers) if text)
+                self._reporter.report(trial_counts, done, *lines)
 
 
 def searched_names(param_space: Mapping[str, Any]) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Final, TextIO
 
+from dasktune.progress.background_stream import BackgroundStream
 from dasktune.progress.display import Display
 from dasktune.progress.progress import Progress, render, split_usage
 from dasktune.progress.progress_table import ROWS, SYMBOLS, progress_table
@@ -50,6 +51,7 @@ class LiveTable(Display):
     """
 
     interval_s = 0.5
+    redirects = True
 
     def __init__(self, stream: TextIO) -> None:
         from rich.console import Console
@@ -57,7 +59,8 @@ class LiveTable(Display):
         from rich.live import Live
 
         super().__init__(stream)
-        if isinstance(stream, FileProxy) or not _DRAWING.acquire(blocking=False):
+        terminal = stream.original if isinstance(stream, BackgroundStream) else stream
+        if isinstance(terminal, FileProxy) or not _DRAWING.acquire(blocking=False):
             raise RuntimeError("another live display draws on this terminal")
         self._console: Console = Console(file=stream, force_terminal=True, stderr=True)
         # If the user redirects stdout to a file or a pipe, rich must not move it to the terminal.

@@ -12,14 +12,14 @@ from typing import Any, Final
 
 from dasktune.errors import StorageError
 from dasktune.experiment.exploit import cut_back
-from dasktune.experiment.failures import count_failure
+from dasktune.experiment.failures import clear_suspicion, count_failure, count_loss
 from dasktune.experiment.policies import record as append_result
-from dasktune.experiment.trial_index import is_current
+from dasktune.experiment.trial_index import apply_resources, is_current
 from dasktune.experiment.trial_state import trial_from_state
 from dasktune.experiment.user_requests import reset_trial
 from dasktune.storage.experiment.tuner_json import TunerFile
 from dasktune.storage.fs.storage import Storage
-from dasktune.storage.journal.journal_reader import JournalReader
+from dasktune.storage.journal.journal_reader import JournalReader, check_journal_exists
 from dasktune.storage.journal.snapshots import Snapshots
 from dasktune.trial import actions, events
 from dasktune.trial.checkpoint_record import CheckpointKind, CheckpointRecord
@@ -55,8 +55,9 @@ def load_trials(storage: Storage) -> list[Trial]:
     Raises
     ------
     StorageError
-        If the journal is damaged.
+        If the journal is damaged, or missing although the experiment had trials.
     """
+    check_journal_exists(storage, may_be_new=True)
     trials, start = _newest(storage)
     apply_records(trials, JournalReader(storage, start=start))
     return list(trials.values())
@@ -162,11 +163,15 @@ def _apply_event(trial: Trial, event: events.TrialEvent) -> None:
             # A result that was sent before the trial became a clone belongs to its former history.
             if trial.cloned_in < trial.incarnation:
                 append_result(trial, event.metrics)
+            clear_suspicion(trial)
         case events.CheckpointCommitted():
             _keep(trial, event.checkpoint)
+            clear_suspicion(trial)
         case events.TrialStarted():
             trial.worker = event.worker
             trial.started_at = event.time if trial.started_at is None else trial.started_at
+        case events.TrialLost():
+            count_loss(trial, event, limit=0)  # the journal says whether the trial ended for it
         case events.TrialFailed():
             count_failure(trial, event.error, limit=-1)
             if trial.status.is_final:
@@ -176,13 +181,15 @@ def _apply_event(trial: Trial, event: events.TrialEvent) -> None:
 
 
 def _keep(trial: Trial, checkpoint: CheckpointRecord) -> None:
-    trial.next_checkpoint = checkpoint.index + 1
+    # A checkpoint in memory that is stored late has a lower number than newer ones.
+    trial.next_checkpoint = max(trial.next_checkpoint, checkpoint.index + 1)
     if checkpoint.kind is CheckpointKind.PERSISTENT:
         trial.checkpoints.append(checkpoint)
 
 
 def _apply_action(trial: Trial, action: actions.TrialAction, time: float) -> None:
     _move(trial, type(action), time)
+    apply_resources(trial, action)
     match action:
         case actions.StartTrial() | actions.RestoreTrial():
             trial.incarnation, trial.last_seq = action.incarnation, 0

@@ -7,7 +7,7 @@ from typing import Any
 
 from dasktune.callback import TrialStorage, TrialView
 from dasktune.config import TuneConfig
-from dasktune.config.validation import LONGEST_NAME, is_safe_name
+from dasktune.config.validation import LONGEST_NAME, is_safe_name, normalised_name
 from dasktune.errors import ConfigError, check
 from dasktune.trial.trial import Trial
 
@@ -70,6 +70,7 @@ class Naming:
             check(isinstance(name, str) and name.isprintable() and name != "", what, _LINE, name)
         else:
             check(is_safe_name(name), what, _SAFE, name, "It need not be unique.")
+            name = normalised_name(str(name))
         return str(name)
 
 

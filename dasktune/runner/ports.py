@@ -114,7 +114,10 @@ class TrialExecutor(Protocol):
         """Return the events since the last call; wait at most `timeout` seconds for the first."""
 
     def wake(self) -> None:
-        """End the current or else the next wait of :meth:`next_events`. Thread-safe."""
+        """End the current or else the next wait of :meth:`next_events`.
+
+        Safe in any thread, and in a signal handler that has interrupted any method of this class.
+        """
 
     def acknowledge(self, trial_id: str, incarnation: int, seq: int) -> None:
         """Acknowledge the messages up to `seq`, which are durable: the worker may forget them."""

@@ -11,10 +11,11 @@ to a background thread.) Others reach the loop in five ways, each safe at any mo
   put answers into a queue of their own and then wake the loop. An answer that comes before the loop
   begins to wait ends that wait at once, because a wake-up is remembered.
 - Other threads put commands into :class:`Commands` under its lock.
-- `stop_soon` stores a reason in an attribute. If two threads call it at the same moment, one of the
-  reasons is lost, and the experiment ends with the other.
-- A signal handler calls `interrupt`, which sets a flag. The loop sees it after at most
-  `poll_interval`.
+- `stop_soon` stores a reason in an attribute, then wakes the loop. If two threads call it at the
+  same moment, one of the reasons is lost, and the experiment ends with the other.
+- A signal handler, or any thread, calls `interrupt`, which sets a flag and then wakes the loop. A
+  flag that is set right after the loop has read it is read again at once, because the wake-up ends
+  the wait in between.
 
 Order of effects. The record of an event is appended to the journal right after the experiment has
 handled it, before the next event and before any of its actions is carried out. So a replay of the
@@ -299,6 +300,7 @@ class TrialRunner:
         Safe in a signal handler, and in any thread.
         """
         self._interrupted = True
+        self._executor.wake()
 
     def stop(self, reason: str) -> None:
         """End the experiment and stop every trial. Only for the loop's thread."""
@@ -307,6 +309,7 @@ class TrialRunner:
     def stop_soon(self, reason: str) -> None:
         """Let the loop call :meth:`stop` at its next step. Safe in any thread."""
         self._stop_reason = reason
+        self._executor.wake()
 
     def step(self) -> None:
         """Apply requests and answers, start trials, then handle the executor's events.

@@ -278,7 +278,11 @@ class TrialScheduler(_DecisionsOfRayTune, ABC):
         return {}
 
     def debug_string(self) -> str:
-        """Return one line about the state of the scheduler."""
+        """Return a summary of the scheduler's state for people: one line, or several.
+
+        The first line names the scheduler and its counts; a scheduler with rungs or brackets adds
+        a line for each bracket. No line is empty, and the last one does not end with a line feed.
+        """
         return type(self).__name__
 
     def state_dict(self) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from dasktune.space.samplers import (
     random_generator,
 )
 from dasktune.space.tree import Variable
+from dasktune.trial.nesting import check_nesting
 
 __all__ = ["Categorical", "Domain", "Function", "ordered_values", "require_no_sampler"]
 
@@ -137,6 +138,7 @@ class Categorical(Domain):
 
     def __init__(self, categories: Iterable[Any], *, sampler: Sampler | None = None) -> None:
         object.__setattr__(self, "categories", tuple(ordered_values("categories", categories)))
+        check_nesting(self.categories, "categories")
         object.__setattr__(self, "sampler", sampler)
 
     def __len__(self) -> int:

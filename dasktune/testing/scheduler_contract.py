@@ -131,7 +131,8 @@ class SchedulerContract(ABC):
                     assert first == second
                 for question in drill.scheduler.questions.values():
                     assert question() == question()
-                assert isinstance(drill.scheduler.debug_string(), str)
+                summary = drill.scheduler.debug_string()
+                assert all(line.strip() for line in summary.split("\n")), f"an empty line: {summary!r}"
                 assert json.dumps(drill.scheduler.state_dict()) == before
 
     def test_every_stop_and_pause_has_a_reason(self) -> None:

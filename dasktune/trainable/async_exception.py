@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
+from dasktune.trainable.fork_guard import call_and_end_forks
+
 __all__ = ["AsyncRaise", "TrialInterrupted"]
 
 P = ParamSpec("P")
@@ -54,6 +56,16 @@ class AsyncRaise:
     #    `mask` it goes to user code, as if raised just before the call. `call` catches it and calls
     #    `_leave` again, since `_armed` is still set.
     # 5. `_leave`, then interrupt: `_armed` is not set, so the interrupt is only noted as pending.
+    # 6. Two interrupts: the first one is raised as in order 4, and the second one is set before
+    #    `_leave` was called again. It may then be raised anywhere in `call`, also between two
+    #    lines of a handler, so a loop that calls `_leave` until it succeeds has no safe place to
+    #    jump back. So `call` sets `_leaving` first, by a single store, before which CPython raises
+    #    nothing. From then on `interrupt` sets no exception. At most two are left: one that was set
+    #    before and not raised, and one of an interrupt that had read `_leaving` before the store
+    #    (the lock admits one). Each of the two handlers in `call` catches one of them, and the last
+    #    `_leave` cannot be interrupted.
+    # 7. Two interrupts around `mask`: both go to user code, or the second one is noted as pending.
+    #    Two that come before the first is raised are one, since CPython keeps one for each thread.
     #
     # So code of dasktune between `_leave` and `_enter` is never interrupted. `mask` and `unmask` do
     # nothing in other threads that user code has started: these are never interrupted.
@@ -62,24 +74,35 @@ class AsyncRaise:
         self._lock = threading.Lock()
         self._ident = 0
         self._armed = False
+        #: `call` ends: an interrupt is only noted as pending.
+        self._leaving = False
         #: An exception has been set since user code was entered.
         self._set = False
         #: An interrupt came while no user code ran: raise it when user code continues.
         self._pending = False
 
     def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run user code; raise TrialInterrupted at once if an interrupt is pending."""
+        """Run user code; raise TrialInterrupted at once if an interrupt is pending.
+
+        A process that user code forks does not return from this call: it ends.
+        """
         self._ident = threading.get_ident()
         try:
             self._enter()
-            return function(*args, **kwargs)
+            return call_and_end_forks(function, *args, **kwargs)
         finally:
-            # Order 4: the exception may be raised before the first line of `_leave`.
-            while self._armed:
+            self._leaving = True
+            try:
                 try:
                     self._leave()
                 except TrialInterrupted:
+                    # Order 4: it was raised before the first line of `_leave`.
                     self._pending = True
+                    self._leave()
+            except TrialInterrupted:
+                # Order 6: a second one was raised in the handler, or before the second `_leave`.
+                self._pending = True
+                self._leave()
 
     def mask(self) -> None:
         """Defer interrupts until :meth:`unmask`: user code has called dasktune."""
@@ -98,7 +121,7 @@ class AsyncRaise:
         is raised when it returns.
         """
         with self._lock:
-            if self._armed:
+            if self._armed and not self._leaving:
                 self._set = True
                 _raise_in_thread(self._ident, TrialInterrupted)
             else:
@@ -112,7 +135,7 @@ class AsyncRaise:
     def _enter(self) -> None:
         with self._lock:
             pending, self._pending = self._pending, False
-            self._armed = True
+            self._armed, self._leaving = True, False
         if pending:
             raise TrialInterrupted
 

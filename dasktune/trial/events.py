@@ -157,7 +157,8 @@ class StartFailed(TrialEvent):
     """The trial could not start on the workers that were chosen; no user code has run."""
 
     reason: str
-    #: Whether it counts as a failure. False if another trial has taken the resources first.
+    #: Whether it counts as a failure. False if another trial has taken the resources first, or the
+    #: worker was only slow.
     charged: bool = True
 
 

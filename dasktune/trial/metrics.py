@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 from functools import lru_cache
-from math import inf, isnan
+from math import inf, isnan, nan
 from numbers import Real
 from sys import intern
 from typing import Any, Literal
@@ -77,12 +78,20 @@ def lookup(result: Mapping[str, Any], name: str) -> Any:
 
 
 def number(value: object) -> float | None:
-    """Return a number, bool or numpy scalar as a float; None for any other value."""
+    """Return a number, bool or numpy scalar as a float; None for any other value.
+
+    Examples
+    --------
+    >>> number(True), number(Decimal("0.5")), number("0.5")
+    (1.0, 0.5, None)
+    """
     if isinstance(value, Real):
         try:
             return float(value)
         except OverflowError:  # integers and fractions have no largest value
             return inf if value > 0 else -inf  # type: ignore[operator]
+    if isinstance(value, Decimal):  # no `Real`, because it does not mix with floats
+        return nan if value.is_nan() else float(value)
     item = getattr(value, "item", None)
     if callable(item) and getattr(value, "ndim", None) == 0:
         return number(item())

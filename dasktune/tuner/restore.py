@@ -39,7 +39,11 @@ from dasktune.storage.checkpoints.initial import check_initial_checkpoint, has_i
 from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.experiment.tuner_json import TunerFile
 from dasktune.storage.fs.storage import Storage
-from dasktune.storage.journal.journal_reader import JournalReader
+from dasktune.storage.journal.journal_reader import (
+    HOW_TO_REPAIR,
+    JournalReader,
+    check_journal_exists,
+)
 from dasktune.storage.journal.segments import JournalEnd
 from dasktune.storage.journal.snapshots import Snapshot, Snapshots
 from dasktune.storage.leader.leader_lease import LONGEST_TTL
@@ -194,7 +198,8 @@ class RestoredExperiment:
             assert callbacks is not None  # without callbacks no event is missed
             callbacks.on_end(self.experiment)
             state = {**self.experiment.state_dict(), **callbacks.state_dict()}
-            Snapshots(self.storage).write(Snapshot(self.end.epoch, self.end.position, state))
+            snapshot = Snapshot(self.end.epoch, self.end.position, state, self.end.journal)
+            Snapshots(self.storage).write(snapshot)
 
     def check_journal_unchanged(self) -> None:
         """Check that the restored state is still the newest one.
@@ -219,8 +224,8 @@ class RestoredExperiment:
 @contextmanager
 def hold_leader_lock(
     storage: Storage, ttl_s: float, session: RestoredExperiment | None, on_lost: Callable[[], None]
-) -> Iterator[None]:
-    """Hold the leader lock of an experiment inside the ``with`` block.
+) -> Iterator[LeaderLock]:
+    """Hold the leader lock of an experiment inside the ``with`` block, and yield it.
 
     Parameters
     ----------
@@ -231,23 +236,28 @@ def hold_leader_lock(
     session : RestoredExperiment, optional
         The restored experiment, whose journal must not have grown.
     on_lost : callable
-        Called in the lock's thread if another driver has taken the lock.
+        Called in any thread if this driver loses the lock.
 
     Raises
     ------
     StorageError
-        If another driver holds the lock, or took it because this driver was frozen.
+        If another driver holds the lock, or took it because this driver was frozen, or the
+        experiment's directory was deleted, renamed or replaced.
     """
-    with LeaderLock(storage, ttl_s=min(ttl_s, LONGEST_TTL), on_lost=on_lost) as lock:
-        if session is not None:
-            session.check_journal_unchanged()
-        yield
-    # The loss may be noticed after `on_lost` could still interrupt the run, so check once more.
+    lock = LeaderLock(storage, ttl_s=min(ttl_s, LONGEST_TTL), on_lost=on_lost)
+    try:
+        with lock:
+            if session is not None:
+                session.check_journal_unchanged()
+            yield lock
+    except Exception as error:
+        # A lost directory makes other operations fail, too, with messages that do not say why.
+        if lock.lost:
+            raise StorageError(lock.loss) from error
+        raise
+    # The loss may be noticed after `on_lost` could still interrupt the run: the release checks it.
     if lock.lost:
-        raise StorageError(
-            f"another driver leads {storage} now: this one was frozen, or cut off from its "
-            "storage, for longer than driver_ttl. Its results since then do not count."
-        )
+        raise StorageError(lock.loss)
 
 
 def _is_over(trial: Trial) -> bool:
@@ -326,9 +336,11 @@ def restore_experiment(
     ConfigError
         If an argument changes a setting that must stay the same.
     StorageError
-        If there is no experiment, it is damaged, or a needed object cannot be unpickled.
+        If there is no experiment, its journal is missing, it is damaged, or a needed object cannot
+        be unpickled.
     """
     then = SavedSetup(TunerFile.read(storage), tune_config, run_config, param_space)
+    check_journal_exists(storage)
     broken: dict[str, str] = {}
     tune, run, space = then.configs()
     missed = MissedEvents((run_config or run).callbacks)
@@ -395,7 +407,11 @@ def _replay(
             dropped = replay(experiment, reader, store.load_params, missed)
         except Exception as error:  # a damaged snapshot can cause any exception
             if snapshot is origin:
-                raise
+                # A reader has given this advice already where it knows what is damaged.
+                if not isinstance(error, StorageError) or HOW_TO_REPAIR in str(error):
+                    raise
+                hint = f"{HOW_TO_REPAIR}; with --keep N it drops what follows record N"
+                raise StorageError(f"{error}. {hint}") from error
             logger.warning("ignoring unusable snapshot of %s: %r", storage, error)
         else:
             if reader.end.position >= snapshot.position:

@@ -1,120 +1,249 @@
-"""Handlers of Ctrl-C, SIGTERM and SIGUSR1 while an experiment runs.
+"""Handlers of Ctrl-C, SIGTERM and SIGUSR1 from the beginning of `Tuner.fit` to its end.
 
-Python runs signal handlers in the main thread, between two bytecodes of whatever runs there. A
-signal can therefore arrive at any point of `Tuner.fit`:
+Python runs signal handlers in the main thread, between two bytecodes of whatever runs there. So a
+signal can arrive at any point, and an exception that its handler raises can be swallowed there: by
+a weak reference's callback, by a destructor, by an ``except`` that catches everything. Importing
+modules runs many such callbacks. `EndSignals` therefore records each signal before it raises:
 
-1. Before the runner exists, `record_sigint` records Ctrl-C and raises KeyboardInterrupt. If the
-   exception is swallowed, `Tuner` raises it again before the first trial starts.
-2. While the runner runs, the first signal of `interruptible` sets a flag that the runner's loop
-   reads, so no event is applied by halves. The second signal raises KeyboardInterrupt at once.
-3. After the run the previous handlers are restored.
+1. While the experiment starts, a signal raises KeyboardInterrupt (Ctrl-C) or SystemExit. If Python
+   reports that a callback or destructor has swallowed the exception, a thread sends the signal
+   again. If other code has swallowed it, `raise_again` raises it between two steps of the start.
+2. From `obey` on, the first signal only calls `TrialRunner.interrupt`, so no event is applied by
+   halves. `obey` stores the runner before it looks for a recorded signal, and the handler records
+   before it looks for the runner. So a signal at any moment in between ends the experiment, too.
+   The second signal raises at once.
+3. After the run a signal raises as in 1. When `fit` ends, the previous handlers are restored, and
+   SIGTERM raises SystemExit(143), the exit status of a process that SIGTERM has ended.
 """
 
 from __future__ import annotations
 
 import logging
 import signal
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from queue import SimpleQueue
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final
 
-from dasktune.runner import TrialRunner
+if TYPE_CHECKING:
+    from dasktune.runner import TrialRunner
 
-__all__ = ["SigintRecorder", "interruptible", "record_sigint"]
+__all__ = ["EndSignals", "keep_interrupts", "obey_signals"]
 
 logger = logging.getLogger(__name__)
 
 #: Signals besides SIGINT that ask a process to end. Batch systems send SIGUSR1 some time before
 #: they kill a job; some platforms do not have it.
-_END_SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGUSR1") if hasattr(signal, name))
+_END_SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGUSR1") if hasattr(signal, name))
 
-#: Seconds from the second Ctrl-C to the KeyboardInterrupt that ends waiting for trials.
-_FORCE_SECONDS = 0.5
+#: Seconds from the second signal to the one that ends waiting for trials.
+_FORCE_SECONDS: Final = 0.5
+
+#: Seconds from a swallowed exception to the next signal: the callback that has swallowed it ends.
+_RESEND_SECONDS: Final = 0.01
+
+#: What shells add to the number of a signal for the exit status of the process that it has ended.
+_STATUS_OFFSET: Final = 128
 
 
-class SigintRecorder:
-    """Records Ctrl-C while an experiment starts.
+class EndSignals:
+    """Records and obeys the signals that ask this process to end.
 
-    KeyboardInterrupt may be raised where Python or a library swallows it, such as in a destructor.
-    Without the record the experiment would then run as if Ctrl-C had not been pressed.
+    A handler must neither start a thread nor log: the main thread may hold any lock, and the
+    terminal may have stopped reading. So the handler puts what is to be done into a queue, which is
+    reentrant, and a thread does it.
     """
 
     def __init__(self) -> None:
-        self._received = False
+        #: The last signal; None if there was none.
+        self._received: int | None = None
+        self._runner: TrialRunner | None = None
+        #: Whether an exception was raised for a signal. It ends `fit`, unless it is swallowed.
+        self._has_raised = False
+        #: The signal that came while the handlers were being restored; None if there was none.
+        self._late: int | None = None
+        self._is_closing = False
+        self._main = threading.get_ident()
+        #: Work of the thread: calls, and None at the end.
+        self._calls: SimpleQueue[Callable[[], Any] | None] = SimpleQueue()
+        self._run_is_over, self._closed = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="dasktune-signals", daemon=True)
 
-    def handle(self, number: int, frame: object) -> None:
-        """Record the signal and raise KeyboardInterrupt."""
-        # The flag comes first: the exception may be swallowed as soon as it is raised.
-        self._received = True
-        raise KeyboardInterrupt
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """Record a signal, and interrupt the runner or raise.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            After Ctrl-C, unless it is the first signal that the runner gets.
+        SystemExit
+            In the same way after another signal, with the exit status that stands for it.
+        """
+        if self._is_closing:
+            self._late = number
+            return
+        # The record comes first: the exception may be swallowed as soon as it is raised.
+        is_first, self._received = self._received is None, number
+        if self._runner is not None and is_first:
+            # This only sets a flag and wakes the loop, so it is safe whichever statement of the
+            # runner this handler has interrupted.
+            self._runner.interrupt()
+            text = "interrupted: finishing; press Ctrl-C again to leave at once"
+            self._calls.put(partial(logger.warning, text))
+            return
+        if self._runner is not None and not self._has_raised:
+            # If the exception hits the runner in its loop, the runner waits for its trials while it
+            # closes, and another signal after a while interrupts that wait. If the runner waits
+            # already, the exception itself ends the wait. If the other signal is quicker than the
+            # end of `obey`, there is one more exception, which also ends the program.
+            self._calls.put(partial(self._resend, number, _FORCE_SECONDS, self._run_is_over))
+        self._has_raised = True
+        raise _exception(number)
 
     def raise_again(self) -> None:
-        """Raise KeyboardInterrupt if a recorded one was swallowed."""
-        if self._received:
-            raise KeyboardInterrupt
+        """Raise the exception of a recorded signal, which somebody has swallowed."""
+        if self._received is not None:
+            raise _exception(self._received)
+
+    @contextmanager
+    def obey(self, runner: TrialRunner) -> Iterator[None]:
+        """Let the first signal inside the ``with`` block end the run with all trials saved.
+
+        Raises
+        ------
+        KeyboardInterrupt, SystemExit
+            If a signal was recorded before, or by the second signal inside the block.
+        """
+        self._runner = runner
+        self.raise_again()
+        try:
+            yield
+        finally:
+            self._run_is_over.set()
+            self._runner = None
+
+    def end(self) -> None:
+        """Raise SystemExit if SIGTERM has interrupted the run, or a swallowed exception again.
+
+        The parent of this process may start what depends on complete results: a batch system, or a
+        script. Ctrl-C and SIGUSR1 let the program continue with the results so far.
+        """
+        if self._has_raised or self._received == getattr(signal, "SIGTERM", None):
+            self.raise_again()
+
+    def note_unraisable(self, error: BaseException | None) -> bool:
+        """Send a signal again whose exception was swallowed; False if it is another exception."""
+        number = self._received
+        if number is None or not isinstance(error, KeyboardInterrupt | SystemExit):
+            return False
+        self._calls.put(partial(self._resend, number, _RESEND_SECONDS, self._closed))
+        return True
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread, which sends no signal any more, and let the handler only record."""
+        self._is_closing = True
+        self._closed.set()
+        self._calls.put(None)
+
+    def raise_late(self) -> None:
+        """Raise the exception of a signal that came after :meth:`close`."""
+        if self._late is not None:
+            raise _exception(self._late)
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call()
+
+    def _resend(self, number: int, seconds: float, unless: threading.Event) -> None:
+        if not unless.wait(seconds):
+            signal.pthread_kill(self._main, number)
 
 
 @contextmanager
-def record_sigint() -> Iterator[SigintRecorder]:
-    """Yield a recorder of every Ctrl-C inside the ``with`` block.
+def obey_signals() -> Iterator[EndSignals]:
+    """Obey Ctrl-C, SIGTERM and SIGUSR1 inside the ``with`` block, as this module describes.
 
-    Outside the main thread, and where the user has installed a handler, it records nothing.
+    Signals that the program handles itself are left alone, and outside the main thread all are.
+
+    Yields
+    ------
+    EndSignals
+        The recorder of the signals.
     """
-    interrupts = SigintRecorder()
-    is_main = threading.current_thread() is threading.main_thread()
-    # Keep a handler that the user has installed; only the main thread can set one.
-    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield interrupts
-        return
-    before = signal.signal(signal.SIGINT, interrupts.handle)
-    try:
-        yield interrupts
-    finally:
-        signal.signal(signal.SIGINT, before)
+    signals = EndSignals()
+    numbers = [number for number in (signal.SIGINT, *_END_SIGNALS) if _is_unhandled(number)]
+    with _installed(signals, numbers):
+        yield signals
 
 
 @contextmanager
-def interruptible(runner: TrialRunner) -> Iterator[None]:
-    """Make the first signal end the run with all trials saved, and the second one at once.
+def keep_interrupts() -> Iterator[None]:
+    """Obey a Ctrl-C inside the ``with`` block even if its KeyboardInterrupt is swallowed.
 
-    Outside the main thread it does nothing.
+    Inside `obey_signals`, outside the main thread, and with a handler of the user it does nothing.
     """
-    if threading.current_thread() is not threading.main_thread():
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
+    signals = EndSignals()
+    with _installed(signals, [signal.SIGINT]):
+        yield
+        signals.raise_again()
 
-    main = threading.get_ident()
-    force = threading.Timer(_FORCE_SECONDS, lambda: signal.pthread_kill(main, signal.SIGINT))
-    force.daemon = True
-    before = {signal.SIGINT: signal.getsignal(signal.SIGINT)}
-    for number in _END_SIGNALS:
-        # Keep a handler that the user has installed.
-        if signal.getsignal(number) is signal.SIG_DFL:
-            before[number] = signal.SIG_DFL
 
-    def interrupt(number: int, frame: object) -> None:
-        # From here on the next signal calls `leave`. `runner.interrupt` only sets a flag, so it is
-        # safe whichever statement of the runner this handler has interrupted.
-        for one in before:
-            signal.signal(one, leave)
-        runner.interrupt()
-        logger.warning("interrupted: finishing; press Ctrl-C again to leave at once")
+@contextmanager
+def _installed(signals: EndSignals, numbers: list[signal.Signals]) -> Iterator[None]:
+    """Let `signals` handle these signals, if this is the main thread."""
+    if not numbers or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    report = sys.unraisablehook
 
-    def leave(number: int, frame: object) -> None:
-        for one in before:
-            signal.signal(one, signal.default_int_handler)
-        # If the exception hits the runner in its loop, the runner waits for its trials while it
-        # closes, and the timer interrupts that wait. If the runner waits already, the exception
-        # itself ends the wait, and `force.cancel` below mostly runs before the timer. If the timer
-        # is quicker, the main thread gets one more KeyboardInterrupt, which also ends the program.
-        force.start()
-        raise KeyboardInterrupt
+    def hook(unraisable: Any) -> None:
+        if not signals.note_unraisable(unraisable.exc_value):
+            report(unraisable)
 
-    for one in before:
-        signal.signal(one, interrupt)
+    signals.start()
+    before: dict[signal.Signals, Any] = {}
     try:
+        sys.unraisablehook = hook
+        for number in numbers:
+            before[number] = signal.getsignal(number)
+            signal.signal(number, signals.handle)
         yield
     finally:
-        force.cancel()
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        # An exception in the midst of this block would leave handlers behind.
+        signals.close()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if sys.unraisablehook is hook:
+            sys.unraisablehook = report
+        signals.raise_late()
+
+
+def _is_unhandled(number: signal.Signals) -> bool:
+    """Whether the program leaves a signal to Python, to the system or to an event loop.
+
+    A shell without job control lets its background processes ignore SIGINT. A user who sends it to
+    such a process by hand wants it to end. `asyncio` only cancels the coroutine that `fit` blocks.
+    """
+    handler = signal.getsignal(number)
+    if number != signal.SIGINT:
+        return handler is signal.SIG_DFL
+    known = (signal.default_int_handler, signal.SIG_DFL, signal.SIG_IGN)
+    function = getattr(handler, "func", handler)
+    return handler in known or getattr(function, "__module__", "") == "asyncio.runners"
+
+
+def _exception(number: int) -> BaseException:
+    if number == signal.SIGINT:
+        return KeyboardInterrupt()
+    return SystemExit(_STATUS_OFFSET + number)

@@ -11,6 +11,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from dasktune.config.validation import normalised_name
 from dasktune.dashboard.server.attach import with_dashboard_link
 from dasktune.errors import ControlError, check
 from dasktune.runner.commands import CommandOutcome
@@ -235,7 +236,7 @@ def attach(name: str, client: Any = None) -> DetachedExperiment:
     """
     from dasktune.cluster.submitted.driver_task import find_driver_task
 
-    return DetachedExperiment(find_driver_task(client, name, timeout_s=_SCHEDULER_TIMEOUT))
+    return DetachedExperiment(find_driver_task(client, normalised_name(name), timeout_s=_SCHEDULER_TIMEOUT))
 
 
 def submit(

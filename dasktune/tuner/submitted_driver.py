@@ -4,7 +4,8 @@ If the driver's worker dies, Dask runs the task again on another worker, and `ru
 the experiment there. The possible sequences:
 
 - The old driver died before it had written ``tuner.json``: the new one begins from the start. The
-  marker file that the client wrote shows that this worker has the same storage.
+  marker file that the client wrote shows that this worker has the same storage. The journal then
+  has no record yet; if it has records, ``tuner.json`` was lost later, and the new driver refuses.
 - The old driver died later: the new one resumes at the end of the journal.
 - The old worker only seemed dead, and its driver still runs: the leader lock lets one of them
   write. The new driver waits for the lease to expire; the old one then loses the lock.
@@ -26,7 +27,7 @@ from dasktune.config.resume_config import ResumeConfig
 from dasktune.errors import ControlError, StorageError
 from dasktune.registry import offer_envs
 from dasktune.storage.experiment.bundled_files import with_initial_checkpoint
-from dasktune.storage.experiment.experiment_store import SPEC_FILE
+from dasktune.storage.experiment.experiment_store import SPEC_FILE, check_no_leftovers
 from dasktune.storage.experiment.tuner_json import SETUP_FILE
 from dasktune.storage.fs.probe import remove_if_empty
 from dasktune.storage.fs.storage import Storage
@@ -167,6 +168,7 @@ def restored_session(
         if origin is None:
             # The previous driver may have died after it wrote this file, and `fit` refuses to start
             # an experiment whose file exists.
+            check_no_leftovers(storage)
             storage.remove(SPEC_FILE)
             return None
     session = restore_experiment(

@@ -35,12 +35,16 @@ from dasktune.storage.checkpoints.initial import copy_initial_checkpoint
 from dasktune.storage.experiment.experiment_store import (
     SPEC_FILE,
     ExperimentStore,
+    check_no_leftovers,
     experiment_json,
     is_half_created,
 )
 from dasktune.storage.experiment.tuner_json import SETUP_FILE
 from dasktune.storage.fs.storage import Storage
+from dasktune.storage.journal.segments import segments
+from dasktune.storage.leader.leader_lock import LeaderLock
 from dasktune.trainable.api.binding import experiment_name, trainable_name, validate_trainable
+from dasktune.trial.nesting import check_nesting
 from dasktune.tuner.raise_trial_error import raise_first_error
 from dasktune.tuner.restore import (
     RestoredExperiment,
@@ -53,7 +57,7 @@ from dasktune.tuner.restore import (
 from dasktune.tuner.result_grid import ResultGrid
 from dasktune.tuner.saved_setup import setup_of
 from dasktune.tuner.short_tracebacks import short_tracebacks
-from dasktune.tuner.signals import SigintRecorder, interruptible, record_sigint
+from dasktune.tuner.signals import EndSignals, keep_interrupts, obey_signals
 from dasktune.tuner.submitted import DetachedExperiment, submit
 
 __all__ = ["Tuner"]
@@ -99,6 +103,7 @@ class Tuner:
     """
 
     @short_tracebacks
+    @keep_interrupts()
     def __init__(
         self,
         trainable: Any,
@@ -120,6 +125,7 @@ class Tuner:
             "a mapping of names to values and domains",
             param_space,
         )
+        check_nesting(param_space, "param_space")
         self._param_space = dict(param_space or {})
         self._tune_config = seeded(_of_type(tune_config, TuneConfig, "tune_config"))
         self._run_config = _of_type(run_config, RunConfig, "run_config")
@@ -148,6 +154,7 @@ class Tuner:
 
     @classmethod
     @short_tracebacks
+    @keep_interrupts()
     def restore(
         cls,
         path: str | os.PathLike[str],
@@ -214,6 +221,7 @@ class Tuner:
         --------
         >>> Tuner.restore("~/dasktune_results/train", train).fit()  # doctest: +SKIP
         """
+        check_nesting(param_space, "param_space")
         storage = Storage(path, storage_options or {})  # type: ignore[arg-type]
         check_trainable(storage, trainable)
         resume = resume_config or ResumeConfig.of_flags(resume_unfinished, resume_errored, restart_errored)
@@ -235,13 +243,16 @@ class Tuner:
         storage_options : mapping, optional
             Options of fsspec for the URL.
         """
-        return Storage(path, storage_options or {}).exists(SETUP_FILE)  # type: ignore[arg-type]
+        storage = Storage(path, storage_options or {})  # type: ignore[arg-type]
+        return storage.exists(SETUP_FILE) and bool(segments(storage))
 
     @short_tracebacks
     def fit(self) -> ResultGrid:
         """Run the experiment to its end, and return its results.
 
-        Ctrl-C ends it early: recorded results are kept, and the results so far are returned.
+        Ctrl-C ends it early: recorded results are kept, and the results so far are returned. So
+        does SIGUSR1. SIGTERM ends it in the same way, and then raises SystemExit, so that this
+        process ends with the status that its parent expects.
 
         Returns
         -------
@@ -258,19 +269,25 @@ class Tuner:
             If an experiment of this name exists in this storage path.
         TrialError
             If a trial failed with ``fail_fast="raise"``, and its own exception cannot be unpickled.
+        KeyboardInterrupt
+            At Ctrl-C before the first trial could start, and at the second Ctrl-C.
+        SystemExit
+            After SIGTERM, with the exit status 143. :meth:`get_results` returns the results so far.
         """
-        with record_sigint() as interrupts:
-            return self._fit(interrupts)
+        with obey_signals() as signals:
+            return self._fit(signals)
 
-    def _fit(self, interrupts: SigintRecorder) -> ResultGrid:
+    def _fit(self, signals: EndSignals) -> ResultGrid:
         experiment = self._take_experiment()
         (name, storage), config = self._place(), self._run_config
+        signals.raise_again()
         with (
             self._open_environment(experiment, name, storage) as environment,
-            hold_leader_lock(storage, config.driver_ttl, self._session, self._interrupt),
+            hold_leader_lock(storage, config.driver_ttl, self._session, self._interrupt) as lock,
             ExitStack() as displays,
         ):
-            store = self._open_store(storage, name, experiment)
+            signals.raise_again()
+            store = self._open_store(storage, name, experiment, lock)
             displays.enter_context(self._serve_dashboard(experiment, name, storage, environment.clock.now))
             if self._initial_checkpoint is not None:
                 copy_initial_checkpoint(self._initial_checkpoint, store.storage)
@@ -290,15 +307,14 @@ class Tuner:
                 naming=Naming(self._tune_config, trial_storage, experiment.trials),
                 callbacks=build_callbacks(self._tune_config, config, experiment, trial_storage, missed),
             )
-            # `interruptible` handles signals from `_run` on. A library may have swallowed an
-            # earlier KeyboardInterrupt, so raise it again before any trial starts.
-            interrupts.raise_again()
+            signals.raise_again()
             if self._session is not None:
                 self._session.begin(runner)
-            self._run(runner, storage)
+            self._run(runner, storage, signals)
         if runner.interrupted:
             self._log_how_to_resume(storage)
         self._results = self._read_results(experiment, store, storage)
+        signals.end()
         raise_first_error(experiment)
         return self._results
 
@@ -374,6 +390,7 @@ class Tuner:
             raise
 
     @short_tracebacks
+    @keep_interrupts()
     def submit(self) -> DetachedExperiment:
         """Run the experiment's driver on the cluster, so that this process may end.
 
@@ -462,18 +479,25 @@ class Tuner:
                 "experiment already. Choose another name, or resume that experiment with "
                 "Tuner.restore()."
             )
+        check_no_leftovers(storage)
         return storage
 
-    def _open_store(self, storage: Storage, name: str, experiment: ExperimentMachine) -> ExperimentStore:
-        store = ExperimentStore(storage.with_retry(self._run_config.storage_patience))
+    def _open_store(
+        self, storage: Storage, name: str, experiment: ExperimentMachine, lock: LeaderLock | None = None
+    ) -> ExperimentStore:
+        store = ExperimentStore(storage.with_retry(self._run_config.storage_patience), lock)
         if self._session is not None:
             store.begin(after=self._session.end)
-            return store
-        store.remove_half_created()
-        store.create(self._description(experiment, name))
-        self._setup.write(storage)
-        for what, why in self._setup.lost:
-            logger.warning("%s cannot be pickled (%s): give it again to Tuner.restore()", what, why)
+        else:
+            store.remove_half_created()
+            store.create(self._description(experiment, name))
+            # The journal begins before the setup is written. So a directory with a setup and
+            # without a journal has lost its journal, and is not an experiment that has just begun.
+            store.begin()
+            self._setup.write(storage)
+            for what, why in self._setup.lost:
+                logger.warning("%s cannot be pickled (%s): give it again to Tuner.restore()", what, why)
+        store.remove_stale_files()
         return store
 
     def _description(self, experiment: ExperimentMachine, name: str) -> dict[str, Any]:
@@ -498,14 +522,14 @@ class Tuner:
             commander=commands if config.dashboard_controls else None,
         )
 
-    def _run(self, runner: TrialRunner, storage: Storage) -> None:
+    def _run(self, runner: TrialRunner, storage: Storage, signals: EndSignals) -> None:
         # `_interrupt` says why this order loses no interrupt.
         self._runner = runner
         if self._cancelled:
             runner.interrupt()
         runner.commands.config_rule = partial(check_config, self._param_space)
         port = self._run_config.server_port
-        with controlled(port, runner.commands, storage), interruptible(runner):
+        with controlled(port, runner.commands, storage), signals.obey(runner):
             runner.run()
 
     def _read_results(

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -189,3 +190,62 @@ def test_a_notebook_keeps_the_last_picture(tmp_path, how):
     streams = "".join(one.text for one in outputs if one.output_type == "stream")
     assert "RETURNED 4 1" in streams
     assert "[dasktune]" not in streams
+
+
+STOPPED = """
+import logging
+import sys
+import distributed
+import dasktune as tune
+
+def train(config):
+    for epoch in range(60):
+        tune.report({"loss": config["x"] / (epoch + 1)})
+
+if __name__ == "__main__":
+    with distributed.Client(
+        n_workers=1, threads_per_worker=2, dashboard_address=":0", silence_logs=50
+    ) as client:
+        results = tune.Tuner(
+            train,
+            param_space={"x": tune.grid_search([1.0, 2.0, 3.0, 4.0])},
+            tune_config=tune.TuneConfig(metric="loss", mode="min"),
+            run_config=tune.RunConfig(storage_path=sys.argv[1], name="e", verbose=3),
+            client=client,
+        ).fit()
+    print("RETURNED", len(results), results.num_errors, flush=True)
+"""
+
+
+@pytest.mark.parametrize("term", ["xterm", "dumb", "pipe"])
+def test_an_experiment_goes_on_and_ends_while_its_terminal_does_not_read(tmp_path, term):
+    # As after Ctrl-S, in the copy mode of tmux, or in a pager: whoever writes waits.
+    script = tmp_path / "script.py"
+    script.write_text(STOPPED)
+    reads, writes = os.pipe() if term == "pipe" else os.openpty()
+    if term == "pipe":
+        os.set_blocking(writes, False)
+        with suppress(BlockingIOError):
+            while True:
+                os.write(writes, b"." * 4096)
+        os.set_blocking(writes, True)
+    unset = {"CI", "DASKTUNE_PROGRESS", "COLUMNS", "LINES"}
+    env = {name: value for name, value in os.environ.items() if name not in unset}
+    root = str(Path(__file__).parents[2])
+    env |= {"TERM": term, "PYTHONIOENCODING": "utf-8", "PYTHONPATH": root}
+    try:
+        done = subprocess.run(
+            [sys.executable, str(script), str(tmp_path / "runs")],
+            stdout=subprocess.PIPE,
+            stderr=writes,
+            env=env,
+            timeout=120,
+            check=False,
+        )
+        os.close(writes)
+        assert done.stdout == b"RETURNED 4 0\n"
+        assert done.returncode == 0
+        # It was full: the text of 240 results did not fit.
+        assert len(os.read(reads, 1 << 20)) > 1000
+    finally:
+        os.close(reads)

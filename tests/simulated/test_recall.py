@@ -41,6 +41,8 @@ def facts(trial: Trial, *, lent: bool = False) -> dict[str, Any]:
         "times": (trial.started_at, trial.ended_at),
         "tag": trial.tag,
         "worker": trial.worker,
+        "losses": (trial.losses, trial.worker_losses, trial.shared_losses, trial.progress_at_loss),
+        "resources": (trial.resources, trial.first_resources),
     }
 
 

@@ -81,6 +81,7 @@ class Lab:
     ) -> ExperimentMachine:
         store = MortalStore(self.storage, lives)
         if session is None:
+            store.begin()
             setup_of(**self.parts).write(self.storage)
         else:
             store.begin(after=session.end)

@@ -228,7 +228,7 @@ def test_a_process_killed_in_an_upload_leaves_no_checkpoint_and_only_parts_to_be
     # The next start of the trial commits the same number, and may sweep what was left.
     again = store.commit({"x": b"2"}, trial_dir="a", index=0, incarnation=2, iteration=1, metrics={})
     assert store.remove_stale("a", incarnation=2, first_index=2) == [record.path]
-    assert storage.names("trials", "a") == [".incarnation", again.path.rpartition("/")[2]]
+    assert storage.names("trials", "a") == [".incarnation-000002", again.path.rpartition("/")[2]]
     # No file shows the parts. They cost money until a rule of the bucket ends the upload.
     assert s3.uploads(storage) == [storage.path(record.path, "weights").partition("/")[2]]
 

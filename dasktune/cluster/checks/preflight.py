@@ -15,7 +15,6 @@ import asyncio
 import contextlib
 import logging
 import sys
-import uuid
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -29,6 +28,7 @@ from dasktune.cluster.submitted.shared_storage import may_be_private
 from dasktune.errors import ClusterError, PreflightError, TuneError
 from dasktune.placement import NOT_ALLOWED, Ledger, WorkerCapacity
 from dasktune.storage.fs.probe import probe
+from dasktune.storage.fs.scratch_files import scratch_name
 from dasktune.storage.fs.storage import Storage
 from dasktune.trainable.data.shared_objects import loads_with
 from dasktune.trial.resources import WELL_KNOWN, PlacementGroupFactory
@@ -273,7 +273,7 @@ async def check_worker(
     reason = await _check_dasktune(client, worker, checks)
     if reason is not None or not (whole or may_be_private(checks.storage)):
         return CheckResult(reason=reason)
-    name = f".preflight-{uuid.uuid4().hex}"
+    name = scratch_name("preflight")
     await _use_storage_here(checks, checks.storage.write_bytes, name, name.encode())
     try:
         return await _check_code_and_storage(

@@ -40,7 +40,19 @@ _Futures = dict[str, Any]
 
 
 class BroadcastFailed(Exception):
-    """The objects did not reach a worker in time. The worker may still be healthy."""
+    """The objects did not reach a worker in time. The worker may still be healthy.
+
+    Parameters
+    ----------
+    message : str
+        What happened.
+    timed_out : bool, default=False
+        Whether each attempt missed its deadline and nothing else is known to be wrong.
+    """
+
+    def __init__(self, message: str, timed_out: bool = False) -> None:
+        super().__init__(message)
+        self.timed_out = timed_out
 
 
 class ObjectBroadcast:
@@ -92,7 +104,7 @@ class ObjectBroadcast:
         self._copy: asyncio.Task[_Futures] | None = None
         self._closing: set[asyncio.Task[None]] = set()
 
-    async def ensure_on(self, address: str) -> None:
+    async def ensure_on(self, address: str, factor: float = 1.0) -> None:
         """Transfer the objects to a worker, unless it has them.
 
         If the worker is lost during the transfer, its link cancels the caller.
@@ -101,6 +113,8 @@ class ObjectBroadcast:
         ----------
         address : str
             The worker's address.
+        factor : float, default=1.0
+            By how much the deadlines are multiplied, for a slow worker.
 
         Raises
         ------
@@ -111,7 +125,7 @@ class ObjectBroadcast:
             return
         async with self._locks[address]:
             if address not in self._workers:
-                await self._attempt(address)
+                await self._attempt(address, factor)
                 self._workers.add(address)
 
     def forget_worker(self, address: str | None) -> None:
@@ -134,9 +148,11 @@ class ObjectBroadcast:
             for task in late:
                 task.cancel()
 
-    async def _attempt(self, address: str) -> None:
+    async def _attempt(self, address: str, factor: float) -> None:
         reasons: list[str] = []
-        deadline = self._timeout_s + self._payload.size / _SLOWEST + self._payload.rebuild_seconds
+        timed_out = True
+        usual = self._timeout_s + self._payload.size / _SLOWEST + self._payload.rebuild_seconds
+        deadline = factor * usual
         for _ in range(_ATTEMPTS):
             copy = self._copy = self._usable_copy(address)
             try:
@@ -144,12 +160,13 @@ class ObjectBroadcast:
             except asyncio.TimeoutError:
                 reasons.append(f"not within {deadline:.0f} s")
             except Exception as error:
+                timed_out = False
                 reasons.append(repr(error))
             logger.info("large objects did not reach %s: %s", address, reasons[-1])
             # The worker that has the copy may hang, so the next attempt uses a new copy.
             self._discard(copy)
         raise BroadcastFailed(
-            f"the objects of with_parameters() did not reach {address}: {'; '.join(reasons)}"
+            f"the objects of with_parameters() did not reach {address}: {'; '.join(reasons)}", timed_out
         )
 
     def _usable_copy(self, address: str) -> asyncio.Task[_Futures]:

@@ -19,7 +19,8 @@ from dasktune.cluster.worker.trial_actor import TrialActor
 
 __all__ = ["CALL_DEADLINE", "ActorCallFailed", "ActorHandle"]
 
-#: Seconds that a call may take. It is short, because no method of an actor waits for user code.
+#: Seconds that a call may take at first. It is short, because no method of an actor waits for user
+#: code, and a call that was lost on the way is repeated soon.
 CALL_DEADLINE = 5.0
 
 #: Seconds that one step of a checkpoint transfer may take.
@@ -32,7 +33,19 @@ logger = logging.getLogger(__name__)
 
 
 class ActorCallFailed(Exception):
-    """An actor could not be created, or did not answer. The worker may still be healthy."""
+    """An actor could not be created, or did not answer. The worker may still be healthy.
+
+    Parameters
+    ----------
+    message : str
+        What happened.
+    timed_out : bool, default=False
+        Whether a deadline was missed and nothing else is known to be wrong.
+    """
+
+    def __init__(self, message: str, timed_out: bool = False) -> None:
+        super().__init__(message)
+        self.timed_out = timed_out
 
 
 class ActorHandle:
@@ -48,13 +61,9 @@ class ActorHandle:
         The actor's key in Dask, never used before.
     priority : float, default=0
         Dask's priority of the task that creates the actor.
-    open_timeout : float
-        Seconds that creating the actor may take; its constructor runs no user code.
     """
 
-    def __init__(
-        self, client: Client, address: str, key: str, *, priority: float = 0, open_timeout: float
-    ) -> None:
+    def __init__(self, client: Client, address: str, key: str, *, priority: float = 0) -> None:
         self.address = address
         self.key = key
         #: When the actor last became idle, on the loop's clock.
@@ -67,7 +76,6 @@ class ActorHandle:
         self._closed = False
         self._client = client
         self._priority = priority
-        self._open_timeout = open_timeout
         self._future: Any = None
         self._actor: Any = None
 
@@ -81,8 +89,15 @@ class ActorHandle:
         """Whether the actor's future was cancelled, for example by `Client.restart()`."""
         return self._future is not None and self._future.status == "cancelled"
 
-    async def open(self, **settings: Any) -> None:
-        """Create the actor; `settings` are the keyword arguments of `TrialActor`.
+    async def open(self, timeout_s: float, **settings: Any) -> None:
+        """Create the actor.
+
+        Parameters
+        ----------
+        timeout_s : float
+            Seconds that this may take; the actor's constructor runs no user code.
+        **settings : object
+            The keyword arguments of `TrialActor`.
 
         Raises
         ------
@@ -104,18 +119,28 @@ class ActorHandle:
                 priority=self._priority,
             )
             try:
-                await asyncio.wait_for(result_of(self._future), self._open_timeout)
+                await asyncio.wait_for(result_of(self._future), timeout_s)
                 # The future's own result is not used: from a worker in this process it would be the
                 # worker's handle, which works on the worker's loop and would not wake this one.
                 self._actor = Actor(TrialActor, self.address, self.key)
+            except asyncio.TimeoutError:
+                reason = f"{self.address} did not create an actor within {timeout_s:.0f} s"
+                raise ActorCallFailed(reason, timed_out=True) from None
             except Exception as error:
                 raise ActorCallFailed(f"no actor could be created on {self.address}: {error!r}") from error
 
-    async def poll(self, request: Request) -> Reply:
+    async def poll(self, request: Request, deadline_s: float = CALL_DEADLINE) -> Reply:
         """Poll the worker's endpoint, which has the trials of all its actors.
 
         The deadline ends only the driver's wait. The worker may still run the call later, so its
         endpoint accepts the same poll more than once.
+
+        Parameters
+        ----------
+        request : Request
+            What the driver has for the worker.
+        deadline_s : float, default=5.0
+            Seconds to wait for the answer.
 
         Raises
         ------
@@ -124,7 +149,7 @@ class ActorHandle:
         Refused
             If the worker raised an exception in the call.
         """
-        reply: Reply = await self._call("poll", request, CALL_DEADLINE)
+        reply: Reply = await self._call("poll", request, deadline_s)
         return reply
 
     async def transfer_step(self, request: TransferCall) -> Any:
@@ -142,7 +167,8 @@ class ActorHandle:
         try:
             answer = await asyncio.wait_for(_call_actor(self._actor, method, blob), deadline)
         except asyncio.TimeoutError:
-            raise ActorCallFailed(f"{self.address} did not answer within {deadline:.0f} s") from None
+            reason = f"{self.address} did not answer within {deadline:.0f} s"
+            raise ActorCallFailed(reason, timed_out=True) from None
         except Exception as error:  # a lost connection raises many kinds of exceptions
             raise ActorCallFailed(f"{self.address} cannot be reached: {error!r}") from error
         return open_reply(answer)

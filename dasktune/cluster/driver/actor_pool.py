@@ -14,12 +14,13 @@ from typing import Any
 
 from distributed import Client
 
-from dasktune.cluster.data.broadcast import ObjectBroadcast
-from dasktune.cluster.driver.actor_handle import ActorHandle
-from dasktune.cluster.resources.resource_lease import LeaseUnsupported, ResourceLease
+from dasktune.cluster.data.broadcast import BroadcastFailed, ObjectBroadcast
+from dasktune.cluster.driver.actor_handle import ActorCallFailed, ActorHandle
+from dasktune.cluster.driver.start_pacer import StartPacer
+from dasktune.cluster.resources.resource_lease import LeaseFailed, LeaseUnsupported, ResourceLease
 from dasktune.placement import Placement
 
-__all__ = ["ActorPool", "PoolLimits"]
+__all__ = ["ActorPool", "PoolLimits", "WorkerSlow"]
 
 logger = logging.getLogger(__name__)
 
@@ -29,9 +30,13 @@ logger = logging.getLogger(__name__)
 _MAX_OPENING = 32
 
 
+class WorkerSlow(Exception):
+    """A worker that was not marked lost has missed a deadline; it gets more time the next time."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolLimits:
-    """Time limits of the actors, in seconds.
+    """Time limits of the actors, in seconds. A slow worker gets a multiple of the first two.
 
     Parameters
     ----------
@@ -102,6 +107,7 @@ class ActorPool:
         self._idle: defaultdict[str, list[ActorHandle]] = defaultdict(list)
         self._opened = 0
         self._opening: dict[str, asyncio.Semaphore] = {}
+        self._pacer = StartPacer(limits.open_timeout)
         #: Leases that have been requested and not granted, by key.
         self._pending_leases: dict[str, ResourceLease] = {}
 
@@ -125,13 +131,7 @@ class ActorPool:
             return actor
         self._opened += 1
         key = f"{self._name}-actor-{self._opened}"
-        return ActorHandle(
-            self._client,
-            placement.address,
-            key,
-            priority=self._priority,
-            open_timeout=self._limits.open_timeout,
-        )
+        return ActorHandle(self._client, placement.address, key, priority=self._priority)
 
     def is_ready(self, actor: ActorHandle) -> bool:
         """Whether an actor can run a trial at once."""
@@ -150,19 +150,39 @@ class ActorPool:
             If the objects do not reach the worker.
         ActorCallFailed
             If the actor cannot be created, or was closed meanwhile.
+        WorkerSlow
+            In place of the last two if only a deadline was missed, and more time may help.
         """
         for address in placement.addresses if actor.lease is None else ():
             for idle in self._idle[address]:
                 # The ledger counts an idle actor's resources as free, so this trial may need them.
                 self._release_leases(idle)
-        async with self._opening.setdefault(actor.address, asyncio.Semaphore(_MAX_OPENING)):
-            if self._leases and actor.lease is None:
-                await self._acquire_leases(actor, placement)
+        opening = self._opening.setdefault(actor.address, asyncio.Semaphore(_MAX_OPENING))
+        async with opening, self._pacer.turn(actor.address) as attempt:
+            try:
+                await self._prepare(actor, placement, attempt.factor)
+            except LeaseFailed as failure:
+                # It is retried without a charge in any case: whether another client holds the
+                # resources or the worker is slow is not known.
+                if failure.timed_out:
+                    self._pacer.on_missed(attempt, failure.address)
+                raise
+            except (BroadcastFailed, ActorCallFailed) as failure:
+                if failure.timed_out and self._pacer.on_missed(attempt, actor.address):
+                    raise WorkerSlow(str(failure)) from failure
+                raise
+            self._pacer.on_started(attempt)
+
+    async def _prepare(self, actor: ActorHandle, placement: Placement, factor: float) -> None:
+        """Acquire the leases, send the objects, and create the actor, each with its deadline."""
+        if self._leases and actor.lease is None:
+            await self._acquire_leases(actor, placement)
+        actor.check_not_closed()
+        await self._objects.ensure_on(actor.address, factor)
+        if not actor.is_open:
             actor.check_not_closed()
-            await self._objects.ensure_on(actor.address)
-            if not actor.is_open:
-                actor.check_not_closed()
-                await actor.open(plugin=self._plugin, topic=self._name, **self._actor_settings)
+            timeout_s = factor * self._limits.open_timeout
+            await actor.open(timeout_s, plugin=self._plugin, topic=self._name, **self._actor_settings)
 
     def keep_idle(self, actor: ActorHandle) -> None:
         """Keep an actor whose trial has ended normally for the next trial."""
@@ -179,6 +199,7 @@ class ActorPool:
 
     def drop_idle(self, address: str | None) -> None:
         """Close the idle actors of a worker; of all workers if `address` is None."""
+        self._pacer.forget_worker(address)
         for gone in tuple(self._idle) if address is None else (address,):
             self._opening.pop(gone, None)
             for actor in self._idle.pop(gone, ()):
@@ -212,7 +233,7 @@ class ActorPool:
                 placement.claim_on(address),
                 home=actor.address,
                 priority=self._priority,
-                timeout_s=self._limits.lease_timeout,
+                timeout_s=self._pacer.factor(address) * self._limits.lease_timeout,
             )
             # Sorted, so that every driver acquires leases in the same order. Otherwise two drivers
             # could each hold a lease that the other driver waits for.

@@ -25,7 +25,7 @@ from distributed import Client
 from dasktune.cluster.data.broadcast import BroadcastFailed, ObjectBroadcast
 from dasktune.cluster.data.memory_checkpoints import CheckpointGone, MemoryCheckpoints
 from dasktune.cluster.driver.actor_handle import ActorCallFailed
-from dasktune.cluster.driver.actor_pool import ActorPool, PoolLimits
+from dasktune.cluster.driver.actor_pool import ActorPool, PoolLimits, WorkerSlow
 from dasktune.cluster.driver.checkpoint_relay import CheckpointRelay
 from dasktune.cluster.driver.prefetch import PrefetchDepth
 from dasktune.cluster.driver.trial_run import Reservation, TrialRun
@@ -91,7 +91,8 @@ class DispatcherSettings:
     memory_limit: int = 0
     disk_first: bool = False
     priority: float = 0
-    #: How long a worker may take to create an actor.
+    #: How long a worker may take to create an actor. A slow worker gets longer the next time, also
+    #: for the two limits below; see `StartPacer`.
     open_timeout: float = 15.0
     #: How long a worker may take to grant a lease. The ledger chose a worker with room, so a lease
     #: that waits longer has lost a race against another client.
@@ -107,7 +108,8 @@ class DispatcherSettings:
     idle_lease_time: float = 0.25
     #: How long no trial is placed on a worker that has just failed.
     avoid_time: float = 15.0
-    #: Number of failed starts in a row, on any workers, after which the experiment fails.
+    #: Number of failed starts in a row, on any workers, after which the experiment fails. A start
+    #: that was only slow does not count.
     max_failed_starts: int = 20
     #: How long no worker may be able to meet a request before the experiment fails.
     impossible_timeout: float = 10.0
@@ -402,13 +404,15 @@ class TrialDispatcher:
         assert actor is not None
         try:
             await link.unless_lost(self._pool.make_ready(actor, reservation.placement))
-        except (LeaseFailed, BroadcastFailed, ActorCallFailed) as failure:
+        except (LeaseFailed, BroadcastFailed, ActorCallFailed, WorkerSlow) as failure:
             if isinstance(failure, LeaseFailed):
                 reservation.blamed, reservation.contended = failure.address, failure.contended
+            # A dead worker is marked lost, which is caught below. So this worker is alive.
+            is_slow = isinstance(failure, WorkerSlow)
             # Ending the first run also returns the runs queued behind it. No run is left if the
             # loss of another worker has released the reservation meanwhile.
             for run in [run for run in link.runs.values() if run.reservation is reservation][:1]:
-                link.refuse(run, str(failure), charged=not reservation.contended)
+                link.refuse(run, str(failure), charged=not (reservation.contended or is_slow))
         except WorkerLost:
             # The link ends the runs, and the end of the last one closes the actor.
             pass

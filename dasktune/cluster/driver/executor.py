@@ -41,6 +41,7 @@ from dasktune.cluster.resources.adaptive_demand import (
     Growth,
     demand_signal,
 )
+from dasktune.cluster.resources.dropped_workers import DroppedWorkers
 from dasktune.cluster.resources.insufficient import InsufficientResources
 from dasktune.errors import ClusterError
 from dasktune.placement import Ledger, WorkerCapacity
@@ -140,6 +141,7 @@ class DaskTrialExecutor:
             impossible_timeout=settings.impossible_timeout,
             warning_interval=settings.warning_interval,
         )
+        self._dropped = DroppedWorkers(self._growth)
         self._demand = AdaptiveDemand(connection.client, settings.name, self._growth)
         #: The resources of each worker, as last reported to the runner.
         self._offers: dict[str, dict[str, float]] = {}
@@ -303,7 +305,8 @@ class DaskTrialExecutor:
         return events
 
     def wake(self) -> None:
-        """Make `next_events` return at once. Thread-safe."""
+        """Make `next_events` return at once. Safe in any thread and in a signal handler."""
+        # A SimpleQueue is reentrant: a handler may put an item while its thread puts or waits.
         self._events.put(())
 
     def acknowledge(self, trial_id: str, incarnation: int, seq: int) -> None:
@@ -380,7 +383,7 @@ class DaskTrialExecutor:
             self._backoff.end()
             return
         if not event.charged:
-            logger.info("trial %s waits for resources: %s", event.trial_id, event.reason)
+            logger.info("trial %s has not started yet: %s", event.trial_id, event.reason)
             return
         self._failed_starts += 1
         logger.warning("trial %s did not start: %s", event.trial_id, event.reason)
@@ -430,6 +433,7 @@ class DaskTrialExecutor:
             loop = asyncio.get_running_loop()
             self._probe_task = loop.create_task(self._connection.probe_direct())
         self._dispatcher.trim_idle()
+        self._dropped.check(asyncio.get_running_loop().time())
         self._show_demand()
         self._report_capacity()
         if any(worker.status == "unchecked" for worker in admitted.values()):

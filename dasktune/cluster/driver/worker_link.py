@@ -328,13 +328,17 @@ class WorkerLink:
     async def _call(self, request: Request) -> Reply | None:
         """Call the worker until it answers. One failed call does not prove a loss.
 
+        Each attempt waits twice as long as the one before, at most until the worker counts as lost.
+        With equal deadlines a worker that always needs a little longer would never be heard, since
+        an answer to an earlier attempt is dropped.
+
         A repeated call has the same number. An earlier copy may reach the worker as well, even
         after a later poll: the worker starts no trial for a number that it has seen.
 
         Returns None if no assigned run is left: between two attempts the last run may end, because
         another worker that it uses was lost.
         """
-        silent = 0.0
+        silent, deadline = 0.0, CALL_DEADLINE
         while True:
             since = self._loop.time()
             # Any actor of the experiment reaches the worker's endpoint, which has all trials.
@@ -345,17 +349,18 @@ class WorkerLink:
             if actor is None:
                 return None
             try:
-                reply = await self.unless_lost(actor.poll(request))
+                reply = await self.unless_lost(actor.poll(request, deadline))
                 self.answered_at = self._loop.time()
                 return reply
             except ActorCallFailed as failure:
                 # A call cannot wait longer than its deadline. If more time has passed, this process
                 # was suspended, which says nothing about the worker.
-                silent += min(self._loop.time() - since, CALL_DEADLINE) + self._retry_interval
+                silent += min(self._loop.time() - since, deadline) + self._retry_interval
                 logger.info("%s (%.1f s)", failure, silent)
                 if silent > self._heartbeat_timeout:
                     raise WorkerLost(str(failure), charged=True) from failure
                 await self.unless_lost(asyncio.sleep(self._retry_interval))
+                deadline = max(CALL_DEADLINE, min(2 * deadline, self._heartbeat_timeout - silent))
 
     def _end_cancelled(self) -> None:
         """End the runs whose actors Dask has released, though their worker may be healthy."""

@@ -204,6 +204,25 @@ class Growth:
         default = dask.config.get("distributed.adaptive.target-duration")
         return float(parse_timedelta(default if given is None else given))
 
+    @property
+    def dropped_workers(self) -> tuple[int, int]:
+        """How many workers the cluster has dropped, and how many it is to have; 0 and 0 if unknown.
+
+        Dask drops a worker that has died and is not back when it looks for it. The name of that
+        worker stays in the cluster's specification, so ``scale`` with the number of names starts it
+        again. A cluster that is being scaled also lacks workers, for a short time.
+        """
+        if not isinstance(self._cluster, SpecCluster) or self.is_adaptive:
+            return 0, 0
+        # The cluster's own loop may change both at any time: copies are made in one operation.
+        wanted, there = list(self._cluster.worker_spec), set(self._cluster.workers)
+        return sum(name not in there for name in wanted), len(wanted)
+
+    @property
+    def cluster_type(self) -> str:
+        """The name of the cluster's class; empty if the user named none."""
+        return "" if self._cluster is None else type(self._cluster).__name__
+
     def expected(self, ledger: Ledger) -> WorkerCapacity | None:
         """Return the resources of a new worker, as specified or else as of the largest one seen.
 

@@ -15,7 +15,7 @@ __all__ = ["InsufficientResources"]
 logger = logging.getLogger(__name__)
 
 _NO_WORKERS: Final = (
-    "the cluster has no workers (if none are on their way: cluster.scale(n), or 'dask worker "
+    "the cluster has no workers (if none are on their way: cluster.scale({number}), or 'dask worker "
     "<address of the scheduler>')"
 )
 
@@ -98,8 +98,12 @@ class InsufficientResources:
         if now - self._warned_at > (self._warning_interval if is_known else self._impossible_timeout):
             self._warned_at = now
             self._warned_of_no_workers = not ledger.workers
-            what = "no worker has room for the next trial" if ledger.workers else _NO_WORKERS
+            what = "no worker has room for the next trial" if ledger.workers else self._no_workers()
             logger.warning("%s; waiting:\n%s%s", what, ledger.table(request), self._advice)
+
+    def _no_workers(self) -> str:
+        _, wanted = self._growth.dropped_workers
+        return _NO_WORKERS.format(number=wanted or "n")
 
     def _may_wait(self, request: PlacementGroupFactory, *, empty: bool) -> bool:
         if self._queue_trials is not None:

@@ -74,12 +74,15 @@ class LeaseFailed(Exception):
         The address of the worker.
     contended : bool
         Whether the lease failed only because another client holds the resources.
+    timed_out : bool, default=False
+        Whether a deadline was missed: another client holds the resources, or the worker is slow.
     """
 
-    def __init__(self, message: str, address: str, contended: bool) -> None:
+    def __init__(self, message: str, address: str, contended: bool, timed_out: bool = False) -> None:
         super().__init__(message)
         self.address = address
         self.contended = contended
+        self.timed_out = timed_out
 
 
 class DevicesTaken(Exception):
@@ -205,7 +208,8 @@ class ResourceLease:
     def _failure(self, ended: asyncio.Future[Any]) -> Exception:
         asked = f"{self.address} did not grant {dict(self.claim.resources)}"
         if not ended.done():
-            return LeaseFailed(f"{asked} within {self._timeout_s:.0f} s", self.address, True)
+            reason = f"{asked} within {self._timeout_s:.0f} s"
+            return LeaseFailed(reason, self.address, contended=True, timed_out=True)
         error = None if ended.cancelled() else ended.exception()
         if isinstance(error, LeaseUnsupported):
             return error

@@ -32,6 +32,7 @@ from distributed.utils import format_dashboard_link
 
 from dasktune.cluster.scheduler_page import page_plugin
 from dasktune.cluster.scheduler_page.page_plugin import PROTOCOL, DashboardPagePlugin
+from dasktune.progress.background_stream import print_promptly
 from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.journal_follower import JournalFollower
@@ -358,7 +359,7 @@ def publishing(
         on_link(link, has_neighbours)
         logger.info("page in Dask's dashboard: %s", link)
         if loud:
-            sys.stderr.write(f"Dashboard: {link}\n")
+            print_promptly(sys.stderr, f"Dashboard: {link}\n")
 
     publisher = PagePublisher(connection, storage, name, dashboard_url_of(given), report)
     publisher.open()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import uuid
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -14,6 +13,7 @@ from dasktune.errors import ConfigError, check
 from dasktune.placement import WorkerCapacity
 from dasktune.storage.experiment.bundled_files import ExpectedDirectory
 from dasktune.storage.fs.probe import remove_if_empty
+from dasktune.storage.fs.scratch_files import scratch_name
 from dasktune.storage.fs.storage import Storage
 
 __all__ = ["check_shared", "check_visible", "may_be_private"]
@@ -61,7 +61,7 @@ async def check_shared(client: Any, storage: Callable[[], Storage], *, timeout_s
     if not may_be_private(storage()):
         return ""
     workers = [one for one in (await list_workers(client)).values() if one.status == "running"]
-    mark = f".submitted-{uuid.uuid4().hex}"
+    mark = scratch_name("submitted")
     gate = asyncio.Semaphore(_AT_ONCE)
 
     async def touch(worker: WorkerCapacity, action: str) -> Any:

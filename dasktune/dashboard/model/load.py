@@ -13,7 +13,7 @@ from dasktune.errors import ConfigError, StorageError
 from dasktune.results.result import Result
 from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.fs.storage import Storage
-from dasktune.storage.journal.journal_reader import read_journal
+from dasktune.storage.journal.journal_reader import check_journal_exists, read_journal
 from dasktune.trial.metrics import Metric, Modes, number
 from dasktune.trial.status import PublicStatus
 
@@ -57,6 +57,7 @@ def load_projection(
     if not isinstance(path, Storage):
         path = Storage(path, storage_options or {})  # type: ignore[arg-type]
     projection = empty_projection(ExperimentStore(path).spec(), metric, mode)
+    check_journal_exists(path, may_be_new=True)
     projection.extend(read_journal(path))
     return projection
 

@@ -10,6 +10,7 @@ from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
+from dasktune.progress.background_stream import print_promptly
 from dasktune.runner.commands import Commands
 from dasktune.storage.fs.storage import Storage
 
@@ -62,8 +63,7 @@ def serve_dashboard(
     if wanted:
         feed, server = _start(wanted, describe, storage, runner_time, commander, find_dask)
     if server is not None and (announce or commander is not None):
-        link = server.link
-        _quietly(lambda: sys.stderr.write(f"Dashboard: {link}\n"))
+        print_promptly(sys.stderr, f"Dashboard: {server.link}\n")
     try:
         yield
     finally:

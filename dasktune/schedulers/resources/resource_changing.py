@@ -233,7 +233,7 @@ class ResourceChangingScheduler(TrialScheduler):
         return self.base_scheduler.search_info(trial, result)
 
     def debug_string(self) -> str:
-        """Return the name of the function and the line of the base scheduler."""
+        """Return the name of the function and the summary of the base scheduler."""
         function = self.resources_allocation_function
         name = getattr(function, "__name__", type(function).__name__)
         return f"ResourceChangingScheduler({name}): {self.base_scheduler.debug_string()}"

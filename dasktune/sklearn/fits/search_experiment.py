@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import shutil
+import os
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -18,8 +18,10 @@ from dasktune.sklearn.fits.engine import Backend
 from dasktune.sklearn.fits.fingerprint import check_arguments
 from dasktune.sklearn.fits.in_process import in_process_executor
 from dasktune.storage.experiment.experiment_store import SPEC_FILE
+from dasktune.storage.experiment.tuner_json import SETUP_FILE
 from dasktune.storage.fs import temp_dirs
 from dasktune.storage.fs.storage import Storage
+from dasktune.storage.journal.journal_reader import check_journal_exists
 from dasktune.testing import ManualClock
 from dasktune.trial.trial import Trial
 from dasktune.tuner.result_grid import ResultGrid
@@ -141,13 +143,13 @@ def _with_storage(experiment: SearchExperiment) -> Iterator[SearchExperiment]:
     if experiment.run_config.storage_path is not None:
         yield experiment
         return
-    directory = temp_dirs.make_directory()
+    process, directory = os.getpid(), temp_dirs.make_directory()
     name = experiment.run_config.name or f"search-{uuid.uuid4().hex}"
     try:
         config = replace(experiment.run_config, storage_path=directory, name=name)
         yield replace(experiment, run_config=config)
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        temp_dirs.remove_own(process, directory)
 
 
 def _tuner(experiment: SearchExperiment, backend: Backend) -> Tuner:
@@ -184,6 +186,8 @@ def _check_name_is_free(storage: Storage, name: str, *, resume: bool) -> None:
     """Raise a `StorageError` that advises the search's user, if the name is already taken."""
     if not storage.exists(SPEC_FILE):
         return
+    if resume and storage.exists(SETUP_FILE):
+        check_journal_exists(storage)
     hint = "" if resume else ", or resume the stored one by resume=True"
     what = "an experiment that never began" if resume else "an experiment already"
     raise StorageError(

@@ -21,6 +21,7 @@ from sklearn.utils import check_random_state
 
 from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
 from dasktune.errors import check
+from dasktune.progress.background_stream import BackgroundStream
 from dasktune.sklearn.compat import SklearnContext, indexable
 from dasktune.sklearn.fits.backend import compute_collections, is_collection
 from dasktune.sklearn.fits.class_labels import classes_of, labels_of, merge_labels
@@ -462,8 +463,9 @@ def _log_batch(searches: Sequence[Any], counts: list[int], index: int, records: 
 
 @contextmanager
 def _log_to_stdout() -> Iterator[None]:
-    """Print the messages of the logger ``dasktune.sklearn``."""
-    handler = logging.StreamHandler(sys.stdout)
+    """Print the messages of the logger ``dasktune.sklearn``, without waiting for the output."""
+    stream = BackgroundStream(sys.stdout)
+    handler = logging.StreamHandler(stream)
     before = logger.level
     logger.setLevel(logging.INFO)
     logger.addHandler(handler)
@@ -472,6 +474,7 @@ def _log_to_stdout() -> Iterator[None]:
     finally:
         logger.removeHandler(handler)
         logger.setLevel(before)
+        stream.finish(1.0)
 
 
 def _warn_of_failures(brackets: Sequence[Bracket], trials: Mapping[str, Trial], error_score: Any) -> None:

@@ -111,7 +111,7 @@ class Checkpoint:
     def temporary(cls) -> Checkpoint:
         """Return an empty checkpoint in a local directory, which is deleted with the object."""
         checkpoint = cls(temp_dirs.make_directory())
-        weakref.finalize(checkpoint, shutil.rmtree, checkpoint.path, ignore_errors=True)
+        weakref.finalize(checkpoint, temp_dirs.remove_own, os.getpid(), checkpoint.path)
         return checkpoint
 
     @redact_errors
@@ -189,11 +189,11 @@ class Checkpoint:
             _check_directory(self.path)
             yield self.path
             return
-        directory = self.to_directory()
+        process, directory = os.getpid(), self.to_directory()
         try:
             yield directory
         finally:
-            shutil.rmtree(directory, ignore_errors=True)
+            temp_dirs.remove_own(process, directory)
 
     @redact_errors
     def get_metadata(self) -> dict[str, Any]:

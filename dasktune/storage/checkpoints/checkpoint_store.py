@@ -11,7 +11,7 @@ that wakes up cannot change a checkpoint of its successor.
 #
 # - Its worker's fence (`fence` in `write`) raises before the manifest is written, if the worker has
 #   lost its driver.
-# - The fencing token (`.incarnation`). The successor writes its number there, then lists and
+# - The fencing token (`.incarnation-<number>`). The successor writes its number, then lists and
 #   deletes older checkpoints. The writer writes its manifest, then reads the token. If the manifest
 #   is written before the listing, the successor finds and deletes it. If it is written after the
 #   listing, the token was written before, so the writer reads it and deletes its own checkpoint.
@@ -341,9 +341,9 @@ class CheckpointStore:
 
     def _fence_and_list(self, trial_dir: str, incarnation: int) -> list[tuple[str, int]]:
         """Fence earlier incarnations; return the paths and numbers of their checkpoints."""
-        advance_fence(self.storage, trial_dir, incarnation)
-        # List after writing the token: a writer that commits after this listing finds the token.
-        paths = [f"trials/{trial_dir}/{name}" for name in self.storage.names("trials", trial_dir)]
+        # Listed after the token is written: a writer that commits later finds the token.
+        names = advance_fence(self.storage, trial_dir, incarnation)
+        paths = [f"trials/{trial_dir}/{name}" for name in names]
         places = [(path, at) for path in paths if (at := checkpoint_place(path)) is not None]
         return [(path, at[1]) for path, at in places if at[2] < incarnation]
 

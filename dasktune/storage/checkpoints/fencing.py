@@ -2,11 +2,22 @@
 
 A worker that the driver has marked lost may still run. The token keeps its start of the trial from
 committing checkpoints after the next start on another worker.
+
+Each start writes a file whose name has its number, and the token is the highest of these numbers.
 """
+
+# A single file with the number would have to be read before it is written, and a start that hangs
+# between the two would lower the token when it continues. Names cannot be lowered. The orders:
+#
+# - Two starts write their files in any order, or at the same time: the higher number wins.
+# - A start deletes the files of lower numbers when its own is written. So the highest number stays
+#   at every moment, also if a lower start writes its file again later.
+# - A start dies between its file and the deletion: the next start deletes both.
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from dasktune.errors import StorageError
@@ -14,8 +25,10 @@ from dasktune.storage.fs.storage import Storage
 
 __all__ = ["advance_fence", "check_fence", "fence_of"]
 
-#: File with the token in a trial's directory. A start with a lower number must not commit.
-_FENCE_FILE: Final = ".incarnation"
+#: Names of the files; a start with a lower number than the highest one must not commit.
+_FENCE: Final = re.compile(r"\.incarnation-([0-9]{6}|[1-9][0-9]{6,17})")
+#: The only file in experiments of an older dasktune, which has the number as its content.
+_OLD_FENCE: Final = ".incarnation"
 _NUMBER: Final = re.compile(rb"[0-9]{1,18}\n")
 
 
@@ -32,28 +45,38 @@ def fence_of(storage: Storage, trial_dir: str) -> int:
     Raises
     ------
     StorageError
-        If the file does not hold a number, or cannot be read.
+        If the file of an older dasktune does not hold a number, or cannot be read.
 
     Examples
     --------
     >>> storage = Storage("memory://doctest-fence")
-    >>> advance_fence(storage, "a", 2)
-    >>> advance_fence(storage, "a", 1)
+    >>> _ = advance_fence(storage, "a", 2)
+    >>> _ = advance_fence(storage, "a", 1)
     >>> fence_of(storage, "a")
     2
     """
+    names = storage.names("trials", trial_dir)
+    old = _old_fence(storage, trial_dir) if _OLD_FENCE in names else 0
+    return max(old, *_numbers(names), 0)
+
+
+def _numbers(names: Iterable[str]) -> list[int]:
+    return [int(match[1]) for name in names if (match := _FENCE.fullmatch(name))]
+
+
+def _old_fence(storage: Storage, trial_dir: str) -> int:
     try:
-        content = storage.read_bytes("trials", trial_dir, _FENCE_FILE)
+        content = storage.read_bytes("trials", trial_dir, _OLD_FENCE)
     except FileNotFoundError:
         return 0
     if not _NUMBER.fullmatch(content):
         raise StorageError(
-            f"{_FENCE_FILE} of trial {trial_dir} must be a number, got {content[:80]!r}. Delete the file."
+            f"{_OLD_FENCE} of trial {trial_dir} must be a number, got {content[:80]!r}. Delete the file."
         )
     return int(content)
 
 
-def advance_fence(storage: Storage, trial_dir: str, incarnation: int) -> None:
+def advance_fence(storage: Storage, trial_dir: str, incarnation: int) -> list[str]:
     """Raise the token to `incarnation`, so that earlier starts can no longer commit checkpoints.
 
     Parameters
@@ -62,9 +85,19 @@ def advance_fence(storage: Storage, trial_dir: str, incarnation: int) -> None:
         As for :func:`fence_of`.
     incarnation : int
         Number of a start of the trial. A token that is already higher does not change.
+
+    Returns
+    -------
+    list of str
+        The names in the trial's directory, listed after the token was raised.
     """
-    if fence_of(storage, trial_dir) < incarnation:
-        storage.write_bytes(f"trials/{trial_dir}/{_FENCE_FILE}", b"%d\n" % incarnation)
+    folder = f"trials/{trial_dir}"
+    storage.write_bytes(f"{folder}/.incarnation-{incarnation:06d}", b"%d\n" % incarnation)
+    names = storage.names("trials", trial_dir)
+    for number in _numbers(names):
+        if number < incarnation:
+            storage.remove(f"{folder}/.incarnation-{number:06d}")
+    return names
 
 
 def check_fence(storage: Storage, trial_dir: str, incarnation: int) -> None:

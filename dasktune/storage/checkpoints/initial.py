@@ -10,13 +10,11 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final
 
-from fsspec.utils import get_protocol
-
 from dasktune.errors import ConfigError
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
 from dasktune.storage.checkpoints.checkpoint_store import MANIFEST_FILE, CheckpointStore
 from dasktune.storage.checkpoints.source_files import source_files
-from dasktune.storage.fs.storage import Storage
+from dasktune.storage.fs.storage import Storage, protocol_of
 from dasktune.trial.checkpoint_record import CheckpointRecord
 
 __all__ = [
@@ -53,7 +51,7 @@ def check_initial_checkpoint(given: object, place: str, options: Mapping[str, An
         checkpoint = given
     else:
         url = os.fspath(given)  # type: ignore[call-overload]
-        same = get_protocol(url) == get_protocol(place)
+        same = protocol_of(url) == protocol_of(place)
         there = Storage(url, options if same else {})
         checkpoint = Checkpoint(there.path(), there.fs)
     try:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime, timezone
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Any, Final
 
 import cloudpickle
@@ -21,17 +21,23 @@ from dasktune.storage.checkpoints.checkpoint_store import CheckpointStore
 from dasktune.storage.experiment.pbt_policy_files import PbtPolicyFiles
 from dasktune.storage.experiment.tuner_json import SETUP_FILE
 from dasktune.storage.fs.redaction import reading
+from dasktune.storage.fs.scratch_files import STALE, remove_stale_files
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.fs.unpickling import loads
-from dasktune.storage.journal.journal_writer import JournalEnd, JournalWriter, next_epoch
+from dasktune.storage.journal.journal_writer import (
+    JournalEnd,
+    JournalWriter,
+    next_epoch,
+    read_journal,
+)
 from dasktune.storage.journal.json_lines import decode, plain
-from dasktune.storage.journal.segments import DIRECTORY as JOURNAL_DIRECTORY
 from dasktune.storage.journal.snapshots import Snapshot, Snapshots
+from dasktune.storage.leader.leader_lock import LeaderLock
 from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.names import is_one_name
 from dasktune.version import __version__
 
-__all__ = ["SPEC_FILE", "ExperimentStore", "experiment_json", "is_half_created"]
+__all__ = ["SPEC_FILE", "ExperimentStore", "check_no_leftovers", "experiment_json", "is_half_created"]
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +58,9 @@ class ExperimentStore:
     ----------
     storage : Storage
         The experiment's directory.
+    lock : LeaderLock, optional
+        The lock that this driver holds. Checkpoints and snapshots are deleted only while it leads,
+        and after it has lost the lead the background thread writes nothing more.
 
     Examples
     --------
@@ -72,11 +81,15 @@ class ExperimentStore:
     #   later crash, the decision is in the journal, and the resumed experiment does not refer to
     #   the checkpoint.
     # - A snapshot is written in the same way, when the journal is durable up to its position.
+    # - A superseded driver that wakes up may try to delete a checkpoint that its successor keeps,
+    #   as that does not know the decision. So `_leads` is asked before each deletion. A driver that
+    #   freezes between the question and the deletion deletes one checkpoint.
     # - The background thread runs one job after the other, and appends to `_failed` and
     #   `_unwritten`. The driver's thread reads both in `close`, after all jobs have ended.
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, lock: LeaderLock | None = None) -> None:
         self.storage = storage
+        self._lock = lock
         #: Storage for work that may fail: such work is tried once, and once more in `close`.
         self._without_retry = storage.with_retry(0.0)
         #: The experiment's checkpoints.
@@ -97,6 +110,8 @@ class ExperimentStore:
         #: Seconds for capturing and writing the last snapshot.
         self.snapshot_seconds = 0.0
         self._unwritten: list[tuple[str, bytes]] = []
+        #: When old files were looked for, in seconds of the monotonic clock.
+        self._cleaned: float | None = None
         self._jobs: deque[Future[None]] = deque()
         self._pool = ThreadPoolExecutor(1, "dasktune-store")
 
@@ -112,8 +127,10 @@ class ExperimentStore:
         Raises
         ------
         StorageError
-            If there is an experiment already.
+            If there is an experiment already, or parts of one.
         """
+        if not self.storage.exists(SPEC_FILE):
+            check_no_leftovers(self.storage)
         content = json.dumps(plain(_without_secrets(spec)), indent=2, allow_nan=False)
         try:
             self.storage.create(SPEC_FILE, content.encode("ascii") + b"\n", durable=True)
@@ -228,13 +245,15 @@ class ExperimentStore:
             Returns the state, of any values, which must not change any more.
         """
         begun = perf_counter()
-        self._snapshot = Snapshot(self._writer().epoch, self._appended, capture())
+        journal = self._writer()
+        self._snapshot = Snapshot(journal.epoch, self._appended, capture(), journal.identity)
         self._capture_seconds = perf_counter() - begun
 
     def _write_snapshot(self, snapshot: Snapshot) -> None:
         begun = perf_counter()
         try:
-            self._snapshots.write(snapshot)
+            if self._leads():  # older snapshots are deleted
+                self._snapshots.write(snapshot)
         except Exception as error:  # the store's client may raise any exception
             logger.warning("could not write a snapshot of %s: %r", self.storage, error)
         self.snapshot_seconds = self._capture_seconds + perf_counter() - begun
@@ -325,7 +344,16 @@ class ExperimentStore:
     def _in_background(self, work: Callable[..., None], *arguments: Any) -> None:
         while self._jobs and self._jobs[0].done():
             self._jobs.popleft()
-        self._jobs.append(self._pool.submit(work, *arguments))
+        self._jobs.append(self._pool.submit(self._work, work, *arguments))
+
+    def _work(self, work: Callable[..., None], *arguments: Any) -> None:
+        # The directory of a driver that has lost the lead may belong to another driver, or be gone.
+        if self._lock is None or not self._lock.lost:
+            work(*arguments)
+
+    def _leads(self) -> bool:
+        """Whether this driver leads; StorageError if the storage cannot tell."""
+        return self._lock is None or self._lock.confirm()
 
     def write_error(self, trial_dir: str, text: str) -> None:
         """Append a failure to a trial's ``error.txt``, in the background.
@@ -390,9 +418,25 @@ class ExperimentStore:
         """
         self._in_background(self._remove_stale_checkpoints, trial_dir, incarnation, kept)
 
+    def remove_stale_files(self) -> None:
+        """Delete small files that drivers which were killed have left, in the background.
+
+        Call it when the experiment has begun. A failure is logged and has no other effect. After a
+        long run, :meth:`close` does it again for files that are not old enough yet.
+        """
+        self._cleaned = monotonic()
+        self._in_background(self._remove_stale_files)
+
+    def _remove_stale_files(self) -> None:
+        try:
+            remove_stale_files(self._without_retry)
+        except Exception as error:  # the store's client may raise any exception
+            logger.info("could not remove old files of %s: %r", self.storage, error)
+
     def _remove_stale_checkpoints(self, trial_dir: str, incarnation: int, kept: Collection[str]) -> None:
         try:
-            self._deleter.remove_all_but(trial_dir, incarnation, kept)
+            if self._leads():
+                self._deleter.remove_all_but(trial_dir, incarnation, kept)
         except Exception as error:  # the store's client may raise any exception
             logger.warning(
                 "could not remove the checkpoints that lost workers of trial %s left in %s: %s",
@@ -403,7 +447,8 @@ class ExperimentStore:
 
     def _delete(self, record: CheckpointRecord) -> None:
         try:
-            self._deleter.delete(record)
+            if self._leads():
+                self._deleter.delete(record)
         except Exception as error:  # the store's client may raise any exception
             logger.warning(
                 "could not delete checkpoint %s of %s: %s. It is tried again at the end; "
@@ -426,12 +471,14 @@ class ExperimentStore:
             self.commit(force=True)
             self._writer().close()
         self._flush_params()
+        if self._cleaned is not None and monotonic() - self._cleaned > STALE:
+            self.remove_stale_files()
         for job in self._jobs:
             job.result()
         again, self._failed = self._failed, []
         for record in again:
-            self._delete(record)
-        self._write_last()
+            self._work(self._delete, record)
+        self._work(self._write_last)
         self._pool.shutdown()
 
     def _write_last(self) -> None:
@@ -452,13 +499,50 @@ def is_half_created(storage: Storage) -> bool:
     storage : Storage
         The experiment's directory.
     """
-    if storage.exists(SETUP_FILE) or storage.names(JOURNAL_DIRECTORY) or not storage.exists(SPEC_FILE):
+    if not storage.exists(SPEC_FILE) or _leftovers(storage):
         return False
     try:
         # A file of this name may be of another program, and must stay then.
         return "dasktune" in ExperimentStore(storage).spec()
     except StorageError:
         return False
+
+
+def check_no_leftovers(storage: Storage) -> None:
+    """Refuse a directory with parts of another experiment, which would be mixed with a new one.
+
+    Parameters
+    ----------
+    storage : Storage
+        The directory of the new experiment.
+
+    Raises
+    ------
+    StorageError
+        If it has a setup, snapshots, trials, or a journal with records.
+    """
+    found = _leftovers(storage)
+    if found:
+        missing = " and ".join(name for name in (SPEC_FILE, SETUP_FILE) if not storage.exists(name))
+        raise StorageError(
+            f"name must be new to its storage_path: {storage} has {', '.join(found)} of another experiment, "
+            f"which has lost its {missing}. Put it back from a copy to resume that experiment, or give the "
+            "new one another name."
+        )
+
+
+def _leftovers(storage: Storage) -> list[str]:
+    """Return what is there of an experiment besides its specification.
+
+    A journal without records does not count: a driver may have died right after it had begun one.
+    """
+    found = [SETUP_FILE] if storage.exists(SETUP_FILE) else []
+    found += [f"{name}/" for name in ("snapshots", "trials") if storage.names(name)]
+    try:
+        has_records = any(True for _ in read_journal(storage))
+    except StorageError:
+        has_records = True  # it is damaged, so it is not new
+    return [*found, "journal/"] if has_records else found
 
 
 def experiment_json(

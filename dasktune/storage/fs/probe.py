@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from uuid import uuid4
 
 from dasktune.errors import ConfigError, PreflightError
+from dasktune.storage.fs.scratch_files import scratch_name
 from dasktune.storage.fs.storage import Storage
 
 __all__ = ["probe", "remove_if_empty", "writes_nothing"]
@@ -63,7 +64,7 @@ def probe(storage: Storage) -> None:
     --------
     >>> probe(Storage("memory://doctest-probe"))
     """
-    name, content = f".probe-{uuid4().hex}", uuid4().bytes
+    name, content = scratch_name("probe"), uuid4().bytes
     try:
         with writes_nothing(storage):
             try:

@@ -11,21 +11,25 @@ from functools import partial
 from typing import Any, BinaryIO, Final, TypeVar
 
 import fsspec
-from fsspec.utils import get_protocol
 
 from dasktune.errors import ConfigError, StorageError, check, without_passwords
 from dasktune.storage.fs import filesystem, local_files, retry
 from dasktune.storage.fs.redaction import redact, redact_errors, secrets_of
 
-__all__ = ["Storage", "is_relative_name"]
+__all__ = ["Storage", "is_relative_name", "protocol_of"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 _LOCAL: Final = ("file", "local")
 _LOCAL_PREFIX: Final = re.compile(r"^(file|local):(//)?")
-#: Some calls of fsspec take names with these characters for patterns, which match other files.
-_MAGIC: Final = re.compile(r"[*?\[]")
+#: The protocol of a URL, and before it those of filesystems that fsspec puts in front of it.
+_PROTOCOL: Final = re.compile(r"[^/]*?://")
+#: A path of which fsspec reads the beginning as a protocol.
+_CHAINED_PATH: Final = re.compile(r"[^/]*?::")
+#: Some calls of fsspec take names with these characters for patterns, which match other files, and
+#: read what follows "::" as another URL.
+_MAGIC: Final = re.compile(r"[*?\[]|::|://")
 
 
 def is_relative_name(name: object) -> bool:
@@ -36,14 +40,27 @@ def is_relative_name(name: object) -> bool:
     >>> is_relative_name("trials/a"), is_relative_name("../a"), is_relative_name("/a")
     (True, False, False)
     """
-    # A backslash separates names on other systems. Surrogates cannot be encoded for a store.
-    if not isinstance(name, str) or "\0" in name or "\\" in name:
+    # A backslash separates names on other systems. Surrogates cannot be encoded for a store. In
+    # s3fs, "?versionId=" ends the name of an object.
+    if not isinstance(name, str) or "\0" in name or "\\" in name or "?versionId=" in name:
         return False
     try:
         name.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
         return False
     return all(part not in ("", ".", "..") for part in name.split("/"))
+
+
+def protocol_of(url: str) -> str:
+    """Return the protocol of a path or URL: the first one, if there are several.
+
+    Examples
+    --------
+    >>> protocol_of("s3://bucket/a"), protocol_of("simplecache::s3://b"), protocol_of("/a::b")
+    ('s3', 'simplecache', 'file')
+    """
+    match = _PROTOCOL.match(url)
+    return "file" if match is None else re.split("::|://", match[0], maxsplit=1)[0]
 
 
 def _confined(method: F) -> F:
@@ -81,7 +98,7 @@ class Storage:
     Raises
     ------
     ConfigError
-        If the URL is empty, has ``..``, or has a character that fsspec takes for a pattern.
+        If the URL is empty, has ``..``, or has characters to which fsspec gives a meaning.
 
     Examples
     --------
@@ -112,12 +129,12 @@ class Storage:
     @property
     def is_local(self) -> bool:
         """Whether it is a path on a disk; on another machine it may be another directory."""
-        return str(get_protocol(self.url)) in _LOCAL
+        return protocol_of(self.url) in _LOCAL
 
     @property
     def is_process_private(self) -> bool:
         """Whether no other process can see what is written (``memory://``)."""
-        return str(get_protocol(self.url)) == "memory"
+        return protocol_of(self.url) == "memory"
 
     @property
     def fs(self) -> Any:
@@ -145,7 +162,10 @@ class Storage:
     def _open(self) -> tuple[Any, str]:
         # A copy, since a client may change its options.
         options: dict[str, Any] = _copied(self.storage_options)
-        if not (self.is_local or self.is_process_private or "::" in self.url):
+        if self.is_local:
+            # Not by its URL, in which "::" would have a meaning.
+            return fsspec.filesystem("file", **options), self.url
+        if not (self.is_process_private or "::" in self.url):
             # A cached listing hides files that other machines wrote since.
             options.setdefault("use_listings_cache", False)
         try:
@@ -220,12 +240,13 @@ class Storage:
         Raises
         ------
         ConfigError
-            If a part is empty, absolute or has ``..``, or has one of ``*?[`` in a remote URL.
+            If a part is empty, absolute or has ``..``, or has one of ``*?[`` or ``::`` in a remote
+            URL.
         """
         name = _joined(parts)
         if not self.is_local:
-            hint = "For remote stores these characters are patterns."
-            check(not _MAGIC.search(name), "name", "free of '*', '?' and '['", name, hint)
+            hint = "For remote stores these characters are patterns, or separate URLs."
+            check(not _MAGIC.search(name), "name", "free of '*', '?', '[' and '::'", name, hint)
         url = f"{self.url.rstrip('/')}/{name}"
         child = Storage(url, self.storage_options, self.retry_seconds, self.still_needed)
         child.__dict__["_top"] = self.__dict__.get("_top", self.url)
@@ -410,13 +431,16 @@ def _joined(parts: tuple[str, ...]) -> str:
 
 
 def _normalised(url: str) -> str:
-    if get_protocol(url) in _LOCAL:
+    match = _PROTOCOL.match(url)
+    shown = without_passwords(url)
+    if match is None or protocol_of(url) in _LOCAL:
+        hint = "Write './' before a local path that begins like this."
+        check(not _CHAINED_PATH.match(url), "storage_path", "a path or a URL", shown, hint)
         path = _LOCAL_PREFIX.sub("", url)
         return os.path.abspath(os.path.expanduser(path))
-    head, _, tail = url.rpartition("://")
-    tail = tail.rstrip("/")
-    shown = without_passwords(url)
+    head, tail = match[0], url[match.end() :].rstrip("/")
     climbs = ".." in tail.split("/")
     check(not climbs, "storage_path", "a URL without '..'", shown)
-    check(not _MAGIC.search(tail), "storage_path", "a URL without '*', '?' or '['", shown)
-    return f"{head}://{tail}"
+    hint = "fsspec takes these characters for patterns, or for the beginning of another URL."
+    check(not _MAGIC.search(tail), "storage_path", "a URL without '*', '?', '[' or '::'", shown, hint)
+    return f"{head}{tail}"

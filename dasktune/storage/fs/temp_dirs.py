@@ -28,7 +28,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-__all__ = ["is_temporary", "make_directory"]
+__all__ = ["is_temporary", "make_directory", "remove_own"]
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ def _root() -> str:
         if root is None or not os.path.isdir(root):
             _remove_stale(key[1])
             root = _roots[key] = _register(key[1])
-            atexit.register(_cleanup, key[0], root)
+            atexit.register(remove_own, key[0], root)
         return root
 
 
@@ -98,7 +98,18 @@ def _remove_stale(place: str) -> None:
                 os.close(descriptor)
 
 
-def _cleanup(process: int, root: str) -> None:
-    # A fork inherits the exit handler, too.
+def remove_own(process: int, path: str) -> None:
+    """Delete a directory, but only in the process that has made it.
+
+    A fork inherits exit handlers, finalizers and ``finally`` blocks. Its parent still uses the
+    directory.
+
+    Parameters
+    ----------
+    process : int
+        Process id of the process that has made the directory.
+    path : str
+        The directory; it may be missing.
+    """
     if os.getpid() == process:
-        shutil.rmtree(root, ignore_errors=True)
+        shutil.rmtree(path, ignore_errors=True)

@@ -8,6 +8,9 @@ records, each common value once, and the other values as lists with one element 
 
 Only records without a list are packed, so a list is always a column. The reader of the journal
 unpacks them, so all other code sees single records.
+
+A line ends with the position of its last record in the journal, ``,"$n":12}``. It shows the reader
+where lines are missing or repeated. Journals of dasktune 0.2.0 and earlier have no such numbers.
 """
 
 from __future__ import annotations
@@ -19,10 +22,23 @@ from typing import Any, Final
 from dasktune.errors import StorageError
 from dasktune.storage.journal.json_lines import compact, decode, encode
 
-__all__ = ["can_pack_columns", "count_rows", "lines_of", "read_rows", "unpack_columns"]
+__all__ = [
+    "can_pack_columns",
+    "count_rows",
+    "lines_of",
+    "numbered",
+    "read_rows",
+    "split_number",
+    "unpack_columns",
+]
 
 _KEY: Final = "$rows"
 _START: Final = b'{"$rows":'
+#: The beginning of a line's number. Keys of the user that start with ``$`` get a second ``$``, and
+#: quotes inside of text are escaped, so these bytes stand nowhere else.
+_NUMBER: Final = b',"$n":'
+#: Digits of the longest number: more records than this fill no disk.
+_MOST_DIGITS: Final = 15
 
 #: Smallest number of records in a packed line.
 _FEWEST: Final = 3
@@ -77,6 +93,48 @@ def count_rows(line: bytes) -> int:
     if not number.isdigit() or not 1 <= int(number) <= _MOST:
         raise StorageError(f"not a number of rows: {number!r}")
     return int(number)
+
+
+def numbered(line: bytes, position: int) -> bytes:
+    r"""Return a line with the position of its last record.
+
+    Parameters
+    ----------
+    line : bytes
+        A line of :func:`lines_of` or :func:`~dasktune.storage.journal.json_lines.encode`.
+    position : int
+        Number of records of the whole journal up to the end of this line.
+
+    Examples
+    --------
+    >>> numbered(b'{"event":"TimePassed"}\n', 12)
+    b'{"event":"TimePassed","$n":12}\n'
+    """
+    return b"%b%b%d}\n" % (line[:-2], _NUMBER, position) if line != b"{}\n" else line
+
+
+def split_number(line: bytes) -> tuple[bytes, int]:
+    r"""Return a line without its number, and the number; 0 if the line has none.
+
+    Raises
+    ------
+    StorageError
+        If the number is malformed.
+
+    Examples
+    --------
+    >>> split_number(b'{"event":"TimePassed","$n":12}\n')
+    (b'{"event":"TimePassed"}\n', 12)
+    >>> split_number(b'{"event":"TimePassed"}\n')
+    (b'{"event":"TimePassed"}\n', 0)
+    """
+    at = line.rfind(_NUMBER, -(len(_NUMBER) + _MOST_DIGITS + 2))
+    if at < 0:
+        return line, 0
+    digits = line[at + len(_NUMBER) :].removesuffix(b"\n").removesuffix(b"}")
+    if not digits.isdigit() or digits.startswith(b"0"):
+        raise StorageError(f"not the number of a line: {digits!r}")
+    return line[:at] + b"}\n", int(digits)
 
 
 def read_rows(line: bytes) -> Iterator[dict[str, Any]]:

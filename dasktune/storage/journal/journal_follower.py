@@ -61,8 +61,10 @@ class JournalFollower(JournalReader):
         self.start = before.position if continues else 0
         return not continues, iter(self)
 
-    def _lines(self, epoch: int, sequences: list[int]) -> Iterator[tuple[str, int, bytes]]:
-        for name, number, line in super()._lines(epoch, sequences):
+    def _lines(
+        self, epoch: int, sequences: list[int], *, is_cut: bool = False
+    ) -> Iterator[tuple[str, int, bytes]]:
+        for name, number, line in super()._lines(epoch, sequences, is_cut=is_cut):
             self._advance(name, line)
             yield name, number, line
 

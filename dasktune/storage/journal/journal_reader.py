@@ -11,12 +11,12 @@ from dasktune.errors import StorageError
 from dasktune.storage.fs import filesystem
 from dasktune.storage.fs.redaction import reading
 from dasktune.storage.fs.storage import Storage
-from dasktune.storage.journal.columnar import count_rows, read_rows
-from dasktune.storage.journal.segments import Header, JournalEnd, segment_name, segments
+from dasktune.storage.journal.columnar import count_rows, read_rows, split_number
+from dasktune.storage.journal.segments import DIRECTORY, Header, JournalEnd, segment_name, segments
 from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.names import is_one_name
 
-__all__ = ["JournalReader", "read_journal"]
+__all__ = ["HOW_TO_REPAIR", "JournalReader", "check_journal_exists", "read_journal"]
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -24,7 +24,11 @@ T = TypeVar("T")
 #: Number of remote segments that are fetched together. Segments on a disk are large, so they are
 #: read one at a time.
 _BATCH: Final = 64
-#: Bytes that are read to get an epoch's header, which has about 150 bytes.
+#: The way out of a damaged journal, for messages.
+HOW_TO_REPAIR: Final = "`dasktune repair DIRECTORY` restores the last good state"
+#: Directories that only a driver with a journal fills.
+_TRACES: Final = ("snapshots", "trials")
+#: Bytes that are read to get an epoch's header, which has about 200 bytes.
 _HEADER: Final = 4096
 
 
@@ -45,9 +49,9 @@ class JournalReader:
     Raises
     ------
     StorageError
-        While iterating: if the journal has another format, is damaged in its middle, or lacks
-        records that a later driver has read; if it cannot be read, or has a name outside of the
-        experiment.
+        While iterating: if the journal has another format, is damaged in its middle, lacks or
+        repeats a line, or lacks records that a later driver has read; if it cannot be read, or has
+        a name outside of the experiment.
     """
 
     # Reading while a driver writes: a segment grows at its end only, so a reader sees a prefix of
@@ -60,40 +64,40 @@ class JournalReader:
         self.storage = storage
         self.start = start
         self._epoch_number = self._records = self._size = self._position = 0
+        self._identity = ""
         #: Ids of trials that were checked.
         self._trials: set[str] = set()
+        #: The number of the last message of each start of a trial, in lines without a number.
+        self._messages: dict[tuple[str, int], int] = {}
 
     @property
     def end(self) -> JournalEnd:
         """The current position; after the iteration, the argument for the next writer."""
-        return JournalEnd(self._epoch_number, self._records, self._size, self._position)
+        return JournalEnd(self._epoch_number, self._records, self._size, self._position, self._identity)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         self._epoch_number = self._records = self._size = self._position = 0
-        found = segments(self.storage)
+        self._messages = {}
+        found = self._segments()
         for header, limit in self._chain(found):
             yield from self._epoch(header, found[header.epoch], limit)
 
-    def holds(self, epoch: int, position: int) -> bool:
-        """Whether a position in a driver's epoch is part of the history.
-
-        Parameters
-        ----------
-        epoch : int
-            The driver's epoch.
-        position : int
-            Number of records of the history up to there, as that driver has counted them.
-        """
-        for header, limit in self._chain(segments(self.storage)):
-            if header.epoch == epoch:
-                return header.after.position <= position and (limit is None or position <= limit.position)
-        return False
-
-    def _chain(self, found: dict[int, list[int]]) -> list[tuple[Header, JournalEnd | None]]:
+    def chain(self) -> list[tuple[Header, JournalEnd | None]]:
         """Return the epochs of the history in order, each with the position at its end.
 
         The header of the next epoch states that position; for the last epoch it is None.
+
+        Raises
+        ------
+        StorageError
+            If a header is missing or damaged, or belongs to another journal.
         """
+        return self._chain(self._segments())
+
+    def _segments(self) -> dict[int, list[int]]:
+        return segments(self.storage)
+
+    def _chain(self, found: dict[int, list[int]]) -> list[tuple[Header, JournalEnd | None]]:
         chain: list[tuple[Header, JournalEnd | None]] = []
         epoch, limit = max(found, default=0), None
         while epoch:
@@ -105,7 +109,16 @@ class JournalReader:
                 raise StorageError(f"line 1 of {name} says that it comes after a later epoch")
             chain.append((header, limit))
             epoch, limit = header.after.epoch, header.after
-        return chain[::-1]
+        chain.reverse()
+        self._identity = chain[0][0].identity if chain else ""
+        for header, _ in chain:
+            if header.journal and header.journal != self._identity:
+                raise StorageError(
+                    f"{segment_name(header.epoch, 0)} in {self.storage} belongs to another journal than "
+                    f"{segment_name(chain[0][0].epoch, 0)}: files of two experiments are mixed. Put the "
+                    "files of each experiment into a directory of its own."
+                )
+        return chain
 
     def _header(self, epoch: int) -> Header:
         name = segment_name(epoch, 0)
@@ -125,38 +138,71 @@ class JournalReader:
         self, header: Header, sequences: list[int], limit: JournalEnd | None
     ) -> Iterator[dict[str, Any]]:
         self._epoch_number, self._records, self._size = header.epoch, 0, 0
-        lines = self._lines(header.epoch, sequences)
+        lines = self._lines(header.epoch, sequences, is_cut=limit is not None)
         first = next(lines, None)
         if first is None:
             name = segment_name(header.epoch, 0)
             raise StorageError(f"line 1 of {name} in {self.storage} is torn")
         self._size = len(first[2])  # the header
-        for name, number, line in lines:
-            if limit is not None and self._records == limit.records:
+        # Nothing behind the limit is read: it may be damaged, and then the limit is a repair.
+        while limit is None or self._records < limit.records:
+            entry = next(lines, None)
+            if entry is None:
                 break
-            yield from self._records_of(name, number, line)
+            yield from self._records_of(*entry)
         if limit is not None and self.end != limit:
             raise StorageError(
                 f"epoch {header.epoch} of the journal of {self.storage} has changed since its "
-                f"successor read it: {limit} then, {self.end} now"
+                f"successor read it: {limit} then, {self.end} now. {HOW_TO_REPAIR}"
             )
 
     def _records_of(self, name: str, number: int, line: bytes) -> Iterator[dict[str, Any]]:
         """Count the next line, and yield its records from position `start` on."""
-        before = self._position
+        before, size = self._position, len(line)
+        line, last = self._whole(name, number, line, split_number)
         rows = self._whole(name, number, line, count_rows)
+        is_skipped = before + rows <= self.start
+        records = iter(()) if is_skipped else self._whole(name, number, line, read_rows)
+        if last and last != before + rows:
+            self._refuse_order(name, number, before, last - rows)
         self._records += rows
-        self._size += len(line)
+        self._size += size
         self._position += rows
-        if self._position <= self.start:
-            return
-        records = self._whole(name, number, line, read_rows)
         if before < self.start:
             records = islice(records, self.start - before, None)
         for record in records:
             if not self._is_harmless(record):
                 self._whole(name, number, record, self._check)
+            if not last:
+                self._whole(name, number, record, self._check_message)
             yield record
+
+    def _refuse_order(self, name: str, number: int, before: int, found: int) -> None:
+        """Raise the error of a line whose records do not follow those of the line before."""
+        if found > before:
+            what = f"{found - before} records are missing before it"
+        else:
+            what = f"it repeats record {found + 1}, which stands before it"
+        place = f"line {number} of {name} in {self.storage}"
+        raise StorageError(f"{place} is out of order: {what}. {HOW_TO_REPAIR}")
+
+    def _check_message(self, record: dict[str, Any]) -> None:
+        """Find a lost line in a journal whose lines have no numbers.
+
+        The messages of each start of a trial are numbered from 1, and the driver records each of
+        them. Messages before `start` are not known.
+        """
+        seq, trial_id, incarnation = record.get("seq"), record.get("trial_id"), record.get("incarnation")
+        if type(seq) is not int or type(incarnation) is not int or type(trial_id) is not str or seq < 1:
+            return
+        key = trial_id, incarnation
+        last = self._messages.get(key, seq - 1 if self.start else 0)
+        if seq > last + 1:
+            raise StorageError(
+                f"message {seq} of start {incarnation} of trial {trial_id} follows message {last}, so at "
+                f"least one line is missing before it. {HOW_TO_REPAIR}"
+            )
+        self._messages[key] = max(last, seq)
 
     def _is_harmless(self, record: dict[str, Any]) -> bool:
         """Whether a record needs no check: it names no checkpoint and at most a known trial."""
@@ -196,13 +242,22 @@ class JournalReader:
         except StorageError as error:
             raise StorageError(f"line {number} of {name} in {self.storage}: {error}") from error
 
-    def _lines(self, epoch: int, sequences: list[int]) -> Iterator[tuple[str, int, bytes]]:
-        """Yield segment, line number from 1, and line, for each whole line of an epoch."""
-        if sequences != list(range(len(sequences))):
-            raise StorageError(
-                f"epoch {epoch} of the journal of {self.storage} lacks a segment: {sequences[:9]}"
-            )
+    def _lines(
+        self, epoch: int, sequences: list[int], *, is_cut: bool = False
+    ) -> Iterator[tuple[str, int, bytes]]:
+        """Yield segment, line number from 1, and line, for each whole line of an epoch.
+
+        If a later epoch says where this one ends (`is_cut`), a segment may be missing behind that.
+        """
+        whole = next((at for at, one in enumerate(sequences) if at != one), len(sequences))
         last = segment_name(epoch, sequences[-1])
+        if whole < len(sequences):
+            if not is_cut:
+                raise StorageError(
+                    f"epoch {epoch} of the journal of {self.storage} lacks a segment: {sequences[:9]}. "
+                    f"{HOW_TO_REPAIR}"
+                )
+            sequences = sequences[:whole]
         batch = 1 if self.storage.is_local else _BATCH
         for first in range(0, len(sequences), batch):
             names = [segment_name(epoch, number) for number in sequences[first : first + batch]]
@@ -214,7 +269,38 @@ class JournalReader:
                     if line.endswith(b"\n"):
                         yield name, number, line
                     elif name != last:
-                        raise StorageError(f"line {number} of {name} in {self.storage} is torn")
+                        raise StorageError(
+                            f"line {number} of {name} in {self.storage} is torn. {HOW_TO_REPAIR}"
+                        )
+
+
+def check_journal_exists(storage: Storage, *, may_be_new: bool = False) -> None:
+    """Refuse an experiment whose journal is gone.
+
+    Parameters
+    ----------
+    storage : Storage
+        The experiment's directory.
+    may_be_new : bool, default=False
+        Accept an experiment without any trace of a trial: its driver may be about to begin.
+
+    Raises
+    ------
+    StorageError
+        If there is no segment of a journal.
+    """
+    if segments(storage):
+        return
+    traces = [name for name in _TRACES if storage.names(name)]
+    if may_be_new and not traces:
+        return
+    rest = f", though it has {' and '.join(f'{name}/' for name in traces)}" if traces else ""
+    raise StorageError(
+        f"the experiment at {storage} has lost its journal: no file {DIRECTORY}/<epoch>-<number>.jsonl is "
+        f"there{rest}. The results stand only in the journal. Put the directory {DIRECTORY}/ back from a "
+        "copy. Without one, start a new experiment under another name; checkpoints below trials/ can still "
+        "be loaded with Checkpoint(path)."
+    )
 
 
 def read_journal(storage: Storage, *, start: int = 0) -> Iterator[dict[str, Any]]:

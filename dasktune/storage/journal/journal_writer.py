@@ -34,13 +34,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol
+from uuid import uuid4
 
 from dasktune.errors import StorageError, check
 from dasktune.storage.fs import filesystem, local_files
 from dasktune.storage.fs.retry import RetrySchedule, warn_of_outage
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.fs.streams import Call
-from dasktune.storage.journal.columnar import can_pack_columns, count_rows, lines_of
+from dasktune.storage.journal.columnar import can_pack_columns, count_rows, lines_of, numbered
 from dasktune.storage.journal.journal_reader import JournalReader, read_journal
 from dasktune.storage.journal.json_lines import encode
 from dasktune.storage.journal.segments import (
@@ -48,6 +49,7 @@ from dasktune.storage.journal.segments import (
     JournalEnd,
     next_epoch,
     segment_name,
+    segments,
 )
 
 __all__ = ["JournalEnd", "JournalLimits", "JournalReader", "JournalWriter", "next_epoch", "read_journal"]
@@ -99,11 +101,14 @@ class JournalWriter:
         :mod:`time`.
     limits : JournalLimits, optional
         Sizes of segments, writes and the backlog.
+    cuts : bool, default=False
+        Whether epochs between `after` and this one may exist. Their records are then no longer part
+        of the history: this is how a damaged journal is repaired. A driver must never do it.
 
     Raises
     ------
     StorageError
-        If another driver has started this epoch: it leads now.
+        If another driver has started this epoch, or one since `after`: it leads now.
 
     Examples
     --------
@@ -126,9 +131,12 @@ class JournalWriter:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         limits: JournalLimits | None = None,
+        cuts: bool = False,
     ) -> None:
         end = _read_to_end(storage) if after is None else after
         check(epoch > end.epoch, "epoch", f"later than {end.epoch}", epoch)
+        if not cuts:
+            _check_none_between(storage, end.epoch, epoch)
         self.storage = storage
         self.epoch = epoch
         self._clock, self._sleep = clock, sleep
@@ -142,7 +150,11 @@ class JournalWriter:
         self._sealed: tuple[bytes, int] | None = None
         #: Number of records of the whole journal that were appended, and that are durable.
         self._position = self._durable = end.position
-        header = Header(epoch=epoch, after=end).encode()
+        #: Position of the last record in a line of the buffer.
+        self._numbered = end.position
+        #: The identity of the journal, which a new journal gets here.
+        self.identity = end.journal or uuid4().hex
+        header = Header(epoch=epoch, after=end, journal=self.identity).encode()
         try:
             storage.claim(segment_name(epoch, 0), header, durable=True)
         except FileExistsError:
@@ -179,6 +191,8 @@ class JournalWriter:
         return self._position
 
     def _add(self, line: bytes) -> None:
+        self._numbered += count_rows(line)
+        line = numbered(line, self._numbered)
         self._buffer.append(line)
         self._size += len(line)
 
@@ -308,6 +322,23 @@ class JournalWriter:
         except OSError as error:
             raise StorageError(f"cannot close the journal of {self.storage}: {error!r}") from error
         return self._durable
+
+
+def _check_none_between(storage: Storage, last: int, epoch: int) -> None:
+    """Refuse to erase the epoch of a driver that has begun since this one read the journal.
+
+    This driver may have been suspended between reading the journal and choosing its epoch. If
+    another driver has begun an epoch in between, :func:`next_epoch` has counted it to choose
+    `epoch`, so it is listed here. A driver that begins at the same moment chooses the same number,
+    and only one of them can claim it.
+    """
+    between = [one for one in segments(storage) if last < one < epoch]
+    if between:
+        raise StorageError(
+            f"another driver has started epoch {between[0]} of the journal of {storage} since this one "
+            "read it. Only one driver may lead an experiment: stop one of them, and call "
+            "Tuner.restore() again."
+        )
 
 
 def _read_to_end(storage: Storage) -> JournalEnd:

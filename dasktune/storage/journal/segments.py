@@ -4,13 +4,16 @@ The journal is a sequence of epochs, one for each driver that has led the experi
 sequence of segments, ``<epoch>-<sequence>.jsonl``. The first line of an epoch is its header, which
 states how much of an earlier epoch its driver had read. Records beyond that were written by a
 superseded driver and are not part of the history.
+
+A journal has an identity: a random id in the header of its first epoch, which later headers and the
+snapshots repeat. So files of another journal are recognised, whatever their numbers are.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 from uuid import uuid4
 
@@ -50,12 +53,16 @@ class JournalEnd:
         Bytes of that epoch, with its header.
     position : int
         Number of records of the whole history.
+    journal : str
+        The identity of the journal; empty if there is no epoch yet.
     """
 
     epoch: int = 0
     records: int = 0
     size: int = 0
     position: int = 0
+    #: Not compared: the end that a header states has none.
+    journal: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,10 +72,22 @@ class Header:
     epoch: int
     #: The end of the history before this epoch.
     after: JournalEnd
+    #: The identity of the journal; empty in headers of dasktune 0.2.0 and earlier.
+    journal: str = ""
+    #: Unique to each header.
+    writer: str = ""
+
+    @property
+    def identity(self) -> str:
+        """The identity of the journal, if this is the header of its first epoch.
+
+        The first header of an old journal states none. Its own id then is the identity.
+        """
+        return self.journal or self.writer
 
     def encode(self) -> bytes:
         """Return the header as a line, unique to this call: a writer recognises its own header."""
-        head = {"format": FORMAT, "epoch": self.epoch, "writer": uuid4().hex}
+        head = {"format": FORMAT, "epoch": self.epoch, "writer": uuid4().hex, "journal": self.journal}
         after = {
             "epoch": self.after.epoch,
             "records": self.after.records,
@@ -98,11 +117,22 @@ class Header:
                 f"{FORMAT}. Use the version of dasktune that wrote it."
             )
         try:
-            end = JournalEnd(*[as_count(after[key]) for key in _AFTER])
-            return cls(epoch=as_count(content["epoch"]), after=end)
+            epoch, records, size, position = (as_count(after[key]) for key in _AFTER)
+            end = JournalEnd(epoch, records, size, position)
+            ids = {name: _as_id(content.get(name, "")) for name in ("journal", "writer")}
+            return cls(epoch=as_count(content["epoch"]), after=end, **ids)
         except _DAMAGE as error:
             raise _damaged(segment, error) from error
 
+
+def _as_id(value: object) -> str:
+    if not isinstance(value, str) or len(value) > _LONGEST_ID:
+        raise ValueError(f"{value!r:.40} is not the id of a journal")
+    return value
+
+
+#: Number of characters of the longest id that is read; dasktune writes 32.
+_LONGEST_ID: Final = 64
 
 #: Keys of the end of the earlier history, in the order of :class:`JournalEnd`.
 _AFTER: Final = ("epoch", "records", "bytes", "position")

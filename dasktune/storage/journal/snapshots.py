@@ -8,13 +8,14 @@ trial, so that each trial is encoded alone and other threads can run in between.
 # A snapshot is written when the journal is durable up to its position. Both files may be in caches
 # of the operating system, so a power cut can keep the snapshot and lose the last records: a reader
 # must compare its position with the end of the journal. A snapshot of a superseded driver may come
-# late, and may be the newest file: `newest_first` checks that its position is in the history.
+# late, and may be the newest file: `newest_first` checks that its position is in the history. It
+# also checks that the snapshot is of this journal, and not of one that stood there before.
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from dasktune.errors import StorageError
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.journal_reader import JournalReader
 from dasktune.storage.journal.json_lines import decode, encode
+from dasktune.storage.journal.segments import Header, JournalEnd
 
 __all__ = ["DIRECTORY", "Snapshot", "Snapshots"]
 
@@ -49,11 +51,14 @@ class Snapshot:
         Number of records of the journal that it includes.
     state : dict
         The experiment's state after these records, with a list of ``trials``.
+    journal : str, default=""
+        The identity of the journal. Snapshots of dasktune 0.2.0 and earlier have none.
     """
 
     epoch: int
     position: int
     state: dict[str, Any]
+    journal: str = ""
 
 
 class Snapshots:
@@ -93,6 +98,7 @@ class Snapshots:
             "format": FORMAT,
             "epoch": snapshot.epoch,
             "position": snapshot.position,
+            "journal": snapshot.journal,
             "trials": len(trials),
             "state": rest,
         }
@@ -106,14 +112,18 @@ class Snapshots:
 
         A snapshot that cannot be read is skipped with a warning.
         """
-        journal = JournalReader(self._storage)
-        for epoch, position in self._names():
-            if not journal.holds(epoch, position):
+        names = self._names()
+        chain = JournalReader(self._storage).chain() if names else []
+        for epoch, position in names:
+            if not _is_in(chain, epoch, position):
                 continue
             try:
-                yield self._read(epoch, position)
+                snapshot = self._read(epoch, position)
+                _check_identity(snapshot, chain[0][0])
             except (StorageError, OSError) as error:
                 logger.warning("skipping a snapshot of %s: %s", self._storage, error)
+            else:
+                yield snapshot
 
     def _names(self) -> list[tuple[int, int]]:
         matches = map(_NAME.fullmatch, self._storage.names(DIRECTORY))
@@ -128,9 +138,27 @@ class Snapshots:
                 raise StorageError(f"{name} has format {head['format']!r}, and this dasktune reads {FORMAT}")
             if (head["epoch"], head["position"], head["trials"]) != (epoch, position, len(trials)):
                 raise StorageError(f"{name} is incomplete, or belongs to another position")
-            return Snapshot(epoch, position, {**head["state"], "trials": trials})
+            return Snapshot(epoch, position, {**head["state"], "trials": trials}, head.get("journal", ""))
         except (KeyError, TypeError, ValueError) as error:
             raise StorageError(f"{name} is not a snapshot: {error!r}") from error
+
+
+def _is_in(chain: Sequence[tuple[Header, JournalEnd | None]], epoch: int, position: int) -> bool:
+    """Whether a position in a driver's epoch is part of the history, as that driver counted it."""
+    for header, limit in chain:
+        if header.epoch == epoch:
+            return header.after.position <= position and (limit is None or position <= limit.position)
+    return False
+
+
+def _check_identity(snapshot: Snapshot, first: Header) -> None:
+    """Refuse a snapshot of another journal than the one that begins with `first`.
+
+    A snapshot without an identity is accepted only if the journal was begun without one, too.
+    """
+    if snapshot.journal != first.identity and (snapshot.journal or first.journal):
+        path = _path(snapshot.epoch, snapshot.position)
+        raise StorageError(f"{path} belongs to another journal than the one in this directory")
 
 
 def _path(epoch: int, position: int) -> str:

@@ -72,6 +72,8 @@ class LeaderLease:
     renewals: int = 0
     #: Wall clock time on the driver's machine when the lease expires. For display only.
     expires: str = ""
+    #: Identity of the driver's process; empty in leases of an older dasktune, or if unknown.
+    process: str = ""
 
     def encode(self) -> bytes:
         """Return the lease as JSON."""
@@ -84,6 +86,7 @@ class LeaderLease:
             content = parse(data)
             if content["kind"] != _KIND or content["format"] != FORMAT:
                 return None
+            content = {"process": "", **content}
             lease = cls(**{one.name: content[one.name] for one in fields(cls)})
             as_count(lease.pid)
             as_count(lease.renewals)
@@ -95,7 +98,7 @@ class LeaderLease:
 def _is_sound(lease: LeaderLease) -> bool:
     """Whether the fields have valid values; any program may have written them."""
     values: dict[str, Any] = asdict(lease)
-    texts = [values[name] for name in ("owner", "host", "machine", "expires")]
+    texts = [values[name] for name in ("owner", "host", "machine", "expires", "process")]
     numbers = [values[name] for name in ("ttl_s", "renewed")]
     return (
         all(isinstance(one, str) and len(one) < 300 and one.isprintable() for one in texts)

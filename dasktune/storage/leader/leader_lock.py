@@ -7,7 +7,11 @@ number than its own has lost the lead.
 
 The clocks of two machines are never compared: a lease has expired when another driver has seen it
 unchanged for its ttl. On the machine of the leader there are faster ways. Its processes share a
-clock, and on a disk the leader holds a lock of the operating system (``flock``) while it lives.
+clock, the system says whether the leader's process lives, and on a disk the leader holds a lock of
+the operating system (``flock``) while it lives.
+
+A driver also loses the lead if its lease, or the experiment's directory on a disk, is deleted,
+renamed or replaced.
 
 The lease is a lock with a timeout, so a paused leader can wake up and write for a moment after its
 successor has taken over. The epochs of the journal keep its late records out of the history.
@@ -22,10 +26,19 @@ successor has taken over. The epochs of the journal keep its late records out of
 # - Renewal and release come from two threads and exclude each other by `_renewing`: after the
 #   release no renewal writes the lease again.
 # - Two candidates claim the same number: one gets FileExistsError and watches the other's lease.
+# - A candidate claims a number late: others have claimed that number and a higher one meanwhile,
+#   and the leader has deleted the lower lease. A lease is deleted only after a higher one was
+#   claimed, so the candidate lists the leases again, finds the higher one, and withdraws its own.
 # - A candidate locks the next number's lock file before it writes the lease. So if a lease says
 #   that its driver holds the lock, and the file is not locked, that driver is dead. A candidate
 #   that dies between lock and lease drops its lock with its process. If it hangs there for a ttl,
 #   another candidate claims the lease without the lock; the first one's claim fails when it wakes.
+# - The lock file has a copy of the first lease: a driver on this machine is found there if its
+#   lease is damaged.
+# - A superseded driver wakes up: until its next renewal it does not know that it has lost the lead.
+#   What must not be done then, such as deleting checkpoints, asks `confirm` first. So it happens at
+#   most `CONFIRMED_FOR` seconds after the last check.
+# - A fork of the driver inherits the lock without its thread. It neither renews nor releases it.
 # - Clocks: the ttl is measured with monotonic clocks, on the leader's machine or by the candidate
 #   alone. `expires` is wall clock time for people, so a jump of it only changes what is shown.
 
@@ -39,7 +52,7 @@ import platform
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from types import TracebackType
@@ -48,6 +61,7 @@ from typing import Any, Final, Literal, NoReturn
 from dasktune.errors import StorageError, check
 from dasktune.storage.fs.redaction import reading
 from dasktune.storage.fs.storage import Storage
+from dasktune.storage.leader.directory_watch import DirectoryWatch
 from dasktune.storage.leader.leader_lease import (
     DIRECTORY,
     LAST_EPOCH,
@@ -59,6 +73,7 @@ from dasktune.storage.leader.leader_lease import (
     machine_id,
     newest_epoch,
 )
+from dasktune.storage.leader.process_identity import has_died, process_identity
 
 __all__ = ["LeaderLock", "LeaderStatus", "current_leader", "leader_status"]
 
@@ -66,6 +81,10 @@ logger = logging.getLogger(__name__)
 
 #: How many times a candidate checks a lease within its ttl.
 _CHECKS: Final = 30
+#: Seconds for which a driver relies on its last check that it leads.
+CONFIRMED_FOR: Final = 1.0
+#: Largest lock file in bytes that is read; a lease has a few hundred.
+_LARGEST: Final = 100_000
 
 
 class LeaderLock:
@@ -78,7 +97,8 @@ class LeaderLock:
     ttl_s : float, default=30.0
         Seconds without a renewal after which another driver may take the lead. At most 3,600.
     on_lost : callable, optional
-        Called without arguments, once, in a thread of the lock, when another driver has the lead.
+        Called without arguments, once, when this driver has lost the lead: in a thread of the lock,
+        or in the thread that calls :meth:`renew` or :meth:`confirm`.
     clock : callable, default=time.monotonic
         Returns seconds; the same for all processes of this machine.
     sleep : callable, default=time.sleep
@@ -129,7 +149,11 @@ class LeaderLock:
         self._on_lost = on_lost
         self._clock, self._sleep = clock, sleep
         self._lease: LeaderLease | None = None
-        self._lost = False
+        self._loss = ""
+        self._watch = DirectoryWatch(storage)
+        #: When the storage last showed that this driver leads.
+        self._confirmed = 0.0
+        self._process = os.getpid()
         self._descriptor = -1
         #: When the next lease was first found locked but not written.
         self._blocked_since = 0.0
@@ -140,8 +164,13 @@ class LeaderLock:
 
     @property
     def lost(self) -> bool:
-        """Whether another driver has taken the lead; known up to a third of the ttl later."""
-        return self._lost
+        """Whether this driver has lost the lead; known up to a third of the ttl later."""
+        return self._loss != ""
+
+    @property
+    def loss(self) -> str:
+        """How the lead was lost, and what to do; empty while this driver leads."""
+        return self._loss
 
     def acquire(self) -> None:
         """Take the lead.
@@ -155,7 +184,6 @@ class LeaderLock:
         watched = _LeaseWatch(self)
         while not self._claim(watched.wait_for_end()):
             pass  # another candidate was faster: its lease is watched now
-        self._remove_stale_leases()
         name = f"dasktune-driver-lock-{self.epoch}"
         self._thread = threading.Thread(target=self._renew_until_closed, name=name, daemon=True)
         self._thread.start()
@@ -173,23 +201,37 @@ class LeaderLock:
         StorageError
             If the storage failed.
         """
+        return self._check(renews=True)
+
+    def confirm(self) -> bool:
+        """Whether this driver still leads, as the storage showed within the last second.
+
+        If the last check is older, this checks it.
+
+        Raises
+        ------
+        StorageError
+            If the storage failed, so that it is unknown.
+        """
+        age = self._clock() - self._confirmed
+        return not self.lost if 0 <= age < CONFIRMED_FOR else self._check(renews=False)
+
+    def _check(self, *, renews: bool) -> bool:
+        if os.getpid() != self._process:
+            return False  # a fork, which may have inherited a locked `_renewing`
         with self._renewing:
             lease = self._lease
-            if lease is None or self._lost:
+            if lease is None or self.lost:
                 return False
-            with reading(DIRECTORY, self.storage):
-                newest = newest_epoch(self.storage)
-            if newest <= self.epoch:
-                self._lease = self._stamped(replace(lease, renewals=lease.renewals + 1))
-                self._write(self._lease)
+            asked = self._clock()
+            self._loss = loss = self._find_loss(lease)
+            if not loss:
+                self._confirmed = asked
+                if renews:
+                    self._lease = self._stamped(replace(lease, renewals=lease.renewals + 1))
+                    self._write(self._lease)
                 return True
-            self._lost = True
-        logger.warning(
-            "another driver has taken the lead of the experiment at %s, since this one did not "
-            "renew its lease for %g s. This driver stops.",
-            self.storage,
-            self.ttl_s,
-        )
+        logger.warning("%s. This driver stops.", self._loss)
         try:
             if self._on_lost is not None:
                 self._on_lost()
@@ -197,18 +239,45 @@ class LeaderLock:
             logger.exception("the callback for the loss of the lead has failed")
         return False
 
+    def _find_loss(self, lease: LeaderLease) -> str:
+        """Return how this driver has lost the lead; empty if it leads."""
+        with reading(DIRECTORY, self.storage):
+            change = self._watch.find_change()
+            if change:
+                return _how_to_continue(change)
+            newest = newest_epoch(self.storage)
+            if newest > self.epoch:
+                return (
+                    f"another driver leads {self.storage} now: this one was frozen, or cut off from its "
+                    f"storage, and did not renew its lease for {self.ttl_s:g} s. Its results since then "
+                    "do not count"
+                )
+            name = lease_name(self.epoch)
+            try:
+                content = self.storage.read_bytes(name) if newest == self.epoch else None
+            except FileNotFoundError:
+                content = None
+            found = None if content is None else LeaderLease.decode(content)
+        # A damaged lease is written again.
+        if content is None or (found is not None and found.owner != lease.owner):
+            return _how_to_continue(f"{name} of {self.storage} was deleted or replaced")
+        return ""
+
     def close(self) -> None:
         """Release the lead, if this driver has it, so that the next driver need not wait.
 
         If the storage fails, this logs a warning and the next driver waits for the lease to expire.
         """
+        if os.getpid() != self._process:
+            return
         self._ending.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
         with self._renewing:
             lease, self._lease = self._lease, None
-            if lease is not None and not self._lost:
+            if lease is not None and not self.lost:
                 self._release(lease)
+            self._watch.close()
             self._unlock()
 
     def __enter__(self) -> LeaderLock:
@@ -222,7 +291,8 @@ class LeaderLock:
 
     def _release(self, lease: LeaderLease) -> None:
         try:
-            if newest_epoch(self.storage) == self.epoch:
+            self._loss = loss = self._find_loss(lease)
+            if not loss:
                 self._write(replace(lease, released=True))
         except Exception as error:  # the store's client may raise any exception
             logger.warning(
@@ -245,9 +315,13 @@ class LeaderLock:
                 ttl_s=self.ttl_s,
                 machine=self.machine,
                 flock=self._descriptor >= 0,
+                process=process_identity(os.getpid()),
             )
         )
         try:
+            if self._descriptor >= 0:
+                os.ftruncate(self._descriptor, 0)
+                os.pwrite(self._descriptor, lease.encode(), 0)
             self.storage.claim(lease_name(epoch), lease.encode(), durable=True)
         except FileExistsError:
             self._unlock()
@@ -255,8 +329,31 @@ class LeaderLock:
         except Exception as error:
             self._unlock()
             raise StorageError(f"cannot take the lead of {self.storage}: {error!r}") from error
-        self.epoch, self._lease = epoch, lease
+        if not self._is_highest(epoch):
+            return False
+        self.epoch, self._lease, self._process = epoch, lease, os.getpid()
+        self._confirmed = lease.renewed
         return True
+
+    def _is_highest(self, epoch: int) -> bool:
+        """Withdraw the claimed lease if there is a higher one; otherwise delete the lower ones."""
+        try:
+            names = self.storage.names(DIRECTORY)
+            self._watch.find_change()
+        except Exception as error:
+            self._withdraw(epoch)
+            raise StorageError(f"cannot take the lead of {self.storage}: {error!r}") from error
+        if any(epoch_of(name) > epoch for name in names if name.endswith(".json")):
+            self._withdraw(epoch)
+            return False
+        self._remove_stale_leases(name for name in names if 0 < epoch_of(name) < epoch)
+        return True
+
+    def _withdraw(self, epoch: int) -> None:
+        with contextlib.suppress(Exception):  # the lease expires
+            self.storage.remove(lease_name(epoch))
+        self._watch.close()
+        self._unlock()
 
     def _lock(self, epoch: int) -> bool:
         """Lock the lease's lock file; return False if another process has it locked."""
@@ -320,12 +417,11 @@ class LeaderLock:
                     )
                 failing = True
 
-    def _remove_stale_leases(self) -> None:
+    def _remove_stale_leases(self, names: Iterable[str]) -> None:
         """Delete the leases before this driver's, which no longer matter."""
         try:
-            for name in self.storage.names(DIRECTORY):
-                if 0 < epoch_of(name) < self.epoch:
-                    self.storage.remove(f"{DIRECTORY}/{name}")
+            for name in names:
+                self.storage.remove(f"{DIRECTORY}/{name}")
         except Exception as error:  # old leases do no harm
             logger.info("could not remove old leases of %s: %r", self.storage, error)
 
@@ -372,9 +468,11 @@ class _LeaseWatch:
         if lease is not None and lease.released:
             return True
         now = self._clock()
-        if lease is not None and lease.machine and lease.machine == self._lock.machine:
-            if _is_unlocked(self._storage, epoch, lease):
-                return True
+        known = lease or _lease_in_lock_file(self._storage, epoch)
+        is_here = known is not None and known.machine != "" and known.machine == self._lock.machine
+        if known is not None and is_here and _leader_has_died(self._storage, epoch, known):
+            return True
+        if lease is not None and is_here:
             # The same clock: the age is known without waiting.
             age = now - lease.renewed
             if 0 <= age < lease.ttl_s:
@@ -384,6 +482,13 @@ class _LeaseWatch:
         if self._seen is None or self._seen[0] != epoch:
             self._seen, self._since = (epoch, data), now
             logger.info("checking whether the driver that leads %s is alive", self._storage)
+            if lease is None and data:
+                logger.warning(
+                    "%s of %s is damaged. Waiting %g s, in case its driver is alive and rewrites it",
+                    lease_name(epoch),
+                    self._storage,
+                    self._lock.ttl_s,
+                )
         if self._seen[1] != data:
             self._refuse(lease)
         return now - self._since >= (self._lock.ttl_s if lease is None else lease.ttl_s)
@@ -499,12 +604,37 @@ def _read_lease(
         return lease, "ended"
     if lease.machine == machine:
         is_late = not 0 <= clock() - lease.renewed < lease.ttl_s
-        return lease, "lost" if is_late or _is_unlocked(storage, epoch, lease) else "alive"
+        return lease, "lost" if is_late or _leader_has_died(storage, epoch, lease) else "alive"
     try:
         expires = datetime.fromisoformat(lease.expires)
         return lease, "alive" if datetime.now(timezone.utc) < expires else "lost"
     except (ValueError, TypeError):  # not a time
         return lease, "lost"
+
+
+def _how_to_continue(change: str) -> str:
+    return (
+        f"{change} while the experiment ran, so what it has written since then may be missing or "
+        "elsewhere. If the directory was moved, move it back, or give its new path to "
+        "Tuner.restore(); without its files, run the experiment again under another name"
+    )
+
+
+def _lease_in_lock_file(storage: Storage, epoch: int) -> LeaderLease | None:
+    """Return the first lease of a leader that has a lock file; only its process matters."""
+    if not storage.is_local:
+        return None
+    try:
+        descriptor = os.open(storage.inside(lock_name(epoch)), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open(descriptor, "rb") as file:
+            return LeaderLease.decode(file.read(_LARGEST))
+    except OSError:
+        return None
+
+
+def _leader_has_died(storage: Storage, epoch: int, lease: LeaderLease) -> bool:
+    """Whether the leader is known to have died; only reliable on its own machine."""
+    return _is_unlocked(storage, epoch, lease) or has_died(lease.pid, lease.process)
 
 
 def _is_unlocked(storage: Storage, epoch: int, lease: LeaderLease) -> bool:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from dasktune.config.validation import is_safe_name, normalised_name
 from dasktune.errors import ConfigError, TuneError, check
 from dasktune.trainable.api.trainable import Trainable
 from dasktune.trial.resources import PlacementGroupFactory, as_placement_group
@@ -156,7 +158,12 @@ def experiment_name(trainable: object) -> str:
     """Return a unique name for an experiment: the trainable's name, the time and a random part."""
     now = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     # Two experiments may start within a second.
-    return f"{trainable_name(trainable)}_{now}_{uuid.uuid4().hex[:4]}"
+    end = f"{now}_{uuid.uuid4().hex[:4]}"
+    name = trainable_name(trainable)
+    if not is_safe_name(f"{name}_{end}"):
+        # A program may give a function any `__name__`.
+        name = re.sub(r"[^\w=+@-]", "_", name)[:40]
+    return normalised_name(f"{name}_{end}")
 
 
 def trainable_name(trainable: object) -> str:

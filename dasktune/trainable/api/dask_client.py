@@ -68,7 +68,7 @@ def get_client() -> Any:
     Raises
     ------
     TuneError
-        Outside of a trial.
+        Outside of a trial, or in a process that user code has forked.
 
     Examples
     --------
@@ -85,5 +85,5 @@ def get_client() -> Any:
             "by contextvars.copy_context().run(...), which keeps it inside the trial."
         )
     # An interrupt while a client connects would leave a client that nothing closes.
-    with protected():
+    with protected("get_client()"):
         return factory()

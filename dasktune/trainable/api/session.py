@@ -17,9 +17,10 @@ from typing import Any, TypeVar, cast
 from dasktune.errors import ConfigError, TuneError
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
 from dasktune.trainable.async_exception import AsyncRaise, TrialInterrupted
+from dasktune.trainable.fork_guard import check_not_forked
 from dasktune.trainable.reporting.auto_metrics import AutoMetrics
 from dasktune.trainable.reporting.plain_metrics import plain_metrics
-from dasktune.trainable.reporting.recorder import Recorder
+from dasktune.trainable.reporting.recorder import Done, Recorder
 from dasktune.trainable.spec import TrialSpec
 from dasktune.trial.resources import PlacementGroupFactory
 
@@ -42,6 +43,13 @@ _OUTSIDE = (
     "was called outside of a trial{effect}. In a thread that your code starts, run it through "
     "contextvars.copy_context().run(...) to stay inside the trial."
 )
+
+#: What to do in a process that user code has forked, by the function that it calls there.
+_IN_FORK = {
+    "report()": "Send the values to the trial's process, for example by a multiprocessing.Queue.",
+    "get_checkpoint()": "Call it before the fork, or send its files to the other process.",
+    "get_client()": "Open a client there: distributed.Client(address of the scheduler).",
+}
 
 #: Warnings for user code that does not load the checkpoint from which it should continue.
 _UNREAD = (
@@ -195,6 +203,8 @@ class Session:
         Runs the user code that calls this session.
     timer : callable
         Seconds since any fixed moment.
+    on_done : callable
+        Called when user code has reported ``done=True``, and from then on may only clean up.
     """
 
     # User code may report from several threads; the lock lets one report at a time through. A
@@ -202,11 +212,21 @@ class Session:
     # interrupt never hits a thread that holds or waits for the lock. `close` takes the lock, too:
     # it waits for a report in progress, and a later one raises TrialInterrupted. So nothing is sent
     # after the trial's last message.
+    #
+    # A process that user code has forked has copies of the locks, which other threads may have held
+    # at that moment and which nobody releases there. So the process is checked before any lock.
 
     def __init__(
-        self, spec: TrialSpec, recorder: Recorder, interrupter: AsyncRaise, timer: Callable[[], float]
+        self,
+        spec: TrialSpec,
+        recorder: Recorder,
+        interrupter: AsyncRaise,
+        timer: Callable[[], float],
+        on_done: Callable[[], None],
     ) -> None:
+        self._on_done = on_done
         self.context = TuneContext(spec)
+        self._pid = os.getpid()
         self._recorder = recorder
         self._interrupter = interrupter
         self._stopwatch = Stopwatch(timer)
@@ -230,6 +250,7 @@ class Session:
     def report(self, metrics: object, checkpoint: object = None) -> None:
         """Record a result; see :func:`report`."""
         # The same as `protected`, without the cost of a generator for each result.
+        self._check_process("report()")
         self._interrupter.mask()
         try:
             with self._lock:
@@ -244,20 +265,31 @@ class Session:
     def get_checkpoint(self) -> Checkpoint | None:
         """Return the newest checkpoint of the trial; see :func:`get_checkpoint`."""
         self._unread_checkpoint = None
-        with self.protected():
+        with self.protected("get_checkpoint()"):
             return self._recorder.load()
 
     @contextmanager
-    def protected(self) -> Iterator[None]:
-        """Defer interrupts inside the ``with`` block, which is code of dasktune."""
+    def protected(self, function: str) -> Iterator[None]:
+        """Defer interrupts inside the ``with`` block, which is code of dasktune.
+
+        Parameters
+        ----------
+        function : str
+            The function that user code has called, for the error in a process that it has forked.
+        """
+        self._check_process(function)
         self._interrupter.mask()
         try:
             yield
         finally:
             self._interrupter.unmask()
 
+    def _check_process(self, function: str) -> None:
+        check_not_forked(self._pid, function, _IN_FORK[function])
+
     def _record(self, metrics: object, checkpoint: object) -> None:
-        if self._closed or self._recorder.ending is not None:
+        ended = self._recorder.ending
+        if self._closed or ended is not None:
             # User code has caught the first TrialInterrupted, or has left a thread running.
             raise TrialInterrupted
         if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
@@ -275,6 +307,9 @@ class Session:
         self._stopwatch.elapsed = 0.0
         self._recorder.publish(result, saved)
         if self._recorder.ending is not None:
+            if isinstance(self._recorder.ending, Done):
+                # No order of the driver bounds what user code does now.
+                self._on_done()
             raise TrialInterrupted
 
     def _warn_if_checkpoint_unread(self) -> None:
@@ -311,10 +346,17 @@ def current_context() -> TuneContext | None:
     return None if session is None else session.context
 
 
-def protected() -> AbstractContextManager[None]:
-    """Return a context manager that defers interrupts of the calling trial."""
+def protected(function: str) -> AbstractContextManager[None]:
+    """Return a context manager that defers interrupts of the calling trial.
+
+    Parameters
+    ----------
+    function : str
+        The function that user code has called, such as ``"get_client()"``. In a process that user
+        code has forked, the context manager raises a `TuneError` about it.
+    """
     session = _current.get()
-    return nullcontext() if session is None else session.protected()
+    return nullcontext() if session is None else session.protected(function)
 
 
 def _explain_keyword_call(function: F) -> F:
@@ -354,6 +396,8 @@ def report(metrics: dict[str, Any], *, checkpoint: Checkpoint | None = None) -> 
     ------
     ConfigError
         If the metrics are not plain data.
+    TuneError
+        In a process that user code has forked.
     Exception
         The error of the storage: this checkpoint cannot be written, or an earlier one could not be
         uploaded. In the second case the trial fails even if you catch the error.
@@ -380,6 +424,11 @@ def get_checkpoint() -> Checkpoint | None:
 
     At the start of a trial this is the checkpoint to resume from. If the newest checkpoint is still
     being uploaded, the call waits for it.
+
+    Raises
+    ------
+    TuneError
+        In a process that user code has forked.
 
     Examples
     --------

@@ -418,7 +418,14 @@ def _missing(name: str, result: Mapping[str, Any]) -> str:
 
     from dasktune.results.result import is_auto_filled
 
-    own = sorted(key for key in flatten(result) if not is_auto_filled(key))
+    flat = flatten(result)
+    if name in flat:
+        # Deep inside a result the path may be spelled in several ways; the name is what users know.
+        return (
+            f"metrics[{name!r}] must be a value, got None. Report float('nan') if it is undefined this "
+            "time, or set TuneConfig(strict_metrics=False)."
+        )
+    own = sorted(key for key in flat if not is_auto_filled(key))
     close = get_close_matches(name, own, n=1)
     hint = f"Did you mean {close[0]!r}?" if close else "Report it, or name another metric."
     # The advice is short and early: tables of failures show the first characters.

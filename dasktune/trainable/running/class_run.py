@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from logging import getLogger
 from typing import Any
 
@@ -39,16 +39,26 @@ class ClassRun:
         Runs the hooks.
     reusable : ReusableTrainable
         Keeps the trainable from one trial to the next, if it can be reset.
+    bounded : callable
+        Returns a context manager that bounds the time of a clean-up, given the exception with which
+        the trial has ended, or None.
     """
 
     def __init__(
-        self, spec: TrialSpec, recorder: Recorder, interrupter: AsyncRaise, reusable: ReusableTrainable
+        self,
+        spec: TrialSpec,
+        recorder: Recorder,
+        interrupter: AsyncRaise,
+        reusable: ReusableTrainable,
+        *,
+        bounded: Callable[[BaseException | None], AbstractContextManager[None]],
     ) -> None:
         self._spec = spec
         self._recorder = recorder
         self._call = interrupter.call
         self._discard_interrupt = interrupter.discard_pending
         self._reusable = reusable
+        self._bounded = bounded
         #: Whether the last result gets a checkpoint.
         self._at_end = False
 
@@ -92,21 +102,22 @@ class ClassRun:
     def _cleaned_up_if_it_fails(self, trainable: Trainable) -> Iterator[None]:
         try:
             yield
-        except TrialInterrupted:
-            self._cleanup(trainable)
+        except TrialInterrupted as interruption:
+            self._cleanup(trainable, interruption)
             raise
-        except BaseException:
+        except BaseException as failure:
             try:
-                self._cleanup(trainable)
+                self._cleanup(trainable, failure)
             except BaseException:
                 # The trial ends with its first failure.
                 logger.warning("cleanup() failed after another failure", exc_info=True)
             raise
 
-    def _cleanup(self, trainable: Trainable) -> None:
+    def _cleanup(self, trainable: Trainable, error: BaseException | None = None) -> None:
         # An interrupt that came too late for the last step must not end the cleanup.
         self._discard_interrupt()
-        self._call(trainable.stop)
+        with self._bounded(error):
+            self._call(trainable.stop)
 
     def _restore(self, trainable: Trainable) -> None:
         checkpoint = self._recorder.load()

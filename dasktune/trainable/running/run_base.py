@@ -61,6 +61,8 @@ class RunBase(ABC):
         self._gate = gate
         self._on_end = on_end
         self._finished = threading.Event()
+        #: Set when the trial's thread ends, or the trial ends without it.
+        self._over = threading.Event()
         self._abandoned = False
         self._thread = threading.Thread(target=self._run, name=f"dasktune-{spec.trial_id}", daemon=True)
 
@@ -93,6 +95,15 @@ class RunBase(ABC):
         """Start the thread."""
         self._thread.start()
 
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether the trial was ended although its thread still ran user code."""
+        return self._abandoned
+
+    def wait(self) -> None:
+        """Wait until the trial has its last message, and its thread has ended or is abandoned."""
+        self._over.wait()
+
     def join(self, timeout: float | None = None) -> bool:
         """Wait up to `timeout` seconds for the thread, and return whether it has ended."""
         self._thread.join(timeout)
@@ -123,13 +134,17 @@ class RunBase(ABC):
         self._abandoned = True
         with suppress(TrialInterrupted):
             self._outbox.close_with(partial(self._finish, make))
+        self._over.set()
 
     def _run(self) -> None:
-        # TrialInterrupted: the trial was abandoned, and its last message is in the outbox.
-        with suppress(TrialInterrupted):
-            self._outbox.put(partial(self._finish, self._outcome()))
-        if self._on_end is not None:
-            self._on_end()
+        try:
+            # TrialInterrupted: the trial was abandoned, and its last message is in the outbox.
+            with suppress(TrialInterrupted):
+                self._outbox.put(partial(self._finish, self._outcome()))
+            if self._on_end is not None:
+                self._on_end()
+        finally:
+            self._over.set()
 
     def _finish(self, make: Callable[..., Terminal], seq: int) -> Terminal:
         # Under the outbox's lock: `finished` is set before the message can be collected.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -20,6 +21,7 @@ from dasktune.trainable.reporting.report_timeout import ReportTimeout
 from dasktune.trainable.running.class_run import ClassRun
 from dasktune.trainable.running.error_info import error_info, timeout_info
 from dasktune.trainable.running.function_run import run_function
+from dasktune.trainable.running.grace_period import GracePeriod
 from dasktune.trainable.running.output_capture import streams_redirected
 from dasktune.trainable.running.reuse import ReusableTrainable
 from dasktune.trainable.running.run_base import RunBase
@@ -64,6 +66,10 @@ class ThreadRun(RunBase):
     # returns. If `_timeout_error` is set before `_outcome` reads it, the trial has failed. If not,
     # the trial ends as if there were no timeout: the interrupt stays pending and is never raised,
     # since no user code runs any more, and `_finished` ends the wait of `_end_timed_out`.
+    #
+    # When the trial has ended by itself, user code still cleans up: `cleanup` of a class, and a
+    # function after its result with ``done``. A `GracePeriod` bounds that, since no order of the
+    # driver does. It ends the trial with the message that it would have had.
 
     def __init__(
         self,
@@ -89,6 +95,9 @@ class ThreadRun(RunBase):
         #: Called with the error when user code hangs, in the thread of the report timeout.
         self.on_timeout: Callable[[ErrorInfo], None] = self._end_timed_out
         self._timeout_error: ErrorInfo | None = None
+        self._grace_period: GracePeriod | None = None
+        #: Whether a grace period has ended the trial; set in the trial's thread.
+        self._has_concluded = False
         self._recorder = Recorder(
             spec,
             outbox=self._outbox,
@@ -135,6 +144,40 @@ class ThreadRun(RunBase):
                 return
         self._abandon(partial(trial_messages.Failed, error=hang))
 
+    def _start_grace_period(self, error: BaseException | None = None) -> None:
+        """Bound the time that user code has from now on: the trial has ended.
+
+        Parameters
+        ----------
+        error : BaseException, optional
+            Why it has ended, if user code has raised.
+        """
+        # The clean-up reports nothing.
+        self.report_timeout.close()
+        if self._gate.order is not None:
+            # The driver bounds the time of a trial that it has ordered to end, and whoever has
+            # stopped the trial here interrupts it. Two interrupts would strike one clean-up.
+            return
+        failure = None if error is None or isinstance(error, TrialInterrupted) else error_info(error)
+        interruption = error_info(error) if isinstance(error, TrialInterrupted) else None
+        self._grace_period = GracePeriod(
+            self.spec.stop_grace,
+            trial_id=self.spec.trial_id,
+            interrupt=self._interrupter.interrupt,
+            abandon=lambda: self._abandon(self._conclude(failure, interruption)),
+        )
+        self._grace_period.start()
+
+    def _end_grace_period(self) -> None:
+        """Note that user code has returned; raise TrialInterrupted if the trial was abandoned."""
+        period, self._grace_period = self._grace_period, None
+        if period is not None:
+            try:
+                period.close()
+            except TrialInterrupted:
+                self._has_concluded = True
+                raise
+
     def _make_store(self) -> CheckpointStore | RelayedStore:
         if self.spec.relayed:
             return RelayedStore(self.transfers.submit)
@@ -150,16 +193,32 @@ class ThreadRun(RunBase):
         self._outbox.put(lambda seq: trial_messages.Started(seq=seq), urgent=False)
         failure: ErrorInfo | None = None
         interruption: ErrorInfo | None = None
-        for part in (self._perform, self._recorder.finish):
-            # No exception object is kept: its traceback would keep the objects of user code.
-            try:
-                part()
-            except TrialInterrupted as error:
-                interruption = error_info(error)
-            except BaseException as error:
-                # Any exception of user code, SystemExit included, ends the trial and not the
-                # worker. The first failure is reported.
-                failure = failure or error_info(error)
+        # No exception object is kept: its traceback would keep the objects of user code.
+        try:
+            self._perform()
+        except TrialInterrupted as error:
+            interruption = error_info(error)
+        except BaseException as error:
+            # Any exception of user code, SystemExit included, ends the trial and not the worker.
+            failure = error_info(error)
+        if self._has_concluded:
+            raise TrialInterrupted
+        return self._conclude(failure, interruption)
+
+    def _conclude(
+        self, failure: ErrorInfo | None, interruption: ErrorInfo | None
+    ) -> Callable[..., trial_messages.Terminal]:
+        """Wait for the uploads, and return a function that builds the last message.
+
+        Called once: by the trial's thread, or by that of a grace period, which abandons the first.
+        """
+        try:
+            self._recorder.finish()
+        except TrialInterrupted as error:
+            interruption = error_info(error)
+        except BaseException as error:
+            # The first failure is reported.
+            failure = failure or error_info(error)
         failure = self._timeout_error or failure
         if failure is not None:
             return partial(trial_messages.Failed, error=failure)
@@ -180,20 +239,34 @@ class ThreadRun(RunBase):
 
     def _train(self, trainable: Any, config: dict[str, Any]) -> None:
         make_session = ClassSession if isinstance(trainable, type) else Session
-        session = make_session(self.spec, self._recorder, self._interrupter, self._timer)
+        session = make_session(
+            self.spec, self._recorder, self._interrupter, self._timer, self._start_grace_period
+        )
         session.enter()
         if config.get("log_sys_usage"):
             self._recorder.measure_usage()
         self.report_timeout.start()
         try:
             if isinstance(trainable, type):
-                run = ClassRun(self.spec, self._recorder, self._interrupter, self._reusable)
+                run = ClassRun(
+                    self.spec, self._recorder, self._interrupter, self._reusable, bounded=self._bounded
+                )
                 run.run(trainable, dict(config))
             else:
                 self._interrupter.call(run_function, trainable, dict(config), session.report)
         finally:
             self.report_timeout.close()
             session.close()
+            self._end_grace_period()
+
+    @contextmanager
+    def _bounded(self, error: BaseException | None = None) -> Iterator[None]:
+        """Bound the time of the ``with`` block, which cleans up a class trainable."""
+        self._start_grace_period(error)
+        try:
+            yield
+        finally:
+            self._end_grace_period()
 
 
 def _terminal_type(

@@ -145,7 +145,7 @@ def test_the_next_start_sweeps_what_a_killed_process_left_half_written(
     again = slot.run(opened(steps), storage=remote, incarnation=2, trial_id=name)
     assert isinstance(again.messages[-1], Ended)
     names = {name.partition("/")[0] for name in below(slot, dead)}
-    assert names == {".incarnation", "checkpoint_000000_i02"}
+    assert names == {".incarnation-000002", "checkpoint_000000_i02"}
 
 
 def test_an_upload_that_is_refused_ends_the_trial_as_it_was_told(

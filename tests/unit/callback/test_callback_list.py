@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dasktune.callback import Callback, TrialStorage, TrialView, TrialViews
+from dasktune.callback import Callback, TrialStorage, TrialView, TrialViews, stall
 from dasktune.callback.stall import StallWatch
 from dasktune.errors import StorageError
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
@@ -49,6 +49,8 @@ def test_a_stall_is_told_of_once(caplog: Any):
     watch.close()
     (record,) = caplog.records
     assert "callback Slow in setup has taken more than 3600 s" in record.message
+    # Where it stands: in the check itself, which this thread runs here.
+    assert f"blocks the driver in _place_of ({stall.__file__}, line " in record.message
 
 
 @pytest.fixture

@@ -266,7 +266,7 @@ class Wire:
         self._fates = fates
         self._tasks = set()
 
-    async def poll(self, request):
+    async def poll(self, request, deadline_s):
         blob = dumps(request)
         fate, before, after = next(self._fates, ("arrives", *_PROMPT))
         if fate == "late":

@@ -157,7 +157,24 @@ def test_failing_fast_leaves_no_room_for_retries(fail_fast):
         FailureConfig(fail_fast=fail_fast, max_failures=-1)
 
 
-@pytest.mark.parametrize("name", ["mnist", "train_2024-01-02_03-04-05", "a b", "v1.2", "größe", "_"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mnist",
+        "train_2024-01-02_03-04-05",
+        "a b",
+        "v1.2",
+        "größe",
+        "_",
+        "学習",
+        "हिन्दी",
+        "עִבְרִית",
+        "β→δ ½",
+        "🚀 run",
+        "…",
+        "é" * 100,
+    ],
+)
 def test_an_experiment_may_be_called(name):
     assert RunConfig(name=name).name == name
 
@@ -179,12 +196,28 @@ def test_an_experiment_may_be_called(name):
         "a ",
         ".a",
         "x" * 201,
+        "é" * 101,
         3,
+        "a\u0000b",
+        "a\u0085b",
+        "a\u200bb",
+        "a\u202eb",
+        "a\u2028b",
+        "a\u3000b",
+        "\ufeffa",
+        "\ud800",
+        "\ue000",
+        "\u0301a",
+        "a\u037eb",
     ],
 )
 def test_an_experiment_may_not_be_called(name):
     with pytest.raises(ConfigError, match="name must be a safe file name"):
         RunConfig(name=name)
+
+
+def test_the_forms_of_a_name_are_one_name():
+    assert RunConfig(name="gro\u0308ße").name == RunConfig(name="größe").name == "größe"
 
 
 @given(st.text())

@@ -54,7 +54,12 @@ def test_a_directory_has_one_trial_whatever_the_disk_makes_of_case():
     assert found == ["run", "run_1", "RUN_2", "run_1_1", "abcde_00000"]
 
 
-@pytest.mark.parametrize("name", ["a/b", "..", "", "a" * 201, ".hidden", None, 3, "a\nb"])
+def test_two_forms_of_a_name_are_one_directory():
+    trials = Trials(trial_dirname_creator=lambda trial: trial.config["name"])
+    assert [trials.add(name=name).folder for name in ("größe", "gro\u0308ße")] == ["größe", "größe_1"]
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", "", "a" * 201, ".hidden", None, 3, "a\nb", "a\u200bb"])
 def test_a_directory_must_be_safe(name: Any):
     with pytest.raises(ConfigError, match="trial_dirname_creator must be a function that returns"):
         Trials(trial_dirname_creator=lambda trial: name).add()

@@ -417,3 +417,12 @@ def test_an_action_that_no_port_carries_out_is_an_error():
     action = TrialAction(trial_id="a", incarnation=1)
     with pytest.raises(TypeError, match="no port carries out TrialAction"):
         dispatch(action, None, None)  # type: ignore[arg-type]
+
+
+def test_stopping_and_interrupting_wake_a_loop_that_waits_for_events():
+    bench = Bench()
+    bench.runner.stop_soon("enough")
+    assert bench.executor.calls == [("wake",)]
+    bench.runner.interrupt()
+    assert bench.executor.calls == [("wake",)] * 2
+    assert bench.runner.interrupted

@@ -203,3 +203,42 @@ def test_the_shield_of_another_thread_changes_nothing():
     interrupter.interrupt()
     thread.join(40)
     assert raised == [TrialInterrupted]
+
+
+def test_interrupts_without_a_pause_never_strike_what_follows_a_call():
+    """Two of them may come around the end of a call; a pause would let it find no second one."""
+    interrupter, over, strikes = AsyncRaise(), threading.Event(), []
+
+    def interrupt_all_the_time():
+        while not over.is_set():
+            interrupter.interrupt()
+
+    def call_all_the_time():
+        try:
+            for _ in range(2000):
+                with contextlib.suppress(TrialInterrupted):
+                    interrupter.call(lambda: None)
+                # As long as this runs, a switch of threads lets many interrupts come.
+                for _ in range(50):
+                    pass
+        except TrialInterrupted:
+            strikes.append("struck")
+        over.set()
+
+    threads = [threading.Thread(target=interrupt_all_the_time, daemon=True) for _ in range(2)]
+    caller = threading.Thread(target=call_all_the_time, daemon=True)
+    traced, interval = threading.gettrace(), sys.getswitchinterval()
+    threading.settrace(None)
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in (*threads, caller):
+            thread.start()
+        caller.join(60)
+    finally:
+        over.set()
+        sys.setswitchinterval(interval)
+        threading.settrace(traced)
+    for thread in threads:
+        thread.join(30)
+    assert not caller.is_alive()
+    assert strikes == []

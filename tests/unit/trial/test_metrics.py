@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from fractions import Fraction
 from math import inf, nan
 
@@ -53,6 +54,8 @@ def test_a_name_with_a_slash_goes_before_a_path():
         (3, 3.0),
         (True, 1.0),
         (Fraction(1, 2), 0.5),
+        (Decimal("0.5"), 0.5),
+        (Decimal("1e999"), inf),
         (np.float32(0.5), 0.5),
         (np.bool_(True), 1.0),
         (np.array(2), 2.0),

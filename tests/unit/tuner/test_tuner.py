@@ -282,6 +282,17 @@ def test_an_exception_that_cannot_be_made_again_is_told_as_text():
     assert isinstance(raised(pickle.dumps(KeyError("x"))), KeyError)
 
 
+def test_a_space_that_contains_itself_is_refused_with_the_key(tmp_path):
+    space = {"x": tune.uniform(0, 1), "model": {"layers": [1, 2]}}
+    space["model"]["up"] = space
+    with pytest.raises(ConfigError, match=r"param_space\['model'\]\['up'\] must .* got param_space,"):
+        tune.Tuner(train, param_space=space)
+    with pytest.raises(ConfigError, match=r"param_space\['model'\]\['up'\] must"):
+        tune.Tuner.restore(tmp_path, train, param_space=space)
+    with pytest.raises(ConfigError, match=r"categories\[0\]\['model'\]\['up'\] must"):
+        tune.choice([space])
+
+
 def test_a_ctrl_c_that_somebody_swallowed_is_not_lost(tmp_path, monkeypatch):
     @contextmanager
     def launched(*_):

@@ -14,6 +14,7 @@ from fake_object_store import FakeObjectStore
 from dasktune.errors import CheckpointNotFound, ConfigError, StorageError
 from dasktune.storage.checkpoints.checkpoint import Checkpoint, dict_files
 from dasktune.storage.checkpoints.checkpoint_store import CheckpointStore
+from dasktune.storage.checkpoints.fencing import fence_of
 from dasktune.storage.checkpoints.source_files import CheckpointSource
 from dasktune.storage.fs import local_files
 from dasktune.storage.fs.storage import Storage
@@ -262,7 +263,7 @@ def test_the_sweep_takes_only_what_dead_incarnations_left_half_written(
         "trials/a_00000/checkpoint_000001_i01"
     ]
     names = storage.names("trials", "a_00000")
-    assert names == [".incarnation", "checkpoint_000000_i01", "checkpoint_000001_i02", "notes"]
+    assert names == [".incarnation-000002", "checkpoint_000000_i01", "checkpoint_000001_i02", "notes"]
     assert content(store.load(done)) == FILES
     assert store.remove_stale("unknown", incarnation=9, first_index=9) == []
 
@@ -289,7 +290,7 @@ def test_who_was_superseded_while_he_wrote_takes_his_checkpoint_back(
 
     with pytest.raises(StorageError, match="start 2 has taken over"):
         commit(store, index=0, incarnation=1, fence=is_overtaken)
-    assert storage.names("trials", "a_00000") == [".incarnation"]
+    assert storage.names("trials", "a_00000") == [".incarnation-000002"]
     commit(store, index=0, incarnation=2, fence=lambda: None)
 
 
@@ -323,7 +324,55 @@ def test_an_older_start_does_not_lower_the_fence(store: CheckpointStore) -> None
 def test_a_fence_that_is_no_number_is_refused(store: CheckpointStore, storage: Storage, fence: bytes) -> None:
     storage.write_bytes("trials/a_00000/.incarnation", fence)
     with pytest.raises(StorageError, match=r"\.incarnation of trial a_00000 must be a number"):
-        store.remove_stale("a_00000", incarnation=2, first_index=0)
+        commit(store, incarnation=2, fence=lambda: None)
+
+
+def test_the_fence_of_an_older_dasktune_counts(store: CheckpointStore, storage: Storage) -> None:
+    storage.write_bytes("trials/a_00000/.incarnation", b"3\n")
+    with pytest.raises(StorageError, match="start 3 has taken over"):
+        commit(store, incarnation=2, fence=lambda: None)
+    store.remove_stale("a_00000", incarnation=2, first_index=0)
+    assert fence_of(storage, "a_00000") == 3
+    store.remove_stale("a_00000", incarnation=4, first_index=0)
+    assert fence_of(storage, "a_00000") == 4
+
+
+@pytest.mark.parametrize("moment", [1, 2, 3])
+def test_starts_that_cross_do_not_lower_the_fence(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch, moment: int
+) -> None:
+    """Start 2 hangs before one of its three requests, and start 3 takes over meanwhile."""
+    store = CheckpointStore(storage)
+    store.remove_stale("a_00000", incarnation=1, first_index=0)
+    requests = 0
+
+    def hooked(method: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            nonlocal requests
+            requests += 1
+            if requests == moment:
+                store.remove_stale("a_00000", incarnation=3, first_index=0)
+            return method(*args, **kwargs)
+
+        return call
+
+    for name in ("read_bytes", "write_bytes", "names", "remove"):
+        monkeypatch.setattr(Storage, name, hooked(getattr(Storage, name)))
+    store.remove_stale("a_00000", incarnation=2, first_index=0)
+    monkeypatch.undo()
+    assert requests > 3
+    assert fence_of(storage, "a_00000") == 3
+    with pytest.raises(StorageError, match="start 3 has taken over"):
+        commit(store, incarnation=2, fence=lambda: None)
+
+
+def test_a_start_needs_three_requests_for_its_fence(remote: Storage) -> None:
+    CheckpointStore(remote).remove_stale("a_00000", incarnation=1, first_index=0)
+    requests: list[str] = []
+    FakeObjectStore.before = lambda operation, path: requests.append(operation)
+    CheckpointStore(remote).remove_stale("a_00000", incarnation=2, first_index=0)
+    assert requests == ["write", "list", "remove"]
+    assert remote.names("trials", "a_00000") == [".incarnation-000002"]
 
 
 def test_links_to_directories_and_pipes_are_refused(

@@ -97,6 +97,30 @@ def test_a_fork_neither_shares_nor_removes_what_its_parent_has(place: Path) -> N
     assert list(place.iterdir()) == []
 
 
+#: Forks inside the blocks that the argument names; the fork ends as Python ends.
+FORKING_WITH_A_CHECKPOINT = """
+import os, sys
+from dasktune.storage.checkpoints.checkpoint import Checkpoint
+checkpoint = Checkpoint.from_dict({"x": 1})
+remote = Checkpoint("memory://forked")
+remote.filesystem.pipe_file("/forked/y", b"2")
+with remote.as_directory() as copy:
+    fork = os.fork()
+    if fork == 0:
+        if "collects" in sys.argv:
+            del checkpoint
+        sys.exit(0)
+    assert os.waitpid(fork, 0)[1] == 0
+    print(os.listdir(copy), checkpoint.to_dict())
+"""
+
+
+@pytest.mark.parametrize("way", ["ends", "collects"])
+def test_a_fork_that_ends_leaves_its_parent_s_checkpoints(way: str) -> None:
+    command = [sys.executable, "-c", FORKING_WITH_A_CHECKPOINT, way]
+    assert subprocess.check_output(command, text=True, timeout=60) == "['y'] {'x': 1}\n"
+
+
 @pytest.mark.parametrize("moment", ["when it is made", "when it is opened"])
 def test_one_that_is_swept_before_it_is_locked_is_given_up(
     place: Path, monkeypatch: pytest.MonkeyPatch, moment: str

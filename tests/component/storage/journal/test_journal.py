@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -12,6 +14,7 @@ from fake_object_store import FakeObjectStore
 from dasktune.errors import ConfigError, StorageError
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal import journal_writer
+from dasktune.storage.journal.journal_reader import check_journal_exists
 from dasktune.storage.journal.journal_writer import (
     JournalEnd,
     JournalLimits,
@@ -46,8 +49,10 @@ def clock() -> Clock:
     return Clock()
 
 
-def write(storage: Storage, *numbers: int, after: JournalEnd | None = None) -> JournalWriter:
-    writer = JournalWriter(storage, next_epoch(storage), after=after)
+def write(
+    storage: Storage, *numbers: int, after: JournalEnd | None = None, cuts: bool = False
+) -> JournalWriter:
+    writer = JournalWriter(storage, next_epoch(storage), after=after, cuts=cuts)
     for number in numbers:
         writer.append({"n": number})
     writer.close()
@@ -112,7 +117,18 @@ def test_an_epoch_that_nobody_read_is_no_history(storage: Storage) -> None:
     reader = JournalReader(storage)
     list(reader)
     write(storage, -1, after=reader.end)
-    write(storage, 1, after=reader.end)
+    write(storage, 1, after=reader.end, cuts=True)
+    assert numbers(storage) == [0, 1]
+
+
+def test_a_driver_that_slept_cannot_erase_the_epoch_of_its_successor(storage: Storage) -> None:
+    write(storage, 0)
+    reader = JournalReader(storage)
+    list(reader)
+    # While this driver sleeps, another one reads the same history and leads.
+    write(storage, 1)
+    with pytest.raises(StorageError, match=r"another driver has started epoch 2 .* since this one read it"):
+        JournalWriter(storage, next_epoch(storage), after=reader.end)
     assert numbers(storage) == [0, 1]
 
 
@@ -139,7 +155,7 @@ def test_a_torn_line_in_the_middle_is_told(storage: Storage) -> None:
 def test_a_malformed_line_is_told_with_its_place(local: Storage, line: bytes, words: str) -> None:
     write(local, 0, 1, 2)
     name = segment_name(1, 0)
-    local.write_bytes(name, local.read_bytes(name).replace(b'{"n":1}', line))
+    local.write_bytes(name, local.read_bytes(name).replace(b'{"n":1,"$n":2}', line))
     with pytest.raises(StorageError, match=f"line 3 of {name} .*{words}"):
         numbers(local)
 
@@ -157,7 +173,7 @@ def test_a_history_that_was_changed_or_lost_is_told(local: Storage) -> None:
     write(local, 2)
     name = segment_name(1, 0)
     content = local.read_bytes(name)
-    local.write_bytes(name, content.replace(b'{"n":1}\n', b""))
+    local.write_bytes(name, content.replace(b'{"n":1,"$n":2}\n', b""))
     with pytest.raises(StorageError, match=r"epoch 1 .* has changed since its successor read it"):
         numbers(local)
     local.remove(name)
@@ -302,3 +318,118 @@ def test_strange_values_come_back(storage: Storage) -> None:
     writer.append(record)
     writer.close()
     assert list(read_journal(storage)) == [record]
+
+
+def change_line(storage: Storage, name: str, number: int, *lines: bytes | None) -> None:
+    """Replace a line by `lines`; None stands for the line itself."""
+    content = storage.read_bytes(name).splitlines(keepends=True)
+    content[number - 1 : number] = [content[number - 1] if one is None else one for one in lines]
+    storage.write_bytes(name, b"".join(content))
+
+
+def test_a_line_that_is_missing_is_told_with_its_place(storage: Storage) -> None:
+    write(storage, 0, 1, 2, 3)
+    name, first = (segment_name(1, 0), 2) if storage.is_local else (segment_name(1, 1), 1)
+    change_line(storage, name, first + 1)
+    words = rf"line {first + 1} of {name} .* 1 records are missing before it\. `dasktune repair DIR"
+    with pytest.raises(StorageError, match=words):
+        numbers(storage)
+
+
+@pytest.mark.parametrize("at", [0, 2], ids=["first", "last"])
+def test_a_line_that_stands_twice_is_told_with_its_place(local: Storage, at: int) -> None:
+    write(local, 0, 1, 2)
+    change_line(local, segment_name(1, 0), at + 2, None, None)
+    with pytest.raises(StorageError, match=f"line {at + 3} of .* it repeats record {at + 1}"):
+        numbers(local)
+    with pytest.raises(StorageError, match="it repeats record"):
+        write(local, 3)
+
+
+def report(seq: int, **more: Any) -> dict[str, Any]:
+    return {"event": "ResultReported", "trial_id": "a", "incarnation": 1, "seq": seq, **more}
+
+
+def test_packed_lines_are_numbered_too(local: Storage) -> None:
+    writer = JournalWriter(local, 1)
+    for first in (1, 5):
+        for seq in range(first, first + 4):
+            writer.append(report(seq, metrics={"loss": 1 / seq}))
+        writer.commit()
+    writer.close()
+    name = segment_name(1, 0)
+    assert local.read_bytes(name).count(b"\n") == 3
+    assert [one["seq"] for one in read_journal(local)] == list(range(1, 9))
+    change_line(local, name, 2)
+    with pytest.raises(StorageError, match=r"line 2 of .* 4 records are missing before it"):
+        list(read_journal(local))
+
+
+def old_journal(storage: Storage, *records: dict[str, Any]) -> None:
+    """Write a journal of dasktune 0.2.0: lines without numbers, a header without an identity."""
+    after = {"epoch": 0, "records": 0, "bytes": 0, "position": 0}
+    lines = [{"$journal": {"format": 1, "epoch": 1, "writer": "w", "after": after}}, *records]
+    storage.write_bytes(segment_name(1, 0), b"".join(map(encode_plainly, lines)))
+
+
+def encode_plainly(record: dict[str, Any]) -> bytes:
+    return json.dumps(record, separators=(",", ":")).encode() + b"\n"
+
+
+def test_an_old_journal_is_read_and_continued(local: Storage) -> None:
+    old_journal(local, *map(report, (1, 2)))
+    reader = JournalReader(local)
+    assert [one["seq"] for one in reader] == [1, 2]
+    assert reader.end.journal == "w"
+    writer = JournalWriter(local, 2, after=reader.end)
+    writer.append(report(3))
+    writer.close()
+    assert [one["seq"] for one in read_journal(local)] == [1, 2, 3]
+    assert b'"journal":"w"' in local.read_bytes(segment_name(2, 0))
+
+
+def test_a_result_that_is_missing_in_an_old_journal_is_told(local: Storage) -> None:
+    old_journal(local, *map(report, (1, 2, 4)))
+    with pytest.raises(
+        StorageError, match=r"line 4 of .*: message 4 of start 1 of trial a follows message 2"
+    ):
+        list(read_journal(local))
+    # What precedes `start` is not decoded, so the first message of a trial may have any number.
+    assert [one["seq"] for one in read_journal(local, start=2)] == [4]
+    # A message that came twice, and one of an earlier start, are no gap.
+    old_journal(local, *map(report, (1, 2, 2, 1, 3)))
+    assert len(list(read_journal(local))) == 5
+
+
+def test_files_of_two_journals_are_not_mixed(local: Storage, tmp_path: Path) -> None:
+    write(local, 0)
+    other = Storage(str(tmp_path / "other"))
+    write(other, 0)
+    write(other, 1)
+    local.write_bytes(segment_name(2, 0), other.read_bytes(segment_name(2, 0)))
+    with pytest.raises(StorageError, match=r"belongs to another journal than journal/000001-000000.jsonl"):
+        numbers(local)
+
+
+def test_what_stands_behind_a_cut_is_not_looked_at(local: Storage) -> None:
+    write(local, 0, 1)
+    reader = JournalReader(local)
+    list(reader)
+    name = segment_name(1, 0)
+    local.write_bytes(name, local.read_bytes(name) + b"{torn\n{torn")
+    local.write_bytes(segment_name(1, 2), b"{torn")
+    with pytest.raises(StorageError, match="lacks a segment"):
+        numbers(local)
+    write(local, 2, after=reader.end)
+    assert numbers(local) == [0, 1, 2]
+
+
+def test_an_experiment_without_its_journal_is_named(storage: Storage) -> None:
+    check_journal_exists(storage, may_be_new=True)
+    with pytest.raises(StorageError, match="has lost its journal: no file journal/"):
+        check_journal_exists(storage)
+    storage.write_bytes("trials/a/params.json", b"{}")
+    with pytest.raises(StorageError, match=r"though it has trials/\. The results stand only"):
+        check_journal_exists(storage, may_be_new=True)
+    write(storage, 0)
+    check_journal_exists(storage)

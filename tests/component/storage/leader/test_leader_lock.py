@@ -6,6 +6,7 @@ import fcntl
 import json
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from dasktune.errors import ConfigError, StorageError
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.leader.leader_lease import LeaderLease, machine_id
 from dasktune.storage.leader.leader_lock import LeaderLock, LeaderStatus, leader_status
+from dasktune.storage.leader.process_identity import process_identity
 
 DRIVER = """
 import sys
@@ -365,7 +367,240 @@ def test_old_leases_are_swept(storage: Storage, clock: Clock) -> None:
     assert set(storage.names("driver")) == expected
 
 
+# On the machine of the leader
+
+
+def lease_of(pid: int, process: str, **more: Any) -> bytes:
+    """Return the lease of a driver on this machine that was renewed just now."""
+    here = {"owner": "0" * 32, "host": "h", "ttl_s": 30.0, "machine": machine_id(), "renewed": 1000.0}
+    return LeaderLease(pid=pid, process=process, **{**here, **more}).encode()
+
+
+SPACE = process_identity(os.getpid()).partition("/")[0]
+
+
+@contextlib.contextmanager
+def dead_process(*, is_reaped: bool) -> Iterator[tuple[int, str]]:
+    """Yield the id and the identity of a process that was killed."""
+    with subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=-1) as process:
+        identity = process_identity(process.pid)
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        if is_reaped:
+            process.wait()
+        yield process.pid, identity
+
+
+@pytest.mark.parametrize("is_reaped", [True, False])
+def test_the_lead_of_a_killed_driver_is_free_at_once_on_every_storage(
+    storage: Storage, clock: Clock, is_reaped: bool
+) -> None:
+    with dead_process(is_reaped=is_reaped) as (pid, identity):
+        storage.write_bytes("driver/000001.json", lease_of(pid, identity))
+        assert leader_status(storage, clock=clock).word == "lost"
+        with lock_of(storage, clock) as heir:
+            assert heir.epoch == 2
+    assert clock.slept == 0
+
+
+def test_a_process_that_has_the_id_of_a_dead_one_is_another(storage: Storage, clock: Clock) -> None:
+    storage.write_bytes("driver/000001.json", lease_of(os.getpid(), f"{SPACE}/1"))
+    with lock_of(storage, clock) as heir:
+        assert heir.epoch == 2
+    assert clock.slept == 0
+
+
+@pytest.mark.parametrize("process", ["", "pid:[1]/5", "nonsense"])
+def test_a_process_of_which_nothing_is_known_counts_as_alive(
+    storage: Storage, clock: Clock, process: str
+) -> None:
+    with dead_process(is_reaped=True) as (pid, _):
+        storage.write_bytes("driver/000001.json", lease_of(pid, process))
+        with pytest.raises(StorageError, match="another driver"):
+            lock_of(storage, clock).acquire()
+
+
+def test_the_lease_of_an_older_dasktune_names_no_process(storage: Storage, clock: Clock) -> None:
+    content = json.loads(lease_of(os.getpid(), ""))
+    del content["process"]
+    storage.write_bytes("driver/000001.json", json.dumps(content).encode())
+    with pytest.raises(StorageError, match=rf"another driver \(pid {os.getpid()} on host h\)"):
+        lock_of(storage, clock).acquire()
+
+
+def test_a_damaged_lease_of_a_dead_driver_of_this_machine_costs_nothing(
+    local: Storage, tmp_path: Path
+) -> None:
+    with driver(Path(local.path()), ttl_s=3600) as first:
+        first.kill()
+        first.wait()
+    local.write_bytes("driver/000001.json", b"garbage")
+    with LeaderLock(local, sleep=never) as second:
+        assert second.epoch == 2
+
+
 # What goes wrong
+
+
+def test_a_lease_that_was_deleted_is_not_claimed_again(remote: Storage, clock: Clock) -> None:
+    """This candidate is slow: others have had number 1, and the leader has deleted it."""
+    leads = lease_of(1, "", ttl_s=5.0)
+
+    def overtake(operation: str, path: str) -> None:
+        if operation == "write":
+            FakeObjectStore.before = None
+            FakeObjectStore.objects["bucket/exp/driver/000002.json"] = leads
+
+    FakeObjectStore.before = overtake
+    lock = lock_of(remote, clock)
+    with pytest.raises(StorageError, match="another driver"):
+        lock.acquire()
+    assert lock.epoch == 0
+    assert remote.names("driver") == ["000002.json"]
+    assert remote.read_bytes("driver/000002.json") == leads
+
+
+def test_who_cannot_look_after_the_claim_does_not_lead(remote: Storage, clock: Clock) -> None:
+    def fail(operation: str, path: str) -> None:
+        if operation == "list" and FakeObjectStore.objects:
+            raise OSError("reset")
+
+    FakeObjectStore.before = fail
+    with pytest.raises(StorageError, match=r"cannot take the lead of .*reset"):
+        lock_of(remote, clock).acquire()
+    assert FakeObjectStore.objects == {}
+
+
+def test_a_lease_that_another_experiment_replaces_is_lost(storage: Storage, clock: Clock) -> None:
+    """The directory was deleted, and a new driver has claimed the same number there."""
+    lock = lock_of(storage, clock)
+    lock.acquire()
+    theirs = lease_of(1, "", ttl_s=5.0)
+    storage.write_bytes("driver/000001.json", theirs)
+    assert not lock.renew()
+    assert "driver/000001.json of" in lock.loss
+    assert "was deleted or replaced while the experiment ran" in lock.loss
+    lock.close()
+    assert storage.read_bytes("driver/000001.json") == theirs
+
+
+def test_a_damaged_lease_is_written_again(storage: Storage, clock: Clock) -> None:
+    with lock_of(storage, clock) as lock:
+        storage.write_bytes("driver/000001.json", b"garbage")
+        assert lock.renew()
+        assert LeaderLease.decode(storage.read_bytes("driver/000001.json")) is not None
+
+
+@pytest.mark.parametrize("method", ["renew", "confirm", "close"])
+def test_a_lease_that_was_deleted_is_lost(storage: Storage, clock: Clock, method: str) -> None:
+    lock = lock_of(storage, clock)
+    lock.acquire()
+    storage.remove_tree()
+    clock.now += 1
+    assert not getattr(lock, method)()
+    assert "deleted" in lock.loss
+    lock.close()
+    assert storage.find() == []
+
+
+@pytest.mark.parametrize("part", ["", "driver", "journal", "journal/000001-000000.jsonl", "trials"])
+@pytest.mark.parametrize("act", ["delete", "rename", "replace", "link"])
+def test_a_directory_on_a_disk_that_is_no_longer_the_same_is_lost(
+    local: Storage, clock: Clock, tmp_path: Path, part: str, act: str
+) -> None:
+    with lock_of(local, clock) as lock:
+        local.write_bytes("journal/000001-000000.jsonl", b"1\n")
+        local.write_bytes("trials/a/params.json", b"{}")
+        assert lock.renew()
+        path, aside = Path(local.path(), part), tmp_path / "aside"
+        os.rename(path, aside)
+        if act == "replace":
+            (shutil.copytree if aside.is_dir() else shutil.copy)(aside, path)
+        elif act == "link" and part:
+            path.symlink_to(aside)
+        elif act == "delete":
+            shutil.rmtree(aside) if aside.is_dir() else aside.unlink()
+        assert not lock.renew()
+        assert f"{path} was " in lock.loss
+        assert "Tuner.restore()" in lock.loss
+        if act == "rename":
+            assert f"was renamed to {aside} while" in lock.loss
+
+
+def test_a_journal_that_goes_on_in_another_file_is_no_loss(local: Storage, clock: Clock) -> None:
+    with lock_of(local, clock) as lock:
+        for number in range(3):
+            local.write_bytes(f"journal/000001-{number:06d}.jsonl", b"1\n")
+            assert lock.renew()
+
+
+def test_a_path_that_is_a_link_may_lead_to_the_experiment(clock: Clock, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "there")
+    with lock_of(Storage(tmp_path / "link"), clock) as lock:  # type: ignore[arg-type]
+        assert lock.renew()
+        (tmp_path / "elsewhere").mkdir()
+        (tmp_path / "link").unlink()
+        (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+        assert not lock.renew()
+
+
+def test_a_superseded_driver_knows_it_within_a_second(remote: Storage, clock: Clock) -> None:
+    lock = lock_of(remote, clock)
+    lock.acquire()
+    assert lock.confirm()
+    remote.write_bytes("driver/000002.json", lease_of(1, ""))
+    clock.now += 0.9
+    assert lock.confirm()
+    clock.now += 0.2
+    assert not lock.confirm()
+    assert lock.lost
+    lock.close()
+
+
+def test_who_leads_is_asked_once_a_second(remote: Storage, clock: Clock) -> None:
+    requests: list[str] = []
+    with lock_of(remote, clock) as lock:
+        FakeObjectStore.before = lambda operation, path: requests.append(operation)
+        for _ in range(100):
+            clock.now += 0.1
+            assert lock.confirm()
+    FakeObjectStore.before = None
+    assert 9 <= requests.count("list") <= 12
+
+
+def test_without_an_answer_it_is_unknown_who_leads(remote: Storage, clock: Clock) -> None:
+    def fail(operation: str, path: str) -> None:
+        raise OSError("reset")
+
+    with lock_of(remote, clock) as lock:
+        clock.now += 5
+        FakeObjectStore.before = fail
+        with pytest.raises(StorageError, match="reset"):
+            lock.confirm()
+        FakeObjectStore.before = None
+        assert lock.confirm()
+
+
+#: Leads, and forks; the fork ends as Python ends, through the block of the lock.
+FORKING = """
+import json, os, sys
+from dasktune.storage.fs.storage import Storage
+from dasktune.storage.leader.leader_lock import LeaderLock
+storage = Storage(sys.argv[1])
+with LeaderLock(storage) as lock:
+    fork = os.fork()
+    if fork == 0:
+        assert not lock.renew()
+        sys.exit(0)
+    assert os.waitpid(fork, 0)[1] == 0
+    print(json.loads(storage.read_bytes("driver/000001.json"))["released"], lock.renew())
+"""
+
+
+def test_a_fork_does_not_release_the_lead(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FORKING, str(tmp_path)]
+    assert subprocess.check_output(command, text=True, timeout=PATIENCE) == "False True\n"
 
 
 @pytest.mark.parametrize(

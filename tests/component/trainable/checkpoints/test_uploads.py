@@ -573,7 +573,7 @@ def test_a_restart_sweeps_what_the_starts_before_it_left_half_written(kind, tmp_
     )
     assert isinstance(driver.end(), Ended)
     names = storage.names("trials", "t1_dir")
-    assert names == [".incarnation", "checkpoint_000000_i02", theirs]
+    assert names == [".incarnation-000002", "checkpoint_000000_i02", theirs]
 
 
 def test_the_first_start_has_nothing_to_sweep():

@@ -26,9 +26,11 @@ class Slot:
     def __init__(self, failures, seconds):
         self.failures = failures
         self.seconds = seconds
+        self.deadlines = []
         self.link = None
 
-    async def poll(self, request):
+    async def poll(self, request, deadline_s):
+        self.deadlines.append(deadline_s)
         if self.failures:
             self.failures -= 1
             asyncio.get_running_loop().skipped += self.seconds
@@ -36,6 +38,23 @@ class Slot:
         # It is dealt with before the loop comes to that.
         asyncio.get_running_loop().call_soon(self.link.mark_lost, "it has answered")
         return Reply(reports=(), more=False, refused=())
+
+
+class Slow(Slot):
+    """Answers each call after so many seconds, if the driver waits as long."""
+
+    def __init__(self, seconds):
+        super().__init__(failures=0, seconds=seconds)
+
+    async def poll(self, request, deadline_s):
+        is_late = deadline_s < self.seconds
+        self.failures = int(is_late)
+        asyncio.get_running_loop().skipped += 0.0 if is_late else self.seconds
+        seconds, self.seconds = self.seconds, min(self.seconds, deadline_s)
+        try:
+            return await super().poll(request, deadline_s)
+        finally:
+            self.seconds = seconds
 
 
 def end_of_a_trial_on(actor):
@@ -76,6 +95,18 @@ def test_a_worker_that_is_silent_for_too_long_is_given_up():
 
 def test_a_worker_that_answers_at_last_is_not():
     assert end_of_a_trial_on(Slot(failures=6, seconds=4.9)) == ["it has answered"]
+
+
+def test_a_worker_that_needs_longer_each_time_is_heard():
+    slow = Slow(seconds=12.0)
+    assert end_of_a_trial_on(slow) == ["it has answered"]
+    assert slow.deadlines == [5.0, 10.0, 15.0]
+
+
+def test_no_attempt_waits_longer_than_until_the_worker_counts_as_lost():
+    never = Slow(seconds=3600.0)
+    assert end_of_a_trial_on(never) == ["no answer"]
+    assert never.deadlines == [5.0, 10.0, 15.0, 5.0]
 
 
 def test_the_sleep_of_the_driver_is_no_silence_of_the_worker():

@@ -3,15 +3,20 @@ from __future__ import annotations
 import json
 import logging
 import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from fake_object_store import FakeObjectStore
 
 from dasktune.errors import PreflightError, StorageError
+from dasktune.storage.experiment import experiment_store
 from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.fs.probe import probe
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.journal_writer import JournalReader, read_journal
+from dasktune.storage.leader.leader_lock import LeaderLock
 from dasktune.trial.checkpoint_record import CheckpointRecord
 
 
@@ -106,7 +111,7 @@ def test_what_lost_workers_left_of_an_ended_trial_is_removed(
     store.remove_stale_checkpoints("a", 1, {kept.path})
     store.close()
     store.checkpoints.load(kept)
-    assert sorted(storage.names("trials", "a")) == [".incarnation", kept.path.rpartition("/")[2]]
+    assert sorted(storage.names("trials", "a")) == [".incarnation-000002", kept.path.rpartition("/")[2]]
 
 
 def test_what_cannot_be_removed_is_told_and_costs_nothing(
@@ -119,6 +124,36 @@ def test_what_cannot_be_removed_is_told_and_costs_nothing(
         store.remove_stale_checkpoints("a", 1, ())
         store.close()
     assert "could not remove the checkpoints that lost workers of trial a left" in caplog.text
+
+
+def test_old_files_are_deleted_in_the_background(storage: Storage) -> None:
+    storage.write_bytes(f".preflight-{0:032x}", b"1")
+    store = ExperimentStore(storage)
+    store.remove_stale_files()
+    store.close()
+    assert storage.find() == []
+
+
+def test_after_a_long_run_old_files_are_looked_for_again(
+    remote: Storage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    has_failed = threading.Event()
+
+    def fail(operation: str, path: str) -> None:
+        FakeObjectStore.before = None
+        has_failed.set()
+        raise OSError("reset")
+
+    caplog.set_level(logging.INFO)
+    store = ExperimentStore(remote)
+    FakeObjectStore.before = fail
+    store.remove_stale_files()
+    assert has_failed.wait(60)
+    remote.write_bytes(f".preflight-{0:032x}", b"1")
+    monkeypatch.setattr(experiment_store, "STALE", -1.0)
+    store.close()
+    assert "could not remove old files" in caplog.text
+    assert remote.find() == []
 
 
 def test_without_a_journal_closing_deletes_too(store: ExperimentStore, storage: Storage) -> None:
@@ -146,6 +181,56 @@ def test_a_deletion_that_failed_is_tried_again_at_the_end(
         store.commit()
         store.close()
     assert caplog.text.count("could not delete checkpoint") == 1
+    assert remote.find("trials") == []
+
+
+@contextmanager
+def superseded(storage: Storage) -> Iterator[ExperimentStore]:
+    """Yield the store of a driver that has not noticed yet that another one has taken the lead."""
+    clock = iter(range(0, 10**9, 10))
+    with LeaderLock(storage, ttl_s=3600, clock=lambda: float(next(clock))) as lock:
+        store = ExperimentStore(storage, lock)
+        store.append({"n": 0})
+        storage.write_bytes("driver/000002.json", b"")
+        yield store
+        store.close()
+    storage.remove_tree("driver")
+
+
+def test_a_superseded_driver_deletes_no_checkpoint(storage: Storage) -> None:
+    with superseded(storage) as store:
+        first, second = checkpoint(store, 0), checkpoint(store, 1)
+        store.delete_checkpoint(first)
+    with superseded(storage) as store:
+        store.remove_stale_checkpoints("a", 1, {first.path})
+    for record in (first, second):
+        store.checkpoints.load(record)
+
+
+def test_a_superseded_driver_writes_no_snapshot(storage: Storage) -> None:
+    with superseded(storage) as store:
+        store.save_snapshot(lambda: {"trials": []})
+    assert storage.names("snapshots") == []
+
+
+def test_a_checkpoint_is_deleted_when_it_is_known_again_who_leads(
+    remote: Storage, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(operation: str, path: str) -> None:
+        if operation == "list":
+            FakeObjectStore.before = None
+            raise OSError("reset")
+
+    clock = iter(range(0, 10**9, 10))
+    with LeaderLock(remote, ttl_s=3600, clock=lambda: float(next(clock))) as lock:
+        store = ExperimentStore(remote, lock)
+        store.append({"n": 0})
+        record = checkpoint(store)
+        store.commit(force=True)
+        FakeObjectStore.before = fail
+        store.delete_checkpoint(record)
+        store.close()
+    assert "could not delete checkpoint" in caplog.text
     assert remote.find("trials") == []
 
 

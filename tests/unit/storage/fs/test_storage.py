@@ -9,6 +9,7 @@ import pytest
 from fake_object_store import FakeObjectStore
 
 from dasktune.errors import ConfigError, StorageError
+from dasktune.storage.checkpoints.checkpoint import Checkpoint
 from dasktune.storage.fs import filesystem, streams
 from dasktune.storage.fs.storage import Storage
 
@@ -73,6 +74,64 @@ def test_patterns_are_refused_where_fsspec_would_expand_them(local: Storage, rem
         remote.child("lr=[1]")
     with pytest.raises(ConfigError, match="URL without"):
         Storage("fakes3://bucket/x*")
+
+
+@pytest.mark.parametrize("name", ["a::b", "memory::b", "file::b", "a:b", "memory:b", "x #%&;"])
+def test_a_place_is_the_one_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    for number, url in enumerate([f"{tmp_path}/{name}", f"./{name}", f"file://{tmp_path}/{name}"]):
+        storage = Storage(url).child("exp", name)
+        assert storage.is_local
+        assert not storage.is_process_private
+        storage.write_bytes(f"{number}.txt", b"1")
+        assert (tmp_path / name / "exp" / name / f"{number}.txt").read_bytes() == b"1"
+        assert Checkpoint(storage.url).path == f"{tmp_path}/{name}/exp/{name}"
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_local_path_may_have_the_separator_of_a_url(tmp_path: Path) -> None:
+    Storage(f"{tmp_path}/a://b").write_bytes("x", b"1")
+    assert (tmp_path / "a:" / "b" / "x").exists()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "fakes3://bucket/a::b",
+        "fakes3://bucket/a::memory",
+        "fakes3://bucket/a::memory://b",
+        "memory://a::b",
+        "zip://a.zip::fakes3://bucket/b",
+        "a::b",
+        "memory::b",
+        "file::b",
+        "simplecache::/tmp/x",
+    ],
+)
+def test_a_chain_of_urls_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match=f"storage_path must be .* got {url!r}"):
+        Storage(url)
+
+
+def test_a_cache_in_front_of_a_url_is_fsspec_s() -> None:
+    storage = Storage("simplecache::fakes3://bucket/x/").child("y")
+    assert storage.url == "simplecache::fakes3://bucket/x/y"
+    assert not storage.is_local
+
+
+@pytest.mark.parametrize("name", ["a::b", "memory::b", "a*", "a?", "a["])
+def test_a_name_that_would_lead_elsewhere_is_refused_in_a_url(storage: Storage, name: str) -> None:
+    if storage.is_local:
+        assert storage.child(name).path() == f"{storage.path()}/{name}"
+    else:
+        with pytest.raises(ConfigError, match="name must be free of"):
+            storage.child(name)
+
+
+def test_a_name_with_the_version_of_an_object_is_refused(storage: Storage) -> None:
+    """S3's client would write another object."""
+    with pytest.raises(ConfigError, match="name must be a relative path"):
+        storage.write_bytes("w?versionId=1", b"")
 
 
 def test_local_paths_become_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

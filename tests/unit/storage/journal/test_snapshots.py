@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import logging
+import re
 from typing import Any
 
 import pytest
 
 from dasktune.storage.fs.storage import Storage
+from dasktune.storage.journal.journal_reader import JournalReader
 from dasktune.storage.journal.journal_writer import JournalWriter
+from dasktune.storage.journal.segments import segment_name
 from dasktune.storage.journal.snapshots import Snapshot, Snapshots
 
 STATE: dict[str, Any] = {"prefix": "ab", "trials": [{"id": 1, "loss": float("inf")}, {"id": 2}]}
@@ -24,20 +27,24 @@ def grow(storage: Storage, epoch: int, records: int) -> None:
     journal.close()
 
 
+def snapshot(storage: Storage, epoch: int, position: int) -> Snapshot:
+    return Snapshot(epoch, position, STATE, JournalReader(storage).chain()[0][0].identity)
+
+
 def positions(storage: Storage) -> list[tuple[int, int]]:
     return [(one.epoch, one.position) for one in Snapshots(storage).newest_first()]
 
 
 def test_a_snapshot_comes_back_as_it_was(storage: Storage):
     grow(storage, 1, 5)
-    Snapshots(storage).write(Snapshot(1, 5, STATE))
-    assert list(Snapshots(storage).newest_first()) == [Snapshot(1, 5, STATE)]
+    Snapshots(storage).write(snapshot(storage, 1, 5))
+    assert list(Snapshots(storage).newest_first()) == [snapshot(storage, 1, 5)]
 
 
 def test_the_newest_two_are_kept_and_read_newest_first(storage: Storage):
     grow(storage, 1, 9)
     for position in (3, 5, 9):
-        Snapshots(storage).write(Snapshot(1, position, STATE))
+        Snapshots(storage).write(snapshot(storage, 1, position))
     assert positions(storage) == [(1, 9), (1, 5)]
     assert len(storage.names("snapshots")) == 2
 
@@ -47,9 +54,9 @@ def test_what_a_driver_wrote_that_had_been_given_up_is_left_out(storage: Storage
     # Its successor has read four records; those that follow are no part of the history.
     grow(storage, 2, 3)
     for epoch, position in ((1, 6), (2, 6)):
-        Snapshots(storage).write(Snapshot(epoch, position, STATE))
+        Snapshots(storage).write(snapshot(storage, epoch, position))
     assert positions(storage) == [(2, 6)]
-    Snapshots(storage).write(Snapshot(3, 7, STATE))
+    Snapshots(storage).write(snapshot(storage, 3, 7))
     assert positions(storage) == [(2, 6)]
 
 
@@ -74,9 +81,32 @@ def test_a_damaged_one_is_left_out_with_a_warning(
     storage: Storage, caplog: pytest.LogCaptureFixture, content: bytes, reason: str
 ):
     grow(storage, 1, 5)
-    Snapshots(storage).write(Snapshot(1, 3, STATE))
+    Snapshots(storage).write(snapshot(storage, 1, 3))
     storage.write_bytes("snapshots/000001-000000005.jsonl", content)
     storage.write_bytes("snapshots/notes.txt", b"left alone")
     with caplog.at_level(logging.WARNING):
         assert positions(storage) == [(1, 3)]
     assert reason in caplog.text
+
+
+def test_one_of_another_journal_is_left_out(storage: Storage, caplog: pytest.LogCaptureFixture):
+    grow(storage, 1, 5)
+    Snapshots(storage).write(snapshot(storage, 1, 3))
+    # A new journal takes the place of the old one, and has as many records.
+    storage.remove_tree("journal")
+    grow(storage, 1, 5)
+    assert positions(storage) == []
+    assert "snapshots/000001-000000003.jsonl belongs to another journal" in caplog.text
+    # One of an older dasktune belongs to a journal of an older dasktune.
+    Snapshots(storage).write(Snapshot(1, 4, STATE))
+    assert positions(storage) == []
+
+
+def test_an_old_one_of_an_old_journal_is_read(storage: Storage):
+    grow(storage, 1, 5)
+    name = segment_name(1, 0)
+    storage.write_bytes(name, re.sub(rb',"journal":"\w+"', b"", storage.read_bytes(name)))
+    Snapshots(storage).write(Snapshot(1, 4, STATE))
+    grow(storage, 2, 1)
+    Snapshots(storage).write(snapshot(storage, 2, 6))
+    assert positions(storage) == [(2, 6), (1, 4)]

@@ -5,9 +5,11 @@ import functools
 import cloudpickle
 import pytest
 
+from dasktune.config import RunConfig
 from dasktune.errors import ConfigError, TuneError
 from dasktune.trainable.api.binding import (
     default_resources,
+    experiment_name,
     resource_help,
     trainable_name,
     validate_trainable,
@@ -126,6 +128,18 @@ def test_anything_else_is_refused(trainable, message):
 )
 def test_a_trainable_has_a_name(trainable, name):
     assert trainable_name(trainable) == name
+
+
+@pytest.mark.parametrize(
+    "name", ["a/b", "../a", "a::b", "lr*2", "x\ny", "gro\u0308ße", "", "a" * 190, "é" * 300]
+)
+def test_an_experiment_is_named_safely_whatever_its_function_is_called(name):
+    def train(config):
+        pass
+
+    train.__name__ = name
+    given = experiment_name(train)
+    assert RunConfig(name=given).name == given
 
 
 def test_parameters_reach_a_function_and_add_up():

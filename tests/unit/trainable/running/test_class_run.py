@@ -13,6 +13,7 @@ from dasktune.storage.checkpoints.checkpoint import dict_files
 from dasktune.storage.checkpoints.checkpoint_store import CheckpointStore
 from dasktune.trainable.api.session import get_checkpoint, report
 from dasktune.trainable.api.trainable import Trainable
+from dasktune.trainable.async_exception import TrialInterrupted
 from dasktune.trainable.reporting.trial_messages import (
     Committed,
     ContinueAnswer,
@@ -540,3 +541,87 @@ def test_a_class_that_does_not_call_its_base_is_told_so():
     told = driver.end()
     assert isinstance(told, Failed)
     assert "Alone.__init__() must call super().__init__(config), and has not" in told.error.message
+
+
+# A clean-up that takes too long
+
+
+class CleansUpForLong(Counting):
+    """Waits in its clean-up, and once more if it is interrupted and `config` has an `again`."""
+
+    def cleanup(self):
+        super().cleanup()
+        try:
+            while not self.config["first"].wait(0.005):
+                pass
+        except TrialInterrupted:
+            self.calls.append("interrupted")
+            if (again := self.config.get("again")) is None:
+                raise
+            again.wait(PATIENCE)
+
+
+def test_a_clean_up_after_the_trial_s_own_end_is_interrupted_after_the_grace_period(caplog):
+    driver, calls = drive(CleansUpForLong, {"until": 2, "first": threading.Event()}, stop_grace=0.02)
+    assert isinstance(driver.end(), Ended)
+    assert driver.values("steps") == [1, 2]
+    assert calls == ["setup", "cleanup", "interrupted"]
+    assert "its clean-up takes more than 0.02 s (stop_grace)" in caplog.text
+
+
+def test_a_clean_up_that_catches_its_interrupt_is_abandoned_and_the_trial_has_ended():
+    again = threading.Event()
+    config = {"until": 1, "first": threading.Event(), "again": again}
+    driver, calls = drive(CleansUpForLong, config, stop_grace=0.02)
+    assert isinstance(driver.until(lambda message: isinstance(message, Ended)), Ended)
+    # Its resources stay in use until its thread ends.
+    assert driver.run.finished
+    assert driver.run.occupied
+    again.set()
+    assert isinstance(driver.end(), Ended)
+    assert not driver.run.occupied
+    assert calls == ["setup", "cleanup", "interrupted"]
+
+
+def test_a_failure_is_reported_although_the_clean_up_after_it_never_ends():
+    class Fails(CleansUpForLong):
+        def step(self):
+            raise ValueError("first")
+
+    again = threading.Event()
+    driver, _ = drive(Fails, {"first": threading.Event(), "again": again}, stop_grace=0.02)
+    failed = driver.until(lambda message: isinstance(message, Failed))
+    assert failed.error.message == "ValueError: first"
+    again.set()
+    assert driver.end() is failed
+
+
+def test_a_clean_up_in_time_is_not_disturbed():
+    first = threading.Event()
+    first.set()
+    driver, calls = drive(CleansUpForLong, {"until": 1, "first": first}, stop_grace=PATIENCE)
+    assert isinstance(driver.end(), Ended)
+    assert calls == ["setup", "cleanup"]
+
+
+def test_what_a_function_does_after_its_last_result_is_bounded_too():
+    again, caught = threading.Event(), []
+
+    def train(config):
+        try:
+            report({"x": 1, "done": True})
+        finally:
+            try:
+                while not again.wait(0.005):
+                    pass
+            except TrialInterrupted:
+                caught.append("interrupted")
+                again.wait(PATIENCE)
+
+    driver = Driver(train, stop_grace=0.02)
+    driver.until(lambda message: isinstance(message, Ended))
+    assert driver.run.occupied
+    again.set()
+    assert isinstance(driver.end(), Ended)
+    assert driver.values("x") == [1]
+    assert caught == ["interrupted"]

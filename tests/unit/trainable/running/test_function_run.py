@@ -703,3 +703,12 @@ def test_a_result_without_a_metric_that_decides_fails_the_trial():
     assert isinstance(failed, Failed)
     assert "metrics must hold 'eval/loss', got ['los']. Report it" in failed.error.message
     assert driver.results == []
+
+
+@pytest.mark.parametrize("metrics", [{"eval": {"loss": None}}, {"eval/loss": None}])
+def test_a_metric_that_decides_must_have_a_value(metrics):
+    driver = Driver(lambda config: report(metrics), required_metrics=("eval/loss",))
+    failed = driver.end()
+    assert isinstance(failed, Failed)
+    assert "metrics['eval/loss'] must be a value, got None. Report float('nan')" in failed.error.message
+    assert "Did you mean" not in failed.error.message

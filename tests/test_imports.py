@@ -48,6 +48,20 @@ def test_the_process_of_a_trial_starts_without_what_only_the_driver_needs():
     assert not heavy.intersection(loaded)
 
 
+def test_the_package_of_the_estimators_imports_none_of_its_modules():
+    # Else two threads of a worker could wait for each other, see dasktune/sklearn/__init__.py.
+    loaded = run("import json, sys, dasktune.sklearn\nprint(json.dumps(sorted(sys.modules)))")
+    assert [name for name in loaded if name.startswith(("dasktune.sklearn.", "sklearn"))] == []
+    import dasktune.sklearn
+
+    assert sorted(dasktune.sklearn._HOME_OF) == dasktune.sklearn.__all__
+    for name in dasktune.sklearn.__all__:
+        assert getattr(dasktune.sklearn, name).__name__ == name
+        assert name in dir(dasktune.sklearn)
+    with pytest.raises(AttributeError, match=r"dasktune\.sklearn' has no attribute 'GridSearch'"):
+        dasktune.sklearn.GridSearch  # noqa: B018
+
+
 def test_all_public_names_are_there_although_they_are_imported_when_they_are_needed():
     for name in dasktune.__all__:
         assert getattr(dasktune, name) is vars(dasktune)[name]

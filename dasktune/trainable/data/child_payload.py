@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final, TypeVar
 
 from dasktune.trainable.data.shared_objects import load, loads_with
 
 __all__ = ["ChildPayload", "UserCode", "open_code", "open_config"]
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+#: Seconds to wait after the first tries that another thread's imports have disturbed.
+_PAUSES: Final = (0.05, 0.2, 1.0, 5.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +50,30 @@ class ChildPayload:
 
 def open_code(payload: bytes, find: Callable[[str], Any]) -> UserCode:
     """Unpickle the user's code; `find` returns the large objects, which it refers to by name."""
-    opened = loads_with(payload, find)
+    opened = _beside_other_imports(lambda: loads_with(payload, find))
     return UserCode(trainable=opened["trainable"], envs=opened.get("envs", {}))
 
 
 def open_config(blob: bytes) -> dict[str, Any]:
     """Unpickle a trial's configuration."""
-    config: dict[str, Any] = pickle.loads(blob)["config"]
+    config: dict[str, Any] = _beside_other_imports(lambda: pickle.loads(blob))["config"]
     return config
+
+
+def _beside_other_imports(unpickle: Callable[[], T]) -> T:
+    """Unpickle, and try again if another thread was importing the same modules.
+
+    Two threads that import modules of one package from different ends can wait for each other.
+    Python then raises in one of them, or shows it a module that is only half executed. The other
+    thread goes on meanwhile, so a later try finds the modules complete. A circular import in the
+    user's code, which looks the same, fails again each time.
+    """
+    for pause in _PAUSES:
+        try:
+            return unpickle()
+        except (ImportError, AttributeError, RuntimeError) as error:
+            if "partially initialized module" not in str(error) and "_DeadlockError" not in repr(error):
+                raise
+            logger.info("another thread imports the same modules, trying again: %s", error)
+            time.sleep(pause)
+    return unpickle()

@@ -84,13 +84,15 @@ def test_too_much_text_is_dropped_and_counted(unread: Unread, monkeypatch: pytes
     stream = BackgroundStream(unread.stream)
     for text in ("123456789\n", "dropped\n", "dropped, too\n"):
         stream.write(text)
-    assert unread.read_until("789\n") == "123456789\n"
-    assert not stream.is_behind
+    got = unread.read_until("789\n")
+    while stream.is_behind:
+        pass  # it waits a moment
     stream.write("then\n")
-    assert unread.read_until("read\n") == (
-        "then\n\n[dasktune] 2 texts were not shown: the output was not read\n"
-    )
     assert stream.finish(10)
+    got += unread.read_until("then\n") if "then\n" not in got else ""
+    note = "\n[dasktune] 2 texts were not shown: the output was not read\n"
+    # The thread takes the first text either before the others are dropped, or after that.
+    assert got in (f"123456789\nthen\n{note}", f"123456789\n{note}then\n")
 
 
 def test_a_stream_that_fails_takes_no_more(unread: Unread):

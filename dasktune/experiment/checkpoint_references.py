@@ -69,33 +69,48 @@ class CheckpointReferences:
             for old in self._retention.expired(trial.checkpoints):
                 trial.checkpoints.remove(old)
                 expired.append(old)
-        if _place(record)[2] > trial.cloned_in:
+        if _place(record.path)[2] > trial.cloned_in:
             # A checkpoint of an incarnation up to `cloned_in` was saved before the trial became a
             # clone and was reported late: it does not replace the origin.
             deletions += self._drop_origin(trial)
         return [*deletions, *self._release(trial, expired)]
 
-    def store(self, trial: Trial, record: CheckpointRecord) -> list[DeleteCheckpoint]:
+    def store(self, owner: Trial, record: CheckpointRecord) -> list[DeleteCheckpoint]:
         """Record that a checkpoint in memory was written to the storage; return deletions.
 
         Parameters
         ----------
-        trial : Trial
+        owner : Trial
             The trial that owns the checkpoint.
         record : CheckpointRecord
             The checkpoint in the storage.
         """
-        if trial.memory is None or trial.memory.path != record.path:
+        in_memory = owner.memory
+        is_newest = in_memory is not None and in_memory.path == record.path
+        if not is_newest and all(lent.path != record.path for lent in owner.lent):
             # The trial has committed a newer checkpoint while this one was being written.
-            return [DeleteCheckpoint(trial_id=trial.trial_id, checkpoint=record)]
-        return self.keep(trial, record)
+            return [DeleteCheckpoint(trial_id=owner.trial_id, checkpoint=record)]
+        self._redirect(record)
+        if not is_newest:
+            owner.lent = tuple(record if lent.path == record.path else lent for lent in owner.lent)
+            return []
+        assert in_memory is not None
+        owner.memory = None
+        deletions = self.keep(owner, record)
+        if self._references[record.path]:
+            # The copy in memory is released at the end of the session, which is near.
+            return deletions
+        return [*deletions, DeleteCheckpoint(trial_id=owner.trial_id, checkpoint=in_memory)]
 
     def on_event(self, event: CheckpointLost | CheckpointStored) -> list[DeleteCheckpoint]:
-        """Apply an event about a checkpoint in memory; return deletions."""
+        """Apply an event about a checkpoint in memory; return deletions.
+
+        The copy in memory may be lost after it was written to the storage, which changes nothing.
+        """
         trial = self._trials[event.trial_id]
         if isinstance(event, CheckpointStored):
             return self.store(trial, event.checkpoint)
-        self.lose(trial, event.path)
+        self._lose_from_memory(trial, event.path)
         return []
 
     def release_all(self, trial: Trial) -> list[DeleteCheckpoint]:
@@ -158,13 +173,24 @@ class CheckpointReferences:
         trial.held_at = trial.last_iteration
         return deletions
 
-    def lose(self, owner: Trial, path: str) -> None:
-        """Record that a checkpoint in memory is lost: every reference moves to an older one.
+    def lose(self, path: str) -> None:
+        """Forget a checkpoint, in the storage or in memory, that cannot be used any more.
 
-        The event may come at any time, also for a checkpoint that this class has deleted in the
-        meantime. Then nothing refers to its path, and nothing changes.
+        Its owner and every trial that refers to it resume from an older one. The files, if there
+        are any, stay for the user.
+
+        Parameters
+        ----------
+        path : str
+            The path of its record.
         """
+        self._lose(self._owner_of(path), path)
+
+    def _lose(self, owner: Trial, path: str) -> None:
+        # The checkpoint may have been deleted in the meantime. Then nothing refers to its path, and
+        # nothing changes.
         owner.lent = tuple(record for record in owner.lent if record.path != path)
+        owner.checkpoints = [record for record in owner.checkpoints if record.path != path]
         if owner.memory is not None and owner.memory.path == path:
             owner.memory = None
         if not self._references.pop(path, 0):
@@ -183,9 +209,31 @@ class CheckpointReferences:
     def lose_memory(self) -> None:
         """Record that all checkpoints in memory are lost."""
         for trial in self._trials.values():
-            for record in (trial.memory, *trial.lent):
-                if record is not None and record.kind is CheckpointKind.MEMORY:
-                    self.lose(trial, record.path)
+            for record in trial.memory_checkpoints:
+                self._lose_from_memory(trial, record.path)
+
+    def _lose_from_memory(self, owner: Trial, path: str) -> None:
+        if all(record.path != path for record in owner.memory_checkpoints):
+            return
+        stored = [record for record in owner.checkpoints if record.path == path]
+        if stored:
+            # Older versions did not redirect the references when they stored the checkpoint.
+            self._redirect(stored[0])
+            owner.lent = tuple(record for record in owner.lent if record.path != path)
+        else:
+            self._lose(owner, path)
+
+    def _redirect(self, record: CheckpointRecord) -> None:
+        """Let the references to a checkpoint in memory name its stored record.
+
+        Otherwise the next session, which has no memory of this one, would count them as lost and
+        set the clones back to an older checkpoint.
+        """
+        for trial in self._trials.values() if self._references[record.path] else ():
+            if trial.origin is not None and trial.origin.path == record.path:
+                trial.origin = record
+            if trial.held is not None and trial.held.path == record.path:
+                trial.held = record
 
     def _hold(self, trial: Trial, record: CheckpointRecord | None) -> list[DeleteCheckpoint]:
         """Replace the checkpoint that a trial holds."""
@@ -207,14 +255,14 @@ class CheckpointReferences:
         if record is None:
             return []
         self._references[record.path] -= 1
-        owner = self._owner(record)
+        owner = self._owner_of(record.path)
         if self._references[record.path] or record not in owner.lent:
             return []
         owner.lent = tuple(one for one in owner.lent if one != record)
         return [DeleteCheckpoint(trial_id=owner.trial_id, checkpoint=record)]
 
-    def _owner(self, record: CheckpointRecord) -> Trial:
-        folder = _place(record)[0]
+    def _owner_of(self, path: str) -> Trial:
+        folder = _place(path)[0]
         # Most directories are named after their trials; otherwise all trials are searched.
         named = self._trials.get(folder)
         if named is not None and named.folder == folder:
@@ -229,8 +277,8 @@ class CheckpointReferences:
         return [DeleteCheckpoint(trial_id=owner.trial_id, checkpoint=one) for one in free]
 
 
-def _place(record: CheckpointRecord) -> tuple[str, int, int]:
+def _place(path: str) -> tuple[str, int, int]:
     """Return a checkpoint's folder, number and incarnation."""
-    place = checkpoint_place(record.path)
+    place = checkpoint_place(path)
     assert place is not None, "the path of a record is checked when it is read"
     return place

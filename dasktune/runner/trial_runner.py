@@ -360,12 +360,12 @@ class TrialRunner:
         while self.experiment.trial_index.active:
             self._handle_events(self._poll_interval)
         # Checkpoints in memory do not outlive this driver. Each is reported as stored or as lost,
-        # and either event removes it from its trial.
-        trials = [one for one in self.experiment.trials.values() if one.memory is not None]
+        # and either event removes it from its trial's checkpoints in memory.
+        trials = [one for one in self.experiment.trials.values() if one.memory_checkpoints]
         for trial in trials:
-            if trial.memory is not None:
-                self._executor.store_checkpoint(trial.memory)
-        while any(trial.memory is not None for trial in trials):
+            for record in trial.memory_checkpoints:
+                self._executor.store_checkpoint(record)
+        while any(trial.memory_checkpoints for trial in trials):
             self._handle_events(self._poll_interval)
 
     def _handle_events(self, timeout: float) -> None:

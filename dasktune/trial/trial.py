@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from dasktune.trial.checkpoint_record import CheckpointRecord
+from dasktune.trial.checkpoint_record import CheckpointKind, CheckpointRecord
 from dasktune.trial.events import ErrorInfo
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.status import PublicStatus, TrialStatus
@@ -150,6 +150,12 @@ class Trial:
         """The trial's own checkpoints that may still be needed."""
         others = [record for record in (self.memory, self.held) if record is not None]
         return (*self.checkpoints, *self.lent, *others)
+
+    @property
+    def memory_checkpoints(self) -> tuple[CheckpointRecord, ...]:
+        """The trial's checkpoints in the memory of the workers: the newest one, and lent ones."""
+        records = (self.memory, *self.lent)
+        return tuple(one for one in records if one is not None and one.kind is CheckpointKind.MEMORY)
 
     @property
     def restore_point(self) -> CheckpointRecord | None:

@@ -290,6 +290,8 @@ class MemoryCheckpoints:
             self.mark_lost(path, f"it could not be stored: {gone}")
         else:
             done.release()
+            # From here on a loss of the worker is no loss of the checkpoint.
+            self.release(path)
             event = CheckpointStored(trial_id=kept.trial_id, checkpoint=record, time=self._now())
             self._emit([event])
 

@@ -39,8 +39,7 @@ def test_the_owner_of_a_checkpoint_is_found_by_its_directory():
     custody = CheckpointReferences(trials, Retention())
     for key, folder in (("a", "b"), ("b", "elsewhere"), ("c", "c")):
         path = f"trials/{folder}/checkpoint_000000_i01"
-        record = CheckpointRecord(path=path, index=0, iteration=1)
-        assert custody._owner(record) is trials[key]
+        assert custody._owner_of(path) is trials[key]
 
 
 def in_memory(trial: Trial, index: int, iteration: int) -> CheckpointRecord:
@@ -167,6 +166,41 @@ def test_what_a_driver_that_leaves_has_stored_is_there_for_the_next_one():
     lab.handle(SessionBegan(time=lab.tick()))
     order = lab.grant(trial)
     assert order.checkpoint == stored
+
+
+def store(lab: Lab, trial: Trial, index: int, iteration: int) -> list[Any]:
+    """Report that the driver, which leaves, has written a checkpoint in memory to the storage."""
+    path = f"trials/{trial.trial_id}/checkpoint_{index:06d}_i01"
+    stored = CheckpointRecord(path=path, index=index, iteration=iteration)
+    return lab.handle(CheckpointStored(trial_id=trial.trial_id, checkpoint=stored, time=lab.tick()))
+
+
+@pytest.mark.parametrize("superseded", [False, True], ids=["newest", "superseded"])
+def test_a_clone_goes_on_from_what_was_stored_for_it_under_the_next_driver(superseded: bool):
+    lab = Lab()
+    donor, clone = paused(lab), bring(lab, TrialStatus.PAUSED)
+    lend(lab, clone, donor, 2)
+    if superseded:
+        lab.start(donor)
+        lab.result(donor, 3, checkpoint=2)
+        lab.lose(donor)
+    assert store(lab, donor, 1, 2) == []
+    assert donor.memory_checkpoints == ()
+    lab.handle(SessionBegan(time=lab.tick()))
+    assert clone.origin.index == 1
+    assert clone.origin.kind is CheckpointKind.PERSISTENT
+    lab.start(clone)
+    # Only the clone needed what was superseded.
+    assert deleted(lab.tell(clone, TrialEnded)) == ([1] if superseded else [])
+
+
+def test_the_loss_of_a_copy_in_memory_after_it_was_stored_changes_nothing():
+    lab = Lab()
+    donor, clone = paused(lab), bring(lab, TrialStatus.PAUSED)
+    lend(lab, clone, donor, 2)
+    store(lab, donor, 1, 2)
+    lose(lab, donor, 1)
+    assert donor.checkpoint.index == clone.origin.index == 1
 
 
 def test_what_was_stored_too_late_is_deleted():

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dasktune.config.worker_filter import WorkerInfo
     from dasktune.control import TuneClient
     from dasktune.errors import (
+        CheckpointDamaged,
         CheckpointNotFound,
         ClusterError,
         ClusterLost,
@@ -130,6 +131,7 @@ __all__ = [
     "Result",
     "ResultGrid",
     # Errors
+    "CheckpointDamaged",
     "CheckpointNotFound",
     "ClusterError",
     "ClusterLost",
@@ -151,6 +153,7 @@ _HOMES: Final = {
     "dasktune.config": ("CheckpointConfig", "FailureConfig", "RunConfig", "TuneConfig"),
     "dasktune.control": ("TuneClient",),
     "dasktune.errors": (
+        "CheckpointDamaged",
         "CheckpointNotFound",
         "ClusterError",
         "ClusterLost",

@@ -11,7 +11,8 @@
     │   └── ClusterLost           the cluster was lost and has not come back
     ├── ControlError              a command to a running experiment was not carried out
     ├── StorageError              the experiment's storage failed or holds something unusable
-    │   └── CheckpointNotFound    there is no committed checkpoint at this path
+    │   ├── CheckpointNotFound    there is no committed checkpoint at this path
+    │   └── CheckpointDamaged     files of a committed checkpoint are missing or have changed
     └── InvalidTransition         a bug in dasktune; carries the trial's history
 
 All of them can be pickled, because workers send them to the driver and the client.
@@ -23,6 +24,7 @@ import re
 from typing import Any, Final
 
 __all__ = [
+    "CheckpointDamaged",
     "CheckpointNotFound",
     "ClusterError",
     "ClusterLost",
@@ -195,6 +197,16 @@ class CheckpointNotFound(StorageError):
     Examples
     --------
     >>> issubclass(CheckpointNotFound, StorageError)
+    True
+    """
+
+
+class CheckpointDamaged(StorageError):
+    """A committed checkpoint cannot be used: its files are missing or have changed since.
+
+    Examples
+    --------
+    >>> issubclass(CheckpointDamaged, StorageError)
     True
     """
 

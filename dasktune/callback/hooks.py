@@ -16,6 +16,9 @@ from dasktune.trial.trial import Trial
 
 __all__ = ["Hook", "hooks_of"]
 
+#: Events after which a trial may start again.
+_SETBACKS = events.TrialFailed | events.TrialLost | events.RestoreFailed
+
 
 @dataclass(frozen=True, slots=True)
 class Hook:
@@ -87,7 +90,7 @@ def _of_trial(event: events.TrialEvent, trial: Trial, *, is_new: bool) -> Iterat
         yield Hook("on_trial_start", trial)
         if trial.restore_point is not None:
             yield Hook("on_trial_restore", trial)
-    elif isinstance(event, events.TrialFailed | events.TrialLost) and trial.status is TrialStatus.PENDING:
+    elif isinstance(event, _SETBACKS) and trial.status is TrialStatus.PENDING:
         yield Hook("on_trial_recover", trial)
 
 

@@ -331,6 +331,8 @@ class ExperimentMachine:
                 self._on_failed(trial, event)
             case events.TrialLost():
                 self._on_lost(trial, event)
+            case events.RestoreFailed():
+                self._checkpoints.lose(event.path)
             case _:
                 pass  # The others only change the status.
         if trial.status.is_final:

@@ -130,13 +130,15 @@ def _apply(trials: dict[str, Trial], record: Record) -> None:
             if trial is not None and is_current(trial, event):
                 trial.last_seq = max(trial.last_seq, event.seq)
                 _apply_event(trial, event)
+                if isinstance(event, events.RestoreFailed):
+                    _forget(trials, event.path)
         case _:  # about the experiment, not about a trial
             pass
     for action in decode_actions(record):
         if isinstance(action, actions.DeleteCheckpoint):
-            trial = trials[action.trial_id]
-            path = action.checkpoint.path
-            trial.checkpoints = [one for one in trial.checkpoints if one.path != path]
+            # A copy in memory has the path of the stored checkpoint, which stays.
+            if action.checkpoint.kind is CheckpointKind.PERSISTENT:
+                _forget({action.trial_id: trials[action.trial_id]}, action.checkpoint.path)
         elif isinstance(action, actions.TrialAction):
             _apply_action(trials[action.trial_id], action, float(record["time"]))
 
@@ -185,6 +187,12 @@ def _keep(trial: Trial, checkpoint: CheckpointRecord) -> None:
     trial.next_checkpoint = max(trial.next_checkpoint, checkpoint.index + 1)
     if checkpoint.kind is CheckpointKind.PERSISTENT:
         trial.checkpoints.append(checkpoint)
+
+
+def _forget(trials: Mapping[str, Trial], path: str) -> None:
+    """Remove a checkpoint from the trial that has it."""
+    for trial in trials.values():
+        trial.checkpoints = [one for one in trial.checkpoints if one.path != path]
 
 
 def _apply_action(trial: Trial, action: actions.TrialAction, time: float) -> None:

@@ -62,6 +62,7 @@ from dasktune.trial.events import (
     ExperimentEvent,
     OtherEvent,
     ResourcesGranted,
+    RestoreFailed,
     SessionBegan,
     StopRequested,
     SuggestionAsked,
@@ -502,6 +503,14 @@ class TrialRunner:
             self._store.write_error(folder, event.error.traceback or event.error.message)
         elif isinstance(event, CheckpointLost):
             logger.info("trial %s lost its checkpoint in memory: %s", event.trial_id, event.reason)
+        elif isinstance(event, RestoreFailed) and handled.is_current:
+            older = self.experiment.trials[event.trial_id].restore_point
+            logger.warning(
+                "trial %s cannot resume from its checkpoint, and resumes from %s: %s",
+                event.trial_id,
+                "its beginning" if older is None else f"the one of iteration {older.iteration}",
+                event.reason,
+            )
         elif isinstance(event, TrialLost):
             level = logging.WARNING if event.charged else logging.INFO
             logger.log(level, "trial %s lost its worker: %s", event.trial_id, event.reason)

@@ -48,6 +48,7 @@ from dasktune.trial.events import (
     ClusterChanged,
     ErrorInfo,
     ExecutorEvent,
+    RestoreFailed,
     ResultReported,
     TrialEnded,
     TrialEvent,
@@ -101,6 +102,8 @@ class SimulatedRun:
     waits: bool = False
     #: The event that it reports instead of its next step, after a command to stop or pause.
     halt: type[TrialStopped] | type[TrialPaused] | None = None
+    #: The path of the checkpoint to resume from, if it was removed from the storage.
+    missing: str = ""
     #: The kind of checkpoint that it saves before that event; None to save nothing.
     saves: CheckpointKind | None = None
 
@@ -136,7 +139,7 @@ class SimulatedTrialExecutor:
         trial's worker dies at that time and is replaced at once; all trials on it are lost. If the
         trial is not running, its checkpoint in memory is lost.
     checkpoints : mapping, optional
-        The stored checkpoints by path. To restore an experiment, pass the mapping of the old
+        The stored checkpoints by path. A trial cannot resume from one that you remove. To restore an experiment, pass the mapping of the old
         executor to the new one.
     saves_on_demand : bool, default=False
         Whether the checkpoint of a step is saved on demand only, as for class trainables: by
@@ -222,6 +225,9 @@ class SimulatedTrialExecutor:
     def restore(self, action: RestoreTrial) -> None:
         """Resume a trial from a checkpoint."""
         record = action.checkpoint
+        if record.kind is CheckpointKind.PERSISTENT and record.path not in self._checkpoints:
+            self._begin(action, None, record.iteration, 0.0, missing=record.path)
+            return
         spent = float(record.metrics.get("time_total_s", 0.0))
         in_memory = record.kind is CheckpointKind.MEMORY
         state = self._memory[record.path][1] if in_memory else self._checkpoints[record.path]
@@ -308,7 +314,12 @@ class SimulatedTrialExecutor:
     # One incarnation
 
     def _begin(
-        self, action: StartTrial | RestoreTrial, checkpoint: Any, iteration: int, elapsed: float
+        self,
+        action: StartTrial | RestoreTrial,
+        checkpoint: Any,
+        iteration: int,
+        elapsed: float,
+        missing: str = "",
     ) -> None:
         # A copy, as on a cluster, so that changes by user code have no effect on the driver.
         config = deepcopy(action.config)
@@ -321,6 +332,7 @@ class SimulatedTrialExecutor:
             iteration=iteration,
             elapsed=elapsed,
             number=self._numbers.setdefault(action.trial_id, len(self._numbers)),
+            missing=missing,
         )
         self._runs[run.trial_id] = run
         worker = self._places.reserve(run.trial_id, action.resources, self._clock.now())
@@ -341,6 +353,10 @@ class SimulatedTrialExecutor:
             self._leave(run, kind)
 
     def _advance(self, run: SimulatedRun) -> None:
+        if run.missing:
+            reason = f"there is no committed checkpoint at {run.missing}"
+            self._schedule(run, RestoreFailed, path=run.missing, reason=reason)
+            return
         try:
             step = self._kind.checked(next(run.steps))
             if self._limit is not None and step.seconds > self._limit:

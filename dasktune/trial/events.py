@@ -28,6 +28,7 @@ __all__ = [
     "OtherEvent",
     "ReleaseRequested",
     "ResourcesGranted",
+    "RestoreFailed",
     "ResultReported",
     "SessionBegan",
     "StartFailed",
@@ -150,6 +151,19 @@ class TrialLost(TrialEvent):
     #: Whether other trials were lost with it. Any of them may have caused the loss, so it counts
     #: against none of them. After the second such loss each has to run alone.
     shared: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreFailed(TrialEvent):
+    """The trial's checkpoint in the storage is missing or damaged; the trial has left its worker.
+
+    The driver has looked at the checkpoint, too. Neither user code nor the worker is to blame.
+    """
+
+    #: The path in the checkpoint's record. It may be the checkpoint of another trial.
+    path: str
+    #: What was found, for the user.
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -204,6 +204,19 @@ TRANSITIONS: dict[tuple[TrialStatus, type[events.TrialEvent] | type[actions.Tria
     (_S.FAILING, events.TrialLost): _S.ERROR,
     (_S.FAILING, events.TrialFailed): _S.ERROR,
 }
+# User code was to load a checkpoint that is missing or damaged. The trial starts again from an older
+# one. It does so from any status in which user code may run, as the worker's TrialStarted came before.
+for _status, _after in (
+    (_S.RUNNING, _S.PENDING),
+    (_S.SAVING, _S.PENDING),
+    (_S.RESIZING, _S.PENDING),
+    (_S.PAUSING, _S.PAUSED),
+    (_S.SUSPENDING, _S.SUSPENDED),
+    (_S.SHELVING, _S.SHELVED),
+    (_S.STOPPING, _S.TERMINATED),
+    (_S.FAILING, _S.ERROR),
+):
+    TRANSITIONS[_status, events.RestoreFailed] = _after
 # Possible at any time on a worker. The experiment decides whether the trial is tried again.
 for _status in (_S.STARTING, _S.RESTORING, _S.RUNNING, _S.SAVING, _S.PAUSING, _S.RESIZING):
     TRANSITIONS[_status, events.TrialFailed] = _S.PENDING

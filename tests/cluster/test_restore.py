@@ -286,3 +286,42 @@ def test_a_second_driver_is_refused_while_the_first_one_lives(tmp_path: Path, fl
     assert driver.wait(timeout=PATIENCE) == 0
     results = Tuner.restore(tmp_path / "run", steps, client=fleet.address).fit()
     assert histories(results) == [[1, 2, 3, 4, 5, 6]] * 3
+
+
+def train_until_damaged(config: dict[str, Any]) -> None:
+    """Save at each step; in the first start, damage or delete the newest checkpoint, and fail."""
+    checkpoint = tune.get_checkpoint()
+    done = checkpoint.to_dict()["step"] if checkpoint else 0
+    note(Path(config["place"]), f"starts after {done}")
+    for step in range(done + 1, 5):
+        if done == 0 and step == 4:
+            newest = sorted(Path(tune.get_context().get_trial_dir()).glob("checkpoint_*"))[-1]
+            victim = {"content": "_dict_checkpoint.pkl", "manifest": ".manifest.json"}[config["damage"]]
+            if config["damage"] == "content":
+                (newest / victim).write_bytes(b"?")
+            else:
+                (newest / victim).unlink()
+            raise ValueError("the disk broke")
+        tune.report({"step": step}, checkpoint=tune.Checkpoint.from_dict({"step": step}))
+
+
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+@pytest.mark.parametrize("damage", ["content", "manifest"])
+def test_a_trial_goes_on_from_the_checkpoint_before_a_damaged_one(
+    tmp_path: Path, pair: Any, damage: str, isolation: Any
+) -> None:
+    failures = tune.FailureConfig(max_failures=1)
+    tuner = Tuner(
+        train_until_damaged,
+        param_space={"place": str(tmp_path), "damage": damage},
+        run_config=run_config(tmp_path, failure_config=failures, isolation=isolation),
+        client=pair,
+    )
+    results = tuner.fit()
+    assert statuses(results) == {"TERMINATED"}
+    assert histories(results) == [[1, 2, 3, 4]]
+    assert notes(tmp_path) == ["starts after 0", "starts after 2"]
+    [found] = journal(tmp_path, event="RestoreFailed")
+    assert found["path"].endswith("checkpoint_000002_i01")
+    assert len(journal(tmp_path, event="TrialFailed")) == 1
+    assert journal(tmp_path, event="TrialLost") == []

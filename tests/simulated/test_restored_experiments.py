@@ -16,6 +16,7 @@ from dasktune.config import FailureConfig, RunConfig, TuneConfig
 from dasktune.config.resume_config import ResumeConfig
 from dasktune.errors import ConfigError, StorageError, TrialError
 from dasktune.experiment import ExperimentMachine
+from dasktune.results.journal_trials import load_trials
 from dasktune.runner import RunInline, TrialRunner
 from dasktune.runner.build import build_callbacks, build_experiment
 from dasktune.schedulers import ASHAScheduler
@@ -503,3 +504,32 @@ def test_an_experiment_that_failed_fast_goes_on_without_it():
     experiment = place.go_on(run_config=RunConfig(), resume=ResumeConfig(finished="resume"))
     statuses = [trial.public_status.value for trial in experiment.trials.values()]
     assert statuses == ["TERMINATED", "ERROR", "TERMINATED"]
+
+
+def test_a_trial_whose_newest_checkpoint_is_gone_goes_on_from_the_one_before(caplog):
+    undisturbed = ends(lab("whole").begin())
+    place = lab("gone")
+    with pytest.raises(Died):
+        place.begin(60)
+    before = place.restore().experiment
+    trial = next(one for one in before.trials.values() if len(one.checkpoints) > 1)
+    gone, older = trial.checkpoints[-1], trial.checkpoints[-2]
+    del place.checkpoints[gone.path]
+    position = len(list(read_journal(place.storage)))
+    experiment = place.go_on()
+    assert ends(experiment) == undisturbed
+    once_each(experiment)
+    [damage] = [one for one in read_journal(place.storage) if one["event"] == "RestoreFailed"]
+    assert (damage["trial_id"], damage["path"]) == (trial.trial_id, gone.path)
+    starts = [
+        action["checkpoint"]["path"]
+        for one in read_journal(place.storage, start=position)
+        for action in one.get("actions", ())
+        if action["do"] == "RestoreTrial" and action["trial_id"] == trial.trial_id
+    ]
+    assert starts[:2] == [gone.path, older.path]
+    assert f"trial {trial.trial_id} cannot resume from its checkpoint" in caplog.text
+    assert f"resumes from the one of iteration {older.iteration}" in caplog.text
+    assert place.restore().experiment.state_dict()["trials"] == experiment.state_dict()["trials"]
+    names = [one.path for one in load_trials(place.storage)[int(trial.trial_id[-5:])].checkpoints]
+    assert gone.path not in names

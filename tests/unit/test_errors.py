@@ -8,6 +8,7 @@ import pytest
 
 from dasktune import errors
 from dasktune.errors import (
+    CheckpointDamaged,
     CheckpointNotFound,
     ClusterError,
     ClusterLost,
@@ -33,6 +34,7 @@ EXAMPLES = [
     ControlError("there is no trial 'x'", "unknown"),
     StorageError("a"),
     CheckpointNotFound("a"),
+    CheckpointDamaged("a"),
     InvalidTransition("a_00000 was told nonsense", ("pending", "running")),
 ]
 
@@ -56,6 +58,7 @@ def test_families_can_be_caught_together():
     assert issubclass(PreflightError, ConfigError)
     assert issubclass(ClusterLost, ClusterError)
     assert issubclass(CheckpointNotFound, StorageError)
+    assert issubclass(CheckpointDamaged, StorageError)
     assert not issubclass(TrialError, ConfigError)
 
 

@@ -30,7 +30,7 @@ from dasktune.cluster.driver.actor_handle import ActorCallFailed
 from dasktune.cluster.driver.trial_run import TrialRun
 from dasktune.cluster.driver.worker_link import WorkerLink, WorkerLost
 from dasktune.cluster.protocol.wire_messages import Refused, TransferCall
-from dasktune.errors import StorageError, TuneError
+from dasktune.errors import CheckpointDamaged, CheckpointNotFound, StorageError, TuneError
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
 from dasktune.storage.checkpoints.checkpoint_store import CheckpointStore
 from dasktune.storage.checkpoints.source_files import SourceFile, source_files
@@ -38,6 +38,7 @@ from dasktune.storage.fs.storage import Storage, is_relative_name
 from dasktune.trainable.checkpoints import relay
 from dasktune.trainable.reporting.trial_messages import StopAnswer
 from dasktune.trainable.spec import TrialSpec
+from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.names import checkpoint_place
 
 __all__ = ["CheckpointRelay"]
@@ -101,6 +102,36 @@ class CheckpointRelay:
                 # Refused: the trial cancelled the transfer after it had waited too long for the
                 # driver.
                 logger.info("transfer %d of trial %s was cancelled: %r", number, run.trial_id, why)
+
+    async def is_damaged(self, link: WorkerLink, run: TrialRun, record: CheckpointRecord) -> bool:
+        """Whether a checkpoint in the storage is missing or damaged as the driver sees it.
+
+        False also if the storage cannot be read: then nothing is known about the checkpoint.
+
+        Parameters
+        ----------
+        link : WorkerLink
+            The link to the worker that could not load it.
+        run : TrialRun
+            The run that was to load it.
+        record : CheckpointRecord
+            The checkpoint.
+
+        Raises
+        ------
+        WorkerLost
+            If the worker is lost in the meantime.
+        """
+        storage = run.spec.storage
+        store = CheckpointStore(storage.with_retry(storage.retry_seconds, partial(_is_wanted, link, run)))
+        async with self._semaphore:
+            try:
+                await self._in_thread(link, store.load, record)
+            except (CheckpointNotFound, CheckpointDamaged):
+                return True
+            except StorageError as error:
+                logger.warning("the driver cannot read the checkpoint %s: %s", record.path, error)
+        return False
 
     def close(self) -> None:
         """Start no further file operations, and do not wait for the running ones."""

@@ -41,7 +41,7 @@ from dasktune.cluster.protocol.wire_messages import (
 from dasktune.cluster.resources.resource_lease import LeaseFailed
 from dasktune.cluster.worker import experiment_plugin as plugin_module
 from dasktune.cluster.worker.experiment_plugin import ExperimentPlugin
-from dasktune.trainable.reporting.trial_messages import Answer, Committed, Returned, StopAnswer
+from dasktune.trainable.reporting.trial_messages import Answer, Committed, Returned, StopAnswer, Unrestored
 from dasktune.trial.events import (
     ExecutorEvent,
     StartFailed,
@@ -184,7 +184,11 @@ class TrialDispatcher:
         self.memory = self._new_memory()
         self._links: dict[str, WorkerLink] = {}
         self._callbacks = LinkCallbacks(
-            emit=emit, on_end=self._on_run_ended, on_transfer=self._start_transfer, on_memory=self._on_memory
+            emit=emit,
+            on_end=self._on_run_ended,
+            on_transfer=self._start_transfer,
+            on_memory=self._on_memory,
+            on_unrestored=self._on_unrestored,
         )
         self._relay = CheckpointRelay()
         self._pool = self._new_pool()
@@ -453,6 +457,21 @@ class TrialDispatcher:
             self.memory.add(run.trial_id, message.checkpoint, message.size, run.address, run.spec.storage)
         elif record is not None:
             self.memory.mark_lost(record.path, f"{run.address} no longer has it")
+
+    def _on_unrestored(self, link: WorkerLink, run: TrialRun, message: Unrestored) -> None:
+        self._spawn(self._check_damage(link, run, message))
+
+    async def _check_damage(self, link: WorkerLink, run: TrialRun, message: Unrestored) -> None:
+        """End a run whose checkpoint is missing or damaged, after the driver has looked at it, too.
+
+        A worker whose disk is mounted wrongly finds no checkpoint at all. If that were believed, a
+        trial could lose all its checkpoints within seconds.
+        """
+        try:
+            confirmed = await self._relay.is_damaged(link, run, message.checkpoint)
+        except WorkerLost:
+            return  # The link ends the runs.
+        link.end_unrestored(run, message, confirmed=confirmed)
 
     def _on_run_ended(self, link: WorkerLink, run: TrialRun, end: TrialEvent | None) -> None:
         """Free the resources of a run, then emit its last event.

@@ -31,6 +31,7 @@ TERMINAL = (
     trial_messages.Paused,
     trial_messages.Stopped,
     trial_messages.Failed,
+    trial_messages.Unrestored,
     trial_messages.Returned,
 )
 
@@ -237,6 +238,9 @@ def event_from_message(message: trial_messages.Message, run: TrialRun, now: floa
             return events.TrialEnded(**common)
         case trial_messages.Failed():
             return events.TrialFailed(**common, error=message.error)
+        case trial_messages.Unrestored():
+            path = message.checkpoint.path
+            return events.RestoreFailed(**common, path=path, reason=message.reason)
         case trial_messages.Paused() if run.order is not None and not run.withdrawn:
             return events.TrialPaused(**common)
         case trial_messages.Stopped() if isinstance(run.order, trial_messages.StopAnswer):

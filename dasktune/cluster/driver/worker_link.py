@@ -39,6 +39,7 @@ from dasktune.trainable.reporting.trial_messages import (
     PauseAnswer,
     Returned,
     StopAnswer,
+    Unrestored,
 )
 from dasktune.trial.events import (
     ErrorInfo,
@@ -93,12 +94,16 @@ class LinkCallbacks:
     on_memory : callable
         Called with a run and its message about a checkpoint in memory: the trial has left one on
         the worker, or the one that it should have started from is missing there.
+    on_unrestored : callable
+        Called with the link, a run and its last message: its checkpoint in the storage is missing
+        or damaged. The run ends by :meth:`WorkerLink.end_unrestored`.
     """
 
     emit: Callable[[Sequence[TrialEvent]], None]
     on_end: Callable[[WorkerLink, TrialRun, TrialEvent | None], None]
     on_transfer: Callable[[WorkerLink, TrialRun, int], None]
     on_memory: Callable[[TrialRun, Committed | Returned], None]
+    on_unrestored: Callable[[WorkerLink, TrialRun, Unrestored], None]
 
 
 class WorkerLink:
@@ -215,6 +220,18 @@ class WorkerLink:
     def return_run(self, run: TrialRun) -> None:
         """End a run that has not started, without a failure: its trial is scheduled again."""
         self._finish(run, self._event(run, TrialReturned))
+
+    def end_unrestored(self, run: TrialRun, message: Unrestored, *, confirmed: bool) -> None:
+        """End a run whose checkpoint is missing or damaged, as its worker says.
+
+        If the driver cannot confirm that, the worker cannot run the trial, and is charged.
+        """
+        run.not_reusable = True
+        if confirmed:
+            self._finish(run, event_from_message(message, run, self._now()))
+            return
+        reason = f"{self.address} cannot load a checkpoint that the driver finds intact: {message.reason}"
+        self._finish(run, self._event(run, TrialLost, seq=message.seq, reason=reason))
 
     @property
     def suspects(self) -> int:
@@ -472,6 +489,10 @@ class WorkerLink:
                 break
             if is_about_memory(message) and not run.end_reported:
                 self._callbacks.on_memory(run, message)
+            if isinstance(message, Unrestored) and not run.end_reported:
+                # The event of the end depends on what the driver finds in the storage.
+                self._callbacks.on_unrestored(self, run, message)
+                break
             event = event_from_message(message, run, now)
             if isinstance(message, TERMINAL):
                 end = event

@@ -30,6 +30,7 @@ _OUTCOMES: Final[dict[type, str]] = {
     events.TrialPaused: "paused",
     events.TrialFailed: "failed",
     events.TrialLost: "lost",
+    events.RestoreFailed: "lost",
 }
 
 #: How a visit to a rung ends, by the scheduler's decision.
@@ -150,6 +151,9 @@ def _apply_event(
             trial.pauses += 1
         case events.TrialLost():
             trial.losses += 1
+            trial.reason = _short(event.reason)
+        case events.RestoreFailed():
+            trial.stored_checkpoints.pop(event.path, None)
             trial.reason = _short(event.reason)
         case events.TrialFailed():
             trial.failures += 1

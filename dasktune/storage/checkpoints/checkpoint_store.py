@@ -38,7 +38,7 @@ from functools import partial
 from typing import Any, BinaryIO, Final
 from uuid import uuid4
 
-from dasktune.errors import CheckpointNotFound, ConfigError, StorageError, check
+from dasktune.errors import CheckpointDamaged, CheckpointNotFound, ConfigError, StorageError, check
 from dasktune.storage.checkpoints.checkpoint import METADATA_FILE, Checkpoint
 from dasktune.storage.checkpoints.exports import write_exports
 from dasktune.storage.checkpoints.fencing import advance_fence, check_fence
@@ -216,6 +216,8 @@ class CheckpointStore:
         """Verify a committed checkpoint, and return it as a local one.
 
         A remote one is copied to a temporary directory, which is deleted with the returned object.
+        A missing file counts as lost only while the experiment's directory can be listed. If that
+        is missing, too, its disk or server is away, and the storage's retry time applies.
 
         Parameters
         ----------
@@ -226,9 +228,44 @@ class CheckpointStore:
         ------
         CheckpointNotFound
             If it was never committed, or was deleted.
-        StorageError
+        CheckpointDamaged
             If a file is missing or damaged.
+        StorageError
+            If the storage cannot be read.
         """
+        while True:
+            try:
+                return self._load(record)
+            except (CheckpointNotFound, CheckpointDamaged):
+                if not self._waited_for_storage():
+                    raise
+
+    def _waited_for_storage(self) -> bool:
+        """Wait until the experiment's directory can be listed; return whether it could not at first.
+
+        Without a retry time there is no wait, and no doubt about the storage.
+
+        Raises
+        ------
+        StorageError
+            If the directory is still missing after the retry time.
+        """
+        if not self.storage.retry_seconds:
+            return False
+        attempts = 0
+
+        def look() -> None:
+            nonlocal attempts
+            attempts += 1
+            if not self.storage.names():
+                # Not FileNotFoundError, which is not retried.
+                raise OSError(f"{self.storage} is missing or empty: its disk or server may be away")
+
+        with reading("the directory", self.storage):
+            self.storage.call_with_retry(look, "Listing")
+        return attempts > 1
+
+    def _load(self, record: CheckpointRecord) -> Checkpoint:
         directory = self._directory_of(record)
         with reading("the checkpoint", directory):
             manifest = _manifest_of(directory, record)
@@ -446,7 +483,7 @@ def _manifest_of(directory: Storage, record: CheckpointRecord) -> Manifest:
     manifest = Manifest.decode(content, str(directory))
     place = checkpoint_place(record.path)
     if place is None or place[1:] != (manifest.index, manifest.incarnation):
-        raise StorageError(
+        raise CheckpointDamaged(
             f"the manifest of checkpoint {directory} is of checkpoint {manifest.index} of "
             f"incarnation {manifest.incarnation}: it was copied there from another place"
         )
@@ -467,9 +504,9 @@ def _verify(directory: Storage, name: str, entry: FileEntry, target: BinaryIO | 
         with directory.open_read(name) as source:
             found = _copy(source, target)
     except FileNotFoundError:
-        raise StorageError(f"the checkpoint {directory} has lost its file {name!r}") from None
+        raise CheckpointDamaged(f"the checkpoint {directory} has lost its file {name!r}") from None
     if found != entry:
-        raise StorageError(
+        raise CheckpointDamaged(
             f"the file {name!r} of checkpoint {directory} is damaged: it has {found.size} bytes "
             f"with crc32 {found.crc32:08x}, and {entry.size} with {entry.crc32:08x} were written"
         )

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dasktune.errors import StorageError
+from dasktune.errors import CheckpointDamaged, StorageError
 from dasktune.storage.fs.storage import is_relative_name
 from dasktune.storage.journal.strict_json import as_count, parse
 
@@ -83,8 +83,10 @@ class Manifest:
 
         Raises
         ------
+        CheckpointDamaged
+            If it is not a manifest, or names a file outside the checkpoint.
         StorageError
-            If it is not a manifest, has another version, or names a file outside the checkpoint.
+            If it has another version.
         """
         try:
             content = parse(data)
@@ -122,8 +124,8 @@ class Manifest:
 _DAMAGE: Final = (StorageError, ValueError, KeyError, TypeError, AttributeError)
 
 
-def _damaged(place: str, error: Exception) -> StorageError:
-    return StorageError(f"the manifest of checkpoint {place} is damaged: {error!r}")
+def _damaged(place: str, error: Exception) -> CheckpointDamaged:
+    return CheckpointDamaged(f"the manifest of checkpoint {place} is damaged: {error!r}")
 
 
 def _text(value: object) -> str:

@@ -402,8 +402,10 @@ class RelayedStore:
         ------
         CheckpointNotFound
             If it was never committed, or was deleted.
+        CheckpointDamaged
+            If a file is missing or damaged.
         StorageError
-            If it is damaged, or could not be sent.
+            If it could not be sent.
         """
         local = Checkpoint.temporary()
         self._transfer(DownloadTransfer(record=record, directory=local.path))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
-from dasktune.errors import ConfigError
+from dasktune.errors import CheckpointDamaged, CheckpointNotFound, ConfigError
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
 from dasktune.storage.checkpoints.checkpoint_store import CheckpointStore
 from dasktune.storage.checkpoints.serialization import from_bytes, to_bytes
@@ -35,7 +35,7 @@ from dasktune.trainable.spec import TrialSpec
 from dasktune.trial.checkpoint_record import CheckpointKind, CheckpointRecord
 from dasktune.trial.metrics import flatten, lookup
 
-__all__ = ["CheckpointHooks", "Done", "Ending", "Recorder", "Saved"]
+__all__ = ["CheckpointHooks", "Done", "Ending", "Recorder", "Saved", "Unusable"]
 
 logger = logging.getLogger(__name__)
 
@@ -70,8 +70,17 @@ class Done:
     """The trial reported a result with ``done``."""
 
 
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """The trial's checkpoint is missing or damaged, so the trial has to resume from another one."""
+
+    checkpoint: CheckpointRecord
+    #: What was found.
+    reason: str
+
+
 #: Why no further result of this run is recorded.
-Ending = Done | PauseAnswer | StopAnswer
+Ending = Done | PauseAnswer | StopAnswer | Unusable
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,14 +239,30 @@ class Recorder:
         return Saved(record, copy)
 
     def load(self) -> Checkpoint | None:
-        """Return the newest checkpoint for user code, once its upload has ended."""
+        """Return the newest checkpoint for user code, once its upload has ended.
+
+        Raises
+        ------
+        TrialInterrupted
+            If the checkpoint is missing or damaged. `ending` says so, and the driver lets the trial
+            resume from an older one. It is no error of user code, which must not handle it.
+        StorageError
+            If the storage cannot be read, or the initial checkpoint is missing or damaged.
+        """
         with self.report_timeout, self._unless_stopped():
             self._uploader.flush()
             record = self.newest or self._spec.initial_checkpoint
             if record is None:
                 return None
-            in_memory = record.kind is CheckpointKind.MEMORY
-            return from_bytes(self._packed) if in_memory else self._store.load(record)
+            if record.kind is CheckpointKind.MEMORY:
+                return from_bytes(self._packed)
+            try:
+                return self._store.load(record)
+            except (CheckpointNotFound, CheckpointDamaged) as error:
+                if self.newest is None or isinstance(self._gate.order, StopAnswer):
+                    raise
+                self.ending = Unusable(record, str(error))
+                raise TrialInterrupted from error
 
     @contextmanager
     def _unless_stopped(self) -> Iterator[None]:

@@ -2,7 +2,7 @@
 
 The worker's messages are numbered from 1 in each
 :class:`~dasktune.trainable.running.thread_run.ThreadRun` and end with exactly one of
-:class:`Ended`, :class:`Paused`, :class:`Stopped` and :class:`Failed`. A trial that never starts
+:class:`Ended`, :class:`Paused`, :class:`Stopped`, :class:`Failed` and :class:`Unrestored`. A trial that never starts
 sends :class:`Returned` or :class:`Stopped` as its only message. An answer of the driver may come
 late or twice: the worker ignores one that does not fit the result at which user code waits.
 """
@@ -32,6 +32,7 @@ __all__ = [
     "StopAnswer",
     "Stopped",
     "Terminal",
+    "Unrestored",
 ]
 
 
@@ -105,6 +106,16 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unrestored:
+    """User code ended because the checkpoint that it was to load is missing or damaged."""
+
+    seq: int
+    checkpoint: CheckpointRecord
+    #: What the worker has found.
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Returned:
     """The worker returns the trial without having started it; its only message."""
 
@@ -113,7 +124,7 @@ class Returned:
     lacks_checkpoint: bool = False
 
 
-Terminal = Ended | Paused | Stopped | Failed | Returned
+Terminal = Ended | Paused | Stopped | Failed | Unrestored | Returned
 Message = Started | Reported | Committed | Terminal
 
 

@@ -16,7 +16,7 @@ from dasktune.trainable.checkpoints.relay import RelayedStore, TransferQueue
 from dasktune.trainable.reporting import trial_messages
 from dasktune.trainable.reporting.milestone_gate import MilestoneGate
 from dasktune.trainable.reporting.outbox import Outbox, Urgency
-from dasktune.trainable.reporting.recorder import CheckpointHooks, Done, Ending, Recorder
+from dasktune.trainable.reporting.recorder import CheckpointHooks, Done, Ending, Recorder, Unusable
 from dasktune.trainable.reporting.report_timeout import ReportTimeout
 from dasktune.trainable.running.class_run import ClassRun
 from dasktune.trainable.running.error_info import error_info, timeout_info
@@ -223,11 +223,11 @@ class ThreadRun(RunBase):
         if failure is not None:
             return partial(trial_messages.Failed, error=failure)
         if interruption is None:
-            return _terminal_type(self._recorder.ending or Done())
+            return _terminal_maker(self._recorder.ending or Done())
         ending = self._recorder.ending or self._gate.order
         if ending is None:
             return partial(trial_messages.Failed, error=interruption)
-        return _terminal_type(ending)
+        return _terminal_maker(ending)
 
     def _perform(self) -> None:
         trainable, config = self._interrupter.call(self._opener)
@@ -269,10 +269,13 @@ class ThreadRun(RunBase):
             self._end_grace_period()
 
 
-def _terminal_type(
-    ending: Ending,
-) -> type[trial_messages.Ended] | type[trial_messages.Paused] | type[trial_messages.Stopped]:
+def _terminal_maker(ending: Ending) -> Callable[..., trial_messages.Terminal]:
+    """Return a function that builds the last message of a run that ended for this reason."""
     match ending:
+        case Unusable():
+            return partial(
+                trial_messages.Unrestored, checkpoint=ending.checkpoint, reason=ending.reason
+            )
         case Done():
             return trial_messages.Ended
         case trial_messages.PauseAnswer():

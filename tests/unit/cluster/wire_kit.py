@@ -308,6 +308,7 @@ class Driver:
                 on_transfer=print,
                 on_end=self._on_end,
                 on_memory=print,
+                on_unrestored=print,
             ),
         )
         fates = iter(plan.fates)

@@ -19,6 +19,7 @@ from dasktune.trial.events import (
     ErrorInfo,
     ExperimentEvent,
     ResourcesGranted,
+    RestoreFailed,
     ResultReported,
     StopRequested,
     Suggested,
@@ -50,6 +51,7 @@ NUMBERED = (
     TrialPaused,
     TrialStopped,
     TrialFailed,
+    RestoreFailed,
 )
 
 

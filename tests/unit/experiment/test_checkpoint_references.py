@@ -16,10 +16,13 @@ from dasktune.trial.events import (
     CheckpointCommitted,
     CheckpointLost,
     CheckpointStored,
+    RestoreFailed,
     SessionBegan,
     TrialEnded,
     TrialPaused,
+    TrialPauseRequested,
     TrialReopenRequested,
+    TrialStarted,
     TrialStopRequested,
 )
 from dasktune.trial.resources import PlacementGroupFactory
@@ -355,3 +358,87 @@ def test_a_trial_that_has_only_borrowed_lends_that():
     lend(lab, trial, donor, 2)
     lend(lab, third, trial, 2)
     assert third.origin == donor.memory
+
+
+# A checkpoint in the storage that is missing or damaged
+
+
+def damaged(lab: Lab, trial: Trial, index: int, *, owner: Trial | None = None) -> list[Any]:
+    """Let a running trial find that a checkpoint, of its own or of another trial, is damaged."""
+    path = f"trials/{(owner or trial).trial_id}/checkpoint_{index:06d}_i01"
+    return lab.tell(trial, RestoreFailed, path=path, reason="the checkpoint is damaged")
+
+
+def saved(lab: Lab, count: int) -> Trial:
+    """Return a trial that has lost its worker after so many checkpoints in the storage."""
+    trial = lab.running()
+    for index in range(count):
+        lab.result(trial, index + 1, checkpoint=index)
+    lab.lose(trial)
+    return trial
+
+
+def test_a_trial_falls_back_from_one_damaged_checkpoint_to_the_next_and_then_begins_again():
+    lab = Lab(max_failures=0, max_worker_losses=0)
+    trial = saved(lab, 3)
+    for index in (2, 1, 0):
+        assert restored(lab, trial) == index
+        lab.tell(trial, TrialStarted, worker="w")
+        assert damaged(lab, trial, index) == []
+        assert trial.status is TrialStatus.PENDING
+    assert restored(lab, trial) is None
+    lab.tell(trial, TrialStarted, worker="w")
+    # It has lost no result, is charged nothing, and the policies are told of each result once.
+    assert (trial.failures, trial.worker_losses, trial.last_iteration) == (0, 0, 3)
+    lab.result(trial, 1)
+    assert [what for what, _ in lab.scheduler.calls].count("result 1") == 1
+    # The number of a damaged checkpoint is not used again.
+    assert trial.next_checkpoint == 3
+
+
+def test_a_clone_falls_back_to_an_older_checkpoint_of_its_donor_which_loses_it_too():
+    lab = Lab()
+    donor, clone = saved(lab, 2), bring(lab, TrialStatus.PAUSED)
+    lend(lab, clone, donor, 2)
+    assert restored(lab, clone) == 1
+    lab.tell(clone, TrialStarted, worker="w")
+    damaged(lab, clone, 1, owner=donor)
+    assert clone.origin == donor.checkpoint
+    assert restored(lab, clone) == restored(lab, donor) == 0
+
+
+def test_what_is_held_for_clones_is_replaced_if_it_is_damaged():
+    lab = Lab()
+    trial = saved(lab, 2)
+    checkpoints_of(lab).hold(trial)
+    lab.start(trial)
+    damaged(lab, trial, 1)
+    assert trial.held.index == 0
+    assert checkpoints_of(lab).newest(trial, 2).index == 0
+
+
+@pytest.mark.parametrize(
+    ("order", "after"),
+    [(TrialPauseRequested, TrialStatus.SUSPENDED), (TrialStopRequested, TrialStatus.TERMINATED)],
+)
+def test_an_order_that_crosses_the_damage_is_carried_out(order: Any, after: TrialStatus):
+    lab = Lab()
+    trial = saved(lab, 2)
+    lab.start(trial)
+    lab.handle(order(trial_id=trial.trial_id, reason="enough", time=lab.tick()))
+    damaged(lab, trial, 1)
+    assert trial.status is after
+    assert [one.index for one in trial.checkpoints] == [0]
+
+
+def test_damage_that_an_earlier_start_found_is_no_news():
+    lab = Lab()
+    trial = saved(lab, 2)
+    lab.start(trial)
+    lab.lose(trial)
+    path = trial.checkpoint.path
+    late = RestoreFailed(
+        trial_id=trial.trial_id, incarnation=2, time=lab.tick(), seq=9, path=path, reason="gone"
+    )
+    lab.handle(late)
+    assert restored(lab, trial) == 1

@@ -17,6 +17,7 @@ from dasktune.trainable.reporting.trial_messages import (
     Paused,
     Reported,
     Stopped,
+    Unrestored,
 )
 from dasktune.trainable.running.thread_run import ThreadRun, TrialSpec
 from dasktune.trial.resources import PlacementGroupFactory
@@ -26,7 +27,7 @@ _numbers = itertools.count()
 #: No deadline of the tests themselves; a run that hangs fails here.
 PATIENCE = 30.0
 
-TERMINAL = (Ended, Paused, Stopped, Failed)
+TERMINAL = (Ended, Paused, Stopped, Failed, Unrestored)
 
 
 def make_spec(**changes: Any) -> TrialSpec:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from fake_object_store import FakeObjectStore
 
-from dasktune.errors import CheckpointNotFound, ConfigError, StorageError
+from dasktune.errors import CheckpointDamaged, CheckpointNotFound, ConfigError, StorageError
 from dasktune.storage.checkpoints.checkpoint import Checkpoint, dict_files
 from dasktune.storage.checkpoints.checkpoint_store import CheckpointStore
 from dasktune.storage.checkpoints.fencing import fence_of
@@ -183,8 +183,43 @@ def test_a_damaged_checkpoint_is_never_loaded(
         storage.remove(name)
     else:
         storage.write_bytes(name, damage)
-    with pytest.raises(StorageError, match=r"checkpoint .*_i02"):
+    with pytest.raises(CheckpointDamaged, match=r"checkpoint .*_i02"):
         store.load(record)
+
+
+def test_a_checkpoint_on_a_disk_that_is_away_is_waited_for(tmp_path: Path) -> None:
+    mount, away = tmp_path / "mount", tmp_path / "away"
+    record = commit(CheckpointStore(Storage(str(mount / "run"))))
+    mount.rename(away)
+    tries = []
+
+    def is_needed() -> bool:
+        # Called between two attempts: the disk comes back after the first.
+        if not tries:
+            away.rename(mount)
+        tries.append(1)
+        return True
+
+    store = CheckpointStore(Storage(str(mount / "run")).with_retry(60.0, is_needed))
+    assert content(store.load(record)) == FILES
+    assert tries
+
+
+def test_a_disk_that_stays_away_is_no_damage_of_the_checkpoint(tmp_path: Path) -> None:
+    record = commit(CheckpointStore(Storage(str(tmp_path / "run"))))
+    (tmp_path / "run").rename(tmp_path / "away")
+    storage = Storage(str(tmp_path / "run")).with_retry(0.01)
+    with pytest.raises(StorageError, match="may be away") as caught:
+        CheckpointStore(storage).load(record)
+    assert not isinstance(caught.value, CheckpointDamaged | CheckpointNotFound)
+
+
+def test_a_checkpoint_that_is_gone_from_a_storage_that_is_there_is_not_waited_for(tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path / "run")).with_retry(3600.0)
+    record = commit(CheckpointStore(storage))
+    storage.remove_tree(record.path)
+    with pytest.raises(CheckpointNotFound):
+        CheckpointStore(storage).load(record)
 
 
 def test_what_the_manifest_does_not_list_is_ignored(store: CheckpointStore, storage: Storage) -> None:

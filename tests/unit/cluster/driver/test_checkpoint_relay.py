@@ -6,6 +6,7 @@ import asyncio
 import builtins
 import errno
 import itertools
+import shutil
 import tempfile
 import time
 from pathlib import Path
@@ -102,6 +103,7 @@ class Bench:
                     on_transfer=print,
                     on_end=print,
                     on_memory=print,
+                    on_unrestored=print,
                 ),
             )
             self.link.runs[self.run.key] = self.run
@@ -189,6 +191,29 @@ def test_a_damaged_checkpoint_is_not_sent(tmp_path, bench):
     [error] = bench.carry(DownloadTransfer(record=record(), directory=str(tmp_path)))
     assert "is damaged" in str(error)
     assert not [step for step in bench.actor.steps if isinstance(step, WritePiece)]
+
+
+@pytest.mark.parametrize("state", ["intact", "damaged", "missing", "unreadable"])
+def test_the_driver_looks_whether_a_checkpoint_is_damaged(tmp_path, bench, state):
+    bench.store.write(FILES, record(), incarnation=2)
+    place = tmp_path / "runs" / record().path
+    if state == "damaged":
+        (place / "weights").write_bytes(b"damaged")
+    elif state == "missing":
+        shutil.rmtree(place)
+    elif state == "unreadable":
+        (place / "weights").unlink()
+        (place / "weights").mkdir()
+
+    async def look():
+        relay = CheckpointRelay()
+        link = SimpleNamespace(unless_lost=lambda work: work)
+        try:
+            return await relay.is_damaged(link, bench.run, record())
+        finally:
+            relay.close()
+
+    assert asyncio.run(look()) is (state in ("damaged", "missing"))
 
 
 def test_the_leftovers_of_earlier_starts_are_removed(tmp_path, bench):

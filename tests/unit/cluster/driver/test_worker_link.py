@@ -1,12 +1,18 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from types import SimpleNamespace
+
+import pytest
 
 from dasktune.cluster.driver.actor_handle import ActorCallFailed
 from dasktune.cluster.driver.trial_run import TrialRun
 from dasktune.cluster.driver.worker_link import LinkCallbacks, WorkerLink
-from dasktune.cluster.protocol.wire_messages import Reply
+from dasktune.cluster.protocol.wire_messages import Reply, TrialReport
+from dasktune.trainable.reporting.trial_messages import Unrestored
+from dasktune.trial.checkpoint_record import CheckpointRecord
+from dasktune.trial.events import RestoreFailed, TrialLost
 
 
 class SkippingLoop(asyncio.SelectorEventLoop):
@@ -74,6 +80,7 @@ def end_of_a_trial_on(actor):
                 on_transfer=print,
                 on_end=lambda link, run, end: ends.append(end.reason),
                 on_memory=print,
+                on_unrestored=print,
             ),
             retry_interval=0.0,
         )
@@ -128,6 +135,7 @@ def losses(runs, *, charged=True, shared=False):
                 emit=print,
                 on_transfer=print,
                 on_memory=print,
+                on_unrestored=print,
                 on_end=lambda link, run, end: told.update({run.trial_id: (end.charged, end.shared)}),
             ),
         )
@@ -189,6 +197,7 @@ def test_what_was_left_behind_shares_no_death():
                 emit=print,
                 on_transfer=print,
                 on_memory=print,
+                on_unrestored=print,
                 on_end=print,
             ),
         )
@@ -196,3 +205,62 @@ def test_what_was_left_behind_shares_no_death():
         return link.suspects
 
     assert asyncio.run(count()) == 1
+
+
+class TellingSlot:
+    """Answers each poll with the trial's last message."""
+
+    is_cancelled = False
+
+    def __init__(self, message):
+        self.message = message
+
+    async def poll(self, request):
+        report = TrialReport(incarnation="a", messages=((1, pickle.dumps(self.message)),))
+        return Reply(reports=(report,))
+
+
+@pytest.mark.parametrize("confirmed", [True, False])
+def test_a_damaged_checkpoint_ends_a_run_by_what_the_driver_finds(confirmed):
+    record = CheckpointRecord(path="trials/a/checkpoint_000003_i01", index=3, iteration=4)
+    message = Unrestored(seq=1, checkpoint=record, reason="it is damaged")
+    ends = []
+
+    async def work():
+        loop = asyncio.get_running_loop()
+
+        def look(link, run, found):
+            # Later, as the driver reads the checkpoint meanwhile.
+            loop.call_soon(lambda: link.end_unrestored(run, found, confirmed=confirmed))
+            loop.call_later(0.01, link.mark_lost, "the test is over")
+
+        link = WorkerLink(
+            "tcp://a:1",
+            heartbeat_timeout=30.0,
+            stop_grace=1.0,
+            now=loop.time,
+            interval=lambda: (1.0, 0.0),
+            callbacks=LinkCallbacks(
+                emit=print,
+                on_transfer=print,
+                on_end=lambda link, run, end: ends.append(end),
+                on_memory=print,
+                on_unrestored=look,
+            ),
+        )
+        reservation = FakeSeat()
+        reservation.actor = TellingSlot(message)
+        run = link.runs["a"] = run_on(reservation, "a")
+        link.wake()
+        await link.poll_loop()
+        assert run.not_reusable
+
+    asyncio.run(work())
+    [end] = ends
+    if confirmed:
+        assert isinstance(end, RestoreFailed)
+        assert (end.path, end.seq, end.reason) == (record.path, 1, "it is damaged")
+    else:
+        assert isinstance(end, TrialLost)
+        assert end.charged
+        assert "tcp://a:1 cannot load a checkpoint that the driver finds intact" in end.reason

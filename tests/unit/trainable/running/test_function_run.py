@@ -5,6 +5,7 @@ import contextlib
 import contextvars
 import pickle
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from dasktune.trainable.reporting.trial_messages import (
     Started,
     StopAnswer,
     Stopped,
+    Unrestored,
 )
 from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.milestone import EVERY_RESULT, Milestone
@@ -531,9 +533,50 @@ def test_a_function_that_does_not_go_on_from_its_checkpoint_is_warned_of_once(as
     )
 
 
-def test_a_checkpoint_that_is_gone_fails_the_trial():
+def swallow_all(config):
+    try:
+        get_checkpoint()
+    except BaseException:
+        report({"from": "scratch"})
+
+
+@pytest.mark.parametrize("function", [train_with_checkpoints, swallow_all])
+def test_a_checkpoint_that_is_gone_ends_the_run_and_is_named(function):
     record = CheckpointRecord(path="trials/t1_dir/checkpoint_000000_i01", index=0, iteration=1)
-    failed = Driver(train_with_checkpoints, config={"steps": 2}, checkpoint=record).end()
+    driver = Driver(function, config={"steps": 2}, checkpoint=record)
+    end = driver.end()
+    assert isinstance(end, Unrestored)
+    assert end.checkpoint == record
+    assert "there is no committed checkpoint" in end.reason
+    assert driver.results == []
+
+
+def test_a_damaged_checkpoint_ends_the_run_and_is_named():
+    first = Driver(train_with_checkpoints, config={"steps": 2})
+    first.end()
+    record, storage = first.results[-1].checkpoint, first.run.spec.storage
+    [name] = [name for name in storage.names(record.path) if not name.startswith(".")]
+    storage.write_bytes(f"{record.path}/{name}", b"?")
+    end = Driver(train_with_checkpoints, config={"steps": 3}, checkpoint=record, storage=storage).end()
+    assert isinstance(end, Unrestored)
+    assert "is damaged" in end.reason
+
+
+def test_a_trial_that_is_to_stop_does_not_care_for_its_checkpoint():
+    def train(config):
+        while not driver.run._gate.order:
+            time.sleep(0.001)
+        get_checkpoint()
+
+    record = CheckpointRecord(path="trials/t1_dir/checkpoint_000000_i01", index=0, iteration=1)
+    driver = Driver(train, checkpoint=record)
+    driver.run.stop("enough")
+    assert isinstance(driver.end(), Stopped)
+
+
+def test_an_initial_checkpoint_that_is_gone_fails_the_trial():
+    record = CheckpointRecord(path="trials/initial/checkpoint_000000_i01", index=0, iteration=0)
+    failed = Driver(train_with_checkpoints, config={"steps": 2}, initial_checkpoint=record).end()
     assert isinstance(failed, Failed)
     assert failed.error.message.startswith("CheckpointNotFound")
 

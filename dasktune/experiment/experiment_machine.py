@@ -571,7 +571,7 @@ class ExperimentMachine:
         self.state.load_state_dict(state)
         self.exploits.rows = list(state["exploits"])
         self._checkpoints.recount()
-        self._policies.load_state_dict(state["policies"])
+        self._policies.load_state_dict(state["policies"], self.trials)
 
     # The time, and the end of the experiment
 

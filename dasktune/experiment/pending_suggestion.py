@@ -31,12 +31,14 @@ class PendingSuggestion:
 
     Attributes
     ----------
+    search : SearchAlgorithm
+        The search algorithm.
     trial_id : str
         The name of the trial that is being suggested; empty if there is none.
     """
 
     def __init__(self, search: SearchAlgorithm) -> None:
-        self._search = search
+        self.search = search
         self.trial_id = ""
         #: Calls deferred since the question, in order: a name in `_callbacks` and the arguments.
         self._deferred: list[tuple[str, tuple[Any, ...]]] = []
@@ -116,13 +118,13 @@ class PendingSuggestion:
         question is the right one.
         """
         return {
-            "search": self._search.state_dict(),
+            "search": self.search.state_dict(),
             "asked": self.trial_id,
             "untold": [[name, list(arguments)] for name, arguments in self._deferred],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state_dict` returned."""
-        self._search.load_state_dict(state["search"])
+        self.search.load_state_dict(state["search"])
         self.trial_id = state["asked"]
         self._deferred = [(name, tuple(arguments)) for name, arguments in state["untold"]]

@@ -15,6 +15,7 @@ from typing import Any
 
 from dasktune.experiment.exploit import Exploits
 from dasktune.experiment.pending_suggestion import PendingSuggestion
+from dasktune.experiment.policy_states import class_names, load_scheduler, load_search, load_stopper
 from dasktune.experiment.recorded_decisions import RecordedDecisions
 from dasktune.experiment.settings import ExperimentSettings
 from dasktune.experiment.trial_actions import CommandAction, Fail, PolicyDecision
@@ -100,6 +101,13 @@ class Policies:
         stopper: Stopper,
         exploits: Exploits,
     ) -> None:
+        #: The names of the policies' classes, read before the policies are used.
+        self._class_names = {
+            "search": class_names(pending_suggestion.search),
+            "scheduler": class_names(scheduler),
+            "criteria": class_names(criteria),
+            "stopper": class_names(stopper),
+        }
         self._streaming = settings.streaming
         self._pending_suggestion = pending_suggestion
         self._scheduler = scheduler
@@ -371,8 +379,9 @@ class Policies:
         self.stopper.load_state_dict(self.stopper.state_dict())
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of all policies."""
+        """Return the state of all policies, and the names of their classes."""
         return {
+            "classes": self._class_names,
             "inquiry": self._pending_suggestion.state_dict(),
             "scheduler": self._scheduler.state_dict(),
             "criteria": self.criteria.state_dict(),
@@ -380,12 +389,33 @@ class Policies:
             "workers": dict(self._workers),
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what :meth:`state_dict` returned."""
-        self._pending_suggestion.load_state_dict(state["inquiry"])
-        self._scheduler.load_state_dict(state["scheduler"])
-        self.criteria.load_state_dict(state["criteria"])
-        self.stopper.load_state_dict(state["stopper"])
+    def load_state_dict(self, state: Mapping[str, Any], trials: Mapping[str, Trial]) -> None:
+        """Restore what :meth:`state_dict` returned.
+
+        Parameters
+        ----------
+        state : mapping
+            The state.
+        trials : mapping of str to Trial
+            All trials, which are restored already.
+
+        Raises
+        ------
+        ConfigError
+            If a policy cannot continue from the state of the policy that was saved.
+        """
+        own = self._class_names
+        # Snapshots of older versions do not name the classes.
+        saved = state.get("classes", {})
+        load_search(
+            self._pending_suggestion.load_state_dict, own["search"], state["inquiry"], saved.get("search")
+        )
+        unfinished = (key for key, trial in trials.items() if not trial.status.is_final)
+        load_scheduler(
+            self._scheduler, own["scheduler"], state["scheduler"], saved.get("scheduler"), unfinished
+        )
+        for name, stopper in (("criteria", self.criteria), ("stopper", self.stopper)):
+            load_stopper(stopper, own[name], state[name], saved.get(name), trials.values())
         self._workers.update(state["workers"])
 
     def milestones(self, trial: Trial) -> tuple[Milestone, ...]:

@@ -19,6 +19,7 @@ from cluster_kit import (
     histories,
     journal,
     kill,
+    note,
     notes,
     restarts,
     run_config,

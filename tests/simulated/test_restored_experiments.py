@@ -20,6 +20,7 @@ from dasktune.results.journal_trials import load_trials
 from dasktune.runner import RunInline, TrialRunner
 from dasktune.runner.build import build_callbacks, build_experiment
 from dasktune.schedulers import ASHAScheduler
+from dasktune.stopper import MaximumIterationStopper
 from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.journal_writer import read_journal
@@ -533,3 +534,39 @@ def test_a_trial_whose_newest_checkpoint_is_gone_goes_on_from_the_one_before(cap
     assert place.restore().experiment.state_dict()["trials"] == experiment.state_dict()["trials"]
     names = [one.path for one in load_trials(place.storage)[int(trial.trial_id[-5:])].checkpoints]
     assert gone.path not in names
+
+
+@pytest.mark.parametrize("scheduler", ["hyperband", "pbt", "median"])
+def test_another_scheduler_is_refused_while_trials_are_unfinished(scheduler: str):
+    place = lab(f"other-{scheduler}", "asha")
+    with pytest.raises(Died):
+        place.begin(60)
+    now = parts_of(scheduler, "variants")["tune_config"]
+    with pytest.raises(ConfigError, match=r"scheduler must be ASHAScheduler as before, got .* unfinished"):
+        place.restore(tune_config=now)
+    once_each(place.go_on(tune_config=parts_of("fifo", "variants")["tune_config"]))
+
+
+@pytest.mark.parametrize("scheduler", ["asha", "hyperband", "pbt", "median"])
+def test_another_scheduler_may_judge_the_trials_that_are_added_to_a_finished_experiment(scheduler: str):
+    place = lab(f"next-{scheduler}", "fifo")
+    before = ends(place.begin())
+    more = replace(parts_of(scheduler, "variants")["tune_config"], num_samples=14)
+    after = place.go_on(tune_config=more)
+    once_each(after)
+    assert len(after.trials) > len(before)
+    assert {key: ends(after)[key] for key in before} == before
+    # The next driver finds the state of the new scheduler, with its own name.
+    assert place.restore().experiment.state_dict() == after.state_dict()
+
+
+def test_another_stopper_counts_the_results_from_before():
+    place = lab("stopper")
+    with pytest.raises(Died):
+        place.begin(60)
+    run = replace(parts_of("fifo", "variants")["run_config"], stop=MaximumIterationStopper(3))
+    experiment = place.go_on(run_config=run)
+    started = [trial for trial in experiment.trials.values() if trial.incarnation]
+    assert len(started) == len(experiment.trials)
+    late = [trial for trial in started if int(trial.trial_id[-5:]) > 5]
+    assert {len(trial.history) for trial in late if trial.error is None} == {3}

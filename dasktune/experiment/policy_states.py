@@ -1,0 +1,224 @@
+"""The states of policies in snapshots, each with the classes that it belongs to.
+
+A restored experiment may have another scheduler or other stoppers than the one that was saved. A
+state says nothing about its class, so the names of the classes are saved beside it:
+
+- A policy of the same class gets the state.
+- A scheduler or searcher of another class is refused if it depends on what the other one has
+  learned, because it cannot use the state.
+- A stopper that the experiment did not have is shown all recorded results instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from dasktune.errors import ConfigError, StorageError
+from dasktune.schedulers.trial_scheduler import TrialScheduler
+from dasktune.search.search_algorithm import SearchAlgorithm
+from dasktune.search.searcher import Searcher
+from dasktune.stopper import CombinedStopper, Stopper
+from dasktune.trial.trial import Trial
+
+__all__ = ["ClassNames", "class_names", "load_scheduler", "load_search", "load_stopper"]
+
+#: The name of a policy's class, followed by those of the policies inside it, such as
+#: ``["ConcurrencyLimiter", ["MySearcher"]]``.
+ClassNames = list[Any]
+
+_POLICIES: Final = (TrialScheduler, SearchAlgorithm, Searcher, Stopper)
+
+
+def class_names(policy: object) -> ClassNames:
+    """Return the names of the classes of a policy and of the policies in its attributes.
+
+    They are names without modules, because a module may be moved, and a script is ``__main__``.
+
+    Parameters
+    ----------
+    policy : TrialScheduler, SearchAlgorithm, Searcher or Stopper
+        The policy, before it is used. It may be the user's own.
+
+    Examples
+    --------
+    >>> from dasktune.schedulers import ASHAScheduler, ResourceChangingScheduler
+    >>> class_names(ResourceChangingScheduler(ASHAScheduler()))
+    ['ResourceChangingScheduler', ['ASHAScheduler']]
+    """
+    return _names(policy, frozenset())
+
+
+def _names(policy: object, outer: frozenset[int]) -> ClassNames:
+    """Return the names for a policy; `outer` has the identities of the policies around it."""
+    inner: list[object] = []
+    for value in getattr(policy, "__dict__", {}).values():
+        inner += value if isinstance(value, list | tuple) else [value]
+    # A policy may refer to one that it is in.
+    around = outer | {id(policy)}
+    within = [one for one in inner if isinstance(one, _POLICIES) and id(one) not in around]
+    return [type(policy).__name__, *(_names(one, around) for one in within)]
+
+
+def load_scheduler(
+    scheduler: TrialScheduler,
+    names: ClassNames,
+    state: Mapping[str, Any],
+    saved: ClassNames | None,
+    unfinished: Iterable[str],
+) -> None:
+    """Restore the state of a scheduler.
+
+    Another scheduler than the saved one may follow if it has no state, or if every trial has ended:
+    then it begins with the trials to come.
+
+    Parameters
+    ----------
+    scheduler : TrialScheduler
+        The scheduler.
+    names : list
+        The names of its classes, of :func:`class_names`.
+    state : mapping
+        The saved state.
+    saved : list or None
+        The names of the classes that the state belongs to; None if an older version saved it.
+    unfinished : iterable of str
+        The trials that have not ended.
+
+    Raises
+    ------
+    ConfigError
+        If the scheduler cannot use the state.
+    """
+    if saved is not None and saved != names:
+        left = sorted(unfinished)
+        if not left or not scheduler.state_dict():
+            return
+        raise ConfigError(
+            f"scheduler must be {_shown(saved)} as before, got {_shown(names)}, while {len(left)} "
+            f"trials are unfinished ({left[0]}, ...): another scheduler cannot use its state. "
+            f"Restore with {_shown(saved)} until they have ended, or with FIFOScheduler(), which "
+            "lets each of them run to its end."
+        )
+    _load("scheduler", scheduler.load_state_dict, names, state)
+
+
+def load_search(
+    load: Callable[[Mapping[str, Any]], None],
+    names: ClassNames,
+    state: Mapping[str, Any],
+    saved: ClassNames | None,
+) -> None:
+    """Restore the state of a search algorithm.
+
+    Parameters
+    ----------
+    load : callable
+        Restores the state.
+    names, saved : list
+        As for :func:`load_scheduler`, of the search algorithm.
+    state : mapping
+        The saved state.
+
+    Raises
+    ------
+    ConfigError
+        If the search algorithm cannot use the state.
+    """
+    if saved is not None and saved != names:
+        raise ConfigError(
+            f"search_alg must be {_shown(saved)} as before, got {_shown(names)}: another searcher "
+            "cannot use its state. Restore with the same searcher, and set max_concurrent_trials "
+            "if and only if it was set before; the searcher may be limited by it."
+        )
+    _load("search_alg", load, names, state)
+
+
+def load_stopper(
+    stopper: Stopper,
+    names: ClassNames,
+    state: Mapping[str, Any],
+    saved: ClassNames | None,
+    trials: Iterable[Trial],
+) -> None:
+    """Restore the state of a stopper, or show it all recorded results.
+
+    Of several stoppers each gets the state of the first unused stopper of its class.
+
+    Parameters
+    ----------
+    stopper : Stopper
+        The stopper, perhaps a :class:`~dasktune.stopper.CombinedStopper`.
+    names, saved : list
+        As for :func:`load_scheduler`, of the stopper.
+    state : mapping
+        The saved state.
+    trials : iterable of Trial
+        The trials with their results. They may have ended.
+
+    Raises
+    ------
+    ConfigError
+        If the stopper cannot use the state, or raises when it is shown the results.
+    """
+    if saved is None or saved == names:
+        _load("stop", stopper.load_state_dict, names, state)
+        return
+    states = _members(saved, state)
+    members = [(stopper, names)]
+    if type(stopper) is CombinedStopper:
+        members = list(zip(stopper.stoppers, names[1:], strict=True))
+    new: list[Stopper] = []
+    for member, own in members:
+        found = next((one for one in states if one[0] == own), None)
+        if found is None:
+            new.append(member)
+        else:
+            states.remove(found)
+            _load("stop", member.load_state_dict, own, found[1])
+    if new:
+        _show_results(new, trials)
+
+
+def _members(names: ClassNames, state: Mapping[str, Any]) -> list[tuple[ClassNames, Mapping[str, Any]]]:
+    """Return the names and the states of a saved stopper's members, or of itself."""
+    if names[0] != CombinedStopper.__name__:
+        return [(names, state)]
+    try:
+        return list(zip(names[1:], state["stoppers"], strict=True))
+    except (KeyError, TypeError, ValueError) as error:
+        raise StorageError(f"the state of {_shown(names)} is damaged: {error!r}") from error
+
+
+def _show_results(stoppers: list[Stopper], trials: Iterable[Trial]) -> None:
+    """Show stoppers the recorded results, and ignore their answers: the decisions stand."""
+    for trial in trials:
+        for result in trial.history:
+            for stopper in stoppers:
+                try:
+                    stopper(trial.trial_id, result)
+                except Exception as error:  # user code may raise anything
+                    raise ConfigError(
+                        f"stop must be able to follow the recorded results, got {error!r} from "
+                        f"{type(stopper).__name__} at iteration {result.get('training_iteration')} "
+                        f"of trial {trial.trial_id}. Restore with the stop criteria of before."
+                    ) from error
+
+
+def _load(
+    argument: str, load: Callable[[Mapping[str, Any]], None], names: ClassNames, state: Mapping[str, Any]
+) -> None:
+    try:
+        load(state)
+    except ConfigError:
+        raise
+    except Exception as error:  # a policy may be the user's own, or of another class
+        raise ConfigError(
+            f"{argument} must be able to load its saved state, got {error!r} from {_shown(names)}. "
+            "Restore with the class and the arguments of before."
+        ) from error
+
+
+def _shown(names: ClassNames) -> str:
+    name, *inner = names
+    return f"{name}({', '.join(map(_shown, inner))})" if inner else str(name)

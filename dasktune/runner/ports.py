@@ -48,7 +48,8 @@ class TrialExecutor(Protocol):
 
     Commands return at once. Their outcomes are events, which :meth:`next_events` returns in order
     for each trial. After a trial's terminal event (ended, stopped, paused, failed, lost, start
-    failed, restore failed, returned) no other event of the same incarnation follows, and its resources are free.
+    failed, restore failed, returned) no other event of the same incarnation follows, and its
+    resources are free.
 
     A command may reach the executor after its trial's terminal event has happened there, but before
     the runner has received it. The executor ignores such a command.

@@ -139,8 +139,8 @@ class SimulatedTrialExecutor:
         trial's worker dies at that time and is replaced at once; all trials on it are lost. If the
         trial is not running, its checkpoint in memory is lost.
     checkpoints : mapping, optional
-        The stored checkpoints by path. A trial cannot resume from one that you remove. To restore an experiment, pass the mapping of the old
-        executor to the new one.
+        The stored checkpoints by path. A trial cannot resume from one that you remove. To restore
+        an experiment, pass the mapping of the old executor to the new one.
     saves_on_demand : bool, default=False
         Whether the checkpoint of a step is saved on demand only, as for class trainables: by
         ``should_checkpoint=True`` in its metrics, or in memory at a pause. Not used with a

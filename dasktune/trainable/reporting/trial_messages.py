@@ -2,9 +2,10 @@
 
 The worker's messages are numbered from 1 in each
 :class:`~dasktune.trainable.running.thread_run.ThreadRun` and end with exactly one of
-:class:`Ended`, :class:`Paused`, :class:`Stopped`, :class:`Failed` and :class:`Unrestored`. A trial that never starts
-sends :class:`Returned` or :class:`Stopped` as its only message. An answer of the driver may come
-late or twice: the worker ignores one that does not fit the result at which user code waits.
+:class:`Ended`, :class:`Paused`, :class:`Stopped`, :class:`Failed` and :class:`Unrestored`. A trial
+that never starts sends :class:`Returned` or :class:`Stopped` as its only message. An answer of the
+driver may come late or twice: the worker ignores one that does not fit the result at which user
+code waits.
 """
 
 from __future__ import annotations

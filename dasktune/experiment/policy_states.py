@@ -95,10 +95,10 @@ def load_scheduler(
         if not left or not scheduler.state_dict():
             return
         raise ConfigError(
-            f"scheduler must be {_shown(saved)} as before, got {_shown(names)}, while {len(left)} "
-            f"trials are unfinished ({left[0]}, ...): another scheduler cannot use its state. "
-            f"Restore with {_shown(saved)} until they have ended, or with FIFOScheduler(), which "
-            "lets each of them run to its end."
+            f"scheduler must be {_shown(saved)} as before, got {_shown(names)}, while trials are "
+            f"unfinished ({len(left)}, the first is {left[0]}): another scheduler cannot use its "
+            f"state. Restore with {_shown(saved)} until they have ended, or with FIFOScheduler(), "
+            "which lets each of them run to its end."
         )
     _load("scheduler", scheduler.load_state_dict, names, state)
 

@@ -233,37 +233,31 @@ class CheckpointStore:
         StorageError
             If the storage cannot be read.
         """
-        while True:
-            try:
-                return self._load(record)
-            except (CheckpointNotFound, CheckpointDamaged):
-                if not self._waited_for_storage():
-                    raise
+        try:
+            return self._load(record)
+        except (CheckpointNotFound, CheckpointDamaged) as error:
+            logger.info("reading the checkpoint %s again: %s", record.path, error)
+        # The disk may have come back between the first attempt and this check, so the second attempt
+        # follows in any case.
+        self._wait_for_storage()
+        return self._load(record)
 
-    def _waited_for_storage(self) -> bool:
-        """Wait until the experiment's directory can be listed; return whether it could not at first.
-
-        Without a retry time there is no wait, and no doubt about the storage.
+    def _wait_for_storage(self) -> None:
+        """Wait until the experiment's directory can be listed; at once without a retry time.
 
         Raises
         ------
         StorageError
             If the directory is still missing after the retry time.
         """
-        if not self.storage.retry_seconds:
-            return False
-        attempts = 0
+        if self.storage.retry_seconds:
+            with reading("the directory", self.storage):
+                self.storage.call_with_retry(self._check_storage, "Listing")
 
-        def look() -> None:
-            nonlocal attempts
-            attempts += 1
-            if not self.storage.names():
-                # Not FileNotFoundError, which is not retried.
-                raise OSError(f"{self.storage} is missing or empty: its disk or server may be away")
-
-        with reading("the directory", self.storage):
-            self.storage.call_with_retry(look, "Listing")
-        return attempts > 1
+    def _check_storage(self) -> None:
+        if not self.storage.names():
+            # Not FileNotFoundError, which is not retried.
+            raise OSError(f"{self.storage} is missing or empty: its disk or server may be away")
 
     def _load(self, record: CheckpointRecord) -> Checkpoint:
         directory = self._directory_of(record)

@@ -5,6 +5,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -187,22 +188,22 @@ def test_a_damaged_checkpoint_is_never_loaded(
         store.load(record)
 
 
-def test_a_checkpoint_on_a_disk_that_is_away_is_waited_for(tmp_path: Path) -> None:
+@pytest.mark.parametrize("back_after", [1, 2])
+def test_a_checkpoint_on_a_disk_that_is_away_is_waited_for(tmp_path: Path, back_after: int) -> None:
     mount, away = tmp_path / "mount", tmp_path / "away"
     record = commit(CheckpointStore(Storage(str(mount / "run"))))
     mount.rename(away)
-    tries = []
+    checks = count(1)
 
     def is_needed() -> bool:
-        # Called between two attempts: the disk comes back after the first.
-        if not tries:
+        # It is called after each failed attempt.
+        if next(checks) == back_after:
             away.rename(mount)
-        tries.append(1)
         return True
 
     store = CheckpointStore(Storage(str(mount / "run")).with_retry(60.0, is_needed))
     assert content(store.load(record)) == FILES
-    assert tries
+    assert next(checks) > back_after
 
 
 def test_a_disk_that_stays_away_is_no_damage_of_the_checkpoint(tmp_path: Path) -> None:

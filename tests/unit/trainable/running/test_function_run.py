@@ -5,7 +5,6 @@ import contextlib
 import contextvars
 import pickle
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -563,14 +562,16 @@ def test_a_damaged_checkpoint_ends_the_run_and_is_named():
 
 
 def test_a_trial_that_is_to_stop_does_not_care_for_its_checkpoint():
+    ordered = threading.Event()
+
     def train(config):
-        while not driver.run._gate.order:
-            time.sleep(0.001)
+        ordered.wait(PATIENCE)
         get_checkpoint()
 
     record = CheckpointRecord(path="trials/t1_dir/checkpoint_000000_i01", index=0, iteration=1)
     driver = Driver(train, checkpoint=record)
     driver.run.stop("enough")
+    ordered.set()
     assert isinstance(driver.end(), Stopped)
 
 

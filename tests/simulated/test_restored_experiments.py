@@ -545,7 +545,8 @@ def test_another_scheduler_is_refused_while_trials_are_unfinished(scheduler: str
     with pytest.raises(Died):
         place.begin(60)
     now = parts_of(scheduler, "variants")["tune_config"]
-    with pytest.raises(ConfigError, match=rf"scheduler must be {ASHAScheduler.__name__} as before, got .* unfinished"):
+    message = rf"scheduler must be {ASHAScheduler.__name__} as before, got .* unfinished"
+    with pytest.raises(ConfigError, match=message):
         place.restore(tune_config=now)
     once_each(place.go_on(tune_config=parts_of("fifo", "variants")["tune_config"]))
 

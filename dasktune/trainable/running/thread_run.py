@@ -273,9 +273,7 @@ def _terminal_maker(ending: Ending) -> Callable[..., trial_messages.Terminal]:
     """Return a function that builds the last message of a run that ended for this reason."""
     match ending:
         case Unusable():
-            return partial(
-                trial_messages.Unrestored, checkpoint=ending.checkpoint, reason=ending.reason
-            )
+            return partial(trial_messages.Unrestored, checkpoint=ending.checkpoint, reason=ending.reason)
         case Done():
             return trial_messages.Ended
         case trial_messages.PauseAnswer():

@@ -38,9 +38,7 @@ STATEFUL = {
     "asha": lambda: ASHAScheduler(metric="loss", mode="min"),
     "hyperband": lambda: HyperBandScheduler(metric="loss", mode="min"),
     "median": lambda: MedianStoppingRule(metric="loss", mode="min"),
-    "pbt": lambda: PopulationBasedTraining(
-        metric="loss", mode="min", hyperparam_mutations={"lr": [1, 2]}
-    ),
+    "pbt": lambda: PopulationBasedTraining(metric="loss", mode="min", hyperparam_mutations={"lr": [1, 2]}),
     "resizing": lambda: ResourceChangingScheduler(ASHAScheduler(metric="loss", mode="min")),
     "own": Own,
 }

@@ -204,8 +204,8 @@ TRANSITIONS: dict[tuple[TrialStatus, type[events.TrialEvent] | type[actions.Tria
     (_S.FAILING, events.TrialLost): _S.ERROR,
     (_S.FAILING, events.TrialFailed): _S.ERROR,
 }
-# User code was to load a checkpoint that is missing or damaged: the trial starts again from an older
-# one. The worker's TrialStarted comes before, so user code was running.
+# User code was to load a checkpoint that is missing or damaged: the trial starts again from an
+# older one. The worker's TrialStarted comes before, so user code was running.
 for _status, _after in (
     (_S.RUNNING, _S.PENDING),
     (_S.SAVING, _S.PENDING),

@@ -237,8 +237,8 @@ class CheckpointStore:
             return self._load(record)
         except (CheckpointNotFound, CheckpointDamaged) as error:
             logger.info("reading the checkpoint %s again: %s", record.path, error)
-        # The disk may have come back between the first attempt and this check, so the second attempt
-        # follows in any case.
+        # A second attempt in any case: the disk may have come back between the first one and this
+        # check.
         self._wait_for_storage()
         return self._load(record)
 

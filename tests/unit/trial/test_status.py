@@ -19,6 +19,7 @@ from dasktune.trial.actions import (
     UnpauseTrial,
 )
 from dasktune.trial.events import (
+    RestoreFailed,
     StartFailed,
     TrialEnded,
     TrialEvent,
@@ -63,6 +64,7 @@ FACTS: dict[str, Any] = {
     "iteration": 3,
     "resources": PlacementGroupFactory([{"CPU": 1}]),
     "seq": 7,
+    "path": "trials/t/checkpoint_000000_i01",
     "fresh": False,
 }
 
@@ -122,7 +124,7 @@ def test_a_pair_that_is_not_in_the_table_is_a_bug_that_tells_the_trials_story(
 
 def test_the_table_speaks_of_every_event_and_action_that_there_is():
     assert {cause for _, cause in TRANSITIONS} == {*EVENTS, *ACTIONS}
-    assert len(EVENTS) == 10
+    assert len(EVENTS) == 11
     assert len(ACTIONS) == 18
 
 
@@ -190,6 +192,7 @@ def test_resources_are_held_exactly_from_a_start_to_a_terminal_event():
         TrialLost,
         TrialReturned,
         StartFailed,
+        RestoreFailed,
     }
     for (before, cause), after in TRANSITIONS.items():
         assert before.is_active or not issubclass(cause, TrialEvent)

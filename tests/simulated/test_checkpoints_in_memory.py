@@ -13,9 +13,10 @@ from dasktune.runner import TrialRunner
 from dasktune.runner.build import build_experiment
 from dasktune.runner.replay import replay
 from dasktune.schedulers import FIFOScheduler
-from dasktune.schedulers.decision import Continue, Pause
+from dasktune.schedulers.decision import Continue, Exploit, Pause
 from dasktune.storage.journal.json_lines import decode, encode
 from dasktune.testing import ManualClock, MemoryStore, SimulatedTrialExecutor
+from dasktune.trial.checkpoint_record import CheckpointKind
 from dasktune.trial.milestone import EVERY_RESULT
 from dasktune.trial.resources import PlacementGroupFactory
 
@@ -52,10 +53,23 @@ def train(config: dict[str, Any], done: int | None) -> Any:
         yield {"square": step * step}, 7.0, step
 
 
+class Cloning(Pausing):
+    """Clones the first trial into the second one at its fourth step."""
+
+    def on_trial_result(self, trial: Any, result: Any) -> Any:
+        decision = super().on_trial_result(trial, result)
+        number = int(trial.trial_id[-5:])
+        if number == 1 and result["training_iteration"] == 4 and not trial.ancestry:
+            first = min(key for key, _ in self.shown)
+            return Exploit(donor=first, config=trial.config, reason="it is better")
+        return decision
+
+
 class Lab:
     """An experiment of five trials on two slots, and what outlives its drivers."""
 
-    def __init__(self) -> None:
+    def __init__(self, scheduler: type[Pausing] = Pausing) -> None:
+        self.scheduler = scheduler
         self.clock = ManualClock()
         self.store = MemoryStore()
         self.checkpoints: dict[str, Any] = {}
@@ -63,7 +77,7 @@ class Lab:
     def build(self) -> ExperimentMachine:
         failures = FailureConfig(max_worker_losses=1000)
         return build_experiment(
-            TuneConfig(num_samples=5, seed=0, scheduler=Pausing()),
+            TuneConfig(num_samples=5, seed=0, scheduler=self.scheduler()),
             RunConfig(failure_config=failures),
             {},
         )
@@ -160,3 +174,24 @@ def test_a_driver_that_leaves_stores_what_is_in_memory_and_one_that_dies_loses_i
     assert not any(trial.memory for trial in second.trials.values())
     runner.run()
     assert_complete(second)
+
+
+def test_a_driver_that_leaves_stores_what_only_a_clone_needs():
+    lab = Lab(Cloning)
+    first = lab.build()
+    runner = lab.runner(first)
+    while not any(record.kind is CheckpointKind.MEMORY for t in first.trials.values() for record in t.lent):
+        runner.step()
+    runner.interrupt()
+    runner.run()
+    [clone] = [trial for trial in first.trials.values() if trial.origin is not None]
+    second = lab.build()
+    replay(second, lab.records(), lambda key: {})
+    runner = lab.runner(second)
+    runner.resume()
+    origin = second.trials[clone.trial_id].origin
+    assert origin == clone.origin
+    assert origin.path in lab.checkpoints
+    runner.run()
+    assert all(trial.status.is_final for trial in second.trials.values())
+    assert [row["square"] for row in second.trials[clone.trial_id].history][-1] == STEPS * STEPS

@@ -330,6 +330,18 @@ def test_who_was_superseded_while_he_wrote_takes_his_checkpoint_back(
     commit(store, index=0, incarnation=2, fence=lambda: None)
 
 
+def test_a_successor_that_starts_just_before_the_manifest_is_written_is_noticed(remote: Storage) -> None:
+    def start_successor(operation: str, path: str) -> None:
+        # The successor finds no manifest now, so nothing else would remove the checkpoint.
+        if operation == "write" and path.endswith("/.manifest.json"):
+            FakeObjectStore.objects["bucket/exp/trials/a_00000/.incarnation"] = b"2\n"
+
+    FakeObjectStore.before = start_successor
+    with pytest.raises(StorageError, match="start 2 has taken over"):
+        commit(CheckpointStore(remote), index=0, incarnation=1, fence=lambda: None)
+    assert remote.names("trials", "a_00000") == [".incarnation"]
+
+
 def test_what_the_driver_has_written_is_not_fenced(store: CheckpointStore) -> None:
     store.remove_stale("a_00000", incarnation=2, first_index=0)
     assert content(store.load(commit(store, incarnation=1))) == FILES

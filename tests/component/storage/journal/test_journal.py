@@ -433,3 +433,18 @@ def test_an_experiment_without_its_journal_is_named(storage: Storage) -> None:
         check_journal_exists(storage, may_be_new=True)
     write(storage, 0)
     check_journal_exists(storage)
+
+
+def test_a_segment_is_synced_before_the_next_one_begins(
+    local: Storage, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = JournalWriter(local, 1, clock=clock, limits=JournalLimits(segment_size=1000))
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
+    writer.append({"big": "x" * 1000})
+    writer.commit()
+    assert synced == []
+    writer.append({"n": 1})
+    writer.commit()
+    assert synced == [local.path(segment_name(1, 0)), local.path("journal")]
+    writer.close()

@@ -4,6 +4,7 @@ import json
 import logging
 import math
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -275,3 +276,26 @@ def test_a_storage_that_overwrites_is_refused(remote: Storage) -> None:
     FakeObjectStore.before = overwrite
     with pytest.raises(PreflightError, match="must be able to refuse to overwrite"):
         probe(remote)
+
+
+def test_a_checkpoint_outlives_a_decision_that_is_not_durable_yet(remote: Storage) -> None:
+    def fail(operation: str, path: str) -> None:
+        if operation == "write" and "/journal/" in path:
+            raise OSError("down")
+
+    store = ExperimentStore(remote.with_retry(300.0))
+    record = checkpoint(store)
+    store.append({"n": 0})
+    assert store.commit(force=True) == 1
+    FakeObjectStore.before = fail
+    store.append({"event": "CheckpointExpired"})
+    store.delete_checkpoint(record)
+    assert store.commit() == 1
+    # The store works on one thing after the other: when this is done, a deletion would be, too.
+    store.write_error("a", "ValueError: bad")
+    while not remote.exists("trials/a/error.txt"):
+        time.sleep(0.001)
+    store.checkpoints.load(record)
+    FakeObjectStore.before = None
+    store.close()
+    assert not remote.exists(record.path)

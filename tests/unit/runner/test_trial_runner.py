@@ -426,3 +426,21 @@ def test_stopping_and_interrupting_wake_a_loop_that_waits_for_events():
     bench.runner.interrupt()
     assert bench.executor.calls == [("wake",)] * 2
     assert bench.runner.interrupted
+
+
+def test_a_message_that_comes_again_is_acknowledged_again():
+    bench = Bench()
+    once, seen = bench.executor.next_events, set()
+
+    def twice(timeout: float) -> Any:
+        # The first acknowledgement is lost, so the worker repeats the message.
+        events = once(timeout)
+        for event in events:
+            if event.seq not in seen:
+                seen.add(event.seq)
+                bench.executor.events.appendleft(event)
+        return events
+
+    bench.executor.next_events = twice
+    bench.run()
+    assert bench.executor.acknowledged()[:6] == [1, 1, 2, 2, 3, 3]

@@ -10,7 +10,7 @@ import pytest
 from runner_kit import REPORT, Bench
 
 from dasktune.errors import ConfigError, ControlError, InvalidTransition
-from dasktune.runner.commands import MOST_WAITING
+from dasktune.runner.commands import MOST_WAITING, Commands
 from dasktune.trial.status import TrialStatus
 
 LONG = (REPORT,) * 9
@@ -290,3 +290,28 @@ def test_many_threads_may_command_at_once():
         while any(thread.is_alive() for thread in threads):
             bench.steps(1)
         assert len({one.trial_id for one in outcomes}) == 80 == len(bench.experiment.trials)
+
+
+def test_a_command_that_is_given_while_the_run_ends_is_answered(monkeypatch):
+    at_release = []
+
+    class Handover:
+        """A lock that another thread is given as soon as it is released."""
+
+        def __init__(self):
+            self._lock = threading.Lock()
+
+        def __enter__(self):
+            self._lock.acquire()
+
+        def __exit__(self, *error):
+            self._lock.release()
+            if at_release:
+                at_release.pop()()
+
+    monkeypatch.setattr("dasktune.runner.commands.Lock", Handover)
+    commands = Commands(lambda: None)
+    at_release.append(commands.close)
+    error = commands.hold().exception(timeout=0)
+    assert isinstance(error, ControlError)
+    assert error.kind == "over"

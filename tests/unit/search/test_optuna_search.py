@@ -16,7 +16,7 @@ from optuna.trial import TrialState
 
 from dasktune.errors import ConfigError
 from dasktune.search import FINISHED, STOPPED_EARLY, OptunaSearch, SearchGenerator, SearchSpec
-from dasktune.space import choice, uniform
+from dasktune.space import choice, sample_from, uniform
 
 SPACE = {"x": uniform(0, 1), "y": uniform(-1, 1)}
 SAMPLERS = {
@@ -473,3 +473,11 @@ def test_one_that_has_not_begun_has_no_study_to_save():
     search.load_state_dict(state)
     assert search.study is None
     assert pickle.loads(pickle.dumps(search)).suggest("t_0") == search.suggest("t_0")
+
+
+def test_the_seed_counts_for_what_functions_draw_too():
+    def first(seed: int) -> Any:
+        space = {**SPACE, "noise": sample_from(lambda: uniform(0, 1))}
+        return search_of(space=space, seed=seed).suggest("t_0")["noise"]
+
+    assert first(1) == first(1) != first(2)

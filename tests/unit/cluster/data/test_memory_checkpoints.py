@@ -73,6 +73,9 @@ async def wait(futures: list[Remote]) -> None:
     for one in futures:
         if one.becomes == "hangs":
             await asyncio.Event().wait()
+        if one.becomes == "slow":
+            await asyncio.sleep(0.05)
+            one.becomes = "finished"
         one.status = one.becomes
 
 
@@ -158,6 +161,15 @@ def test_what_does_not_come_is_given_up_once(fate: str) -> None:
     lab = play(scenario, transfer_seconds=0.0)
     assert len(lab.lost) == 1
     assert [task.released for task in lab.cluster.tasks] == [True, True]
+
+
+def test_a_large_checkpoint_has_a_second_for_each_5_megabytes() -> None:
+    async def scenario(lab: Lab) -> None:
+        path = lab.keep(size=50_000_000)
+        lab.cluster.becomes = "slow"
+        await lab.memory.fetch_to(path, "b")
+
+    assert play(scenario, transfer_seconds=0.0).lost == []
 
 
 def test_what_somebody_else_has_cancelled_is_lost_even_where_it_was() -> None:

@@ -215,7 +215,7 @@ class TellingSlot:
     def __init__(self, message):
         self.message = message
 
-    async def poll(self, request):
+    async def poll(self, request, deadline_s):
         report = TrialReport(incarnation="a", messages=((1, pickle.dumps(self.message)),))
         return Reply(reports=(report,))
 

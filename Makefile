@@ -6,7 +6,7 @@
 #                     apt-get for the browser tests, if it is missing
 #   make test-slow    the slow tests: long searches, reproduced papers, random faults, scikit-learn's checks
 #   make test-all     both
-#   make test-oldest  the core of the tests with the oldest supported Dask
+#   make test-oldest  the core of the tests with the oldest supported Dask, on Python 3.10 if it is there
 #   make test-matrix  the same with the newest packages on Python 3.10 to 3.13, as far as they are there
 #   make chaos        twenty clusters with random faults: nothing may be lost
 #   make lint         style, types, layers, docstrings, spelling
@@ -36,8 +36,9 @@ endif
 BIN := $(VENV)/bin
 override PYTHON := $(shell .ci/find-python $(or $(PYTHON),python3.11 python3))
 
-# The environment with the oldest supported dependencies.
+# The environment with the oldest supported dependencies, on the oldest supported Python if it is here.
 OLDEST_VENV := build/oldest-venv
+OLDEST_PYTHON = $(shell .ci/find-python python3.10 "$(PYTHON)")
 
 WHEEL_DIR := build/wheel
 WHEEL_SOURCE := build/wheel-source
@@ -50,12 +51,12 @@ JOBS ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
 # These packages are pure, so the tests must run every line of them.
 PURE := dasktune/errors.py,dasktune/plugins.py,dasktune/text/*,dasktune/space/*,dasktune/trial/*,dasktune/placement/*,dasktune/schedulers/*,dasktune/search/*,dasktune/stopper/*,dasktune/experiment/*
 
-# Make a virtual environment at $(1). If Python lacks ensurepip, use the system's pip to fill it.
+# Make a virtual environment at $(1) with the Python $(2). If it lacks ensurepip, use the system's pip.
 define make_venv
-	@test -n "$(PYTHON)" || { echo "there is no such Python, or it is older than 3.10: make PYTHON=<interpreter>" >&2; exit 1; }
-	$(PYTHON) -m venv --clear $(1) 2>/dev/null || { \
-		$(PYTHON) -m venv --clear --without-pip $(1); \
-		$(PYTHON) -m pip --python $(1)/bin/python install --quiet pip; }
+	@test -n "$(2)" || { echo "there is no such Python, or it is older than 3.10: make PYTHON=<interpreter>" >&2; exit 1; }
+	$(2) -m venv --clear $(1) 2>/dev/null || { \
+		$(2) -m venv --clear --without-pip $(1); \
+		$(2) -m pip --python $(1)/bin/python install --quiet pip; }
 endef
 
 .PHONY: help
@@ -64,7 +65,7 @@ help:
 
 # An existing environment is kept; pip updates it.
 $(BIN)/python:
-	$(call make_venv,$(VENV))
+	$(call make_venv,$(VENV),$(PYTHON))
 
 # Ignore the warning of setuptools about editable installations.
 $(VENV)/.installed-%: pyproject.toml setup.cfg setup.py dasktune/version.py | $(BIN)/python
@@ -133,7 +134,7 @@ test-oldest: $(OLDEST_VENV)/.installed
 	$(OLDEST_VENV)/bin/python $(CORE_TESTS) -m core tests/cluster tests/unit/cluster
 
 $(OLDEST_VENV)/.installed: .ci/oldest.txt pyproject.toml setup.cfg
-	$(call make_venv,$(OLDEST_VENV))
+	$(call make_venv,$(OLDEST_VENV),$(OLDEST_PYTHON))
 	PYTHONWARNINGS=ignore $(OLDEST_VENV)/bin/python $(CORE_PIP) --constraint .ci/oldest.txt $(CORE_PACKAGES)
 	touch $@
 
@@ -146,7 +147,7 @@ test-matrix: $(addprefix test-core-,$(PYTHONS))
 test-core-%:
 	@if python=$$(.ci/find-python $*); then \
 		set -x; \
-		[[ -x build/$*/bin/python ]] || "$$python" -m venv build/$*; \
+		[[ -x build/$*/bin/pytest ]] || "$$python" -m venv --clear build/$*; \
 		PYTHONWARNINGS=ignore build/$*/bin/python $(CORE_PIP) --upgrade --upgrade-strategy=eager $(CORE_PACKAGES); \
 		build/$*/bin/python $(CORE_TESTS) -m core tests/cluster tests/unit/cluster; \
 	else \
@@ -196,7 +197,7 @@ wheel-test: $(DEV)
 	mkdir -p $(WHEEL_SOURCE)
 	cp -R dasktune pyproject.toml setup.cfg setup.py README.md LICENSE $(WHEEL_SOURCE)
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $(WHEEL_DIR) ./$(WHEEL_SOURCE)
-	$(call make_venv,$(WHEEL_VENV))
+	$(call make_venv,$(WHEEL_VENV),$(PYTHON))
 	wheel=$$(echo $(WHEEL_DIR)/dasktune-*.whl); python='$(CURDIR)/$(WHEEL_VENV)/bin/python'; \
 		"$$python" -m pip install --quiet "$$wheel"; \
 		elsewhere=$$(mktemp -d); trap 'rm -rf "$$elsewhere"' EXIT; \

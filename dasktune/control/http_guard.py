@@ -26,8 +26,11 @@ _MAX_TOKEN_CHARACTERS: Final = 200
 
 
 def new_token() -> str:
-    """Return a random token of 32 letters, digits, ``-`` and ``_`` (192 random bits)."""
-    return secrets.token_urlsafe(_TOKEN_BYTES)
+    """Return a random token of 48 hexadecimal digits (192 random bits).
+
+    It may be a word of a command line, so it must not begin with a hyphen.
+    """
+    return secrets.token_hex(_TOKEN_BYTES)
 
 
 class RequestGuard:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from distributed import Client
+from distributed import Client, LocalCluster
 from distributed.comm.core import CommClosedError
 
 import dasktune as tune
@@ -175,6 +175,25 @@ def make_certificate(directory: Path) -> Path:
 def kill(process: subprocess.Popen[bytes]) -> None:
     process.send_signal(signal.SIGKILL)
     process.wait()
+
+
+class SharedPair:
+    """Two worker processes with a thread each, which all tests share until one of them fails."""
+
+    def __init__(self) -> None:
+        self._cluster: LocalCluster | None = None
+
+    def cluster(self) -> LocalCluster:
+        """Return the cluster, which is started if there is none."""
+        if self._cluster is None:
+            self._cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0")
+        return self._cluster
+
+    def close(self) -> None:
+        """End the cluster, and with it all experiments on it."""
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import cloudpickle
 import cluster_kit
 import dask
 import pytest
-from cluster_kit import Fleet, make_certificate
+from cluster_kit import Fleet, SharedPair, make_certificate
 from distributed import LocalCluster, Security
 
 # For the benchmarks; at the end, lest the checkout hide what is installed.
@@ -44,10 +44,21 @@ def _disregard_threads_of_other_tests() -> None:
 
 
 @pytest.fixture(scope="session")
-def pair() -> Iterator[LocalCluster]:
-    """Two worker processes with a thread each."""
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster:
-        yield cluster
+def shared_pair() -> Iterator[SharedPair]:
+    """The cluster of :func:`pair`, for fixtures of modules."""
+    shared = SharedPair()
+    yield shared
+    shared.close()
+
+
+@pytest.fixture
+def pair(shared_pair: SharedPair, request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
+    """Two worker processes with a thread each, which the tests share."""
+    failed_before = request.session.testsfailed
+    yield shared_pair.cluster()
+    if request.session.testsfailed > failed_before:
+        # Its driver may still be running, and would keep the workers from all tests that follow.
+        shared_pair.close()
 
 
 @pytest.fixture(scope="module")

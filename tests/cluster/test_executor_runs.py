@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from cluster_kit import (
+    SharedPair,
     assert_clean,
     fitting,
     histories,
@@ -40,8 +41,9 @@ def three(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def many(pair: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> tuple[tune.ResultGrid, Path]:
+def many(shared_pair: SharedPair, tmp_path_factory: pytest.TempPathFactory) -> tuple[tune.ResultGrid, Path]:
     place = tmp_path_factory.mktemp("many")
+    pair = shared_pair.cluster()
     tuner = tune.Tuner(
         three,
         param_space=SPACE,

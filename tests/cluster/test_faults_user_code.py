@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from cluster_kit import (
+    SharedPair,
     fitting,
     journal,
     note,
@@ -102,9 +103,9 @@ CASES = [*ROWS, "a class of the worker", "nothing"]
 
 
 @pytest.fixture(scope="module")
-def outcome(pair: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tune.Result]:
+def outcome(shared_pair: SharedPair, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tune.Result]:
     """Run all cases in one experiment, and see that the workers live."""
-    place = tmp_path_factory.mktemp("rows")
+    place, pair = tmp_path_factory.mktemp("rows"), shared_pair.cluster()
     with Client(pair, set_as_default=False) as client:
         before = client.run(os.getpid)
         results = tune.Tuner(

@@ -29,6 +29,11 @@ SHELL := /bin/bash
 # import dasktune, and compiling it takes each of them as long as importing it.
 export PYTHONDONTWRITEBYTECODE :=
 
+# Many tests write small files and sync each of them. In memory that takes no time.
+ifneq ($(wildcard /dev/shm/.),)
+export PYTEST_DEBUG_TEMPROOT ?= /dev/shm
+endif
+
 # Each Python that is asked for has an environment of its own.
 ifndef VENV
 VENV := $(if $(PYTHON),.venv-$(notdir $(PYTHON)),.venv)

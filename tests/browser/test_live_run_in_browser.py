@@ -166,6 +166,7 @@ class Silent:
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.slow
 def test_a_run_is_shown_while_it_goes_on_and_as_lost_when_its_driver_is_dead(browser, driver, tmp_path):
     process, url, gates = driver
     (gates / "1").touch()

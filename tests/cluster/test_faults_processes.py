@@ -250,6 +250,7 @@ def test_a_broken_connection_costs_no_loss(fleet: Fleet, tmp_path: Path) -> None
         assert_clean(client)
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_comes_back_costs_time(fleet: Fleet, tmp_path: Path) -> None:
     fleet.keep(2)
     tuner = tuner_of(steps, tmp_path, fleet.address, space={"steps": 4, "gates": [3]}, num_samples=3)

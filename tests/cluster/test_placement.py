@@ -212,6 +212,7 @@ def test_no_gpu_is_used_by_two_drivers_at_a_time(client: Client, tmp_path: Path)
     assert set(notes(tmp_path)) == {f"['{one}'] ['{gpu}']" for one in workers for gpu in "01"}
 
 
+@pytest.mark.slow
 def test_the_loss_of_a_helper_s_worker_is_the_loss_of_the_trial(client: Client, tmp_path: Path) -> None:
     with fitting(tuner_of(gated, tmp_path, client, APART)) as future:
         until(lambda: notes(tmp_path))

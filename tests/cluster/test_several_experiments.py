@@ -78,6 +78,7 @@ def test_experiments_whose_trials_do_not_fit_beside_each_other_all_come_to_their
         until(lambda: not any(client.run_on_scheduler(_used).values()))
 
 
+@pytest.mark.slow
 def test_two_drivers_share_a_cluster(tmp_path: Path, fleet: Fleet) -> None:
     fleet.keep(2)
     here = str(Path(__file__).parent)

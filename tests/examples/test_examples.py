@@ -27,6 +27,7 @@ def run_example(name: str, *options: str, cwd: Path | None = None) -> subprocess
     return done
 
 
+@pytest.mark.slow
 def test_the_digits_are_learnt_and_early_stopping_saves_work(tmp_path):
     done = run_example("01_digits_asha.py", "--num-samples=6", f"--storage-path={tmp_path}")
     ended = r"6/6 trials done · 0 running · [1-5] stopped early · 0 errors · best accuracy 0\."

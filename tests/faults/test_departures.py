@@ -49,6 +49,7 @@ def test_a_worker_that_is_to_retire_keeps_its_trial_and_takes_no_harm(
     assert not bout.losses
 
 
+@pytest.mark.slow
 def test_somebody_else_restarts_all_workers(fleet: Fleet, client: Client, tmp_path: Path) -> None:
     fleet.keep(0)
     add_and_meet(fleet, client, nanny=True)

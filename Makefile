@@ -136,7 +136,7 @@ CORE_PIP = -m pip install --quiet --disable-pip-version-check
 
 .PHONY: test-oldest
 test-oldest: $(OLDEST_VENV)/.installed
-	$(OLDEST_VENV)/bin/python $(CORE_TESTS) -m core tests/cluster tests/unit/cluster
+	$(OLDEST_VENV)/bin/python $(CORE_TESTS) -m core tests/cluster tests/unit/cluster tests/component/cluster
 
 $(OLDEST_VENV)/.installed: .ci/oldest.txt pyproject.toml setup.cfg
 	$(call make_venv,$(OLDEST_VENV),$(OLDEST_PYTHON))
@@ -154,7 +154,7 @@ test-core-%:
 		set -x; \
 		[[ -x build/$*/bin/pytest ]] || "$$python" -m venv --clear build/$*; \
 		PYTHONWARNINGS=ignore build/$*/bin/python $(CORE_PIP) --upgrade --upgrade-strategy=eager $(CORE_PACKAGES); \
-		build/$*/bin/python $(CORE_TESTS) -m core tests/cluster tests/unit/cluster; \
+		build/$*/bin/python $(CORE_TESTS) -m core tests/cluster tests/unit/cluster tests/component/cluster; \
 	else \
 		echo 'test-matrix: skipped $*, which is not on this machine'; \
 	fi

@@ -19,11 +19,13 @@ from s3_kit import Line, S3Server
 settings.register_profile("dasktune", derandomize=True, deadline=None)
 settings.load_profile("dasktune")
 
+
 # They hold no doctests, and Python can import only one module of a name.
 collect_ignore_glob = ["*conftest.py"]
 
 CLUSTER_TESTS = Path(__file__).parent / "cluster"
-CLUSTER_UNIT_TESTS = Path(__file__).parent / "unit" / "cluster"
+#: Tests of what talks to Dask, without a cluster.
+CORE_TESTS = [Path(__file__).parent / kind / "cluster" for kind in ("unit", "component")]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -114,7 +116,7 @@ def _garbage_is_that_of_the_module() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of `tests/cluster`, and those of what talks to Dask as the core."""
     for item in items:
-        if CLUSTER_UNIT_TESTS in item.path.parents:
+        if any(folder in item.path.parents for folder in CORE_TESTS):
             item.add_marker("core")
         if CLUSTER_TESTS in item.path.parents:
             item.add_marker(pytest.mark.cluster)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -71,18 +68,6 @@ def test_shares_go_where_they_were_thought_of_unless_that_is_taken() -> None:
     assert allocate_shares("456", [(0.5, [1])], [(1, "5"), (0.5, "5")]) == [(0,), (1,)]
     assert allocate_shares("456", [(0.5, [0]), (2, [1, 2])], [(1, "4")]) is None
     assert allocate_shares("", [], []) == []
-
-
-def test_this_travels_to_machines_without_dasktune() -> None:
-    code = (
-        "import runpy, sys; names = runpy.run_path(sys.argv[1]);"
-        "print(names['assign_devices']('01', taken=()), 'dasktune' in sys.modules)"
-    )
-    path = sys.modules["dasktune.placement.devices"].__file__
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", code, str(path)], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "('0', '1') False"
 
 
 @given(st.lists(st.sampled_from([0.1, 0.25, 0.3, 0.5, 0.7, 1, 2, 3]), max_size=20))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from math import inf, nan
 
+from dasktune.errors import ConfigError
+from dasktune.results.trial_filter import parse_filter
+
 #: Names of columns; a row need not have all of them.
 COLUMNS = [
     *("loss", "lr", "opt", "name", "flag", "off", "bad", "net/depth", "odd name", "seed"),
@@ -211,3 +214,15 @@ ERRORS = [
 def text_of(row):
     """Return the text of a row in which words are searched for."""
     return " ".join(str(row[name]) for name in ("opt", "name", "layers"))
+
+
+READERS = {name: (lambda row, name=name: row.get(name)) for name in COLUMNS}
+
+
+def answer(text):
+    """Return the rows for which a filter holds, or its error."""
+    try:
+        holds = parse_filter(text, READERS, text_of)
+    except ConfigError as error:
+        return str(error)
+    return "".join(key for key, row in ROWS.items() if holds(row))

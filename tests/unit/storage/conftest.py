@@ -1,5 +1,7 @@
 from __future__ import annotations
 
-from storage_fixtures import local, remote, storage
+from storage_fixtures import local, remote, storage_fixture
 
 __all__ = ["local", "remote", "storage"]
+
+storage = storage_fixture("local", "memory", "object")

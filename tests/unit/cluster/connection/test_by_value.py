@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import subprocess
-import sys
-
-import cloudpickle
-import pytest
 
 from dasktune.cluster.connection.by_value import by_value
-from dasktune.placement import Claim
 
 
 def test_what_dask_gives_comes_first():
@@ -26,13 +20,3 @@ def test_a_coroutine_function_stays_one():
     task = by_value(add, 2)
     assert inspect.iscoroutinefunction(task)
     assert asyncio.run(task(1)) == 3
-
-
-@pytest.mark.parametrize("given", [(Claim,), (id, Claim(resources={}))])
-def test_a_process_without_dasktune_unpickles_it(given):
-    program = (
-        "import pickle, sys; sys.modules['dasktune'] = None;"
-        "assert callable(pickle.loads(sys.stdin.buffer.read()))"
-    )
-    blob = cloudpickle.dumps(by_value(*given))
-    subprocess.run([sys.executable, "-c", program], input=blob, check=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import pickle
-import subprocess
 import sys
 import threading
 from dataclasses import dataclass, field
@@ -174,13 +173,6 @@ def test_local_modules_are_neither_installed_nor_dasktune(helper: ModuleType) ->
     names = {module.__name__ for module in local_modules()}
     assert {"a_local_helper", __name__} <= names
     assert not {name for name in names if name.split(".")[0] in ("dasktune", "pytest", "json")}
-
-
-def test_a_local_module_travels_to_where_it_is_not(helper: ModuleType) -> None:
-    blob = dumps_user_code({"trainable": helper.plain})
-    command = "import pickle, sys; print(pickle.load(sys.stdin.buffer)['trainable'](41))"
-    result = subprocess.run([sys.executable, "-c", command], input=blob, capture_output=True)
-    assert result.stdout.strip() == b"42"
 
 
 def test_installed_code_is_only_referred_to(helper: ModuleType) -> None:

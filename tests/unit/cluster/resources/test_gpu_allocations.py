@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -97,25 +96,6 @@ def test_gpus_in_mig_mode_count_by_their_parts() -> None:
 @pytest.mark.usefixtures("without_gpus")
 def test_a_machine_without_gpus_has_none() -> None:
     assert visible_devices() == ()
-
-
-@pytest.mark.usefixtures("without_gpus")
-def test_nvidia_smi_is_asked_and_nvml_where_that_fails(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    nvidia_smi = tmp_path / "nvidia-smi"
-    monkeypatch.setenv("PATH", str(tmp_path))
-    (tmp_path / "listing").write_text(LISTING)
-    echo = 'while IFS= read -r line; do echo "$line"; done'
-    nvidia_smi.write_text(f"#!/bin/sh\n[ $1 = -L ] && {echo} < '{tmp_path}/listing'\n")
-    nvidia_smi.chmod(0o755)
-    assert visible_devices() == ("0", "MIG-cccc", "MIG-dddd")
-    nvidia_smi.write_text("#!/bin/sh\nexit 9\n")
-    nvml = ModuleType("pynvml")
-    nvml.nvmlInit = lambda: None  # type: ignore[attr-defined]
-    nvml.nvmlDeviceGetCount = lambda: 2  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    assert visible_devices() == ("0", "1")
 
 
 def test_waits_grow_to_a_limit_and_begin_again() -> None:

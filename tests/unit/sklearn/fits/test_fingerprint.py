@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 pytest.importorskip("sklearn")
@@ -39,19 +36,6 @@ PAIRS = [
 @pytest.mark.parametrize(("one", "other"), PAIRS, ids=lambda pair: type(pair).__name__)
 def test_what_differs_has_another_digest(one, other):
     assert digest(one) == digest(one) != digest(other)
-
-
-def test_it_is_the_same_in_another_process():
-    code = (
-        "import numpy as np\n"
-        "from scipy import stats\n"
-        "from sklearn.svm import SVC\n"
-        "from dasktune.sklearn.fits.fingerprint import digest\n"
-        "print(digest([SVC(), stats.loguniform(1e-4, 1), {'b': 1, 'a': np.arange(3.0)}]))\n"
-    )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    here = digest([SVC(), stats.loguniform(1e-4, 1), {"a": np.arange(3.0), "b": 1}])
-    assert told.stdout.strip() == here
 
 
 def test_another_argument_is_named_when_a_search_goes_on(tmp_path):

@@ -85,13 +85,6 @@ def test_hiding_twice_is_hiding_once(text: str) -> None:
     assert redact(once, ["ab"]) == once
 
 
-@pytest.mark.timeout(60)
-@pytest.mark.parametrize("piece", ["://", "://a:", "@", "://?", "a:b@", "://a@", ":/"])
-def test_a_long_text_takes_no_time_that_grows_with_its_square(piece: str) -> None:
-    shown = redact(piece * (200_000 // len(piece)) + f" ftp://me:{SECRET}@host")
-    assert shown.endswith(" ftp://***@host")
-
-
 class Rude(Exception):
     def __str__(self) -> str:
         raise ValueError(SECRET)

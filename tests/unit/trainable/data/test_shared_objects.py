@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -168,28 +166,6 @@ def test_a_full_memory_is_no_error(folder: Path, monkeypatch: pytest.MonkeyPatch
     assert Path(shared.path()).parent == folder
     assert shared_files(memory) == []
     shared.close()
-
-
-HOLDER = """
-import os, signal, sys, tempfile
-from dasktune.trainable.data.shared_objects import SharedObject, frames_of
-tempfile.tempdir = sys.argv[1]
-SharedObject(frames_of([1]), memory_directory="/nowhere").path()
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-def test_what_a_killed_process_left_is_swept_and_what_another_holds_is_not(folder: Path) -> None:
-    holder = shared_object([0])
-    held = Path(holder.path())
-    subprocess.run([sys.executable, "-c", HOLDER, str(folder)], check=False, timeout=60)
-    [left] = set(shared_files(folder)) - {held}
-    another = shared_object([2])
-    new = Path(another.path())
-    assert not left.exists()
-    assert set(shared_files(folder)) == {held, new}
-    holder.close()
-    another.close()
 
 
 def test_no_descriptor_stays_open_after_a_failed_write(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

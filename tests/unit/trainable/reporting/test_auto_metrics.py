@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
 import pytest
 
@@ -75,20 +73,3 @@ def test_an_iteration_must_be_an_int(fill, iteration):
 def test_what_is_counted_must_be_a_number(fill, name):
     with pytest.raises(ConfigError, match=f"{name}.* must be a number, got 'x'"):
         fill({name: "x"}, 0.0)
-
-
-#: Where no socket can be connected. The address is looked up once in a process.
-UNPLUGGED = """
-import socket
-class Unplugged(socket.socket):
-    def connect(self, address):
-        raise OSError("network is unreachable")
-socket.socket = Unplugged
-from dasktune.trainable.reporting.auto_metrics import AutoMetrics
-print(AutoMetrics("t1")({}, 0.0)["node_ip"])
-"""
-
-
-def test_a_host_without_network_has_a_local_address():
-    shown = subprocess.check_output([sys.executable, "-c", UNPLUGGED], text=True, timeout=60)
-    assert shown == "127.0.0.1\n"

@@ -1,0 +1,56 @@
+"""The pages that report and dashboard make, and what a process of the command imports."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import urllib.request
+
+from dasktune.dashboard.server.web import WebServer
+
+
+def test_a_report_is_written_once_unless_forced(path, tmp_path, dasktune):
+    page = tmp_path / "page.html"
+    assert dasktune("report", path, "-o", str(page)) == (0, f"{page}\n", "")
+    assert page.read_text().startswith("<!DOCTYPE html>")
+    code, _, err = dasktune("report", path, "-o", str(page))
+    assert (code, "--force overwrites it" in err) == (2, True)
+    assert dasktune("report", path, "-o", str(page), "--force")[0] == 0
+
+
+def test_a_report_is_written_into_a_directory_that_there_is(path, tmp_path, dasktune):
+    assert dasktune("report", path, "-o", str(tmp_path)) == (0, f"{tmp_path}/exp.html\n", "")
+    assert (tmp_path / "exp.html").stat().st_size > 100_000
+    code, _, err = dasktune("report", path, "-o", str(tmp_path / "nowhere" / "page.html"))
+    assert code == 2
+    assert "--output must be in an existing directory" in err
+
+
+def test_a_dashboard_is_served_until_somebody_has_seen_enough(path, dasktune, monkeypatch):
+    def looks(server):
+        with urllib.request.urlopen(server.url, timeout=60) as page:
+            assert page.status == 200
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(WebServer, "wait", looks)
+    code, out, err = dasktune("dashboard", path, "--port", "0")
+    assert (code, err) == (0, "")
+    assert out.startswith("http://localhost:")
+
+
+def test_help_and_version_are_there_and_nothing_heavy_is_imported_for_ls():
+    probe = """
+import sys
+import urllib.request
+from dasktune.cli import main
+assert main(["--help"]) == 0
+assert main(["--version"]) == 0
+assert main(["ls", "/nowhere/at/all"]) == 0
+heavy = {"distributed", "dask", "bokeh", "pandas"} & set(sys.modules)
+assert not heavy, heavy
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", probe], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert "doctor" in done.stdout

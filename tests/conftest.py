@@ -19,13 +19,17 @@ from s3_kit import Line, S3Server
 settings.register_profile("dasktune", derandomize=True, deadline=None)
 settings.load_profile("dasktune")
 
-
 # They hold no doctests, and Python can import only one module of a name.
 collect_ignore_glob = ["*conftest.py"]
 
 CLUSTER_TESTS = Path(__file__).parent / "cluster"
 #: Tests of what talks to Dask, without a cluster.
 CORE_TESTS = [Path(__file__).parent / kind / "cluster" for kind in ("unit", "component")]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the check of how long unit tests take."""
+    config.pluginmanager.import_plugin("unit_seconds")
 
 
 @pytest.fixture(autouse=True, scope="module")

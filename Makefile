@@ -6,6 +6,7 @@
 #                     apt-get for the browser tests, if it is missing
 #   make test-slow    the slow tests: long searches, reproduced papers, random faults, scikit-learn's checks
 #   make test-all     both
+#   make coverage     what the tests have reached that ran with COVERAGE=1; fails where that is too little
 #   make test-oldest  the core of the tests with the oldest supported Dask, on Python 3.10 if it is there
 #   make test-matrix  the same with the newest packages on Python 3.10 to 3.13, as far as they are there
 #   make chaos        twenty clusters with random faults: nothing may be lost

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import settings
-from leftover_processes import TEST, guarded_run, kill_started_with
+from leftover_processes import guarded_run, guarded_test
 from s3_kit import Line, S3Server
 
 # The same examples on every machine; on a slow one an example may take its time.
@@ -98,14 +97,8 @@ def _no_process_outlives_the_tests() -> Iterator[None]:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
     """Let a test that fails end the processes that it has started; fixtures end their own."""
-    os.environ[TEST] = item.nodeid
-    try:
+    with guarded_test(item.nodeid):
         yield
-    except Exception:
-        kill_started_with(TEST, item.nodeid)
-        raise
-    finally:
-        del os.environ[TEST]
 
 
 @pytest.fixture(autouse=True, scope="module")

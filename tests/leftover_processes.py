@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
+import pytest
 
 #: Names the run of the tests, and the test, that started a process.
 RUN, TEST = "DASKTUNE_TEST_RUN", "DASKTUNE_TEST"
@@ -44,6 +45,24 @@ def kill_started_with(variable: str, value: str) -> list[str]:
                 process.kill()
                 killed.append(command)
     return killed
+
+
+@contextlib.contextmanager
+def guarded_test(name: str) -> Iterator[None]:
+    """Kill what has been started in the block if it fails; fixtures end their own processes."""
+    before = os.environ.get(TEST)
+    os.environ[TEST] = name
+    try:
+        yield
+    # `pytest.fail`, and so `pytest.raises` if nothing is raised, raises what is no `Exception`.
+    except (Exception, pytest.fail.Exception):
+        kill_started_with(TEST, name)
+        raise
+    finally:
+        if before is None:
+            del os.environ[TEST]
+        else:
+            os.environ[TEST] = before
 
 
 @contextlib.contextmanager

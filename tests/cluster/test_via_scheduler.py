@@ -98,7 +98,7 @@ def test_results_checkpoints_and_failures_arrive(client: Client, tmp_path: Path)
     assert all(one.checkpoint.to_dict() == {"step": 30} for one in others)
 
 
-def test_decisions_arrive(client: Client, tmp_path: Path) -> None:
+def test_decisions_of_a_scheduler_arrive(client: Client, tmp_path: Path) -> None:
     results = tune.Tuner(
         numbers,
         param_space={"step": tune.grid_search([1, 100, 200, 300])},

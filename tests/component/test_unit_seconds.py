@@ -34,13 +34,13 @@ import sys
 import pytest
 from burning import burn
 
-def test_quick():
+def test_one_is_quick():
     pass
 
-def test_between():
+def test_one_is_between():
     burn(0.1)
 
-def test_over():
+def test_one_is_over():
     burn(0.3)
 
 def test_fails_and_is_over():
@@ -54,14 +54,14 @@ def setup():
 def test_with_a_fixture(setup):
     pass
 
-def test_imports():
+def test_one_that_imports():
     import takes_long
 
 def collects(phase, facts):
     if phase == "start":
         burn(0.3)
 
-def test_collects():
+def test_one_that_collects():
     gc.callbacks.append(collects)
     try:
         gc.collect()
@@ -69,7 +69,7 @@ def test_collects():
         gc.callbacks.remove(collects)
 """
 
-COMPONENT = "from burning import burn\n\ndef test_elsewhere():\n    burn(0.3)\n"
+COMPONENT = "from burning import burn\n\ndef test_one_is_elsewhere():\n    burn(0.3)\n"
 
 
 @pytest.mark.parametrize("processes", [0, 1])
@@ -111,4 +111,4 @@ def test_a_unit_test_fails_that_takes_too_long_and_is_listed_before_that(tmp_pat
         n for n, line in enumerate(lines) if "tests of tests/unit above 0.05 s of processor time" in line
     ]
     listed = [line.partition("::")[2] for line in lines[head + 1 :] if "::" in line and " s  " in line]
-    assert sorted(listed) == ["test_between", "test_over"]
+    assert sorted(listed) == ["test_one_is_between", "test_one_is_over"]

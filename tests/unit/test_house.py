@@ -118,9 +118,11 @@ def test_no_two_modules_and_no_two_classes_of_the_package_share_a_name():
         where = path.relative_to(ROOT).as_posix()
         if path.stem not in ("__init__", "base", "create") and path.parent.name != "commands":
             modules.setdefault(path.stem, []).append(where)
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ClassDef) and node.name not in prescribed:
-                classes.setdefault(node.name, []).append(where)
+        # Parsing all modules would take a second.
+        for name in re.findall(r"^\s*class (\w+)[(:\[]", path.read_text(encoding="utf-8"), re.MULTILINE):
+            if name not in prescribed:
+                classes.setdefault(name, []).append(where)
+    assert len(classes) > 400
     assert {name: found for name, found in modules.items() if len(found) > 1} == {}
     assert {name: found for name, found in classes.items() if len(found) > 1} == {}
 

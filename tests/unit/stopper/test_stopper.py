@@ -148,7 +148,7 @@ class TestMaximumIteration:
         assert stopper("a", {})
         assert stopper.reason("a", {}) == "max_iter=2 results are in"
 
-    def test_counts_survive(self):
+    def test_counts_survive_a_restart(self):
         stopper, restored = MaximumIterationStopper(2), MaximumIterationStopper(2)
         stopper("a", {})
         restored.load_state_dict(json.loads(json.dumps(stopper.state_dict())))

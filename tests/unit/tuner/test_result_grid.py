@@ -146,7 +146,7 @@ def test_a_trial_that_is_paused_says_why_only_as_long_as_it_is():
     assert grid(paused)[0].reason == ""
 
 
-def test_results_travel():
+def test_results_can_be_pickled():
     results = grid(trial("a", 0.5, checkpoints=[record(0)]), failed("b", reason="no"))
     copy = pickle.loads(pickle.dumps(results))
     assert copy.get_best_result().checkpoint == "opened c0"

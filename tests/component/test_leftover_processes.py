@@ -1,0 +1,34 @@
+"""What a failed test has left running is ended."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+from leftover_processes import guarded_test
+
+ENDLESS = [sys.executable, "-S", "-c", "import time; time.sleep(3600)"]
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), AssertionError("no"), pytest.fail.Exception("no")])
+def test_the_processes_that_a_failed_test_has_started_are_killed(error):
+    with subprocess.Popen(ENDLESS) as others:
+        with (  # noqa: PT012 - the process must be started where the test fails
+            pytest.raises(type(error), match="no"),
+            guarded_test("a test that fails"),
+        ):
+            started = subprocess.Popen(ENDLESS)
+            raise error
+        assert started.wait(60) == -signal.SIGKILL
+        assert others.poll() is None
+        others.kill()
+
+
+def test_the_processes_of_a_test_that_passes_go_on():
+    with guarded_test("a test that passes"):
+        started = subprocess.Popen(ENDLESS)
+    assert started.poll() is None
+    started.kill()
+    started.wait()

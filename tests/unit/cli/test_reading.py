@@ -321,20 +321,20 @@ def test_a_users_mistake_costs_one_line_and_exit_code_2(argv, dasktune):
     assert err.count("\n") == 1
 
 
-def test_a_table_of_thousands_of_trials_is_right(tmp_path, written, dasktune):
-    trials = [f"t{number:05d}" for number in range(2_000)]
+def test_a_table_of_hundreds_of_trials_is_right(tmp_path, written, dasktune):
+    trials = [f"t{number:05d}" for number in range(500)]
     records = (
         record
         for number, name in enumerate(trials)
         for record in (
-            suggested(name, lr=number / 2e3, layers=number % 7),
+            suggested(name, lr=number / 500, layers=number % 7),
             *(reported(name, step, loss=number / step) for step in range(1, 6)),
             ended(name),
         )
     )
-    where = written(tmp_path / "exp", *records, total_trials=2_000)
-    flags = ["--filter", "loss < 100 and lr > 1e-4", "--sort", "loss", "--desc", "--format", "csv"]
+    where = written(tmp_path / "exp", *records, total_trials=500)
+    flags = ["--filter", "loss < 50 and lr > 1e-4", "--sort", "loss", "--desc", "--format", "csv"]
     code, out, _ = dasktune("trials", where, *flags)
     assert code == 0
     names = [line.partition(",")[0] for line in out.splitlines()]
-    assert names == ["trial_id", *reversed(trials[1:500])]
+    assert names == ["trial_id", *reversed(trials[1:250])]

@@ -6,7 +6,7 @@ from collections import Counter
 from math import inf
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dasktune.placement import Claim, Ledger, Placement, WorkerCapacity
@@ -421,6 +421,7 @@ def check_books(ledger: Ledger, held: list[Placement]) -> None:
         assert max(shares.values(), default=0) <= 1 + 1e-6
 
 
+@settings(max_examples=60)
 @given(
     sizes=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), min_size=1, max_size=4),
     steps=st.lists(st.none() | REQUESTS, max_size=20),
@@ -452,6 +453,7 @@ def test_no_worker_is_ever_overbooked_and_all_comes_back(
     check_books(ledger, [])
 
 
+@settings(max_examples=60)
 @given(request=REQUESTS, room=st.integers(1, 4))
 def test_a_request_fits_once_more_after_a_release(request: PlacementGroupFactory, room: int) -> None:
     ledger = ledger_of(

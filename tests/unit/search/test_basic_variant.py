@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.random import RandomState, SeedSequence, default_rng
 
@@ -181,6 +181,7 @@ def test_more_samples_begin_like_fewer():
     assert take(started(space, 9))[:4] == take(started(space, 4))
 
 
+@settings(max_examples=50)
 @given(
     done=st.integers(0, 25),
     constant=st.booleans(),

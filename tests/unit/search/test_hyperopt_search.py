@@ -31,11 +31,11 @@ def made(space=SPACE, **arguments):
 def test_it_learns_where_it_is_good():
     searcher = made(n_initial_points=10)
     found = []
-    for number in range(40):
+    for number in range(30):
         config = searcher.suggest(f"t{number}")
         found.append(config["x"])
         searcher.on_trial_complete(f"t{number}", {"loss": abs(config["x"] - 0.5)})
-    late = [abs(x - 0.5) for x in found[20:]]
+    late = [abs(x - 0.5) for x in found[15:]]
     assert sum(late) / len(late) < 0.35
 
 

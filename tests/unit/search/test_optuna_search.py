@@ -76,12 +76,12 @@ def states(search: OptunaSearch) -> list[str]:
 @pytest.mark.parametrize("kind", SAMPLERS)
 def test_one_that_is_restored_with_pending_trials_goes_on_as_the_other(kind: str):
     whole = search_of(SAMPLERS[kind]())
-    ask_and_tell(whole, range(24))
+    ask_and_tell(whole, range(16))
     state = json.loads(json.dumps(whole.state_dict()))
-    wanted = ask_and_tell(whole, range(24, 48))
+    wanted = ask_and_tell(whole, range(16, 28))
     restored = search_of(SAMPLERS[kind]())
     restored.load_state_dict(state)
-    assert ask_and_tell(restored, range(24, 48)) == wanted
+    assert ask_and_tell(restored, range(16, 28)) == wanted
     assert states(restored) == states(whole)
 
 
@@ -111,12 +111,13 @@ def test_a_searcher_that_is_set_up_again_begins_anew():
 
 
 def test_what_is_learnt_beats_chance():
-    def best(sampler: Any) -> float:
+    # A searcher that learns nothing would draw what the random one with its seed draws.
+    def late_losses(sampler: Any) -> float:
         search = search_of(sampler)
-        ask_and_tell(search, range(80))
-        return min(result_of(trial.params)["loss"] for trial in search.study.trials)
+        ask_and_tell(search, range(30))
+        return float(np.mean([result_of(trial.params)["loss"] for trial in search.study.trials[15:]]))
 
-    assert best(None) < best(optuna.samplers.RandomSampler(seed=3))
+    assert late_losses(None) < 0.9 * late_losses(optuna.samplers.RandomSampler(seed=7))
 
 
 def test_completed_trials_have_their_values_and_their_way_there():

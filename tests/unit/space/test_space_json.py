@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dasktune.errors import ConfigError
@@ -74,6 +74,7 @@ spaces = st.recursive(
 )
 
 
+@settings(max_examples=60)
 @given(spaces)
 def test_a_space_comes_back_from_json_as_it_was(space):
     text = json.dumps(to_json(space), allow_nan=False)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from distributed.deploy import SpecCluster
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dasktune.cluster.resources.adaptive_demand import DemandSignal, Growth, demand_signal
@@ -39,6 +39,7 @@ def dask_target(shown: DemandSignal | None, *, workers: int, threads: int, lease
     return cpu
 
 
+@settings(max_examples=60)
 @given(workers=st.integers(1, 9), each=st.integers(1, 8), waiting=st.integers(1, 900))
 def test_a_full_cluster_grows_by_exactly_what_is_missing(workers: int, each: int, waiting: int) -> None:
     ledger = ledger_of(*(worker(str(number), each) for number in range(workers)))

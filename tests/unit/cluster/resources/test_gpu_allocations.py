@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dasktune.cluster.resources.declare import GPUS, declare_resources, parse_listing, visible_devices
@@ -60,6 +60,7 @@ def test_a_lease_without_gpus_claims_none() -> None:
 SHARES = st.lists(st.tuples(st.sampled_from([0.3, 0.5, 1, 2]), st.just(("4", "5"))), max_size=3)
 
 
+@settings(max_examples=60)
 @given(st.lists(SHARES, max_size=8))
 def test_claims_that_are_granted_fit_together(asked: list[Any]) -> None:
     loads = dict.fromkeys("456", 0.0)

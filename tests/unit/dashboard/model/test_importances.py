@@ -61,12 +61,3 @@ def test_the_warning_filters_of_the_process_are_left_alone(monkeypatch):
     monkeypatch.setattr(warnings, "resetwarnings", fail)
     a, b, _, _ = columns(20)
     assert importances([a, b], a)[1] == FANOVA
-
-
-def test_main_effects_of_a_forest_are_those_of_the_function():
-    pytest.importorskip("sklearn")
-    a, b, _, _ = columns(1_500)
-    # The variances of two uniforms with weights 2 and 1 are as 4 to 1; of ranks, nearly so.
-    shares, _ = importances([a, b], 2 * a + b)
-    assert shares[0] / shares[1] == pytest.approx(4, rel=0.2)
-    assert shares.sum() == pytest.approx(0.97, abs=0.05)

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dasktune.errors import StorageError
@@ -41,6 +41,7 @@ VALUES = st.one_of(
 METRICS = st.dictionaries(st.sampled_from(["loss", "acc", "$x", 3]), VALUES, max_size=3)
 
 
+@settings(max_examples=60)
 @given(st.lists(METRICS, max_size=8), st.booleans())
 def test_records_are_read_as_if_each_had_its_own_line(many: list[dict[Any, Any]], same: bool):
     if same:

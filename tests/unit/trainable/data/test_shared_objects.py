@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dasktune.trainable.data.shared_objects import (
@@ -62,6 +62,7 @@ def test_what_is_dumped_is_loaded(thing: Any, tmp_path: Path) -> None:
     np.testing.assert_equal(load(tmp_path / "file"), thing)
 
 
+@settings(max_examples=50)
 @given(st.lists(st.binary(max_size=200), max_size=5))
 def test_frames_of_any_size_are_found_again_in_the_file(parts: list[bytes]) -> None:
     arrays = [np.frombuffer(part, dtype=np.uint8) for part in parts]

@@ -614,31 +614,6 @@ def test_a_failed_commit_that_user_code_catches_costs_a_number_and_no_result(tmp
     assert [result.checkpoint.index for result in driver.results] == [1]
 
 
-class AwayStorage(Storage):
-    """A storage to which nothing can be written."""
-
-    asked = threading.Event()
-
-    def create(self, name, data, *, durable=False):
-        self.asked.set()
-        raise ConnectionRefusedError("away")
-
-    def with_retry(self, seconds, still_needed=None):
-        return AwayStorage(self.url, self.storage_options, seconds, still_needed)
-
-    def child(self, *parts):
-        return AwayStorage(super().child(*parts).url, {}, self.retry_seconds, self.still_needed)
-
-
-def test_a_trial_that_is_to_stop_does_not_wait_for_a_storage_that_is_away():
-    storage = AwayStorage("memory://away", {}, 3600.0)
-    driver = Driver(train_with_checkpoints, config={"steps": 1}, storage=storage)
-    assert storage.asked.wait(30)
-    driver.run.stop("it is enough")
-    assert isinstance(driver.end(), Stopped)
-    assert driver.results == []
-
-
 # Inside and outside of a trial.
 
 

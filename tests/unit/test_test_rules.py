@@ -72,6 +72,29 @@ def test_the_name_of_a_test_is_a_sentence():
     assert [name for name in names if name.count("_") < 2] == []
 
 
+def test_every_seed_is_fixed():
+    unseeded = re.compile(r"\b(?:default_rng|SeedSequence|RandomState|Random)\(\)|\brandom\.(?:rand|seed)\b")
+    paths = sorted(set(TESTS.rglob("*.py")) - {Path(__file__)})
+    assert {path.name: found for path in paths if (found := unseeded.findall(text_of(path)))} == {}
+    assert "derandomize=True" in text_of(TESTS / "conftest.py")
+
+
+def test_an_expected_failure_that_passes_is_a_failure():
+    assert "\nxfail_strict = true\n" in text_of(ROOT / "pyproject.toml")
+    lenient = re.compile(r"xfail\([^)]*strict=False|xfail_strict=False")
+    paths = sorted(set(TESTS.rglob("test_*.py")) - {Path(__file__)})
+    assert [path.name for path in paths if lenient.search(text_of(path))] == ["test_estimator_checks.py"]
+
+
+def test_experiments_are_validated_but_in_papers_and_in_tests_of_quality():
+    paths = set(TESTS.rglob("test_*.py")) - {Path(__file__)}
+    assert {path.name for path in paths if "mark.unvalidated" in text_of(path)} == {
+        "test_reproduced.py",
+        "test_reproduced_populations.py",
+        "test_search_quality.py",
+    }
+
+
 def test_no_unit_test_sleeps_but_to_look_again():
     """A loop that looks whether something has come about may sleep a moment between two looks."""
     sleeps = [

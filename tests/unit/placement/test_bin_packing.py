@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dasktune.placement.bin_packing import WorkerPool, assign_bundles
@@ -75,6 +75,7 @@ def by_trying_all(bundles: list[dict[str, float]], strategy: str, rooms: list[di
     return False
 
 
+@settings(max_examples=60)
 @given(
     bundles=st.lists(NEEDS, min_size=1, max_size=4),
     rooms=st.lists(NEEDS, min_size=1, max_size=4),

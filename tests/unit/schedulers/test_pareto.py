@@ -96,7 +96,7 @@ def test_crowding_does_not_overflow():
         lambda m: st.lists(st.tuples(*[st.integers(-1, 3).map(float)] * m), min_size=1, max_size=8)
     )
 )
-@settings(max_examples=100)
+@settings(max_examples=60)
 def test_the_hypervolume_is_the_number_of_unit_cubes_below_the_points(points):
     sides = len(points[0])
     corners = np.indices((3,) * sides).reshape(sides, -1).T

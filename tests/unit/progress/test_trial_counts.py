@@ -140,7 +140,7 @@ def test_the_board_agrees_with_a_look_at_all_trials(order, scheduler, monkeypatc
     simulate(
         curve,
         param_space={"x": tune.uniform(0, 1)},
-        tune_config=tune.TuneConfig(metric="loss", mode="min", num_samples=24, seed=3, scheduler=scheduler),
+        tune_config=tune.TuneConfig(metric="loss", mode="min", num_samples=14, seed=3, scheduler=scheduler),
         run_config=tune.RunConfig(
             verbose=0, failure_config=tune.FailureConfig(max_failures=1), callbacks=[Callback()]
         ),
@@ -148,9 +148,11 @@ def test_the_board_agrees_with_a_look_at_all_trials(order, scheduler, monkeypatc
         lose={25.0: 2},
     )
     [comparing] = seen
-    assert comparing.events > 100
+    assert comparing.events > 60
     counts = comparing.trial_counts.counts
-    assert counts[_S.TERMINATED] + counts[_S.ERROR] == len(comparing.trial_counts) == 24
+    # ASHA stops those that would fail before they do.
+    assert counts[_S.ERROR] > 0 or isinstance(scheduler, ASHAScheduler)
+    assert counts[_S.TERMINATED] + counts[_S.ERROR] == len(comparing.trial_counts) == 14
 
 
 def test_a_board_that_comes_later_knows_what_the_first_one_knew():

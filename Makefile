@@ -49,7 +49,7 @@ OLDEST_PYTHON = $(shell .ci/find-python python3.10 "$(PYTHON)")
 WHEEL_DIR := build/wheel
 WHEEL_SOURCE := build/wheel-source
 WHEEL_VENV := build/wheel-venv
-WHEEL_TESTS := $(addprefix tests/,unit/cli component/dashboard component/isolation unit/trainable unit/tuner/test_tuner.py)
+WHEEL_TESTS := $(addprefix tests/,unit/cli component/cli component/dashboard component/isolation unit/trainable unit/tuner/test_tuner.py)
 
 # The number of processes that run tests.
 JOBS ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
-import pytest
 
 #: Names the run of the tests, and the test, that started a process.
 RUN, TEST = "DASKTUNE_TEST_RUN", "DASKTUNE_TEST"
@@ -50,6 +49,8 @@ def kill_started_with(variable: str, value: str) -> list[str]:
 @contextlib.contextmanager
 def guarded_test(name: str) -> Iterator[None]:
     """Kill what has been started in the block if it fails; fixtures end their own processes."""
+    import pytest  # here, because the guard has no need of it
+
     before = os.environ.get(TEST)
     os.environ[TEST] = name
     try:

@@ -35,6 +35,13 @@ def test_folders_of_unit_and_component_tests_are_those_of_the_package(kind):
     assert [one for one in folders if not (ROOT / "dasktune" / one / "__init__.py").exists()] == []
 
 
+def test_no_two_modules_of_tests_share_a_name():
+    """Python could import only one of them, and pytest would collect neither."""
+    names = [path.name for path in TESTS.rglob("*.py") if path.name != "conftest.py"]
+    names = [name for name in names if name.startswith("test_") or name.endswith("_kit.py")]
+    assert {name for name in names if names.count(name) > 1} == set()
+
+
 def test_unit_tests_start_no_process_and_no_server():
     found = {path.name: HEAVY.findall(text_of(path)) for path in modules_of("unit")}
     assert {name: words for name, words in found.items() if words} == {}

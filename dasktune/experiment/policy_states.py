@@ -42,9 +42,9 @@ def class_names(policy: object) -> ClassNames:
 
     Examples
     --------
-    >>> from dasktune.schedulers import ASHAScheduler, ResourceChangingScheduler
-    >>> class_names(ResourceChangingScheduler(ASHAScheduler()))
-    ['ResourceChangingScheduler', ['ASHAScheduler']]
+    >>> from dasktune.schedulers import MedianStoppingRule, ResourceChangingScheduler
+    >>> class_names(ResourceChangingScheduler(MedianStoppingRule()))
+    ['ResourceChangingScheduler', ['MedianStoppingRule']]
     """
     return _names(policy, frozenset())
 

@@ -239,6 +239,13 @@ def test_a_checkpoint_is_committed_through_an_outage(
     assert caplog.text.count("retried until") == 3
 
 
+def test_the_specification_is_written_again_when_the_answer_was_lost(remote: Storage, quick: Time) -> None:
+    FakeObjectStore.failures, FakeObjectStore.answer_lost = [OSError("reset")], True
+    ExperimentStore(remote.with_retry(60.0)).create({"name": "run"})
+    assert quick.slept == 1
+    assert ExperimentStore(remote).spec()["name"] == "run"
+
+
 def test_a_checkpoint_is_given_up_within_the_patience_of_one_operation(remote: Storage, quick: Time) -> None:
     store = CheckpointStore(remote.with_retry(60.0))
     FakeObjectStore.failures = [OSError("down")] * 1000

@@ -61,6 +61,8 @@ class Disk:
         self._synced: dict[int, int] = {}
         #: What power cuts have done.
         self.losses: Counter[str] = Counter()
+        #: Checkpoints of which they have damaged a file.
+        self.damaged: set[str] = set()
 
     def sync(self, descriptor: int) -> None:
         """Replace `os.fsync`."""
@@ -111,6 +113,9 @@ class Disk:
             os.truncate(path, kept)
             os.truncate(path, size)
         self.losses[loss] += 1
+        folder = os.path.relpath(os.path.dirname(path), self.root)
+        if loss != "stays" and checkpoint_place(folder) is not None:
+            self.damaged.add(folder)
 
 
 class StoredCheckpoints(MutableMapping[str, Any]):

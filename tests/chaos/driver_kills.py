@@ -13,6 +13,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -93,10 +94,8 @@ class DriverKills:
         The cluster.
     seed : int
         Chooses the moments.
-    longest : float
-        Seconds after which a driver is killed at the latest.
     steps, seconds
-        The work of each trial: more than a driver can do before it is killed.
+        The work of each trial.
     """
 
     def __init__(
@@ -106,11 +105,12 @@ class DriverKills:
         address: str,
         *,
         seed: int,
-        longest: float,
         steps: int,
         seconds: float,
     ) -> None:
-        self.ground, self.longest = ground, longest
+        self.ground = ground
+        #: Seconds after which a driver is killed at the latest: less than an experiment takes.
+        self.longest = 0.0
         self.random = random.Random(seed)
         #: How drivers ended, and how many experiments ended.
         self.ends: Counter[str] = Counter()
@@ -130,6 +130,9 @@ class DriverKills:
 
     def rage(self, deaths: int) -> None:
         """Kill so many drivers, and check each experiment that ends."""
+        begun = time.monotonic()
+        self._one_experiment("calm", 0)
+        self.longest = 0.8 * (time.monotonic() - begun)
         while self.ends["killed"] < deaths:
             self._one_experiment(f"run-{self.ends['experiment']}", deaths)
             self.ends["experiment"] += 1
@@ -159,7 +162,7 @@ class DriverKills:
                 os.kill(pid, signal.SIGKILL)
                 status = self._read(PATIENCE)
         else:
-            status = self._read(PATIENCE)
+            status = self._read(5 * PATIENCE)
         if int(status) == -signal.SIGKILL:
             self.ends["killed"] += 1
             return False

@@ -89,7 +89,7 @@ def test_a_new_experiment_does_not_refuse_its_own_file(s3: S3Server, line: Fault
         ExperimentStore(far).create({"name": "run"})
 
 
-@pytest.mark.parametrize("fault", ["500 after", "mute after", "reset after"])
+@pytest.mark.parametrize("fault", ["500 after", "reset after"])
 @pytest.mark.parametrize("write", [1, 2])
 def test_a_store_that_loses_an_answer_passes_the_check(
     s3: S3Server, line: FaultyLine, fault: str, write: int

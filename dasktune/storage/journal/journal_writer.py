@@ -348,9 +348,11 @@ def _check_none_between(storage: Storage, last: int, epoch: int) -> None:
 
 def _sync_last_segment(storage: Storage, epoch: int) -> None:
     """Sync the last segment of an earlier driver, which has synced those before it."""
-    path = storage.inside(segment_name(epoch, segments(storage)[epoch][-1]))
+    # None is left if the directory is taken away just now, which the leader lock notices.
+    paths = [storage.inside(segment_name(epoch, one)) for one in segments(storage).get(epoch, [])[-1:]]
     try:
-        storage.call_with_retry(partial(local_files.sync_file, path), "Syncing the journal")
+        for path in paths:
+            storage.call_with_retry(partial(local_files.sync_file, path), "Syncing the journal")
     except OSError as error:
         raise StorageError(f"cannot sync the journal of {storage}: {error!r}") from error
 

@@ -9,7 +9,7 @@
 #   make coverage     what the tests have reached that ran with COVERAGE=1; fails where that is too little
 #   make test-oldest  the core of the tests with the oldest supported Dask, on Python 3.10 if it is there
 #   make test-matrix  the same with the newest packages on Python 3.10 to 3.13, as far as they are there
-#   make chaos        twenty clusters with random faults: nothing may be lost
+#   make chaos        twenty seeds of random faults, on a disk and on S3: nothing may be lost
 #   make lint         style, types, layers, docstrings, spelling
 #   make format       apply ruff's automatic fixes
 #   make docs         the documentation, into docs/_build/html
@@ -160,7 +160,8 @@ test-core-%:
 		echo 'test-matrix: skipped $*, which is not on this machine'; \
 	fi
 
-# Each seed takes about a minute.
+# Each seed takes about ten minutes: a storm and a hundred killed drivers on a disk, the same on S3, and
+# hundreds of power cuts.
 .PHONY: chaos
 chaos: $(DEV)
 	CHAOS_SEEDS=20 $(BIN)/python -m pytest -m chaos tests/chaos

@@ -26,6 +26,21 @@ PATIENCE = 90.0
 _UNAVAILABLE = b"<?xml version='1.0'?><Error><Code>InternalError</Code><Message>disturbed</Message></Error>"
 
 
+#: moto's server looks whether an object exists and then writes it, in several threads. S3 does both
+#: in one step.
+SERVER = """
+import sys, threading
+from moto.s3.responses import S3Response
+from moto.server import main
+put, lock = S3Response._key_response_put, threading.Lock()
+def put_alone(*args, **options):
+    with lock:
+        return put(*args, **options)
+S3Response._key_response_put = put_alone
+main(sys.argv[1:])
+"""
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -38,7 +53,7 @@ class S3Server:
 
     def __init__(self, directory: Path) -> None:
         self.port = free_port()
-        command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
+        command = [sys.executable, "-c", SERVER, "-H", "127.0.0.1", "-p", str(self.port)]
         self._log = directory / "s3-server.log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)

@@ -8,17 +8,20 @@ the first one, because the kinds of violations that come together show the cause
 from __future__ import annotations
 
 import re
-from collections import Counter
+import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from dasktune.config.resume_config import ResumeConfig
 from dasktune.errors import StorageError
 from dasktune.experiment import ExperimentMachine
 from dasktune.runner.replay import event_of
 from dasktune.storage.checkpoints.checkpoint_store import MANIFEST_FILE, CheckpointStore
 from dasktune.storage.checkpoints.manifest import Manifest
 from dasktune.storage.experiment.tuner_json import TunerFile
+from dasktune.storage.fs.scratch_files import STALE, remove_stale_files
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.journal_reader import read_journal
 from dasktune.storage.journal.json_lines import decode, encode
@@ -26,6 +29,7 @@ from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.events import Suggested
 from dasktune.trial.journal_codec import journal_record
 from dasktune.trial.trial import Trial
+from dasktune.tuner.restore import restore_experiment
 from dasktune.tuner.saved_setup import SavedSetup
 
 Row = Mapping[str, Any]
@@ -34,7 +38,7 @@ Record = Mapping[str, Any]
 #: Files that an experiment may have besides the checkpoints that its trials refer to.
 _KNOWN_FILES: Final = re.compile(
     r"experiment\.json|tuner\.json|journal/[0-9]+-[0-9]+\.jsonl|snapshots/[0-9]+-[0-9]+\.jsonl"
-    r"|driver/[^./][^/]*|trials/[^./][^/]*/(params\.json|params\.pkl|error\.txt|\.incarnation)"
+    r"|driver/[^./][^/]*|trials/[^./][^/]*/(params\.json|params\.pkl|error\.txt|\.incarnation(-[0-9]+)?)"
 )
 #: Files of a checkpoint that its manifest does not name.
 _UNLISTED: Final = frozenset({MANIFEST_FILE, ".dasktune-writer", ".metadata.json"})
@@ -93,6 +97,8 @@ def check_rows(
 def check_journal(records: Iterable[Record], compared: Callable[[Row], Any]) -> Iterator[Violation]:
     """A trial ends once and resumes from its newest checkpoint; repeated results are equal.
 
+    The newest checkpoint is the newest one that is kept, and that no start has found damaged.
+
     Parameters
     ----------
     records : iterable of mapping
@@ -100,18 +106,11 @@ def check_journal(records: Iterable[Record], compared: Callable[[Row], Any]) -> 
     compared : callable
         Returns the part of a result's metrics that does not depend on time and place.
     """
-    newest: Counter[str] = Counter()
+    kept = _Kept()
     ends: Counter[str] = Counter()
     values: dict[tuple[str, int], Any] = {}
     for number, record in enumerate(records, 1):
         trial_id, where = record.get("trial_id", ""), f"record {number}"
-        for action in record.get("actions", ()):
-            start = action.get("checkpoint") or {} if action["do"] == "RestoreTrial" else {}
-            if action["do"] in ("StartTrial", "RestoreTrial"):
-                begins, last = start.get("iteration", 0), newest[action["trial_id"]]
-                if begins != last:
-                    text = f"{action['trial_id']} resumes at {begins} and has a checkpoint at {last}"
-                    yield Violation("step back", where, text)
         if record["event"] == "ResultReported":
             iteration = record["metrics"]["training_iteration"]
             first = values.setdefault((trial_id, iteration), compared(record["metrics"]))
@@ -121,12 +120,45 @@ def check_journal(records: Iterable[Record], compared: Callable[[Row], Any]) -> 
             if (saved := record.get("checkpoint")) and saved["iteration"] != iteration:
                 text = f"{saved['path']} of iteration {saved['iteration']} came with result {iteration}"
                 yield Violation("checkpoint", where, text)
-        if record.get("checkpoint"):
-            newest[trial_id] = max(newest[trial_id], record["checkpoint"]["iteration"])
         if record["event"] == "TrialEnded":
             ends[trial_id] += 1
             if ends[trial_id] > 1:
                 yield Violation("second end", where, trial_id)
+        kept.note_event(record)
+        for action in record.get("actions", ()):
+            if text := kept.note_action(action):
+                yield Violation("step back", where, text)
+
+
+class _Kept:
+    """The checkpoints of each trial that are kept, and that no start has found damaged."""
+
+    def __init__(self) -> None:
+        #: ``{trial: {path: iteration}}``
+        self._iterations: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        #: The last start of each trial. What an earlier one reports does not count.
+        self._starts: Counter[str] = Counter()
+
+    def note_event(self, record: Record) -> None:
+        trial_id = record.get("trial_id", "")
+        if record.get("incarnation", 0) != self._starts[trial_id]:
+            return
+        if saved := record.get("checkpoint"):
+            self._iterations[trial_id][saved["path"]] = saved["iteration"]
+        if record["event"] == "RestoreFailed":
+            self._iterations[trial_id].pop(record["path"], None)
+
+    def note_action(self, action: Mapping[str, Any]) -> str:
+        """Return what is wrong with a start; empty if nothing is."""
+        trial_id = action.get("trial_id", "")
+        if action["do"] == "DeleteCheckpoint":
+            self._iterations[trial_id].pop(action["checkpoint"]["path"], None)
+        if action["do"] not in ("StartTrial", "RestoreTrial"):
+            return ""
+        self._starts[trial_id] = action["incarnation"]
+        start = action.get("checkpoint") or {} if action["do"] == "RestoreTrial" else {}
+        begins, newest = start.get("iteration", 0), max(self._iterations[trial_id].values(), default=0)
+        return "" if begins == newest else f"{trial_id} resumes at {begins} and has a checkpoint at {newest}"
 
 
 def check_replay(records: Iterable[Record], experiment: ExperimentMachine) -> Iterator[Violation]:
@@ -248,3 +280,24 @@ def check_experiment(
     violations += check_contents(storage, trials, iteration_in)
     violations += check_files(storage, trials)
     return violations
+
+
+def check_ended(
+    storage: Storage,
+    undisturbed: Callable[[dict[str, Any]], Sequence[Row]],
+    iteration_in: Callable[[Any], int],
+) -> list[Violation]:
+    """Return all violations of an experiment that the next driver would find.
+
+    Parameters
+    ----------
+    storage : Storage
+        The experiment's directory, reached by a line without faults.
+    undisturbed, iteration_in
+        As for :func:`check_experiment`.
+    """
+    # A driver deletes what killed processes left when it is old enough.
+    remove_stale_files(storage, clock=lambda: time.time() + 2 * STALE)
+    given = {"tune_config": None, "run_config": None, "param_space": None}
+    restored = restore_experiment(storage, resume=ResumeConfig(), **given)
+    return check_experiment(storage, restored.experiment.trials.values(), undisturbed, iteration_in)

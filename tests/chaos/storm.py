@@ -1,21 +1,31 @@
-"""A cluster in a storm: workers, scheduler and driver die, freeze and leave, by a seed."""
+"""A cluster in a storm: workers, scheduler and driver die, freeze and leave, by a seed.
+
+The experiment is on a local disk, or on S3 behind a line whose requests fail.
+"""
 
 from __future__ import annotations
 
 import os
+import pickle
 import random
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import cluster_kit
 import psutil
 from cluster_kit import PATIENCE, Fleet, until
+from faulty_line import CLIENT, FaultyLine
+from s3_kit import S3Server
+
+from dasktune.storage.fs.storage import Storage
 
 #: Workers that there should be; every other one has a nanny.
 WORKERS = 6
@@ -31,26 +41,30 @@ async def dask_setup(worker):
     signal.signal(signal.SIGUSR1, gorge)
 """
 
-#: Trains `train` of this module, or goes on. Takes a directory, an address, trials and steps.
+#: Trains `train` of this module, or resumes. Takes its task as a pickle, then paths to import from.
 DRIVER = """
 import logging
+import pickle
 import sys
-from pathlib import Path
-sys.path[:0] = sys.argv[5:]
+sys.path[:0] = sys.argv[2:]
 import dasktune as tune
 from storm import train
-place, address, trials, steps = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+address, url, options, space = pickle.loads(bytes.fromhex(sys.argv[1]))
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
-    if tune.Tuner.can_restore(place / "run"):
-        tuner = tune.Tuner.restore(place / "run", train, client=address)
+    for noisy in ("aiobotocore", "botocore"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    run = url + "/run"
+    if tune.Tuner.can_restore(run, storage_options=options):
+        tuner = tune.Tuner.restore(run, train, storage_options=options, client=address)
     else:
         tuner = tune.Tuner(
             train,
-            param_space={"x": tune.grid_search(list(range(trials))), "steps": steps},
+            param_space={**space, "x": tune.grid_search(space["x"])},
             tune_config=tune.TuneConfig(metric="loss", mode="min", seed=0),
             run_config=tune.RunConfig(
-                storage_path=place,
+                storage_path=url,
+                storage_options=options,
                 name="run",
                 verbose=0,
                 heartbeat_timeout=4.0,
@@ -68,19 +82,61 @@ if __name__ == "__main__":
 """
 
 
+@dataclass
+class Ground:
+    """The directory of a storm's experiments: undisturbed, and as drivers and workers reach it."""
+
+    direct: Storage
+    reached: Storage
+    line: FaultyLine | None = None
+
+    @property
+    def faults(self) -> dict[str, int]:
+        """How often each fault of the line came."""
+        return dict(self.line.faults) if self.line else {}
+
+
+@contextmanager
+def ground(
+    directory: Path, server: S3Server | None = None, seed: int = 0, rate: float = 0.0
+) -> Iterator[Ground]:
+    """Yield a directory on the disk, or on an S3 server behind a line with faults."""
+    if server is None:
+        yield Ground(Storage(str(directory)), Storage(str(directory)))
+        return
+    direct, line = server.storage(), FaultyLine(server.port, seed, rate)
+    options = {**server.options(), "endpoint_url": f"http://127.0.0.1:{line.port}", "config_kwargs": CLIENT}
+    try:
+        yield Ground(direct, Storage(direct.url, options), line)
+        assert line.errors == []
+    finally:
+        line.close()
+
+
 def loss_of(x: int, step: int) -> float:
     """Return what trial `x` reports at a step, whatever happened to it."""
     return ((x * 37) % 101) / step
 
 
-def train(config: dict[str, int]) -> None:
+def undisturbed(config: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what trial `x` reports if nothing happens."""
+    steps = range(1, config["steps"] + 1)
+    return [{"step": step, "loss": loss_of(config["x"], step)} for step in steps]
+
+
+def step_in(content: dict[str, int]) -> int:
+    """Return the step of a checkpoint."""
+    return content["step"]
+
+
+def train(config: dict[str, Any]) -> None:
     """Report deterministic losses, each with a checkpoint."""
     import dasktune as tune
 
     checkpoint = tune.get_checkpoint()
     done = checkpoint.to_dict()["step"] if checkpoint else 0
     for step in range(done + 1, config["steps"] + 1):
-        time.sleep(0.1)
+        time.sleep(config["seconds"])
         loss = loss_of(config["x"], step)
         tune.report({"step": step, "loss": loss}, checkpoint=tune.Checkpoint.from_dict({"step": step}))
 
@@ -91,15 +147,23 @@ class Storm:
     Parameters
     ----------
     place : Path
-        Where everything goes.
+        The directory of the processes, and of their logs.
+    ground : Ground
+        The directory of the experiment.
     seed : int
         Chooses the faults.
     trials, steps : int
-        What the driver is to get through.
+        The driver's task.
+    seconds : float
+        Duration of a step.
     """
 
-    def __init__(self, place: Path, seed: int, trials: int, steps: int) -> None:
-        self.place = place
+    def __init__(
+        self, place: Path, ground: Ground, seed: int, trials: int, steps: int, seconds: float = 0.1
+    ) -> None:
+        self.place, self.ground, self.seconds = place, ground, seconds
+        #: Content of the journal's objects in a store, which do not change.
+        self._objects: dict[str, bytes] = {}
         self.random = random.Random(seed)
         self.fleet = Fleet(place)
         self.trials, self.steps = trials, steps
@@ -157,7 +221,7 @@ class Storm:
         while self._count(b'"ResultReported"') == before and time.monotonic() < deadline:
             if self.driver is None or self.driver.poll() is not None:
                 return
-            time.sleep(0.1)
+            time.sleep(0.1 if self.ground.line is None else 0.5)
 
     def _step(self) -> bool:
         """Do harm, and say whether the driver is still there to be harmed."""
@@ -285,16 +349,23 @@ class Storm:
 
     def _drive(self) -> None:
         here = Path(__file__).parent
-        paths = [str(here), str(here.parent / "cluster")]
+        paths = [str(here), str(here.parent / "cluster"), str(here.parent)]
+        space = {"x": list(range(self.trials)), "steps": self.steps, "seconds": self.seconds}
+        reached = self.ground.reached
+        task = pickle.dumps((self.fleet.address, reached.url, dict(reached.storage_options), space)).hex()
         with (self.place / "driver.log").open("ab") as log:
-            arguments = [str(self.place), self.fleet.address]
-            arguments += [str(self.trials), str(self.steps), *paths]
-            self.driver = subprocess.Popen([sys.executable, "-c", DRIVER, *arguments], stdout=log, stderr=log)
+            command = [sys.executable, "-c", DRIVER, task, *paths]
+            self.driver = subprocess.Popen(command, stdout=log, stderr=log)
 
     def _count(self, text: bytes) -> int:
-        """Return how many lines of the journal say something."""
-        journal = self.place / "run" / "journal"
-        return sum(path.read_bytes().count(text) for path in journal.glob("*.jsonl"))
+        """Return how often the journal has a text."""
+        run = self.ground.direct.child("run")
+        count = 0
+        for name in run.names("journal"):
+            if run.is_local or name not in self._objects:
+                self._objects[name] = run.read_bytes("journal", name)
+            count += self._objects[name].count(text)
+        return count
 
     def _refill(self) -> None:
         self._kill_barren_nannies()

@@ -108,6 +108,44 @@ def test_a_trial_must_not_begin_again_if_it_has_a_checkpoint(records: list[dict[
     assert kinds(check_journal(records, loss)) == ["step back"]
 
 
+def damaged(trial_id: str, incarnation: int, path: str) -> dict[str, Any]:
+    """Return the record of a start that finds its checkpoint damaged."""
+    return {"event": "RestoreFailed", "trial_id": trial_id, "incarnation": incarnation, "path": path}
+
+
+def test_a_trial_may_resume_from_an_older_checkpoint_if_the_newest_is_damaged() -> None:
+    def saved(number: int) -> dict[str, Any]:
+        return {"path": f"c{number}", "iteration": number}
+
+    def resumed(incarnation: int, number: int) -> dict[str, Any]:
+        which = {"trial_id": "a", "incarnation": incarnation}
+        return {"do": "RestoreTrial", **which, "checkpoint": saved(number)}
+
+    start = {
+        "event": "ResourcesGranted",
+        "actions": [{"do": "StartTrial", "trial_id": "a", "incarnation": 1}],
+    }
+    report = {"event": "CheckpointCommitted", "trial_id": "a", "incarnation": 1}
+    deletion = {"do": "DeleteCheckpoint", "trial_id": "a", "checkpoint": saved(1)}
+    history: list[dict[str, Any]] = [
+        start,
+        *({**report, "checkpoint": saved(number)} for number in (1, 2, 3)),
+        {"event": "TimePassed", "actions": [deletion, resumed(2, 3)]},
+        damaged("a", 2, "c3"),
+        {"event": "TimePassed", "actions": [resumed(3, 2)]},
+        # A late one of an earlier start changes nothing.
+        {**report, "checkpoint": saved(4)},
+        damaged("a", 2, "c2"),
+    ]
+    assert kinds(check_journal([*history, {"event": "TimePassed", "actions": [resumed(4, 2)]}], loss)) == []
+    begun = {"do": "StartTrial", "trial_id": "a", "incarnation": 4}
+    for wrong in (resumed(4, 1), resumed(4, 3), begun):
+        last = {"event": "TimePassed", "actions": [wrong]}
+        assert kinds(check_journal([*history, last], loss)) == ["step back"]
+    last = {**damaged("a", 3, "c2"), "actions": [begun]}
+    assert kinds(check_journal([*history, last], loss)) == []
+
+
 def test_a_result_that_is_computed_twice_must_be_the_same(records: list[dict[str, Any]]):
     again = deepcopy(reports(records)[-1])
     assert kinds(check_journal([*records, again], loss)) == []
@@ -163,6 +201,7 @@ def stored() -> tuple[Storage, Trial]:
         "driver/000001.json",
         "trials/a/params.json",
         "trials/a/.incarnation",
+        "trials/a/.incarnation-200001",
     ):
         storage.write_bytes(name, b"{}")
     return storage, trial

@@ -11,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime, timezone
 from time import monotonic, perf_counter
 from typing import Any, Final
+from uuid import uuid4
 
 import cloudpickle
 
@@ -69,8 +70,8 @@ class ExperimentStore:
     >>> store.append({"event": "TrialAdded"}), store.commit(force=True)
     (1, 1)
     >>> store.close()
-    >>> store.spec()
-    {'metric': 'loss', 'mode': 'min'}
+    >>> store.spec()["metric"]
+    'loss'
     """
 
     # Orders of events:
@@ -116,7 +117,7 @@ class ExperimentStore:
         self._pool = ThreadPoolExecutor(1, "dasktune-store")
 
     def create(self, spec: Mapping[str, Any]) -> None:
-        """Write `spec` as the specification of a new experiment.
+        """Write `spec` as the specification of a new experiment, with an id of this writer.
 
         Parameters
         ----------
@@ -131,9 +132,11 @@ class ExperimentStore:
         """
         if not self.storage.exists(SPEC_FILE):
             check_no_leftovers(self.storage)
-        content = json.dumps(plain(_without_secrets(spec)), indent=2, allow_nan=False)
+        # By the id, a writer whose answer was lost recognises its own file.
+        named = {**_without_secrets(spec), "writer": uuid4().hex}
+        content = json.dumps(plain(named), indent=2, allow_nan=False)
         try:
-            self.storage.create(SPEC_FILE, content.encode("ascii") + b"\n", durable=True)
+            self.storage.claim(SPEC_FILE, content.encode("ascii") + b"\n", durable=True)
         except FileExistsError:
             raise StorageError(
                 f"there is an experiment at {self.storage} already. Resume it with "

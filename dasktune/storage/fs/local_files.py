@@ -22,6 +22,7 @@ __all__ = [
     "remove_tree",
     "replace",
     "sync_directory",
+    "sync_file",
 ]
 
 #: Prefix of files that are being written; readers ignore them.
@@ -147,6 +148,15 @@ def open_new(path: str) -> int:
 def sync_directory(path: str) -> None:
     """Sync the directory `path`, so that its names survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_file(path: str) -> None:
+    """Sync the content of a file, whichever process has written it."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:
         os.fsync(descriptor)
     finally:

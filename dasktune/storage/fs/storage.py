@@ -312,7 +312,9 @@ class Storage:
     def create(self, name: str, data: bytes, *, durable: bool = False) -> None:
         """Write a whole file that must not exist; of several writers exactly one succeeds.
 
-        There is no retry: after a failure the file may exist, and its writer would be unknown.
+        There is no retry: after a failure the file may exist, and its writer would be unknown. The
+        client of a remote store may retry by itself, and then raise FileExistsError for the file
+        that this call has written: use :meth:`claim` for content that only this call writes.
 
         Parameters
         ----------

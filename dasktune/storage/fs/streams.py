@@ -209,11 +209,19 @@ class ObjectWriter(io.RawIOBase):
         if complete and self._stream is None:
             self._put(bytes(self._waiting), size=len(self._waiting))
         elif complete:
-            self._send()
-            self._within(0, self._stream.close)
-        elif self._stream is not None:
-            stream, self._stream = self._stream, None
-            with contextlib.suppress(Exception):  # the error of the block is raised instead
+            try:
+                self._send()
+                self._within(0, self._stream.close)
+            except BaseException:
+                self._discard()
+                raise
+        else:
+            self._discard()
+
+    def _discard(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            with contextlib.suppress(Exception):  # the first error is raised instead
                 within(self._timeout(0), lambda: discard(stream), self._path)
 
     def _send(self) -> None:
@@ -233,6 +241,10 @@ class ObjectWriter(io.RawIOBase):
         stream = self._stream
         try:
             within(self._timeout(size), call, f"write {self._path}", late=lambda: discard(stream))
+        except FileNotFoundError as error:
+            # The client repeats a request to complete the upload whose answer was lost. A store may
+            # refuse it, as the upload is over. Writing the object again brings the same content.
+            raise StorageError(f"the storage has no upload of {self._path} any more: {error!r}") from error
         except StorageError:
             # The stream is still in use by the late call, and is discarded when that ends.
             self._stream = None

@@ -22,6 +22,9 @@ A failing storage is retried for its retry time; records wait in memory meanwhil
 #   same name and content, and the first one wins: the retry then finds its own content there.
 # - The thread of a put touches no field of the writer. The writer reads the outcome when the call
 #   has ended. So all fields are used by one thread.
+# - A driver that was killed may leave records that were never synced. The header of the next epoch
+#   counts them and is durable at once, so they are synced before it is written. Otherwise a power
+#   cut could keep the header and lose records that it counts.
 # - A driver that was superseded may still append to its epoch. The header of the next epoch says
 #   how many of its records count.
 
@@ -152,6 +155,8 @@ class JournalWriter:
         self._position = self._durable = end.position
         #: Position of the last record in a line of the buffer.
         self._numbered = end.position
+        if storage.is_local and end.epoch:
+            _sync_last_segment(storage, end.epoch)
         #: The identity of the journal, which a new journal gets here.
         self.identity = end.journal or uuid4().hex
         header = Header(epoch=epoch, after=end, journal=self.identity).encode()
@@ -339,6 +344,17 @@ def _check_none_between(storage: Storage, last: int, epoch: int) -> None:
             "read it. Only one driver may lead an experiment: stop one of them, and call "
             "Tuner.restore() again."
         )
+
+
+def _sync_last_segment(storage: Storage, epoch: int) -> None:
+    """Sync the last segment of an earlier driver, which has synced those before it."""
+    # None is left if the directory is taken away just now, which the leader lock notices.
+    paths = [storage.inside(segment_name(epoch, one)) for one in segments(storage).get(epoch, [])[-1:]]
+    try:
+        for path in paths:
+            storage.call_with_retry(partial(local_files.sync_file, path), "Syncing the journal")
+    except OSError as error:
+        raise StorageError(f"cannot sync the journal of {storage}: {error!r}") from error
 
 
 def _read_to_end(storage: Storage) -> JournalEnd:

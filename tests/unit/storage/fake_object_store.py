@@ -17,6 +17,8 @@ class FakeObjectStore(AsyncFileSystem):
     failures: ClassVar[list[Exception | None]] = []
     #: Whether a write that fails was carried out all the same.
     answer_lost: ClassVar[bool] = False
+    #: How often the client of the store tries a write before it raises the failure.
+    attempts: ClassVar[int] = 1
     #: Whether it answers at all.
     mute: ClassVar[bool] = False
     #: Called before each operation with its kind ("read", "write", "open", "info", "list" or
@@ -27,7 +29,7 @@ class FakeObjectStore(AsyncFileSystem):
     @classmethod
     def reset(cls) -> None:
         cls.objects, cls.failures, cls.answer_lost, cls.mute = {}, [], False, False
-        cls.before = None
+        cls.before, cls.attempts = None, 1
 
     @classmethod
     def _begin(cls, operation: str, path: str) -> None:
@@ -39,6 +41,17 @@ class FakeObjectStore(AsyncFileSystem):
         if cls.mute:
             await asyncio.sleep(3600)
         path = self._strip_protocol(path)
+        for _ in range(1, cls.attempts):
+            try:
+                return self._put(path, value, mode)
+            except FileExistsError:
+                raise
+            except OSError:
+                pass
+        return self._put(path, value, mode)
+
+    def _put(self, path: str, value: bytes, mode: str) -> None:
+        cls = type(self)
         self._begin("write", path)
         failure = cls.failures.pop(0) if cls.failures else None
         if failure is not None and not cls.answer_lost:

@@ -19,6 +19,7 @@ from dasktune.storage.checkpoints.checkpoint_store import CheckpointStore
 from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.fs import retry
 from dasktune.storage.fs.storage import Storage
+from dasktune.storage.fs.streams import ObjectWriter
 from dasktune.storage.journal import journal_writer
 from dasktune.storage.journal.journal_writer import JournalLimits, JournalWriter, read_journal
 
@@ -237,6 +238,25 @@ def test_a_checkpoint_is_committed_through_an_outage(
         assert os.path.exists(f"{directory}/x")
     assert quick.slept == 4
     assert caplog.text.count("retried until") == 3
+
+
+def test_a_large_checkpoint_is_committed_although_the_answer_to_its_upload_was_lost(
+    remote: Storage, quick: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ObjectWriter.__init__, "__kwdefaults__", {"part_size": 1000, "timeout": None})
+    store = CheckpointStore(remote.with_retry(300.0))
+    FakeObjectStore.failures = [None, FileNotFoundError("NoSuchUpload")]
+    FakeObjectStore.answer_lost = True
+    record = store.commit({"x": bytes(2500)}, trial_dir="a", index=0, incarnation=1, iteration=1, metrics={})
+    assert quick.slept == 1
+    assert remote.read_bytes(record.path, "x") == bytes(2500)
+
+
+def test_the_specification_is_written_again_when_the_answer_was_lost(remote: Storage, quick: Time) -> None:
+    FakeObjectStore.failures, FakeObjectStore.answer_lost = [OSError("reset")], True
+    ExperimentStore(remote.with_retry(60.0)).create({"name": "run"})
+    assert quick.slept == 1
+    assert ExperimentStore(remote).spec()["name"] == "run"
 
 
 def test_a_checkpoint_is_given_up_within_the_patience_of_one_operation(remote: Storage, quick: Time) -> None:

@@ -50,6 +50,14 @@ def test_an_experiment_is_not_overwritten(store: ExperimentStore) -> None:
         store.create({})
 
 
+def test_a_driver_recognises_its_own_specification_when_the_answer_was_lost(remote: Storage) -> None:
+    FakeObjectStore.failures, FakeObjectStore.answer_lost = [OSError("reset")], True
+    FakeObjectStore.attempts = 2
+    ExperimentStore(remote).create({"name": "run"})
+    with pytest.raises(StorageError, match=r"Resume it with Tuner.restore"):
+        ExperimentStore(remote).create({"name": "run"})
+
+
 def test_each_driver_begins_an_epoch(store: ExperimentStore, storage: Storage) -> None:
     assert store.append({"n": 0}) == 1
     store.close()
@@ -276,6 +284,13 @@ def test_a_storage_that_overwrites_is_refused(remote: Storage) -> None:
     FakeObjectStore.before = overwrite
     with pytest.raises(PreflightError, match="must be able to refuse to overwrite"):
         probe(remote)
+
+
+def test_a_storage_that_loses_the_answer_to_a_write_passes_the_check(remote: Storage) -> None:
+    FakeObjectStore.failures, FakeObjectStore.answer_lost = [OSError("reset")], True
+    FakeObjectStore.attempts = 2
+    probe(remote)
+    assert remote.find() == []
 
 
 def test_a_checkpoint_outlives_a_decision_that_is_not_durable_yet(remote: Storage) -> None:

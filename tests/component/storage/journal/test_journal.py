@@ -435,6 +435,40 @@ def test_an_experiment_without_its_journal_is_named(storage: Storage) -> None:
     check_journal_exists(storage)
 
 
+def test_records_of_a_killed_driver_are_synced_before_the_next_epoch_counts_them(
+    local: Storage, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = JournalWriter(local, 1, clock=clock, limits=JournalLimits(segment_size=100))
+    for number in range(3):
+        killed.append({"n": number, "text": "x" * 100})
+        killed.commit()
+    last = local.path("journal", local.names("journal")[-1])
+    assert last == local.path(segment_name(1, 3))
+    synced: list[str] = []
+
+    def sync(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        assert not os.path.exists(local.path(segment_name(2, 0))) or last in synced
+
+    monkeypatch.setattr(os, "fsync", sync)
+    JournalWriter(local, 2, clock=clock).close()
+    assert synced[0] == last
+
+
+def test_a_journal_that_cannot_be_synced_is_not_continued(
+    local: Storage, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    JournalWriter(local, 1, clock=clock).close()
+
+    def broken(descriptor: int) -> None:
+        raise OSError(errno.EIO, "broken")
+
+    monkeypatch.setattr(os, "fsync", broken)
+    with pytest.raises(StorageError, match="cannot sync the journal of"):
+        JournalWriter(local, 2, clock=clock)
+    assert next_epoch(local) == 2
+
+
 def test_a_segment_is_synced_before_the_next_one_begins(
     local: Storage, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

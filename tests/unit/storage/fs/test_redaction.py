@@ -274,4 +274,5 @@ def test_a_specification_has_no_passwords(storage: Storage) -> None:
     store = ExperimentStore(storage)
     store.create({"at": f"s3://me:{SECRET}@b/x", "run": [{"storage_options": SECRET}]})
     assert SECRET.encode() not in storage.read_bytes("experiment.json")
-    assert store.spec() == {"at": "s3://***@b/x", "run": [{}]}
+    spec = store.spec()
+    assert (spec["at"], spec["run"]) == ("s3://***@b/x", [{}])

@@ -9,6 +9,7 @@ from fake_object_store import FakeObjectStore
 
 from dasktune.errors import StorageError
 from dasktune.storage.fs import filesystem, streams
+from dasktune.storage.fs.retry import is_transient
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.fs.streams import Call, ObjectReader, ObjectWriter, within
 
@@ -122,6 +123,43 @@ def test_a_large_object_is_written_in_parts() -> None:
     assert [len(part) for part in parts.written] == [1000, 1000, 1000, 100]
     assert b"".join(parts.written) == LARGE[:3100]
     assert parts.completed
+
+
+def test_an_upload_that_is_over_for_the_store_may_be_repeated(remote: Storage) -> None:
+    # The store has completed it, and refuses that the client completes it again.
+    FakeObjectStore.failures, FakeObjectStore.answer_lost = [FileNotFoundError("NoSuchUpload")], True
+    with pytest.raises(StorageError, match="has no upload of bucket/exp/x any more") as told:
+        upload(remote, "x", LARGE[:2500])
+    assert is_transient(told.value)
+    upload(remote, "x", LARGE[:2500])
+    assert remote.read_bytes("x") == LARGE[:2500]
+
+
+@pytest.mark.parametrize("failing", ["write", "close"])
+def test_an_upload_that_fails_at_its_end_is_discarded(failing: str) -> None:
+    discarded: list[str] = []
+
+    class Failing(Parts, streams.AbstractBufferedFile):
+        def write(self, data: bytes) -> None:
+            super().write(data)
+            if failing == "write" and len(self.written) == 3:
+                raise OSError("broken")
+
+        def close(self) -> None:
+            if failing == "close":
+                raise OSError("broken")
+
+        def discard(self) -> None:
+            discarded.append(failing)
+
+    def write() -> None:
+        with ObjectWriter(Failing(), "x", no_put, part_size=PART) as stream:
+            for start in range(0, 2500, 100):
+                stream.write(LARGE[start : start + 100])
+
+    with pytest.raises(OSError, match="broken"):
+        write()
+    assert discarded == [failing]
 
 
 def test_a_write_that_hangs_is_left_behind_and_thrown_away_when_it_ends() -> None:

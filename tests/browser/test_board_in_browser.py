@@ -194,6 +194,7 @@ def test_the_page_shows_a_run_live_and_runs_nothing_that_users_named(browser, tm
         assert failed_requests(browser) == []
 
 
+@pytest.mark.slow
 def test_a_driver_that_was_killed_is_lost_at_once_and_what_it_showed_stays(browser, tmp_path):
     with running(tmp_path, "--dashboard-prefix=/user/ann", prefix="/user/ann") as site:
         site.allow(2)

@@ -217,7 +217,9 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("term", ["xterm", "dumb", "pipe"])
+@pytest.mark.parametrize(
+    "term", ["xterm", *(pytest.param(term, marks=pytest.mark.slow) for term in ("dumb", "pipe"))]
+)
 def test_an_experiment_goes_on_and_ends_while_its_terminal_does_not_read(tmp_path, term):
     # As after Ctrl-S, in the copy mode of tmux, or in a pager: whoever writes waits.
     script = tmp_path / "script.py"

@@ -106,7 +106,7 @@ def test_a_request_that_depends_on_the_configuration_is_known_before_the_first_t
 
 def test_an_address_where_nobody_listens_is_named(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match=r"no Dask scheduler answered at tcp://127\.0\.0\.1:1 "):
-        tuner("tcp://127.0.0.1:1", tmp_path).fit()
+        tuner("tcp://127.0.0.1:1", tmp_path, run={"scheduler_wait": 1.0}).fit()
     assert no_trial_started(tmp_path)
 
 

@@ -285,7 +285,7 @@ def test_a_dashboard_is_served_until_somebody_has_seen_enough(path, dasktune, mo
     monkeypatch.setattr(WebServer, "wait", looks)
     code, out, err = dasktune("dashboard", path, "--port", "0")
     assert (code, err) == (0, "")
-    assert out.startswith("http://localhost:")
+    assert out.startswith("http://127.0.0.1:")
 
 
 def test_a_dashboard_of_nothing_is_refused(tmp_path, dasktune):

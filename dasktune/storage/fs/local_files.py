@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import shutil
 import stat
@@ -17,6 +18,7 @@ __all__ = [
     "create",
     "names",
     "open_new",
+    "open_plain",
     "relative_files",
     "remove",
     "remove_tree",
@@ -142,6 +144,27 @@ def open_new(path: str) -> int:
     except FileNotFoundError:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         return os.open(path, flags, 0o666)
+
+
+def open_plain(path: str) -> io.FileIO:
+    """Open a plain file for reading, without waiting if it has become a pipe meanwhile.
+
+    Raises
+    ------
+    OSError
+        If it is missing or a directory.
+    StorageError
+        If it is a pipe or device.
+    """
+    stream = open(path, "rb", buffering=0, opener=_open_at_once)  # noqa: SIM115 - returned
+    if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+        stream.close()
+        raise StorageError(f"{path!r} must be a plain file, got a pipe or device")
+    return stream
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def sync_directory(path: str) -> None:

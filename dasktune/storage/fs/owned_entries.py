@@ -12,9 +12,10 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
-__all__ = ["abandoned_entries", "is_open_entry", "open_owned"]
+__all__ = ["abandoned_entries", "exposure", "is_open_entry", "open_owned"]
 
 #: Another user may replace the name after the check: then `open` must neither wait nor follow.
 _FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -93,3 +94,29 @@ def _if_abandoned(path: str, directory: bool) -> Iterator[str]:
             yield path
         finally:
             os.close(descriptor)
+
+
+def exposure(path: str) -> str:
+    """Return why other users can change what is in a directory; empty if they cannot.
+
+    Membership in the directory's group counts as permission that the user has given.
+
+    Parameters
+    ----------
+    path : str
+        The directory; it may be missing. Its own path may have links.
+    """
+    try:
+        found = os.stat(path)
+    except OSError:
+        return ""
+    if found.st_uid not in (os.geteuid(), 0):
+        return f"it belongs to user {found.st_uid}"
+    if found.st_mode & stat.S_IWOTH:
+        return f"every user may write into it (mode {stat.filemode(found.st_mode)})"
+    for parent in Path(os.path.realpath(path)).parents:
+        mode = parent.stat().st_mode
+        # In a directory such as /tmp, only the owner of an entry may rename or delete it.
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            return f"every user may replace it, because {parent} has mode {stat.filemode(mode)}"
+    return ""

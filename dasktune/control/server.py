@@ -12,7 +12,7 @@ import logging
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final
 
 from tornado.httputil import HTTPServerRequest
@@ -22,7 +22,7 @@ from dasktune.control import address_file
 from dasktune.control.bounded_server import BoundedServer
 from dasktune.control.handlers import LARGEST_BODY, make_application
 from dasktune.control.http_guard import RequestGuard, new_token
-from dasktune.progress.background_stream import print_promptly
+from dasktune.control.secret_notice import secret_notice
 from dasktune.runner.commands import Commands
 from dasktune.storage.fs.storage import Storage
 
@@ -156,12 +156,17 @@ def run_control_server(
         logger.info("control server: %s", server.url)
         if storage is not None:
             address_file.write(storage, server.url)
-        # Not logged: the text contains the token.
-        print_promptly(sys.stderr, f"Control: TuneClient({server.url!r}, token={server.token!r})\n")
     try:
-        yield server
+        with nullcontext() if server is None else _announced(server):
+            yield server
     finally:
         if server is not None:
             server.close()
             if storage is not None:
                 address_file.remove(storage)
+
+
+def _announced(server: ControlServer) -> AbstractContextManager[None]:
+    # Not logged: the text contains the token.
+    text = f"TuneClient({server.url!r}, token={server.token!r})"
+    return secret_notice(sys.stderr, "Control", text)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from bokeh.util.token import generate_jwt_token, generate_session_id
+from control_kit import told_secret
 from test_controls_in_browser import press
 from test_dashboard_in_browser import PATIENCE, open_live, wait
 from test_live_run_in_browser import column, go, header, kill, pages
@@ -36,8 +37,8 @@ def driver(tmp_path):
 
         def listen():
             for line in process.stderr:
-                if line.startswith("Dashboard: ") and "token=" in line:
-                    links.append(line.split()[1])
+                if (link := told_secret(line, "Dashboard")) is not None:
+                    links.append(link)
                     told.set()
 
         reader = threading.Thread(target=listen)

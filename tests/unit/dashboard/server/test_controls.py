@@ -16,6 +16,7 @@ from bokeh.document import Document
 from bokeh.events import ButtonClick
 from bokeh.models import Button
 from bokeh.util.token import generate_jwt_token, generate_session_id
+from control_kit import told_secret
 from projection_kit import RecordFeed
 from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.ioloop import IOLoop
@@ -252,7 +253,7 @@ def test_where_other_machines_can_reach_it_a_token_is_needed():
 
 
 @pytest.mark.parametrize("loud", [True, False])
-def test_the_link_with_the_token_is_told_on_stderr_and_nowhere_else(loud, tmp_path, caplog, capsys):
+def test_the_link_with_the_token_is_told_to_the_user_and_nowhere_else(loud, tmp_path, caplog, capsys):
     caplog.set_level(logging.DEBUG)
     with serve_dashboard(
         True,
@@ -263,9 +264,11 @@ def test_the_link_with_the_token_is_told_on_stderr_and_nowhere_else(loud, tmp_pa
         commander=lambda: None,
     ):
         told = capsys.readouterr()
-        token = told.err.partition("token=")[2].strip()
+        link = told_secret(told.err, "Dashboard")
+        assert link is not None
+        token = link.partition("token=")[2]
         assert len(token) >= 32
-        assert token not in told.out + caplog.text
+        assert token not in told.out + told.err + caplog.text
         assert "http://127.0.0.1:" in caplog.text
 
 

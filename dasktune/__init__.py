@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         randint,
         randn,
         sample_from,
+        secret,
         uniform,
     )
     from dasktune.stopper import Stopper
@@ -120,6 +121,7 @@ __all__ = [
     "randint",
     "randn",
     "sample_from",
+    "secret",
     "uniform",
     # Policies
     "Stopper",
@@ -189,6 +191,7 @@ _HOMES: Final = {
         "randint",
         "randn",
         "sample_from",
+        "secret",
         "uniform",
     ),
     "dasktune.stopper": ("Stopper",),

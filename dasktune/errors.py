@@ -43,6 +43,16 @@ __all__ = [
 #: The text between ``://`` and ``@`` may be a password. A password with a slash makes the URL
 #: invalid, and is hidden anyway unless it looks like a port. The limits bound the search time.
 _USER: Final = re.compile(r"""://(?:[^/\s'"<>]{0,2000}|[^/:\s'"<>]{0,2000}:(?!\d*/)[^\s'"<>]{0,2000})@""")
+#: A password that no URL may contain, with quotes, brackets or spaces. It begins after a colon that
+#: no port follows, and ends before the last ``@`` of a word; it has at most 200 characters.
+_ODD_USER: Final = re.compile(
+    r"""://[^/:@\s'"<>]{0,200}:(?![\s/]|\d{1,5}(?:[^\w@]|$))(?:(?!://|@)[^\n]){0,200}@(?:[^\s/'"<>@]{0,200}@)*"""
+)
+#: A parameter of a URL that is called like a credential, in its path, query or fragment.
+_CREDENTIAL: Final = re.compile(
+    r"([;#?&][\w.-]{0,50}(?:token|secret|sig|signature|passw\w{0,4}|credential|key)=)[^\s'\"<>&;#]+",
+    re.IGNORECASE,
+)
 
 
 class TuneError(Exception):
@@ -272,7 +282,7 @@ def check(condition: bool, name: str, rule: str, value: Any, hint: str = "") -> 
 
 
 def without_passwords(text: str) -> str:
-    """Return `text` with ``***`` for the user and the password in each URL.
+    """Return `text` with ``***`` for the user, the password and the credentials in each URL.
 
     Parameters
     ----------
@@ -284,4 +294,6 @@ def without_passwords(text: str) -> str:
     >>> without_passwords("cannot open ftp://me:hunter2@host/x")
     'cannot open ftp://***@host/x'
     """
-    return _USER.sub("://***@", text) if "@" in text else text
+    if "@" in text:
+        text = _ODD_USER.sub("://***@", _USER.sub("://***@", text))
+    return _CREDENTIAL.sub(r"\1***", text) if "://" in text else text

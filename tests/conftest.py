@@ -65,6 +65,14 @@ def _no_client_is_left() -> Iterator[None]:
             sys.modules["dask"].config.config.pop("scheduler", None)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _no_files_in_the_home_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let files with tokens go elsewhere, also those of processes that tests start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     """A real S3 server."""

@@ -66,7 +66,7 @@ class Overview:
     def started(self) -> datetime | None:
         """The start of the experiment, in this machine's time zone; None if it is unknown."""
         with suppress(ValueError, TypeError, OverflowError, OSError):
-            return datetime.fromisoformat(self.spec["created"]).astimezone()
+            return datetime.fromisoformat(self.spec.get("created", "")).astimezone()
         began = self.projection.began
         with suppress(ValueError, OverflowError, OSError):
             return None if isnan(began) else datetime.fromtimestamp(began).astimezone()

@@ -11,7 +11,7 @@ from itertools import chain
 from math import isfinite
 from typing import Any
 
-from dasktune.text.formatting import one_line
+from dasktune.text.formatting import csv_cell, one_line
 
 __all__ = ["terminal_width", "write", "write_csv", "write_json"]
 
@@ -27,11 +27,14 @@ def terminal_width() -> int | None:
 
 
 def write_csv(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Write rows as CSV; control characters are replaced only if a terminal shows them."""
+    """Write rows as CSV; control characters are replaced only if a terminal shows them.
+
+    A text that a spreadsheet would execute as a formula begins with ``'``.
+    """
     writer = csv.writer(sys.stdout, lineterminator="\n")
     on_terminal = sys.stdout.isatty()
     for row in chain([head], rows):
-        texts = [_plain(value) for value in row]
+        texts = [_plain(csv_cell(value)) for value in row]
         writer.writerow([one_line(text) for text in texts] if on_terminal else texts)
 
 

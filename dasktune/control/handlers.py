@@ -23,6 +23,7 @@ from dataclasses import asdict
 from typing import Any, Final
 from urllib.parse import unquote
 
+from tornado.httputil import HTTPServerRequest
 from tornado.web import Application, RequestHandler
 
 from dasktune.control.http_guard import RequestGuard
@@ -71,8 +72,15 @@ class _RequestLimit:
 class _RequestHandler(RequestHandler):
     """Checks host, origin and token of each request first, and answers errors in JSON."""
 
-    def initialize(self, commands: Commands, guard: RequestGuard, limit: _RequestLimit) -> None:
+    def initialize(
+        self,
+        commands: Commands,
+        guard: RequestGuard,
+        limit: _RequestLimit,
+        accept: Callable[[HTTPServerRequest], None],
+    ) -> None:
         self._commands, self._guard, self._limit = commands, guard, limit
+        self._accept = accept
         self._is_counted = False
 
     def set_default_headers(self) -> None:
@@ -91,6 +99,7 @@ class _RequestHandler(RequestHandler):
             raise _Refused(403, "cross-origin request refused")
         if not self._guard.is_bearer(headers.get("Authorization")):
             raise _Refused(401, "token missing or wrong; send Authorization: Bearer <token>")
+        self._accept(self.request)
         if self._limit.active >= _MAX_REQUESTS:
             raise _Refused(503, "too many requests at the same time; try again later", "busy")
         self._limit.active += 1
@@ -254,7 +263,9 @@ def _decoded(name: str) -> str:
     return unquote(name, errors="replace")
 
 
-def make_application(commands: Commands, guard: RequestGuard) -> Application:
+def make_application(
+    commands: Commands, guard: RequestGuard, accept: Callable[[HTTPServerRequest], None]
+) -> Application:
     """Return the application that answers the requests.
 
     Parameters
@@ -263,8 +274,10 @@ def make_application(commands: Commands, guard: RequestGuard) -> Application:
         The commands of the experiment.
     guard : RequestGuard
         Checks host, origin and token of each request.
+    accept : callable
+        Called with each request that the guard has let pass.
     """
-    parts = {"commands": commands, "guard": guard, "limit": _RequestLimit()}
+    parts = {"commands": commands, "guard": guard, "limit": _RequestLimit(), "accept": accept}
     routes: list[tuple[str, type[_RequestHandler]]] = [
         ("/openapi.json", _Description),
         ("/experiment", _Experiment),

@@ -12,17 +12,17 @@ import logging
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, Final
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Final
 
-from tornado.httpserver import HTTPServer
-from tornado.iostream import IOStream
+from tornado.httputil import HTTPServerRequest
 from tornado.netutil import bind_sockets
 
 from dasktune.control import address_file
+from dasktune.control.bounded_server import BoundedServer
 from dasktune.control.handlers import LARGEST_BODY, make_application
 from dasktune.control.http_guard import RequestGuard, new_token
-from dasktune.progress.background_stream import print_promptly
+from dasktune.control.secret_notice import secret_notice
 from dasktune.runner.commands import Commands
 from dasktune.storage.fs.storage import Storage
 
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 _ADDRESS: Final = "127.0.0.1"
 
-#: Maximum number of open connections; further ones are closed immediately.
+#: Maximum number of open connections.
 _MAX_CONNECTIONS: Final = 128
 #: Maximum size of a request's headers, in bytes.
 _MAX_HEADERS: Final = 16 << 10
@@ -40,16 +40,6 @@ _MAX_HEADERS: Final = 16 << 10
 _REQUEST_TIMEOUT: Final = 15.0
 #: Seconds to wait for the thread to start and to end.
 _THREAD_TIMEOUT: Final = 30.0
-
-
-class _BoundedServer(HTTPServer):
-    """An HTTP server that closes new connections while it has too many."""
-
-    def handle_stream(self, stream: IOStream, address: Any) -> None:
-        if len(self._connections) >= _MAX_CONNECTIONS:
-            stream.close()
-        else:
-            super().handle_stream(stream, address)
 
 
 class ControlServer:
@@ -79,7 +69,8 @@ class ControlServer:
 
     def __init__(self, commands: Commands, *, port: int = 0, token: str | None = None) -> None:
         self.token = new_token() if token is None else token
-        self._application = make_application(commands, RequestGuard(self.token))
+        self._application = make_application(commands, RequestGuard(self.token), self._accept)
+        self._server: BoundedServer | None = None
         # Bind in the caller's thread, so that the caller gets the error if the port is in use.
         self._sockets = bind_sockets(port, _ADDRESS)
         self.port = int(self._sockets[0].getsockname()[1])
@@ -104,6 +95,10 @@ class ControlServer:
             self._loop.call_soon_threadsafe(self._closing.set)
             self._thread.join(_THREAD_TIMEOUT)
 
+    def _accept(self, request: HTTPServerRequest) -> None:
+        if self._server is not None:
+            self._server.accept(request)
+
     def _run(self) -> None:
         try:
             asyncio.run(self._serve())
@@ -114,8 +109,9 @@ class ControlServer:
 
     async def _serve(self) -> None:
         self._loop, self._closing = asyncio.get_running_loop(), asyncio.Event()
-        server = _BoundedServer(
+        server = self._server = BoundedServer(
             self._application,
+            max_connections=_MAX_CONNECTIONS,
             max_body_size=LARGEST_BODY,
             max_buffer_size=2 * LARGEST_BODY,
             max_header_size=_MAX_HEADERS,
@@ -160,12 +156,17 @@ def run_control_server(
         logger.info("control server: %s", server.url)
         if storage is not None:
             address_file.write(storage, server.url)
-        # Not logged: the text contains the token.
-        print_promptly(sys.stderr, f"Control: TuneClient({server.url!r}, token={server.token!r})\n")
     try:
-        yield server
+        with nullcontext() if server is None else _announced(server):
+            yield server
     finally:
         if server is not None:
             server.close()
             if storage is not None:
                 address_file.remove(storage)
+
+
+def _announced(server: ControlServer) -> AbstractContextManager[None]:
+    # Not logged: the text contains the token.
+    text = f"TuneClient({server.url!r}, token={server.token!r})"
+    return secret_notice(sys.stderr, "Control", text)

@@ -70,7 +70,7 @@ def in_trial_directory(spec: TrialSpec) -> Iterator[None]:
     if not spec.chdir:
         yield
         return
-    place = spec.storage.child("trials", spec.trial_dir).path()
+    place = spec.storage.child("trials", spec.trial_dir).inside()
     os.makedirs(place, exist_ok=True)
     before = os.getcwd()
     os.environ[_BEFORE] = before

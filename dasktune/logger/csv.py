@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from dasktune.logger.file_logger import FileLoggerCallback, Row, RowFormat
+from dasktune.text.formatting import csv_cell
 
 __all__ = ["CSVLoggerCallback"]
 
@@ -17,7 +18,7 @@ class CSVLoggerCallback(FileLoggerCallback):
 
     The first line has the column names; nested names are joined by ``/``. A metric that first
     appears in a later result gets a column, too: the file is then rewritten, with empty cells in
-    the earlier rows.
+    the earlier rows. A text that a spreadsheet would execute as a formula begins with ``'``.
 
     Examples
     --------
@@ -51,6 +52,6 @@ class _CsvFormat(RowFormat):
 
 def _lines(rows: Sequence[Sequence[object]]) -> bytes:
     text = io.StringIO(newline="")
-    csv.writer(text, lineterminator="\n").writerows(rows)
+    csv.writer(text, lineterminator="\n").writerows([list(map(csv_cell, row)) for row in rows])
     # A character that UTF-8 cannot encode (a lone surrogate) must not prevent the file.
     return text.getvalue().encode("utf-8", "replace")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from dasktune.callback import TrialView
 from dasktune.logger.trial_logger import TrialLog, TrialLoggerCallback
+from dasktune.storage.fs.local_files import open_append
 
 __all__ = ["FileLoggerCallback", "RowFormat", "TrialFile"]
 
@@ -112,7 +114,7 @@ class TrialFile(TrialLog):
             rows = self._trial.history_since(count)
             addition = self._row_format.encode_more(rows)
             if addition is not None:
-                with open(self._storage.inside(self._name), "ab") as file:
+                with os.fdopen(open_append(self._storage.inside(self._name)), "ab") as file:
                     file.write(addition)
                 self._written = (starts, count + len(rows))
                 return

@@ -30,6 +30,7 @@ from dasktune.space.samplers import (
     Uniform,
     random_generator,
 )
+from dasktune.space.secret import Secret, secret
 from dasktune.space.tag import experiment_tag
 from dasktune.space.variants import Variant, Variants, overlay, resolve
 
@@ -48,12 +49,14 @@ __all__ = [
     "choice",
     "sample_from",
     "grid_search",
+    "secret",
     # Domains and samplers.
     "Domain",
     "Float",
     "Integer",
     "Categorical",
     "Function",
+    "Secret",
     "Sampler",
     "Uniform",
     "LogUniform",

@@ -13,6 +13,7 @@ from dasktune.trial.metrics import number
 
 __all__ = [
     "column_width",
+    "csv_cell",
     "elapsed_unit",
     "format_cell",
     "format_clock",
@@ -35,6 +36,9 @@ _brief: Final = Repr()
 _brief.maxstring = _brief.maxother = 80
 _brief.maxdict = _brief.maxlist = _brief.maxtuple = 8
 _brief.maxlevel = 3
+
+#: Characters with which a formula begins in a spreadsheet; some of them skip the white space.
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 #: Units of time, the largest first: name, length in seconds, shortest duration shown, in seconds.
 _UNITS: Final = (("d", 86_400.0, 172_800.0), ("h", 3_600.0, 7_200.0), ("min", 60.0, 180.0))
@@ -272,6 +276,31 @@ def format_duration(seconds: float) -> str:
     """
     unit, length = elapsed_unit(seconds)
     return "unknown" if isnan(seconds) else f"{seconds / length:.3g} {unit}"
+
+
+def csv_cell(value: object) -> object:
+    """Return a value for a CSV file, with ``'`` before a text that a spreadsheet would execute.
+
+    Spreadsheets take a cell for a formula if it begins with ``=``, ``+``, ``-``, ``@``, a tab or a
+    line break, and formulas can start programs and send data. Numbers stay as they are. A carriage
+    return becomes a line feed.
+
+    Examples
+    --------
+    >>> csv_cell("=cmd|' /C calc'!A0"), csv_cell("-0.5"), csv_cell(-0.5), csv_cell("adam")
+    ("'=cmd|' /C calc'!A0", '-0.5', -0.5, 'adam')
+    """
+    if not isinstance(value, str):
+        return value
+    # Python's writer puts no quotes around a lone carriage return, which begins a new row.
+    value = value.replace("\r\n", "\n").replace("\r", "\n")
+    if not value.lstrip(" ").startswith(_FORMULA):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
 
 
 def format_clock(seconds: float) -> str:

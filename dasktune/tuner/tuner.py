@@ -40,6 +40,7 @@ from dasktune.storage.experiment.experiment_store import (
     is_half_created,
 )
 from dasktune.storage.experiment.tuner_json import SETUP_FILE
+from dasktune.storage.fs.probe import warn_if_exposed
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.segments import segments
 from dasktune.storage.leader.leader_lock import LeaderLock
@@ -485,6 +486,7 @@ class Tuner:
     def _open_store(
         self, storage: Storage, name: str, experiment: ExperimentMachine, lock: LeaderLock | None = None
     ) -> ExperimentStore:
+        warn_if_exposed(storage)
         store = ExperimentStore(storage.with_retry(self._run_config.storage_patience), lock)
         if self._session is not None:
             store.begin(after=self._session.end)

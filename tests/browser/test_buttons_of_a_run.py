@@ -8,6 +8,8 @@ import threading
 from pathlib import Path
 
 import pytest
+from bokeh.util.token import generate_jwt_token, generate_session_id
+from control_kit import told_secret
 from test_controls_in_browser import press
 from test_dashboard_in_browser import PATIENCE, open_live, wait
 from test_live_run_in_browser import column, go, header, kill, pages
@@ -19,8 +21,8 @@ DRIVER = Path(__file__).with_name("driver_with_buttons.py")
 
 #: Opens a socket to the dashboard, and tells what comes of it.
 CONNECT = """
-const done = arguments[1]
-const socket = new WebSocket(arguments[0], ["bokeh", "none"])
+const done = arguments[2]
+const socket = new WebSocket(arguments[0], ["bokeh", arguments[1]])
 socket.onopen = () => done("open")
 socket.onerror = () => done("refused")
 """
@@ -35,8 +37,8 @@ def driver(tmp_path):
 
         def listen():
             for line in process.stderr:
-                if line.startswith("Dashboard: ") and "token=" in line:
-                    links.append(line.split()[1])
+                if (link := told_secret(line, "Dashboard")) is not None:
+                    links.append(link)
                     told.set()
 
         reader = threading.Thread(target=listen)
@@ -60,12 +62,13 @@ def test_a_trial_and_then_the_experiment_are_stopped_by_whoever_has_the_link(bro
     process, link = driver
     url = link.partition("?")[0]
     socket = f"{url.replace('http', 'ws')}ws"
+    session = generate_jwt_token(generate_session_id())
     # A page of another origin gets no socket, whether the browser has the cookie or not.
     other = tmp_path / "other.html"
     other.write_text("<title>other</title>")
     for place in ("before", "after"):
         browser.get(other.as_uri())
-        assert browser.execute_async_script(CONNECT, socket) == "refused", place
+        assert browser.execute_async_script(CONNECT, socket, session) == "refused", place
         if place == "before":
             browser.get(url)
             assert "403" in browser.page_source

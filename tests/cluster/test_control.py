@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from control_kit import told_secret
 
 import dasktune as tune
 from dasktune.cli import main
@@ -48,10 +49,12 @@ class Run:
 
     def client(self):
         pattern = r"TuneClient\('(\S+)', token='(\S+)'\)"
-        while (found := re.search(pattern, self.told)) is None:
+        while (call := told_secret(self.told, "Control")) is None:
             assert self.thread.is_alive()
             threading.Event().wait(0.1)
             self.told += self.capsys.readouterr().err
+        found = re.fullmatch(pattern, call)
+        assert found is not None
         return tune.TuneClient(*found.groups())
 
     def wait(self):

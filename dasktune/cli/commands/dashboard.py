@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
 
 from dasktune.cli.arguments import add_storage_options, storage_options
 from dasktune.cli.output import write
+from dasktune.control.secret_notice import secret_notice
 from dasktune.text.formatting import one_line
+
+if TYPE_CHECKING:
+    from dasktune.dashboard.server.web import WebServer
 
 __all__ = ["add_arguments", "run"]
 
@@ -60,10 +67,19 @@ def run(arguments: argparse.Namespace) -> int:
         storage_options=storage_options(arguments),
     )
     try:
-        write(one_line(server.link))
-        server.wait()
+        with _shown(server):
+            server.wait()
     except KeyboardInterrupt:
         return 0
     finally:
         server.close()
     return 0
+
+
+def _shown(server: WebServer) -> AbstractContextManager[None]:
+    """Show the address while the block runs; where it has a token, to nobody but the user."""
+    if server.link != server.url:
+        return secret_notice(sys.stdout, "Dashboard", server.link)
+    write(one_line(server.url))
+    sys.stdout.flush()
+    return nullcontext()

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import argparse
 import getpass
+import re
 import sys
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from dasktune.cli.arguments import add_address, add_storage_options, storage_of
 from dasktune.cli.experiment_overview import read_experiment
@@ -20,6 +21,9 @@ from dasktune.storage.leader.leader_lease import LeaderLease, machine_id
 from dasktune.text.formatting import one_line
 
 __all__ = ["add_arguments", "run"]
+
+#: What a driver shows of its control server.
+_CALL: Final = re.compile(r"(?:Control: )?TuneClient\('[^']*', token='([^']*)'\)")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -143,7 +147,10 @@ def _asked_token(url: str) -> str:
     """Read the token from the terminal or standard input: other users can see command lines."""
     if sys.stdin.isatty():
         return getpass.getpass(f"Token that the driver at {one_line(url)} printed: ")
-    return sys.stdin.readline().strip()
+    given = sys.stdin.readline().strip()
+    # The file that the driver writes has a call of TuneClient.
+    found = _CALL.fullmatch(given)
+    return found[1] if found else given
 
 
 def _confirm(what: str, arguments: argparse.Namespace) -> None:

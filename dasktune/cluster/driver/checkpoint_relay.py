@@ -34,6 +34,7 @@ from dasktune.errors import CheckpointDamaged, CheckpointNotFound, StorageError,
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
 from dasktune.storage.checkpoints.checkpoint_store import CheckpointStore
 from dasktune.storage.checkpoints.source_files import SourceFile, source_files
+from dasktune.storage.fs import local_files
 from dasktune.storage.fs.storage import Storage, is_relative_name
 from dasktune.trainable.checkpoints import relay
 from dasktune.trainable.reporting.trial_messages import StopAnswer
@@ -285,8 +286,8 @@ def _append_logs(spec: TrialSpec, storage: Storage, spool: Checkpoint) -> None:
             chunk = Path(spool.path, name).read_bytes()
             if place.is_local:
                 # Append to the file instead of writing it again, because it may be large.
-                os.makedirs(place.path(), exist_ok=True)
-                with open(place.path(name), "ab") as file:
+                os.makedirs(place.inside(), exist_ok=True)
+                with os.fdopen(local_files.open_append(place.inside(name)), "ab") as file:
                     file.write(chunk)
                 continue
             before = place.read_bytes(name) if place.exists(name) else b""

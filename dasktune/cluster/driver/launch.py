@@ -22,6 +22,7 @@ from dasktune.config import RunConfig
 from dasktune.errors import ClusterError
 from dasktune.placement import Ledger
 from dasktune.runner.ports import Clock
+from dasktune.runner.secret_values import check_secrets, with_secrets
 from dasktune.storage.checkpoints.initial import INITIAL_CHECKPOINT
 from dasktune.storage.fs.probe import writes_nothing
 from dasktune.storage.fs.storage import Storage
@@ -114,7 +115,8 @@ class Launch:
             report_timeout_s=self.run_config.failure_config.report_timeout_s,
             stop_grace=self.run_config.stop_grace,
         )
-        config = self.complete(action.config)
+        # Only the pickle for the worker has the values; no file gets this configuration.
+        config = with_secrets(self.complete(action.config))
         return spec, dumps_user_code({"config": config}, code=self.run_config.code)
 
     def dispatcher_settings(self) -> DispatcherSettings:
@@ -157,6 +159,7 @@ def launched(client: Any, launch: Launch, clock: Clock) -> Iterator[DaskTrialExe
         If the cluster cannot run the experiment.
     """
     config = launch.run_config
+    check_secrets(launch.param_space)
     dumps_user_code({"param_space": launch.param_space}, code=config.code)
     payload = pack_trainable(launch.trainable, code=config.code)
     with connect(client, timeout_s=config.scheduler_wait) as connection:

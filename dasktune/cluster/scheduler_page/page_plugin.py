@@ -15,12 +15,12 @@ driver then has ``yours`` set to False, and the first driver stops publishing.
 from __future__ import annotations
 
 import asyncio
-import gzip
 import html
 import json
 import logging
 import sys
 import time
+import zlib
 from collections import OrderedDict
 from contextlib import suppress
 from typing import Any
@@ -68,6 +68,22 @@ _LOGO = (
     '<li id="dask-logo"><a href="https://dask.org/">'
     '<img src="statics/images/dask-logo.svg" alt="Dask"></a></li>'
 )
+
+
+#: Maximum size in bytes of content that is decompressed; two megabytes can become two gigabytes.
+_LARGEST_DECOMPRESSED = 50_000_000
+
+
+def _decompressed(content: bytes) -> bytes:
+    """Decompress gzip; a browser that cannot do it gets an error if the content is too large."""
+    stream = zlib.decompressobj(wbits=31)
+    try:
+        plain = stream.decompress(content, _LARGEST_DECOMPRESSED)
+    except zlib.error:
+        raise web.HTTPError(406) from None
+    if not stream.eof:
+        raise web.HTTPError(406)
+    return plain
 
 
 class _Section:
@@ -427,7 +443,7 @@ class _PageHandler(web.RequestHandler):
         if "gzip" in self.request.headers.get("Accept-Encoding", ""):
             self.set_header("Content-Encoding", "gzip")
         else:
-            content = gzip.decompress(content)
+            content = _decompressed(content)
         self.write(content)
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
+from dasktune.control.secret_notice import secret_notice
 from dasktune.progress.background_stream import print_promptly
 from dasktune.runner.commands import Commands
 from dasktune.storage.fs.storage import Storage
@@ -55,17 +56,21 @@ def serve_dashboard(
         Whether to print the dashboard's address on ``sys.stderr``, besides logging it.
     commander : callable, optional
         Returns the object that takes commands; without it the pages are read-only. With it, the
-        link with the token is always printed on ``sys.stderr``.
+        link with the token is always shown to the user (see `secret_notice`).
     find_dask : callable, optional
         Returns the address of a page of Dask's own dashboard; empty while it is unknown.
     """
     feed, server = None, None
     if wanted:
         feed, server = _start(wanted, describe, storage, runner_time, commander, find_dask)
-    if server is not None and (announce or commander is not None):
-        print_promptly(sys.stderr, f"Dashboard: {server.link}\n")
+    notice: AbstractContextManager[None] = nullcontext()
+    if server is not None and server.link != server.url:
+        notice = secret_notice(sys.stderr, "Dashboard", server.link)
+    elif server is not None and announce:
+        print_promptly(sys.stderr, f"Dashboard: {server.url}\n")
     try:
-        yield
+        with notice:
+            yield
     finally:
         if feed is not None and server is not None:
             # In this order: the last poll of the server must see that the driver has ended.

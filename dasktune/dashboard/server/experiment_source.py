@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from functools import partial
 from html import escape
@@ -14,19 +15,24 @@ from dasktune.dashboard.model.load import empty_projection
 from dasktune.dashboard.report.style import CARD
 from dasktune.dashboard.server.feed import JournalFeed
 from dasktune.dashboard.server.live_experiment import LiveExperiment
-from dasktune.errors import StorageError
+from dasktune.errors import StorageError, TuneError
 from dasktune.storage.experiment.experiment_store import SPEC_FILE, ExperimentStore
+from dasktune.storage.fs.redaction import reading
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.journal_follower import JournalFollower
 from dasktune.storage.leader.leader_lock import leader_status
 
 __all__ = ["ExperimentFolder", "ExperimentSource", "SingleExperiment"]
 
+logger = logging.getLogger(__name__)
+
 #: Margin that aligns the list with the card below, which Bokeh places.
 _ALIGNED: Final = "10px -5px 0"
 
 #: Maximum number of experiments in the list. If there are more, the last ones by name are listed.
 _MOST: Final = 500
+#: Maximum number of other entries in the list.
+_MOST_BROKEN: Final = 20
 
 
 class ExperimentSource:
@@ -91,22 +97,31 @@ class ExperimentFolder(ExperimentSource):
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._lives: dict[str, LiveExperiment] = {}
-        self._is_one = storage.exists(SPEC_FILE)
+        with reading(SPEC_FILE, storage):
+            self._is_one = storage.exists(SPEC_FILE)
         if self._is_one:
             self._lives[""] = _live(storage)
-        elif not self._names():
+        elif not self._entries()[0]:
             raise StorageError(f"no experiment is stored at {storage}, nor directly below it")
 
     def find(self, name: str) -> LiveExperiment | None:
-        """Return the experiment with a name; None if there is none."""
+        """Return the experiment with a name; None if there is none, or it cannot be read."""
         name = "" if self._is_one else name
-        if name not in self._lives and name in self._names():
-            self._lives[name] = _live(self._storage.child(name))
+        if name not in self._lives and name in self._entries()[0]:
+            try:
+                self._lives[name] = _live(self._storage.child(name))
+            except TuneError as error:
+                logger.info("the dashboard cannot show %r: %s", name, error)
         return self._lives.get(name)
 
     def listing(self) -> str:
         """Return links to the experiments, in which all user text is escaped."""
-        rows = "".join(self._row(name) for name in self._names())
+        readable, broken = self._entries()
+        rows = "".join(self._row(name) for name in readable)
+        rows += "".join(
+            f"<tr>{_cell(name)}{_cell(f'cannot be read: {error}')}<td></td><td></td></tr>"
+            for name, error in broken.items()
+        )
         style = "".join(f"{key}:{value};" for key, value in {**CARD, "margin": _ALIGNED}.items())
         return (
             '<div style="font-size:22px;font-weight:700">Experiments</div>'
@@ -122,16 +137,31 @@ class ExperimentFolder(ExperimentSource):
 
     def names(self) -> list[str]:
         """Return the names of the experiments in descending order; none for a single experiment."""
-        return [] if self._is_one else self._names()
+        return [] if self._is_one else self._entries()[0]
 
-    def _names(self) -> list[str]:
-        names = [name for name in self._storage.names() if self._storage.child(name).exists(SPEC_FILE)]
-        return names[-_MOST:][::-1]
+    def _entries(self) -> tuple[list[str], dict[str, str]]:
+        """Return the names of experiments, newest first, and why other entries cannot be read.
+
+        Other users may be able to create names here. One that is a link or a pipe, or that no
+        experiment can have, must not hide the experiments.
+        """
+        readable: list[str] = []
+        broken: dict[str, str] = {}
+        with reading("its directories", self._storage):
+            names = self._storage.names()
+        for name in names:
+            try:
+                if self._storage.child(name).exists(SPEC_FILE):
+                    readable.append(name)
+            except (OSError, TuneError) as error:
+                if len(broken) < _MOST_BROKEN:
+                    broken[name] = str(error)
+        return readable[-_MOST:][::-1], broken
 
     def _row(self, name: str) -> str:
         try:
             spec = ExperimentStore(self._storage.child(name)).spec()
-        except StorageError as error:
+        except TuneError as error:
             spec = {"metric": f"cannot be read: {error}"}
         total = spec.get("total_trials")
         created = str(spec.get("created", ""))[:16].replace("T", " ")

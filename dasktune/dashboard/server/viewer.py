@@ -187,7 +187,6 @@ class Viewer:
         document.add_root(self._page)
         document.add_periodic_callback(self._tick, _PERIOD)
         document.js_on_event(DocumentReady, *self._scripts())
-        # Bokeh sends this event since 3.8; with older versions the heartbeats must suffice.
         document.js_on_event("connection_lost", CustomJS(args={"header": self._header}, code=_SHOW_LOST))
         self._header.on_change("tags", lambda name, old, new: self._tick())
         self.update()

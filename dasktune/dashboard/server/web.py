@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -19,11 +18,13 @@ from bokeh.application import Application
 from bokeh.application.handlers.function import FunctionHandler
 from bokeh.document import Document
 from bokeh.models import Div
-from bokeh.server.server import Server
+from bokeh.server.server import BaseServer
+from tornado.httputil import HTTPServerRequest
 from tornado.ioloop import IOLoop
-from tornado.web import OutputTransform
 
+from dasktune.control.bounded_server import BoundedServer
 from dasktune.control.http_guard import LOCAL_NAMES
+from dasktune.control.local_port import BoundPort, url_host
 from dasktune.dashboard.report.style import BODY
 from dasktune.dashboard.server.comparison_viewer import (
     MOST_COMPARED,
@@ -33,22 +34,14 @@ from dasktune.dashboard.server.comparison_viewer import (
 from dasktune.dashboard.server.controls import Commander
 from dasktune.dashboard.server.experiment_source import ExperimentSource
 from dasktune.dashboard.server.live_experiment import LiveExperiment
-from dasktune.dashboard.server.token_auth import TokenAuth
+from dasktune.dashboard.server.request_gate import GuardedApplication, RequestGate
 from dasktune.dashboard.server.viewer import Viewer
 
-__all__ = ["CONTENT_SECURITY_POLICY", "WebServer"]
+__all__ = ["WebServer"]
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-#: Scripts and data come only from this server, and no other page may frame this one. Bokeh's
-#: callbacks need `unsafe-eval`, and its page contains an inline script.
-CONTENT_SECURITY_POLICY: Final = (
-    "default-src 'none'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; "
-    "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; "
-    "connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'self'"
-)
 
 _TEMPLATE: Final = f"""
 {{% block preamble %}}
@@ -56,6 +49,8 @@ _TEMPLATE: Final = f"""
 <style>{BODY}</style>
 {{% endblock %}}
 """
+
+_BUSY: Final = "The dashboard has too many viewers. Close some, and reload this page in 15 seconds."
 
 #: Seconds between two polls.
 _PERIOD: Final = 0.5
@@ -69,6 +64,20 @@ _CLOSE_TIMEOUT: Final = 2.0
 _FINAL_POLL_TIMEOUT: Final = 1.0
 #: Seconds for the last updates to reach the browsers before the server ends.
 _FINAL_SEND_SECONDS: Final = 0.3
+
+#: Maximum number of open connections.
+_MAX_CONNECTIONS: Final = 256
+#: Maximum number of viewers, and of those to which no browser has connected yet. A viewer takes a
+#: fifth of a second to make, and one without a browser is kept for 15 s.
+_MAX_VIEWERS: Final = 64
+_MAX_UNCONNECTED: Final = 12
+#: Maximum sizes in bytes: of a request's headers, of its body, and of a message from a browser.
+_MAX_HEADERS: Final = 32 << 10
+_MAX_BODY: Final = 64 << 10
+_MAX_MESSAGE: Final = 1 << 20
+#: Seconds until a connection without a request is closed, and in which a body must arrive.
+_IDLE_TIMEOUT: Final = 60.0
+_BODY_TIMEOUT: Final = 15.0
 
 
 async def _run_in_thread(call: Callable[[], T]) -> T:
@@ -100,32 +109,17 @@ async def _run_in_thread(call: Callable[[], T]) -> T:
     return await future
 
 
+def _is_connected(document: Document) -> bool:
+    context = document.session_context
+    session = None if context is None else context.session
+    return session is not None and session.connection_count > 0
+
+
 async def _poll_all(lives: set[LiveExperiment]) -> None:
     """Poll experiments until all their records are applied."""
     for live in lives:
         while await _run_in_thread(live.poll):
             pass
-
-
-class _Headers(OutputTransform):
-    """Adds security headers to each response, and keeps tokens out of the log.
-
-    Tornado creates it before it handles a request, so this covers refused requests, too.
-    """
-
-    def __init__(self, request: Any) -> None:
-        # Tornado logs the URI. The arguments have been parsed from it already.
-        request.uri = request.path
-
-    def transform_first_chunk(
-        self, status_code: int, headers: Any, chunk: bytes, finishing: bool
-    ) -> tuple[int, Any, bytes]:
-        headers["Content-Security-Policy"] = CONTENT_SECURITY_POLICY
-        headers["X-Content-Type-Options"] = "nosniff"
-        headers["Referrer-Policy"] = "same-origin"
-        # Bokeh lets pages of any origin read some of its responses.
-        headers.pop("Access-Control-Allow-Origin", None)
-        return status_code, headers, chunk
 
 
 class WebServer:
@@ -170,9 +164,10 @@ class WebServer:
         self.port = port
         self._commander = commander
         guarded = commander is not None or address not in LOCAL_NAMES
-        self._auth = TokenAuth() if guarded else None
+        self._gate = RequestGate(address, self._origins, guarded=guarded)
         self._viewers: set[Viewer | ComparisonViewer] = set()
         self._loop: Any = None
+        self._http: BoundedServer | None = None
         self._closing: asyncio.Event | None = None
         self._error: BaseException | None = None
         self._ready = threading.Event()
@@ -186,13 +181,13 @@ class WebServer:
     @property
     def url(self) -> str:
         """The address for a browser on this machine."""
-        everywhere = self._address in ("", "0.0.0.0", "::")
-        return f"http://{'localhost' if everywhere else self._address}:{self.port}/"
+        return f"http://{url_host(self._address)}:{self.port}/"
 
     @property
     def link(self) -> str:
         """The address with the token, if one is needed. It is for the user alone: never log it."""
-        return self.url if self._auth is None else f"{self.url}?token={self._auth.token}"
+        gate = self._gate
+        return f"{self.url}{gate.prefix[1:]}/?token={gate.token}" if gate.token else self.url
 
     def close(self) -> None:
         """Stop the server; return after two seconds at the latest. A second call does nothing."""
@@ -222,21 +217,27 @@ class WebServer:
 
     async def _serve(self) -> None:
         self._loop, self._closing = IOLoop.current(), asyncio.Event()
-        # Another process may take the port after this probe: `Server` then raises OSError.
-        self.port = self.port if self._is_free(self.port) else self._free_port()
-        names = dict.fromkeys(("localhost", "127.0.0.1", self._address))
-        server = Server(
+        bound = self._bind()
+        self.port = bound.port
+        application = GuardedApplication(
             {"/": Application(FunctionHandler(self._open))},
-            io_loop=self._loop,
-            port=self.port,
-            address=self._address,
+            gate=self._gate,
+            accept=self._accept,
             use_index=False,
-            allow_websocket_origin=[*(f"{n}:{self.port}" for n in names if n), *self._origins],
-            transforms=[_Headers],
-            **({} if self._auth is None else {"auth_provider": self._auth}),
             unused_session_lifetime_milliseconds=15_000,
             check_unused_sessions_milliseconds=5_000,
+            websocket_max_message_size_bytes=_MAX_MESSAGE,
         )
+        http = self._http = BoundedServer(
+            application,
+            max_connections=_MAX_CONNECTIONS,
+            max_header_size=_MAX_HEADERS,
+            max_body_size=_MAX_BODY,
+            idle_connection_timeout=_IDLE_TIMEOUT,
+            body_timeout=_BODY_TIMEOUT,
+        )
+        http.add_sockets(bound.sockets)
+        server = BaseServer(self._loop, application, http)
         server.start()
         polling = asyncio.create_task(self._poll())
         self._ready.set()
@@ -248,21 +249,20 @@ class WebServer:
             polling.cancel()
             await self._show_final_state()
             server.stop()
+            bound.close()
 
-    def _is_free(self, port: int) -> bool:
-        if not port:
-            return False
+    def _accept(self, request: HTTPServerRequest) -> None:
+        if self._http is not None:
+            self._http.accept(request)
+
+    def _bind(self) -> BoundPort:
         try:
-            with socket.create_server((self._address, port)):
-                return True
+            return BoundPort(self._address, self.port)
         except OSError as error:
-            logger.warning("the dashboard uses another port than %s: %s", port, error)
-            return False
-
-    def _free_port(self) -> int:
-        """Return a port that is free now: the check of `Origin` needs it before the start."""
-        with socket.create_server((self._address, 0)) as probe:
-            return int(probe.getsockname()[1])
+            if not self.port:
+                raise
+            logger.warning("the dashboard uses another port than %s: %s", self.port, error)
+            return BoundPort(self._address)
 
     async def _poll(self) -> None:
         """Poll the experiments in a loop, each poll in a thread: a storage may be slow."""
@@ -318,6 +318,9 @@ class WebServer:
     def _open(self, document: Document) -> None:
         """Fill the document of a new session."""
         document.template = _TEMPLATE
+        if self._is_busy():
+            document.add_root(Div(text=_BUSY, disable_math=True, sizing_mode="stretch_width"))
+            return
         arguments = document.session_context.request.arguments
         names = [one.decode("utf-8", "replace") for one in arguments.get("compare", [])]
         if names:
@@ -337,6 +340,10 @@ class WebServer:
         names = self._experiments.names()
         if len(names) > 1:
             document.add_root(comparison_form(names))
+
+    def _is_busy(self) -> bool:
+        unconnected = sum(not _is_connected(viewer.document) for viewer in self._viewers)
+        return len(self._viewers) >= _MAX_VIEWERS or unconnected >= _MAX_UNCONNECTED
 
     def _add_viewer(self, viewer: Viewer | ComparisonViewer) -> None:
         """Keep a viewer up to date until its session ends."""

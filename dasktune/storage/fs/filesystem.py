@@ -125,7 +125,7 @@ def open_read(fs: Any, path: str, retry: Retry = at_once) -> BinaryIO:
         If it does not exist.
     """
     if is_local(fs):
-        return open(path, "rb", buffering=0)
+        return cast("BinaryIO", local_files.open_plain(path))
     if is_memory(fs):
         # All readers of one memory file share its position.
         return io.BytesIO(fs.cat_file(path))
@@ -165,8 +165,8 @@ def read_bytes(fs: Any, path: str) -> bytes:
         If it does not exist.
     """
     if is_local(fs):
-        with open(path, "rb") as stream:
-            return stream.read()
+        with local_files.open_plain(path) as stream:
+            return stream.readall()
     return bytes(_call(fs, "cat_file", path, size=SMALL))
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import io
 import os
 import shutil
 import stat
@@ -16,7 +18,9 @@ __all__ = [
     "check_plain",
     "create",
     "names",
+    "open_append",
     "open_new",
+    "open_plain",
     "relative_files",
     "remove",
     "remove_tree",
@@ -143,6 +147,51 @@ def open_new(path: str) -> int:
     except FileNotFoundError:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         return os.open(path, flags, 0o666)
+
+
+def open_plain(path: str) -> io.FileIO:
+    """Open a plain file for reading, without waiting if it has become a pipe meanwhile.
+
+    Raises
+    ------
+    OSError
+        If it is missing or a directory.
+    StorageError
+        If it is a pipe or device.
+    """
+    stream = open(path, "rb", buffering=0, opener=_open_at_once)  # noqa: SIM115 - returned
+    if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+        stream.close()
+        raise StorageError(f"{path!r} must be a plain file, got a pipe or device")
+    return stream
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def open_append(path: str) -> int:
+    """Open a plain file for appending, and create it if it is missing; return its descriptor.
+
+    Raises
+    ------
+    StorageError
+        If it is a link, pipe or device, also if it has become one since :func:`check_plain`.
+    OSError
+        If it cannot be opened.
+    """
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except OSError as error:
+        # A link, a pipe without a reader, or a socket.
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            raise StorageError(f"{path!r} must be a plain file, got a link, pipe or device") from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise StorageError(f"{path!r} must be a plain file, got a pipe or device")
+    return descriptor
 
 
 def sync_directory(path: str) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from uuid import uuid4
 
 from dasktune.errors import ConfigError, PreflightError
+from dasktune.storage.fs.owned_entries import exposure
 from dasktune.storage.fs.scratch_files import scratch_name
 from dasktune.storage.fs.storage import Storage
 
-__all__ = ["probe", "remove_if_empty", "writes_nothing"]
+__all__ = ["probe", "remove_if_empty", "warn_if_exposed", "writes_nothing"]
+
+logger = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -45,6 +49,26 @@ def remove_if_empty(storage: Storage) -> None:
     if storage.is_local:
         with suppress(OSError):
             os.rmdir(storage.path())
+
+
+def warn_if_exposed(storage: Storage) -> None:
+    """Log a warning if other users of this machine can change an experiment.
+
+    Restoring unpickles objects of the experiment, so who can write there can run code as this user.
+
+    Parameters
+    ----------
+    storage : Storage
+        The experiment's directory; nothing is checked in an object store.
+    """
+    reason = exposure(storage.path()) if storage.is_local else ""
+    if reason:
+        logger.warning(
+            "other users can change the experiment at %s: %s. Its files are unpickled when it is "
+            "restored, which can run code. Use a directory that only you can write.",
+            storage,
+            reason,
+        )
 
 
 def probe(storage: Storage) -> None:

@@ -88,11 +88,15 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
     """
     for secret in secrets:
         text = text.replace(secret, _HIDDEN)
-    return _QUERY.sub(r"\1***", without_passwords(text))
+    return _PARAMETERS.sub(r"\1***", _QUERY.sub(r"\1***", without_passwords(text)))
 
 
 #: The query of a URL, in which a store's client signs a request.
 _QUERY: Final = re.compile(r"""(://[^\s'"?<>]{0,2000}\?)[^\s'"<>]+""")
+
+
+#: Parameters of a URL's path and its fragment, in which some services pass a token.
+_PARAMETERS: Final = re.compile(r"""(://[^\s'"?#;<>]{0,2000}[;#](?=[\w.-]{1,100}=))[^\s'"<>]+""")
 
 
 def redacted_error(error: BaseException, secrets: Iterable[str] = ()) -> BaseException:

@@ -163,7 +163,7 @@ class TuneContext:
         """Return the trial's directory: an existing local path, or the URL of a remote one."""
         directory = self._spec.storage.child("trials", self._spec.trial_dir)
         if directory.is_local:
-            os.makedirs(directory.url, exist_ok=True)
+            os.makedirs(directory.inside(), exist_ok=True)
         return directory.url
 
 

@@ -284,7 +284,7 @@ def write_piece(directory: str, name: str, offset: int, data: bytes) -> None:
     if not os.path.isdir(directory):
         raise StorageError("the trial no longer waits for this checkpoint")
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    descriptor = os.open(path, os.O_CREAT | os.O_WRONLY, 0o666)
+    descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o666)
     with open(descriptor, "wb") as file:
         file.seek(offset)
         file.write(data)

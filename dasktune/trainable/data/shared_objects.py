@@ -20,10 +20,11 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import cloudpickle
+
+from dasktune.storage.fs.owned_entries import abandoned_entries, open_owned
 
 __all__ = [
     "Frames",
@@ -136,12 +137,18 @@ def load(path: str | os.PathLike[str]) -> Any:
     path : str or path
         The file.
 
+    Raises
+    ------
+    OSError
+        If it is no plain file of this user. A system cleaner may have deleted the file, and another
+        user may have created one of that name, whose pickle would run that user's code.
+
     Examples
     --------
     >>> import numpy as np
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     dump({"data": np.arange(3)}, Path(folder, "data"))
-    ...     load(Path(folder, "data"))
+    ...     dump({"data": np.arange(3)}, f"{folder}/data")
+    ...     load(f"{folder}/data")
     {'data': array([0, 1, 2])}
     """
     return _unpickled(_mapped(path))
@@ -156,7 +163,7 @@ def _write(frames: Frames, file: Any) -> None:
 
 
 def _mapped(path: str | os.PathLike[str]) -> list[memoryview]:
-    with open(path, "rb") as file:
+    with os.fdopen(open_owned(path), "rb") as file:
         whole = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     (count,) = struct.unpack_from("<Q", whole)
     sizes = struct.unpack_from(f"<{count}Q", whole, 8)
@@ -295,10 +302,9 @@ def _write_locked_file(frames: Frames, directory: str) -> tuple[int, str]:
 
 def _remove_stale_files(directory: str) -> None:
     """Delete the files of processes that died. A file of a living one cannot be locked."""
-    for path in Path(directory).glob(f"{_PREFIX}*"):
-        with suppress(OSError), path.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink()
+    for path in abandoned_entries(directory, _PREFIX, directories=False):
+        with suppress(OSError):
+            os.unlink(path)
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
+from dasktune.storage.fs import local_files
 from dasktune.storage.fs.storage import Storage
 from dasktune.trainable.checkpoints.relay import LocalFile, LogChunk, TransferQueue, run_transfer
 from dasktune.trainable.spec import TrialSpec
@@ -51,9 +52,9 @@ class _File:
         self._stored = 0
         self._spool: Any = None
         if storage.is_local:
-            path = storage.path(name)
+            path = storage.inside(name)
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            self.descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+            self.descriptor = local_files.open_append(path)
             return
         # An object can only be replaced as a whole, so it starts with the output of earlier starts.
         before = storage.read_bytes(name) if storage.exists(name) else b""

@@ -35,7 +35,7 @@ def test_a_dashboard_is_served_until_somebody_has_seen_enough(path, dasktune, mo
     monkeypatch.setattr(WebServer, "wait", looks)
     code, out, err = dasktune("dashboard", path, "--port", "0")
     assert (code, err) == (0, "")
-    assert out.startswith("http://localhost:")
+    assert out.startswith("http://127.0.0.1:")
 
 
 def test_help_and_version_are_there_and_nothing_heavy_is_imported_for_ls():

@@ -62,8 +62,9 @@ def test_a_wrong_token_is_told_of_and_stops_nothing(commands, server, dasktune):
     assert commands.told == []
 
 
-def test_the_token_may_come_by_standard_input(commands, server, dasktune, monkeypatch):
-    monkeypatch.setattr("sys.stdin", io.StringIO("secret\n"))
+@pytest.mark.parametrize("given", ["secret", "TuneClient('{url}', token='secret')"])
+def test_the_token_may_come_by_standard_input(commands, server, dasktune, monkeypatch, given):
+    monkeypatch.setattr("sys.stdin", io.StringIO(given.format(url=server.url) + "\n"))
     assert dasktune("stop", "--url", server.url)[0] == 0
     assert commands.told == ["stop"]
 

@@ -6,9 +6,12 @@ import http.client
 import logging
 import time
 from http.cookies import SimpleCookie
+from urllib.parse import urlsplit
 
 import pytest
 from bokeh.client import pull_session
+from bokeh.util.token import generate_jwt_token, generate_session_id
+from control_kit import told_secret
 from projection_kit import RecordFeed
 from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.ioloop import IOLoop
@@ -23,7 +26,7 @@ from dasktune.storage.fs.storage import Storage
 
 
 def get(server, path, **headers):
-    connection = http.client.HTTPConnection("localhost", server.port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     try:
         connection.request("GET", path, headers=headers)
         answer = connection.getresponse()
@@ -32,10 +35,15 @@ def get(server, path, **headers):
         connection.close()
 
 
+def page_of(server):
+    """Return the secret path of the pages."""
+    return urlsplit(server.link).path
+
+
 def cookie_of(server):
     token = server.link.partition("token=")[2]
-    status, headers, _ = get(server, f"/?token={token}")
-    assert (status, headers["Location"]) == (302, "/")
+    status, headers, _ = get(server, f"{page_of(server)}?token={token}")
+    assert (status, headers["Location"]) == (302, page_of(server))
     return SimpleCookie(headers["Set-Cookie"])
 
 
@@ -49,10 +57,11 @@ def server():
 
 @pytest.mark.parametrize("path", ["/", "/?token=wrong", "/?token=", "/autoload.js", "/metadata"])
 def test_without_the_token_there_is_nothing_and_nowhere_to_go(server, path):
-    status, headers, _ = get(server, path)
-    assert status == 403
-    assert "Location" not in headers
-    assert "Set-Cookie" not in headers
+    for place in (path, page_of(server) + path[1:]):
+        status, headers, _ = get(server, place)
+        assert status == 403
+        assert "Location" not in headers
+        assert "Set-Cookie" not in headers
 
 
 def test_the_token_is_taken_from_the_link_and_a_cookie_stands_for_it(server):
@@ -60,17 +69,18 @@ def test_the_token_is_taken_from_the_link_and_a_cookie_stands_for_it(server):
     assert morsel["httponly"] is True
     assert morsel["samesite"] == "Strict"
     assert server.link.partition("token=")[2] not in morsel.value
-    status, _, body = get(server, "/", Cookie=f"{name}={morsel.value}")
+    status, _, body = get(server, page_of(server), Cookie=f"{name}={morsel.value}")
     assert status == 200
     assert server.link.partition("token=")[2].encode() not in body
-    assert get(server, "/", Cookie=f"{name}=guess")[0] == 403
+    assert get(server, page_of(server), Cookie=f"{name}=guess")[0] == 403
 
 
 def connects(server, origin, cookie):
-    headers = {"Origin": origin, "Sec-WebSocket-Protocol": "bokeh, none", "Cookie": cookie}
+    session = generate_jwt_token(generate_session_id())
+    headers = {"Origin": origin, "Sec-WebSocket-Protocol": f"bokeh, {session}", "Cookie": cookie}
 
     async def connect():
-        request = HTTPRequest(f"ws://localhost:{server.port}/ws", headers=headers)
+        request = HTTPRequest(f"ws://127.0.0.1:{server.port}{page_of(server)}ws", headers=headers)
         try:
             connection = await websocket_connect(request)
         except HTTPClientError as error:
@@ -87,7 +97,7 @@ def connects(server, origin, cookie):
 
 def test_no_socket_is_opened_without_the_cookie_or_from_another_page(server):
     [(name, morsel)] = cookie_of(server).items()
-    cookie, own = f"{name}={morsel.value}", f"http://localhost:{server.port}"
+    cookie, own = f"{name}={morsel.value}", f"http://127.0.0.1:{server.port}"
     assert connects(server, own, cookie) == 101
     assert connects(server, own, "") == 403
     assert connects(server, "http://evil.example", cookie) == 403
@@ -95,7 +105,7 @@ def test_no_socket_is_opened_without_the_cookie_or_from_another_page(server):
 
 def test_a_session_is_given_to_nobody_without_the_token(server):
     with pytest.raises(OSError, match=r".+"):
-        pull_session(url=server.url)
+        pull_session(url=server.link.partition("?")[0])
 
 
 def test_where_nothing_can_be_done_and_nobody_else_comes_no_token_is_needed():
@@ -120,7 +130,7 @@ def test_where_other_machines_can_reach_it_a_token_is_needed():
 
 
 @pytest.mark.parametrize("loud", [True, False])
-def test_the_link_with_the_token_is_told_on_stderr_and_nowhere_else(loud, tmp_path, caplog, capsys):
+def test_the_link_with_the_token_is_told_to_the_user_and_nowhere_else(loud, tmp_path, caplog, capsys):
     caplog.set_level(logging.DEBUG)
     with serve_dashboard(
         True,
@@ -131,10 +141,12 @@ def test_the_link_with_the_token_is_told_on_stderr_and_nowhere_else(loud, tmp_pa
         commander=lambda: None,
     ):
         told = capsys.readouterr()
-        token = told.err.partition("token=")[2].strip()
+        link = told_secret(told.err, "Dashboard")
+        assert link is not None
+        token = link.partition("token=")[2]
         assert len(token) >= 32
-        assert token not in told.out + caplog.text
-        assert "http://localhost:" in caplog.text
+        assert token not in told.out + told.err + caplog.text
+        assert "http://127.0.0.1:" in caplog.text
 
 
 @pytest.mark.parametrize("path", ["/", "/other", "/autoload.js", "/metadata", "/ws", "/static/a"])
@@ -144,8 +156,11 @@ def test_the_token_of_a_link_that_is_opened_is_in_no_log(server, path, caplog, m
         # Distributed, if it is there, keeps it to itself.
         monkeypatch.setattr(logging.getLogger(name), "propagate", True)
     token = server.link.partition("token=")[2]
-    get(server, f"{path}?experiment=one&token={token}")
-    get(server, f"{path}?token={token[:-1]}")
+    page = page_of(server)
+    for place in (path, page + path[1:]):
+        get(server, f"{place}?experiment=one&token={token}")
+        get(server, f"{place}?token={token[:-1]}")
     server.close()
-    assert f"GET {path} " in caplog.text
+    assert f"GET {path}\n" in caplog.text
     assert token[:-1] not in caplog.text
+    assert page.strip("/") not in caplog.text

@@ -26,8 +26,9 @@ from dasktune.dashboard.server.comparison_viewer import ComparisonViewer, compar
 from dasktune.dashboard.server.experiment_source import ExperimentFolder, SingleExperiment
 from dasktune.dashboard.server.feed import DriverFeed, JournalFeed
 from dasktune.dashboard.server.live_experiment import LiveExperiment
+from dasktune.dashboard.server.request_gate import CONTENT_SECURITY_POLICY
 from dasktune.dashboard.server.viewer import PLACEHOLDER, Viewer
-from dasktune.dashboard.server.web import CONTENT_SECURITY_POLICY, WebServer
+from dasktune.dashboard.server.web import WebServer
 from dasktune.errors import ConfigError, StorageError
 from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.fs.storage import Storage
@@ -364,7 +365,7 @@ def test_one_draft_serves_all_until_something_happens():
 def is_serving(server):
     """Return whether the server still accepts connections."""
     with suppress(OSError):
-        socket.create_connection(("localhost", server.port), timeout=60).close()
+        socket.create_connection(("127.0.0.1", server.port), timeout=60).close()
         return True
     return False
 
@@ -408,7 +409,7 @@ def test_pages_of_other_origins_are_refused(server):
 
 
 def test_the_server_listens_where_only_this_machine_reaches_it(server):
-    assert server.url.startswith("http://localhost:")
+    assert server.url.startswith("http://127.0.0.1:")
 
 
 def test_a_port_that_is_taken_is_replaced_by_a_free_one(server):

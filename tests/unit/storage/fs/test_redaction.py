@@ -31,6 +31,20 @@ SECRET = "2retnuh"[::-1]
         ("simplecache::ftp://me:SECRET@host/x", "simplecache::ftp://***@host/x"),
         ("'s3://k:SECRET@b/x' and (gs://u:SECRET@c)", "'s3://***@b/x' and (gs://***@c)"),
         ("http://host:80/x@y", "http://host:80/x@y"),
+        ("ftp://me:a'SECRET@host/x", "ftp://***@host/x"),
+        ('ftp://me:a"SECRET@host', "ftp://***@host"),
+        ("ftp://me:<SECRET>@host", "ftp://***@host"),
+        ("ftp://me:a SECRET@host/y", "ftp://***@host/y"),
+        ("ftp://me:a#SECRET@host", "ftp://***@host"),
+        ("ftp://me:a SEC@SECRET@host", "ftp://***@host"),
+        ("ftp://me:a'SEC/SECRET@host", "ftp://***@host"),
+        ("https://host/x;token=SECRET/y", "https://host/x;token=***"),
+        ("https://host/x#access_token=SECRET&b=1", "https://host/x#access_token=***&b=1"),
+        ("https://h/x?a=1&X-Signature=SECRET&api_key=SECRET", "https://h/x?a=1&X-Signature=***&api_key=***"),
+        ("http://h:80 and me@home.org", "http://h:80 and me@home.org"),
+        ("tcp://1.2.3.4:4000, me@home.org", "tcp://1.2.3.4:4000, me@home.org"),
+        ("tcp://1.2.3.4:4000 x\n  @functools", "tcp://1.2.3.4:4000 x\n  @functools"),
+        ("redis://host: mail me@x.org", "redis://host: mail me@x.org"),
         ("s3://bucket/user@home/x", "s3://bucket/user@home/x"),
         ("me@home.org and tcp://1.2.3.4:80", "me@home.org and tcp://1.2.3.4:80"),
         ("", ""),
@@ -77,6 +91,9 @@ def test_what_is_no_secret_stays() -> None:
 def test_signed_addresses_lose_their_signatures() -> None:
     text = f"403: 'https://b.s3/x?X-Sig={SECRET}&t=1', <gs://c/d?token={SECRET}>"
     assert redact(text) == "403: 'https://b.s3/x?***', <gs://c/d?***>"
+    assert redact(f"403 for https://b/x;sas={SECRET} and https://b/y#auth={SECRET}&c") == (
+        "403 for https://b/x;*** and https://b/y#***"
+    )
 
 
 @given(st.text(':/@?"\\ ab*', max_size=30))

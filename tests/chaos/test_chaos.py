@@ -17,14 +17,14 @@ from storm import Storm, ground, loss_of, step_in, train, undisturbed
 
 import dasktune as tune
 
-pytestmark = [pytest.mark.cluster, pytest.mark.chaos, pytest.mark.timeout(900), pytest.mark.slow]
+pytestmark = [pytest.mark.cluster, pytest.mark.chaos, pytest.mark.timeout(3600), pytest.mark.slow]
 
 SEEDS = int(os.environ.get("CHAOS_SEEDS", "0"))
 
 #: Trials, steps and seconds of a step. A small storm runs with the other slow tests. The server
 #: answers two hundred requests a second, and a step needs six.
 DISK = (100, 20, 0.1) if SEEDS else (30, 8, 0.1)
-S3 = (60, 10, 0.4) if SEEDS else (12, 4, 0.4)
+S3 = (30, 8, 0.4) if SEEDS else (12, 4, 0.4)
 
 #: Share of the requests to S3 that have a fault.
 RATE = 0.05

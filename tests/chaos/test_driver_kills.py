@@ -17,7 +17,7 @@ from driver_kills import DriverKills
 from s3_kit import S3Server
 from storm import ground
 
-pytestmark = [pytest.mark.cluster, pytest.mark.chaos, pytest.mark.timeout(1200), pytest.mark.slow]
+pytestmark = [pytest.mark.cluster, pytest.mark.chaos, pytest.mark.timeout(3600), pytest.mark.slow]
 
 SEEDS = int(os.environ.get("CHAOS_SEEDS", "0"))
 #: A small storm runs with the other slow tests.

@@ -15,20 +15,24 @@ class BoundedServer(HTTPServer):
     """An HTTP server that closes connections while it has too many.
 
     The oldest connection without an accepted request is closed first. So connections that another
-    user opens and leaves idle do not keep the owner of a token out.
-
-    Parameters
-    ----------
-    *args, **kwargs
-        As for `tornado.httpserver.HTTPServer`.
-    max_connections : int
-        Maximum number of open connections.
+    user opens and leaves idle do not keep the owner of a token out. Its arguments are those of
+    :meth:`initialize`.
     """
 
     def initialize(  # type: ignore[override]  # the other arguments stay tornado's
         self, *args: Any, max_connections: int, **kwargs: Any
     ) -> None:
-        """Initialize the server; tornado calls this with the constructor's arguments."""
+        """Initialize the server; tornado calls this with the constructor's arguments.
+
+        Parameters
+        ----------
+        *args
+            As for `tornado.httpserver.HTTPServer`.
+        max_connections : int
+            Maximum number of open connections.
+        **kwargs
+            As for `tornado.httpserver.HTTPServer`.
+        """
         super().initialize(*args, **kwargs)
         self._max_connections = max_connections
         #: The open connections, oldest first, and whether a request of each was accepted.

@@ -72,7 +72,7 @@ def get(server: WebServer, path: str = "/", **headers: str) -> tuple[int, dict[s
     with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)) as line:
         line.request("GET", path, headers={name.replace("_", "-"): one for name, one in headers.items()})
         answer = line.getresponse()
-        return answer.status, dict(answer.getheaders()), answer.read().decode()
+        return answer.status, dict(answer.getheaders()), answer.read().decode("utf-8", "replace")
 
 
 # The address
@@ -281,6 +281,14 @@ def test_the_cookie_is_worth_nothing_at_another_path_and_the_path_nothing_withou
         assert get(server, path, Cookie=cookie)[0] == 403, path
     assert get(server, page)[0] == 403
     assert get(server, "/?" + urlsplit(server.link).query)[0] == 403
+
+
+def test_without_the_token_there_is_the_icon_of_bokeh_and_nothing_else(opens: Opens):
+    server = opens(controls=True)
+    assert get(server, "/favicon.ico")[0] == 200
+    assert get(server, "/favicon.ico", Origin="http://evil.example")[0] == 403
+    for path in ("/static/js/bokeh.min.js", "/favicon.ico/", "/favicon.ico/ws", "/x/favicon.ico"):
+        assert get(server, path)[0] == 403, path
 
 
 def test_the_page_does_not_contain_the_cookie_that_its_scripts_must_not_read(opens: Opens):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -17,11 +18,13 @@ from dasktune import RunConfig, Trainable
 from dasktune.cluster.driver.checkpoint_relay import _append_logs
 from dasktune.errors import ConfigError, StorageError
 from dasktune.isolation.environment import in_trial_directory
+from dasktune.logger import CSVLoggerCallback, JsonLoggerCallback
 from dasktune.sklearn.fits.search_experiment import InProcessTuner
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
 from dasktune.storage.fs import local_files
 from dasktune.storage.fs.storage import Storage
 from dasktune.trainable.checkpoints.relay import write_piece
+from dasktune.trainable.data.shared_objects import SharedObject, frames_of
 
 NOBODY = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can create files of another user")
@@ -219,3 +222,53 @@ def test_nothing_is_warned_of_in_an_object_store_or_before_the_directory_exists(
     assert caplog.text == ""
     with pytest.raises(ConfigError):
         Storage("")
+
+
+# Permissions
+
+
+def modes(place: Path) -> set[tuple[str, int]]:
+    """Return kinds and permissions of all that is below a directory."""
+    kinds = {True: "directory", False: "file"}
+    return {(kinds[path.is_dir()], path.stat().st_mode & 0o777) for path in place.rglob("*")}
+
+
+@pytest.mark.parametrize(
+    ("umask", "expected"),
+    [(0o077, {("directory", 0o700), ("file", 0o600)}), (0o022, {("directory", 0o755), ("file", 0o644)})],
+)
+def test_an_experiment_has_the_permissions_that_the_umask_leaves(
+    tmp_path: Path, umask: int, expected: set[tuple[str, int]]
+):
+    before = os.umask(umask)
+    try:
+        InProcessTuner(
+            Step,
+            param_space={"x": 1.0},
+            run_config=RunConfig(
+                name="run",
+                storage_path=str(tmp_path),
+                verbose=0,
+                callbacks=[CSVLoggerCallback(), JsonLoggerCallback()],
+            ),
+        ).fit()
+    finally:
+        os.umask(before)
+    assert modes(tmp_path) == expected
+
+
+def test_temporary_checkpoints_and_shared_objects_are_for_the_user_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    before = os.umask(0)
+    try:
+        checkpoint = Checkpoint.temporary()
+        shared = SharedObject(frames_of([1]), memory_directory=str(tmp_path))
+        file = Path(shared.path())
+    finally:
+        os.umask(before)
+    place = Path(checkpoint.path)
+    assert {one.stat().st_mode & 0o777 for one in (place, place.parent)} == {0o700}
+    assert file.stat().st_mode & 0o777 == 0o600
+    shared.close()

@@ -42,6 +42,9 @@ CONTENT_SECURITY_POLICY: Final = (
     "connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'self'"
 )
 
+#: The only path that needs no token: Bokeh's icon, for each browser tab.
+_ICON: Final = "/favicon.ico"
+
 #: Addresses that stand for all interfaces.
 _EVERYWHERE: Final = ("", "0.0.0.0", "::")
 
@@ -104,7 +107,8 @@ class RequestGate:
             The request. Its body has not been read.
         """
         refusal = self._refusal(request)
-        if refusal is None and self.token:
+        # Browsers request the icon of a page without its path, and so without the cookie.
+        if refusal is None and self.token and request.path != _ICON:
             refusal = self._authenticate(request)
         if refusal is not None:
             return refusal
@@ -285,6 +289,6 @@ class GuardedApplication(BokehTornado):  # type: ignore[misc]
         answer = self._gate.answer(request)
         if answer is not None:
             return self.get_handler_delegate(request, _AnswerHandler, {"answer": answer})
-        if self._gate.token or request.path.endswith("/ws"):
+        if (self._gate.token and request.path != _ICON) or request.path.endswith("/ws"):
             self._accept(request)
         return super().find_handler(request, **kwargs)

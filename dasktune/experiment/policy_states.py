@@ -115,10 +115,12 @@ def load_search(
     ----------
     load : callable
         Restores the state.
-    names, saved : list
-        As for :func:`load_scheduler`, of the search algorithm.
+    names : list
+        The names of the classes of the search algorithm.
     state : mapping
         The saved state.
+    saved : list or None
+        As for :func:`load_scheduler`.
 
     Raises
     ------
@@ -149,10 +151,12 @@ def load_stopper(
     ----------
     stopper : Stopper
         The stopper, perhaps a :class:`~dasktune.stopper.CombinedStopper`.
-    names, saved : list
-        As for :func:`load_scheduler`, of the stopper.
+    names : list
+        The names of the classes of the stopper.
     state : mapping
         The saved state.
+    saved : list or None
+        As for :func:`load_scheduler`.
     trials : iterable of Trial
         The trials with their results. They may have ended.
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from experiment_kit import Lab
 
-from dasktune.errors import ConfigError
+from dasktune.errors import ConfigError, StorageError
 from dasktune.experiment.policy_states import class_names, load_scheduler, load_search, load_stopper
 from dasktune.schedulers import (
     ASHAScheduler,
@@ -170,3 +170,11 @@ def test_a_stopper_that_cannot_follow_the_results_is_refused():
     now, then = Needs(), TimeoutStopper(60)
     with pytest.raises(ConfigError, match=r"stop must be .* KeyError\('accuracy'\) from Needs at"):
         load_stopper(now, class_names(now), then.state_dict(), class_names(then), [three_results()])
+
+
+@pytest.mark.parametrize("state", [{}, {"stoppers": 3}, {"stoppers": [{}]}])
+def test_a_damaged_state_of_several_stoppers_is_refused(state: Any):
+    then = class_names(CombinedStopper(TimeoutStopper(60), Fifth()))
+    now = MaximumIterationStopper(9)
+    with pytest.raises(StorageError, match=r"the state of .* is damaged"):
+        load_stopper(now, class_names(now), state, then, [])

@@ -110,6 +110,19 @@ class EndSignals:
             raise _exception(self._received)
 
     @contextmanager
+    def instead_of_errors(self) -> Iterator[None]:
+        """Raise the exception of a signal again that other code has turned into an error.
+
+        NumPy's C code, for example, raises ImportError if a KeyboardInterrupt hits its imports.
+        """
+        try:
+            yield
+        except Exception:
+            if self._has_raised:
+                self.raise_again()
+            raise
+
+    @contextmanager
     def obey(self, runner: TrialRunner) -> Iterator[None]:
         """Let the first signal inside the ``with`` block end the run with all trials saved.
 
@@ -180,7 +193,7 @@ def obey_signals() -> Iterator[EndSignals]:
     """
     signals = EndSignals()
     numbers = [number for number in (signal.SIGINT, *_END_SIGNALS) if _is_unhandled(number)]
-    with _installed(signals, numbers):
+    with _installed(signals, numbers), signals.instead_of_errors():
         yield signals
 
 
@@ -195,7 +208,8 @@ def keep_interrupts() -> Iterator[None]:
         return
     signals = EndSignals()
     with _installed(signals, [signal.SIGINT]):
-        yield
+        with signals.instead_of_errors():
+            yield
         signals.raise_again()
 
 

@@ -96,6 +96,26 @@ def test_an_interrupt_that_a_callback_swallows_is_sent_again(guard: Any):
         start()
 
 
+@pytest.mark.parametrize("guard", [obey_signals, keep_interrupts])
+def test_an_interrupt_that_becomes_another_error_ends_the_program_as_an_interrupt(guard: Any):
+    def load() -> None:
+        with guard():
+            try:
+                signal.raise_signal(signal.SIGINT)
+            except KeyboardInterrupt:
+                raise ImportError("as NumPy's C code does") from None
+
+    with unchanged(), pytest.raises(KeyboardInterrupt):
+        load()
+
+    def fail() -> None:
+        with guard():
+            raise ImportError("without a signal")
+
+    with unchanged(), pytest.raises(ImportError, match="without a signal"):
+        fail()
+
+
 def test_what_other_callbacks_raise_is_reported_as_ever(monkeypatch: pytest.MonkeyPatch):
     told: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: told.append(unraisable.exc_value))

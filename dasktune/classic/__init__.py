@@ -3,7 +3,7 @@
 It only translates arguments; experiments run in ``dasktune.tuner``.
 """
 
+from dasktune.classic.classic_run import run, run_experiments
 from dasktune.classic.experiment import Experiment
-from dasktune.classic.run import run, run_experiments
 
 __all__ = ["Experiment", "run", "run_experiments"]

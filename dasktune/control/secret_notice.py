@@ -1,4 +1,4 @@
-"""Shows the user a text with a token, and nobody else.
+"""Shows a text with a token to the user only.
 
 A terminal shows the text itself. Every other stream may be a log that others read: under SLURM and
 nohup, in a pipe, or in a notebook that is saved with its output. Then the text is written into a

@@ -116,7 +116,8 @@ def test_no_two_modules_and_no_two_classes_of_the_package_share_a_name():
     classes: dict[str, list[str]] = {}
     for path in (ROOT / "dasktune").rglob("*.py"):
         where = path.relative_to(ROOT).as_posix()
-        if path.stem not in ("__init__", "base", "create") and path.parent.name != "commands":
+        # A subcommand has a module of its name.
+        if path.stem not in ("__init__", "base", "create") and where != "dasktune/cli/commands/errors.py":
             modules.setdefault(path.stem, []).append(where)
         # Parsing all modules would take a second.
         for name in re.findall(r"^\s*class (\w+)[(:\[]", path.read_text(encoding="utf-8"), re.MULTILINE):

@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _shown(server: WebServer) -> AbstractContextManager[None]:
-    """Show the address while the block runs; where it has a token, to nobody but the user."""
+    """Show the address while the block runs; where it has a token, to the user only."""
     if server.link != server.url:
         return secret_notice(sys.stdout, "Dashboard", server.link)
     write(one_line(server.url))

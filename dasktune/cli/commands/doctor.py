@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Check the cluster."""
     # Importing Dask is slow.
-    from dasktune.cluster.checks.doctor import examine
+    from dasktune.cluster.checks.cluster_diagnosis import examine
 
     check(arguments.timeout > 0, "--timeout", "a positive number of seconds", arguments.timeout)
     path = arguments.storage_path

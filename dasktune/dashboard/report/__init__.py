@@ -3,6 +3,6 @@
 The figures are in ``dasktune.dashboard.figures``; the web server shows the same tables.
 """
 
-from dasktune.dashboard.report.report import to_html
+from dasktune.dashboard.report.html_report import to_html
 
 __all__ = ["to_html"]

@@ -214,7 +214,7 @@ class Session:
     # after the trial's last message.
     #
     # A process that user code has forked has copies of the locks, which other threads may have held
-    # at that moment and which nobody releases there. So the process is checked before any lock.
+    # at that moment. No thread of the copy releases them, so check the process before any lock.
 
     def __init__(
         self,

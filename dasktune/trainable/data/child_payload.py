@@ -65,7 +65,7 @@ def _beside_other_imports(unpickle: Callable[[], T]) -> T:
 
     Two threads that import modules of one package from different ends can wait for each other.
     Python then raises in one of them, or shows it a module that is only half executed. The other
-    thread goes on meanwhile, so a later try finds the modules complete. A circular import in the
+    thread continues meanwhile, so a later try finds the modules complete. A circular import in the
     user's code, which looks the same, fails again each time.
     """
     for pause in _PAUSES:

@@ -155,8 +155,8 @@ class ThreadRun(RunBase):
         # The clean-up reports nothing.
         self.report_timeout.close()
         if self._gate.order is not None:
-            # The driver bounds the time of a trial that it has ordered to end, and whoever has
-            # stopped the trial here interrupts it. Two interrupts would strike one clean-up.
+            # The driver bounds the time of a trial that it has ordered to end, and the code that
+            # has stopped the trial here interrupts it. Two interrupts would strike one clean-up.
             return
         failure = None if error is None or isinstance(error, TrialInterrupted) else error_info(error)
         interruption = error_info(error) if isinstance(error, TrialInterrupted) else None

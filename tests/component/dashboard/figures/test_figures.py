@@ -49,7 +49,7 @@ from dasktune.dashboard.model.parameter_axis import (
     value_at,
 )
 from dasktune.dashboard.report import to_html
-from dasktune.dashboard.report.report import report_layout
+from dasktune.dashboard.report.html_report import report_layout
 from dasktune.errors import ConfigError
 
 

@@ -28,7 +28,7 @@ from dasktune.dashboard.model.trial_projection import MAX_CHECKPOINTS
 from dasktune.dashboard.report import to_html
 from dasktune.dashboard.report.failed_trials import MOST_ERRORS, failures_spec
 from dasktune.dashboard.report.header import header_html
-from dasktune.dashboard.report.report import report_layout
+from dasktune.dashboard.report.html_report import report_layout
 from dasktune.dashboard.report.trial_detail import trial_text
 from dasktune.dashboard.report.trial_table import table_spec, trial_table
 from dasktune.dashboard.server.diff import RenderedFigure

@@ -103,7 +103,11 @@ install: $(DEV)
 
 # The tests of a module run in one process, because they share clusters and other fixtures. If a process
 # dies, pytest-xdist may wait for ever for the tests that it had, so end at once.
-PYTEST = $(BIN)/python -m pytest --numprocesses=$(JOBS) --dist=loadfile --max-worker-restart=0
+PYTEST = $(BIN)/python -m pytest --numprocesses=$(JOBS) --dist=loadfile --max-worker-restart=0 $(AGAIN)
+
+# RERUNS=1, as in CI, runs a test that has failed once more, and lists it among the "reruns". Such a test is a
+# bug: find out why it failed. Without it a test that fails once fails the run.
+AGAIN = $(if $(RERUNS),--reruns=$(RERUNS) -r fER)
 
 # COVERAGE=1 also measures coverage, as CI does; it takes half as long again. `make coverage` tells what all
 # runs since `coverage erase` have reached.

@@ -179,8 +179,9 @@ class TrialRunner:
         #: Events to acknowledge, each group with the position that must be durable first.
         self._acks: deque[tuple[int, Collection[TrialEvent]]] = deque()
         self._position = 0
-        #: Trials that an earlier driver may have started without a durable record.
-        self._inherited: frozenset[str] = frozenset()
+        #: Whether an earlier driver has run this experiment. It may have started any trial without
+        #: a durable record of the start, also one that this driver suggests anew.
+        self._is_resumed = False
 
     @property
     def interrupted(self) -> bool:
@@ -265,7 +266,7 @@ class TrialRunner:
         """
         now = self._clock.now()
         trials = self.experiment.trials.values()
-        self._inherited = frozenset(one.trial_id for one in trials if not one.status.is_final)
+        self._is_resumed = True
         self._handle(SessionBegan(time=now, number=self._store.epoch))
         # A lost trial goes before all waiting trials. Reporting the first trial last keeps the
         # order.
@@ -532,7 +533,7 @@ class TrialRunner:
     def _remove_stale_checkpoints(self) -> None:
         """Delete checkpoints that earlier incarnations of ended trials may have left behind."""
         for trial in self.experiment.trials.values():
-            may_have = trial.losses or trial.failures or trial.trial_id in self._inherited
+            may_have = trial.losses or trial.failures or self._is_resumed
             if trial.status.is_final and may_have:
                 kept = {record.path for record in trial.kept_checkpoints}
                 self._store.remove_stale_checkpoints(trial.folder, trial.incarnation, kept)

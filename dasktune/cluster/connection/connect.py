@@ -29,6 +29,7 @@ from distributed.utils import import_term
 
 from dasktune.cluster.connection.local_cluster import StartedLocalCluster
 from dasktune.cluster.connection.main_guard import check_main
+from dasktune.cluster.connection.open_client import open_client
 from dasktune.errors import ClusterError, ConfigError, PreflightError, check
 
 __all__ = ["Connection", "connect"]
@@ -305,7 +306,7 @@ def _open(target: _Target, timeout_s: float, *, cluster: Any = None) -> Connecti
         pool.submit(asyncio.run, _check_answers(target, first_answer)).result()
     client = None
     try:
-        client = Client(
+        client = open_client(
             target.address,
             security=target.security,
             timeout=timeout_s,

@@ -13,6 +13,8 @@ from typing import Any, Final
 
 from distributed import Client
 
+from dasktune.cluster.connection.open_client import open_client
+
 __all__ = ["ClusterAccess", "SharedClient"]
 
 #: Seconds to wait for the scheduler's first answer, and for the connection to close.
@@ -77,7 +79,7 @@ class SharedClient:
         """Return the client; a new one if user code has closed it."""
         with self._lock:
             if self._client is None or self._client.status == "closed":
-                self._client = Client(
+                self._client = open_client(
                     self._access.address,
                     security=self._access.security,
                     timeout=_TIMEOUT,

@@ -45,6 +45,9 @@ logger = logging.getLogger(__name__)
 #: File with the experiment's specification, readable without dasktune.
 SPEC_FILE: Final = "experiment.json"
 
+#: Seconds for which the last attempt to remove what lost workers have left is repeated.
+_LAST_ATTEMPT: Final = 10.0
+
 _FAILURE: Final = re.compile(rb"^Failure # \d+ \(occurred at ", re.MULTILINE)
 
 
@@ -85,8 +88,8 @@ class ExperimentStore:
     # - A superseded driver that wakes up may try to delete a checkpoint that its successor keeps,
     #   as that does not know the decision. So `_leads` is asked before each deletion. A driver that
     #   freezes between the question and the deletion deletes one checkpoint.
-    # - The background thread runs one job after the other, and appends to `_failed` and
-    #   `_unwritten`. The driver's thread reads both in `close`, after all jobs have ended.
+    # - The background thread runs one job after the other, and appends to `_failed`, `_uncleaned`
+    #   and `_unwritten`. The driver's thread reads them in `close`, after all jobs have ended.
 
     def __init__(self, storage: Storage, lock: LeaderLock | None = None) -> None:
         self.storage = storage
@@ -101,6 +104,8 @@ class ExperimentStore:
         #: ``(position that must be durable first, checkpoint)``
         self._to_delete: deque[tuple[int, CheckpointRecord]] = deque()
         self._failed: list[CheckpointRecord] = []
+        #: Trials whose checkpoints of lost workers could not be removed.
+        self._uncleaned: list[tuple[str, int, Collection[str]]] = []
         #: Small files to write after the next commit; one job for all costs less than one each.
         self._params: dict[str, bytes] = {}
         self._policy_log = PbtPolicyFiles()
@@ -417,7 +422,7 @@ class ExperimentStore:
         Parameters
         ----------
         trial_dir, incarnation, kept
-            As for :meth:`CheckpointStore.remove_all_but`. A failure is logged.
+            As for :meth:`CheckpointStore.remove_all_but`. If it fails, :meth:`close` tries again.
         """
         self._in_background(self._remove_stale_checkpoints, trial_dir, incarnation, kept)
 
@@ -440,6 +445,16 @@ class ExperimentStore:
         try:
             if self._leads():
                 self._deleter.remove_all_but(trial_dir, incarnation, kept)
+        except Exception as error:  # the store's client may raise any exception
+            logger.debug("could not clean up after trial %s, trying again at the end: %r", trial_dir, error)
+            self._uncleaned.append((trial_dir, incarnation, kept))
+
+    def _remove_last(self, trial_dir: str, incarnation: int, kept: Collection[str]) -> None:
+        """Remove them in a last attempt, which outlasts a short outage of the storage."""
+        try:
+            if self._leads():
+                store = CheckpointStore(self.storage.with_retry(_LAST_ATTEMPT))
+                store.remove_all_but(trial_dir, incarnation, kept)
         except Exception as error:  # the store's client may raise any exception
             logger.warning(
                 "could not remove the checkpoints that lost workers of trial %s left in %s: %s",
@@ -481,6 +496,9 @@ class ExperimentStore:
         again, self._failed = self._failed, []
         for record in again:
             self._work(self._delete, record)
+        uncleaned, self._uncleaned = self._uncleaned, []
+        for arguments in uncleaned:
+            self._work(self._remove_last, *arguments)
         self._work(self._write_last)
         self._pool.shutdown()
 

@@ -123,12 +123,29 @@ def test_what_lost_workers_left_of_an_ended_trial_is_removed(
     assert sorted(storage.names("trials", "a")) == [".incarnation-000002", kept.path.rpartition("/")[2]]
 
 
-def test_what_cannot_be_removed_is_told_and_costs_nothing(
+def test_what_could_not_be_removed_is_removed_at_the_end(
     remote: Storage, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = ExperimentStore(remote)
     checkpoint(store, 0)
     FakeObjectStore.failures = [OSError("reset")]
+    with caplog.at_level(logging.WARNING):
+        store.remove_stale_checkpoints("a", 1, ())
+        store.close()
+    assert FakeObjectStore.failures == []
+    assert remote.names("trials", "a") == [".incarnation-000002"]
+    assert caplog.text == ""
+
+
+def test_what_cannot_be_removed_is_told_and_costs_nothing(
+    remote: Storage, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(operation: str, path: str) -> None:
+        raise PermissionError("forbidden")
+
+    store = ExperimentStore(remote)
+    checkpoint(store, 0)
+    FakeObjectStore.before = fail
     with caplog.at_level(logging.WARNING):
         store.remove_stale_checkpoints("a", 1, ())
         store.close()

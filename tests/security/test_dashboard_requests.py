@@ -8,6 +8,7 @@ import json
 import logging
 import re
 import socket
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
@@ -251,6 +252,40 @@ def test_a_socket_without_a_session_is_refused_quietly(
     assert upgrade(server, "/ws", token) == 403
     assert [one for one in caplog.records if one.levelno >= logging.WARNING] == []
     assert opens.sessions == 0
+
+
+def packed_token(content: str) -> str:
+    """Return a session's token as Bokeh makes it, with any text as its compressed content."""
+
+    def encoded(data: bytes) -> str:
+        return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+    packed = encoded(zlib.compress(content.encode(), 9))
+    return encoded(json.dumps({"session_id": "x", "__bk__zlib_": packed}).encode())
+
+
+def test_the_token_of_a_session_is_not_decompressed_without_a_limit(
+    opens: Opens, monkeypatch: pytest.MonkeyPatch
+):
+    server = opens()
+    small, large = (
+        packed_token(json.dumps({"session_expiry": time.time() + 600, "filler": " " * size}))
+        for size in (1_000, 10_000_000)
+    )
+    # It fits into the headers of a request.
+    assert len(large) < 20_000
+    decompressed = []
+    decompress = zlib.decompress
+
+    def watch(data: bytes, *options: Any) -> bytes:
+        decompressed.append(len(decompress(data, *options)))
+        return decompress(data, *options)
+
+    monkeypatch.setattr(zlib, "decompress", watch)
+    assert upgrade(server, "/ws", large) == 403
+    assert decompressed == []
+    assert upgrade(server, "/ws", small) == 101
+    assert decompressed != []
 
 
 # The cookie

@@ -24,9 +24,9 @@ __all__ = [
     "sample_candidates",
 ]
 
-#: Types of values that every searcher and the journal support. A secret is one of them, because the
-#: driver reads the values of the secrets that a configuration contains. A worker decodes an index of
-#: a list, and cannot read them.
+#: Types of values that every searcher and the journal support. A secret is one of them: the driver
+#: reads the values of the secrets in a configuration. A worker decodes an index of a list, and cannot
+#: read them.
 _PLAIN: Final = (str, int, float, bool, type(None), Secret)
 
 #: The parameter of a configuration that selects one of several dicts of distributions.

@@ -35,7 +35,7 @@ SERVED = [
 
 
 def statuses(headers: dict[str, str]) -> tuple[set[int], bool]:
-    """Request all kinds of content from the page; return the statuses, and whether a viewer counted."""
+    """Request all content of the page; return the statuses, and whether there was a viewer."""
 
     async def ask() -> tuple[set[int], bool]:
         application = RoutingApplication([])

@@ -399,8 +399,8 @@ class _PageHandler(web.RequestHandler):
     def prepare(self) -> None:
         """Refuse requests that a page of another site has caused; it may only link to this one.
 
-        They would make a driver draw pages. As on Dask's own pages, the scheduler may have any name:
-        a proxy may give it one that it does not know.
+        They would make a driver draw pages. As on Dask's own pages, the scheduler may have any
+        name: a proxy may give it one that it does not know.
         """
         headers = self.request.headers
         is_foreign = headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin")

@@ -25,8 +25,8 @@ __all__ = [
 ]
 
 #: Types of values that every searcher and the journal support. A secret is one of them: the driver
-#: reads the values of the secrets in a configuration. A worker decodes an index of a list, and cannot
-#: read them.
+#: reads the values of the secrets in a configuration. A worker, which decodes an index of a list,
+#: cannot read them.
 _PLAIN: Final = (str, int, float, bool, type(None), Secret)
 
 #: The parameter of a configuration that selects one of several dicts of distributions.

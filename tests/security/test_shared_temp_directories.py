@@ -22,6 +22,9 @@ from dasktune.trainable.data.shared_objects import SharedObject, frames_of, load
 #: The user "nobody" of most systems.
 NOBODY = 65534
 
+#: Seconds after which a call counts as one that waits for ever.
+PATIENCE = 60.0
+
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can create files of another user")
 
 
@@ -72,7 +75,7 @@ def within_seconds(call: Callable[[], object]) -> None:
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    thread.join(10)
+    thread.join(PATIENCE)
     assert not thread.is_alive(), "it waits for ever"
     assert raised == []
 
@@ -169,7 +172,7 @@ def test_a_sweep_that_hangs_delays_no_thread_that_has_its_directory(
 
     def hang(place: str) -> None:
         hangs.set()
-        goes_on.wait(30)
+        goes_on.wait(10 * PATIENCE)
 
     monkeypatch.setattr(temp_dirs, "_remove_stale", hang)
     other = shared / "other"
@@ -181,12 +184,12 @@ def test_a_sweep_that_hangs_delays_no_thread_that_has_its_directory(
         lambda: str(other if threading.current_thread() is thread else shared),
     )
     thread.start()
-    assert hangs.wait(10)
+    assert hangs.wait(PATIENCE)
     try:
         within_seconds(temp_dirs.make_directory)
     finally:
         goes_on.set()
-        thread.join(10)
+        thread.join(PATIENCE)
 
 
 @pytest.mark.parametrize("planted", ["directory", "link"])

@@ -37,7 +37,7 @@ _MAX_CONNECTIONS: Final = 128
 #: Maximum size of a request's headers, in bytes.
 _MAX_HEADERS: Final = 16 << 10
 #: Seconds in which a request must arrive.
-_REQUEST_TIMEOUT: Final = 15.0
+REQUEST_TIMEOUT: Final = 15.0
 #: Seconds to wait for the thread to start and to end.
 _THREAD_TIMEOUT: Final = 30.0
 
@@ -115,8 +115,8 @@ class ControlServer:
             max_body_size=LARGEST_BODY,
             max_buffer_size=2 * LARGEST_BODY,
             max_header_size=_MAX_HEADERS,
-            idle_connection_timeout=_REQUEST_TIMEOUT,
-            body_timeout=_REQUEST_TIMEOUT,
+            idle_connection_timeout=REQUEST_TIMEOUT,
+            body_timeout=REQUEST_TIMEOUT,
         )
         server.add_sockets(self._bound.sockets)
         self._ready.set()

@@ -20,6 +20,8 @@ import pytest
 from bokeh.util.token import generate_jwt_token, generate_session_id
 from projection_kit import RecordFeed
 
+from dasktune.control import server as control_server
+from dasktune.control.server import ControlServer
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
 from dasktune.dashboard.server.experiment_source import SingleExperiment
 from dasktune.dashboard.server.live_experiment import LiveExperiment
@@ -338,6 +340,17 @@ def test_the_page_does_not_contain_the_cookie_that_its_scripts_must_not_read(ope
     assert "header-secret" not in told
 
 
+def test_each_server_has_a_token_and_a_path_of_its_own(opens: Opens):
+    links = [urlsplit(opens(controls=True).link) for _ in range(2)]
+    assert links[0].query != links[1].query
+    assert links[0].path != links[1].path
+    tokens = set()
+    for _ in range(2):
+        with closing(ControlServer(None)) as server:  # type: ignore[arg-type]
+            tokens.add(server.token)
+    assert len(tokens) == 2
+
+
 def test_other_pages_are_told_neither_the_path_nor_the_token(opens: Opens):
     server = opens(controls=True)
     page, cookie, _ = signed_in(server)
@@ -360,7 +373,7 @@ def lines_to(port: int, number: int) -> list[socket.socket]:
 
 
 def control_answers(server: Any) -> bool:
-    with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)) as line:
+    with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)) as line:
         headers = {"Authorization": f"Bearer {server.token}"}
         line.request("GET", "/api/v1/openapi.json", headers=headers)
         return line.getresponse().status == 200
@@ -371,9 +384,11 @@ def dashboard_answers(server: Any) -> bool:
 
 
 @pytest.mark.parametrize("kind", ["control", "dashboard"])
-def test_idle_connections_of_another_user_do_not_lock_the_owner_out(opens: Opens, kind: str):
-    from dasktune.control.server import ControlServer
-
+def test_idle_connections_of_another_user_do_not_lock_the_owner_out(
+    opens: Opens, kind: str, monkeypatch: pytest.MonkeyPatch
+):
+    # Otherwise the idle connections would end, and the owner would only wait.
+    monkeypatch.setattr(control_server, "REQUEST_TIMEOUT", 600.0)
     answers: Callable[[Any], bool]
     if kind == "control":
         server: Any = ControlServer(None)  # type: ignore[arg-type]  # no command is sent
@@ -391,10 +406,8 @@ def test_idle_connections_of_another_user_do_not_lock_the_owner_out(opens: Opens
 
 
 def test_a_connection_with_an_accepted_request_stays_when_idle_ones_are_dropped():
-    from dasktune.control.server import ControlServer
-
     with closing(ControlServer(None)) as server:  # type: ignore[arg-type]
-        owner = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+        owner = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
         headers = {"Authorization": f"Bearer {server.token}"}
         owner.request("GET", "/api/v1/openapi.json", headers=headers)
         owner.getresponse().read()

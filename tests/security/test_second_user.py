@@ -272,7 +272,14 @@ def test_a_second_user_reads_a_dashboard_without_buttons_and_no_other_server():
 
 
 IDLE = """
-lines = [socket.create_connection(("127.0.0.1", int(arguments[0]))) for _ in range(int(arguments[1]))]
+place, lines = ("127.0.0.1", int(arguments[0])), []
+while len(lines) < int(arguments[1]):
+    lines += [socket.create_connection(place) for _ in range(33)]
+    # The answer shows that the server has accepted the others. A full queue would delay the next.
+    last = http.client.HTTPConnection(*place, timeout=60)
+    last.request("GET", "/other")
+    last.getresponse().read()
+    last.close()
 print(len(lines))
 """
 

@@ -73,6 +73,14 @@ def _no_files_in_the_home_directory(tmp_path_factory: pytest.TempPathFactory) ->
         yield
 
 
+@pytest.fixture
+def complete_notices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the notice of a token be written before the test goes on, however busy the machine is."""
+    from dasktune.progress import background_stream
+
+    monkeypatch.setattr(background_stream, "PROMPT_SECONDS", 120.0)
+
+
 @pytest.fixture(scope="session")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     """A real S3 server."""

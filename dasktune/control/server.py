@@ -16,12 +16,12 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final
 
 from tornado.httputil import HTTPServerRequest
-from tornado.netutil import bind_sockets
 
 from dasktune.control import address_file
 from dasktune.control.bounded_server import BoundedServer
 from dasktune.control.handlers import LARGEST_BODY, make_application
 from dasktune.control.http_guard import RequestGuard, new_token
+from dasktune.control.local_port import BoundPort
 from dasktune.control.secret_notice import secret_notice
 from dasktune.runner.commands import Commands
 from dasktune.storage.fs.storage import Storage
@@ -37,7 +37,7 @@ _MAX_CONNECTIONS: Final = 128
 #: Maximum size of a request's headers, in bytes.
 _MAX_HEADERS: Final = 16 << 10
 #: Seconds in which a request must arrive.
-_REQUEST_TIMEOUT: Final = 15.0
+REQUEST_TIMEOUT: Final = 15.0
 #: Seconds to wait for the thread to start and to end.
 _THREAD_TIMEOUT: Final = 30.0
 
@@ -72,8 +72,8 @@ class ControlServer:
         self._application = make_application(commands, RequestGuard(self.token), self._accept)
         self._server: BoundedServer | None = None
         # Bind in the caller's thread, so that the caller gets the error if the port is in use.
-        self._sockets = bind_sockets(port, _ADDRESS)
-        self.port = int(self._sockets[0].getsockname()[1])
+        self._bound = BoundPort(_ADDRESS, port)
+        self.port = self._bound.port
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closing: asyncio.Event | None = None
         self._ready = threading.Event()
@@ -115,13 +115,14 @@ class ControlServer:
             max_body_size=LARGEST_BODY,
             max_buffer_size=2 * LARGEST_BODY,
             max_header_size=_MAX_HEADERS,
-            idle_connection_timeout=_REQUEST_TIMEOUT,
-            body_timeout=_REQUEST_TIMEOUT,
+            idle_connection_timeout=REQUEST_TIMEOUT,
+            body_timeout=REQUEST_TIMEOUT,
         )
-        server.add_sockets(self._sockets)
+        server.add_sockets(self._bound.sockets)
         self._ready.set()
         await self._closing.wait()
         server.stop()
+        self._bound.close()
         await server.close_all_connections()
 
 

@@ -25,7 +25,7 @@ _MAX_PENDING: Final = 1 << 20
 _USUAL_SECONDS: Final = 0.05
 
 #: Seconds that `print_promptly` waits for the stream.
-_PROMPT_SECONDS: Final = 0.5
+PROMPT_SECONDS: Final = 0.5
 
 
 class BackgroundStream(io.TextIOBase):
@@ -182,7 +182,7 @@ def print_promptly(stream: TextIO | None, text: str) -> None:
     """
     background = BackgroundStream(stream)
     background.write(text)
-    background.finish(_PROMPT_SECONDS)
+    background.finish(PROMPT_SECONDS)
 
 
 def write_text(stream: TextIO, text: str) -> bool:

@@ -12,7 +12,7 @@ import dasktune as tune
 from dasktune.callback import Callback
 from dasktune.dashboard.server.web import WebServer
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("complete_notices")]
 
 
 def train(config):

@@ -8,6 +8,7 @@ import json
 import logging
 import re
 import socket
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
@@ -19,6 +20,8 @@ import pytest
 from bokeh.util.token import generate_jwt_token, generate_session_id
 from projection_kit import RecordFeed
 
+from dasktune.control import server as control_server
+from dasktune.control.server import ControlServer
 from dasktune.dashboard.model.experiment_projection import ExperimentProjection
 from dasktune.dashboard.server.experiment_source import SingleExperiment
 from dasktune.dashboard.server.live_experiment import LiveExperiment
@@ -253,6 +256,40 @@ def test_a_socket_without_a_session_is_refused_quietly(
     assert opens.sessions == 0
 
 
+def packed_token(content: str) -> str:
+    """Return a session's token as Bokeh makes it, with any text as its compressed content."""
+
+    def encoded(data: bytes) -> str:
+        return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+    packed = encoded(zlib.compress(content.encode(), 9))
+    return encoded(json.dumps({"session_id": "x", "__bk__zlib_": packed}).encode())
+
+
+def test_the_token_of_a_session_is_not_decompressed_without_a_limit(
+    opens: Opens, monkeypatch: pytest.MonkeyPatch
+):
+    server = opens()
+    small, large = (
+        packed_token(json.dumps({"session_expiry": time.time() + 600, "filler": " " * size}))
+        for size in (1_000, 10_000_000)
+    )
+    # It fits into the headers of a request.
+    assert len(large) < 20_000
+    decompressed = []
+    decompress = zlib.decompress
+
+    def watch(data: bytes, *options: Any) -> bytes:
+        decompressed.append(len(decompress(data, *options)))
+        return decompress(data, *options)
+
+    monkeypatch.setattr(zlib, "decompress", watch)
+    assert upgrade(server, "/ws", large) == 403
+    assert decompressed == []
+    assert upgrade(server, "/ws", small) == 101
+    assert decompressed != []
+
+
 # The cookie
 
 
@@ -303,6 +340,17 @@ def test_the_page_does_not_contain_the_cookie_that_its_scripts_must_not_read(ope
     assert "header-secret" not in told
 
 
+def test_each_server_has_a_token_and_a_path_of_its_own(opens: Opens):
+    links = [urlsplit(opens(controls=True).link) for _ in range(2)]
+    assert links[0].query != links[1].query
+    assert links[0].path != links[1].path
+    tokens = set()
+    for _ in range(2):
+        with closing(ControlServer(None)) as server:  # type: ignore[arg-type]
+            tokens.add(server.token)
+    assert len(tokens) == 2
+
+
 def test_other_pages_are_told_neither_the_path_nor_the_token(opens: Opens):
     server = opens(controls=True)
     page, cookie, _ = signed_in(server)
@@ -321,11 +369,18 @@ def test_pages_that_no_browser_connects_to_are_made_only_a_few_at_a_time(opens: 
 
 
 def lines_to(port: int, number: int) -> list[socket.socket]:
-    return [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(number)]
+    lines: list[socket.socket] = []
+    while len(lines) < number:
+        lines += [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(30)]
+        # The answer shows that the server has accepted the others. A full queue would delay others.
+        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as last:
+            last.request("GET", "/other")
+            last.getresponse().read()
+    return lines
 
 
 def control_answers(server: Any) -> bool:
-    with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)) as line:
+    with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)) as line:
         headers = {"Authorization": f"Bearer {server.token}"}
         line.request("GET", "/api/v1/openapi.json", headers=headers)
         return line.getresponse().status == 200
@@ -336,9 +391,11 @@ def dashboard_answers(server: Any) -> bool:
 
 
 @pytest.mark.parametrize("kind", ["control", "dashboard"])
-def test_idle_connections_of_another_user_do_not_lock_the_owner_out(opens: Opens, kind: str):
-    from dasktune.control.server import ControlServer
-
+def test_idle_connections_of_another_user_do_not_lock_the_owner_out(
+    opens: Opens, kind: str, monkeypatch: pytest.MonkeyPatch
+):
+    # Otherwise the idle connections would end, and the owner would only wait.
+    monkeypatch.setattr(control_server, "REQUEST_TIMEOUT", 600.0)
     answers: Callable[[Any], bool]
     if kind == "control":
         server: Any = ControlServer(None)  # type: ignore[arg-type]  # no command is sent
@@ -356,10 +413,8 @@ def test_idle_connections_of_another_user_do_not_lock_the_owner_out(opens: Opens
 
 
 def test_a_connection_with_an_accepted_request_stays_when_idle_ones_are_dropped():
-    from dasktune.control.server import ControlServer
-
     with closing(ControlServer(None)) as server:  # type: ignore[arg-type]
-        owner = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+        owner = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
         headers = {"Authorization": f"Bearer {server.token}"}
         owner.request("GET", "/api/v1/openapi.json", headers=headers)
         owner.getresponse().read()

@@ -106,7 +106,7 @@ def in_time(call: Callable[[], Any]) -> Any:
     results: list[Any] = []
     thread = threading.Thread(target=lambda: results.append(call()), daemon=True)
     thread.start()
-    thread.join(20)
+    thread.join(60)
     assert not thread.is_alive(), "it waits for ever"
     assert results, "it failed"
     return results[0]

@@ -22,7 +22,7 @@ from dasktune.storage.fs.storage import Storage
 
 SECRET = "TuneClient('http://127.0.0.1:1', token='s3cret')"
 
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can create files of another user")
+pytestmark = pytest.mark.usefixtures("complete_notices")
 
 
 class Terminal(io.StringIO):
@@ -160,6 +160,8 @@ def test_the_output_of_the_command_for_other_machines_has_no_token_unless_a_term
 
 DRIVER = """
 import time
+from dasktune.progress import background_stream
+background_stream.PROMPT_SECONDS = 120.0
 from dasktune.dashboard.server.attach import serve_dashboard
 from dasktune.control.open_server import controlled
 from dasktune.storage.fs.storage import Storage

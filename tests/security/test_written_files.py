@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import logging
 import os
+import pickle
+import re
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -14,7 +17,7 @@ from typing import Any
 import pytest
 from trial_run_kit import PATIENCE, Driver, make_spec
 
-from dasktune import RunConfig, Trainable
+from dasktune import RunConfig, Trainable, with_parameters
 from dasktune.cluster.driver.checkpoint_relay import _append_logs
 from dasktune.errors import ConfigError, StorageError
 from dasktune.isolation.environment import in_trial_directory
@@ -255,6 +258,58 @@ def test_an_experiment_has_the_permissions_that_the_umask_leaves(
     finally:
         os.umask(before)
     assert modes(tmp_path) == expected
+
+
+def pickles_in(path: Path) -> list[bytes]:
+    return [base64.b64decode(one) for one in re.findall(r'"pickle": "([^"]+)"', path.read_text())]
+
+
+def test_texts_of_the_space_are_written_as_they_are_and_bound_ones_nowhere(tmp_path: Path):
+    class Bound(Step):
+        def setup(self, config: dict[str, Any], bound: str) -> None:
+            assert bound == "bound text"
+
+    InProcessTuner(
+        with_parameters(Bound, bound="bound text"),
+        param_space={"text": "text of the space"},
+        run_config=RunConfig(
+            name="run", storage_path=str(tmp_path), verbose=0, callbacks=[JsonLoggerCallback()]
+        ),
+    ).fit()
+    files = {path.name: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    pickles = pickles_in(tmp_path / "run" / "tuner.json")
+    assert pickles != []
+    assert [one for one in (*files.values(), *pickles) if b"bound text" in one] == []
+    shown = {name for name, content in files.items() if b"text of the space" in content}
+    assert {"params.json", "tuner.json"} < shown
+    assert any(name.endswith(".jsonl") for name in shown)
+
+
+class Planted:
+    """Unpickling it creates a directory."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (self.place,)
+
+
+def test_who_can_write_an_experiment_runs_code_where_it_is_restored(tmp_path: Path):
+    # So the directory is for the user alone, and the driver warns if it is not.
+    callbacks = [JsonLoggerCallback()]
+    InProcessTuner(
+        Step,
+        run_config=RunConfig(name="run", storage_path=str(tmp_path), verbose=0, callbacks=callbacks),
+    ).fit()
+    path = tmp_path / "run" / "tuner.json"
+    planted = base64.b64encode(pickle.dumps(Planted(str(tmp_path / "made")))).decode()
+    changed, times = re.subn(r'("pickle": ?")[^"]+', rf"\g<1>{planted}", path.read_text())
+    assert times > 0
+    path.write_text(changed)
+    with suppress(Exception):
+        InProcessTuner.restore(str(tmp_path / "run"), Step)
+    assert (tmp_path / "made").is_dir()
 
 
 def test_temporary_checkpoints_and_shared_objects_are_for_the_user_alone(

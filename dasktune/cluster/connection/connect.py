@@ -49,6 +49,9 @@ _CLOSE: Final = 10.0
 #: Seconds that stopping the logging of an embedded cluster's workers may take.
 _MUTE_TIMEOUT: Final = 2.0
 
+#: The interface of the local cluster's pages.
+_LOOPBACK: Final = "127.0.0.1"
+
 _FORMS: Final = (
     "a distributed.Client, a cluster object, an address such as 'tcp://host:8786', "
     "the path of a scheduler file, or None"
@@ -447,7 +450,8 @@ def _embedded_cluster(n_workers: int | None) -> Any:
             n_workers=n_workers or _cpus(),
             threads_per_worker=1,
             processes=True,
-            dashboard_address=f":{_dashboard_port()}",
+            # Dask would let other machines read its pages, which need no token.
+            dashboard_address=f"{_LOOPBACK}:{_dashboard_port()}",
             preload=_IGNORE_INTERRUPTS,
         )
     except Exception as exc:
@@ -468,7 +472,7 @@ def _dashboard_port() -> int:
     """Return Dask's usual port if it is free, else 0 for any port, which avoids Dask's warning."""
     with socket.socket() as probe:
         try:
-            probe.bind(("", 8787))
+            probe.bind((_LOOPBACK, 8787))
         except OSError:
             return 0
     return 8787

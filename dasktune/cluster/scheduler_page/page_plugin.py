@@ -24,6 +24,7 @@ import zlib
 from collections import OrderedDict
 from contextlib import suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 from distributed import SchedulerPlugin
 from tornado import web
@@ -375,6 +376,14 @@ def _bar(pages: list[str], own: str) -> str:
     return f'<div class="navbar"><ul>{_LOGO}{links}</ul></div>'
 
 
+def _name_in(url: str) -> str | None:
+    """Return the host name in a URL; None if there is none."""
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None
+
+
 class _PageHandler(web.RequestHandler):
     """Answers the requests of browsers."""
 
@@ -386,6 +395,22 @@ class _PageHandler(web.RequestHandler):
         self.set_header("X-Content-Type-Options", "nosniff")
         self.set_header("Referrer-Policy", "same-origin")
         self.set_header("Cache-Control", "no-store")
+
+    def prepare(self) -> None:
+        """Refuse requests that a page of another site has caused; it may only link to this one.
+
+        They would make a driver draw pages. As on Dask's own pages, the scheduler may have any
+        name: a proxy may give it one that it does not know.
+        """
+        headers = self.request.headers
+        is_foreign = headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin")
+        shown = headers.get("Sec-Fetch-Mode"), headers.get("Sec-Fetch-Dest")
+        origin = headers.get("Origin")
+        if is_foreign and shown != ("navigate", "document"):
+            raise web.HTTPError(403)
+        # An old browser sends only this header. A proxy may change the port, so ports may differ.
+        if origin is not None and _name_in(origin) != _name_in(f"//{headers.get('Host', '')}"):
+            raise web.HTTPError(403)
 
     def get(self, what: str | None) -> None:
         if self.request.path.endswith("/"):

@@ -12,10 +12,13 @@ valid for the random path only, which no other server knows.
 
 from __future__ import annotations
 
+import base64
 import ipaddress
+import json
 import logging
 import socket
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -44,6 +47,11 @@ CONTENT_SECURITY_POLICY: Final = (
 
 #: The only path that needs no token: Bokeh's icon, for each browser tab.
 _ICON: Final = "/favicon.ico"
+
+#: Bokeh compresses the content of a session's token and gives it this name. The content of this
+#: server's tokens has less than 1 kB.
+_PACKED: Final = "__bk__zlib_"
+_LARGEST_PAYLOAD: Final = 16 << 10
 
 #: Addresses that stand for all interfaces.
 _EVERYWHERE: Final = ("", "0.0.0.0", "::")
@@ -194,10 +202,28 @@ def _opens_session(request: HTTPServerRequest) -> bool:
         return False
     try:
         token = protocols[1].strip()
+        _check_size(token)
         expiry = get_token_payload(token)["session_expiry"]
         return bool(get_session_id(token)) and time.time() < expiry
     except Exception:  # the token is malformed: decoding, decompression or parsing fails
         return False
+
+
+def _check_size(token: str) -> None:
+    """Raise a ValueError if Bokeh, which sets no limit, would decompress the token to a large text.
+
+    A token fits into the headers of a request, but 20 kB can become 20 MB.
+    """
+    packed = json.loads(_decoded(token.split(".")[0])).get(_PACKED)
+    if packed is not None:
+        stream = zlib.decompressobj()
+        stream.decompress(_decoded(packed), _LARGEST_PAYLOAD)
+        if not stream.eof:
+            raise ValueError("too large")
+
+
+def _decoded(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
 
 
 class _Headers(OutputTransform):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from types import TracebackType
 from typing import Any, Final
@@ -15,6 +15,7 @@ import numpy as np
 from dasktune.config import RunConfig, TuneConfig
 from dasktune.runner import Clock, SystemClock, TrialExecutor, TrialRunner
 from dasktune.runner.build import build_experiment
+from dasktune.runner.secret_values import with_secrets
 from dasktune.sklearn.fits.fit_and_score import (
     Data,
     Fit,
@@ -29,6 +30,7 @@ from dasktune.sklearn.fits.fit_and_score import (
 )
 from dasktune.sklearn.fits.fit_queue import FitQueue
 from dasktune.sklearn.fits.null_store import NullStore
+from dasktune.space.secret import secrets_in
 from dasktune.storage.fs.storage import Storage
 from dasktune.testing import ManualClock, SimulatedTrialExecutor
 from dasktune.trainable import with_parameters
@@ -119,9 +121,11 @@ class Engine:
             The exception of the first failed fit, if `error_score` does not replace it.
         TrialError
             If a fit lost its worker too often, with ``error_score="raise"``.
+        ConfigError
+            If the environment of this process lacks the variable of a secret.
         """
         first = len(self._queue)
-        self._queue.add(fits)
+        self._queue.add([_checked(fit) for fit in fits])
         # No fit of an earlier batch is queued or running now: `run` returns only after all have
         # ended. So `_complete` and `_steps` never look up an old fit in the new splits.
         self._current_splits = splits
@@ -173,6 +177,8 @@ class Engine:
         fit = self._queue[config["fit"]]
         started = perf_counter()
         try:
+            if fit.has_secrets:
+                fit = replace(fit, params=with_secrets(dict(fit.params)))
             outcome = evaluate(fit, self._current_splits[fit.split], self._job, self._data)
         except Exception as error:
             # Keep the exception with its traceback; a trial records only its text.
@@ -214,6 +220,14 @@ class Engine:
         split = self._current_splits[fit.split]
         is_on_workers = _is_same_split(split, self._splits[fit.split])
         return {"fit": fit.fields(), "samples": None if is_on_workers else split}
+
+
+def _checked(fit: Fit) -> Fit:
+    """Mark a fit whose parameters have secrets, after a check that this process can read them."""
+    if not any(True for _ in secrets_in(fit.params)):
+        return fit
+    with_secrets(dict(fit.params))
+    return replace(fit, has_secrets=True)
 
 
 def _is_same_split(one: Split, other: Split) -> bool:

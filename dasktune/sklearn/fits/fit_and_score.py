@@ -93,6 +93,8 @@ class Fit:
     split: int
     #: The context of scikit-learn's callbacks; None without callbacks.
     context: Any = None
+    #: Whether the parameters have the values of secrets, which ``verbose`` must not print.
+    has_secrets: bool = False
 
     def fields(self) -> dict[str, Any]:
         """Return the fields as a dict: plain data pickles faster than an object of a class."""
@@ -120,14 +122,19 @@ def evaluate(fit: Fit, split: Split, job: Job, data: Data) -> Outcome:
     """
     call = _call_directly if job.sklearn_context is None else job.sklearn_context.call
     train, test = split
+    estimator, params = clone(job.estimator), fit.params
+    if fit.has_secrets:
+        # `fit_and_score` prints the parameters that it sets.
+        estimator.set_params(**clone(dict(params), safe=False))
+        params = {}
     outcome: Outcome = call(
         fit_and_score,
-        clone(job.estimator),
+        estimator,
         data.X,
         data.y,
         train=train,
         test=test,
-        parameters=fit.params,
+        parameters=params,
         split_progress=(fit.split, job.n_splits),
         candidate_progress=(fit.candidate, fit.n_candidates) if fit.n_candidates else None,
         scorer=job.scorer,

@@ -9,6 +9,7 @@ from typing import Any
 
 from dasktune.config import CheckpointConfig
 from dasktune.errors import check
+from dasktune.runner.secret_values import with_secrets
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
 from dasktune.storage.checkpoints.checkpoint_store import CheckpointStore
 from dasktune.storage.checkpoints.serialization import from_bytes, to_bytes
@@ -89,7 +90,7 @@ class _ClassTrials(TrialKind):
     def begin(self, config: dict[str, Any], checkpoint: Any, is_milestone: Any) -> Steps:
         """Create the trainable, restore it from a checkpoint if there is one, and run its steps."""
         try:
-            with closing(_ClosingTrainable(self._trainable(config))) as held:
+            with closing(_ClosingTrainable(self._trainable(with_secrets(config)))) as held:
                 model = held.model
                 model.tell_milestones(is_milestone)
                 if checkpoint is not None:

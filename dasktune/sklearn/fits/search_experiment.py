@@ -14,6 +14,7 @@ from dasktune.config import RunConfig, TuneConfig
 from dasktune.errors import StorageError, TrialError
 from dasktune.experiment import ExperimentMachine
 from dasktune.runner import Environment, RunInline, SystemClock
+from dasktune.runner.secret_values import check_secrets
 from dasktune.sklearn.fits.engine import Backend
 from dasktune.sklearn.fits.fingerprint import check_arguments
 from dasktune.sklearn.fits.in_process import in_process_executor
@@ -222,6 +223,7 @@ class InProcessTuner(SearchTuner):
     def _open_environment(
         self, experiment: ExperimentMachine, name: str, storage: Storage
     ) -> Iterator[Environment]:
+        check_secrets(self._param_space)
         clock = ManualClock(SystemClock().now())
         executor = in_process_executor(
             self._trainable,

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final
 from sklearn.base import clone, is_classifier
 from sklearn.model_selection import check_cv
 
+from dasktune.runner.secret_values import with_secrets
 from dasktune.sklearn import compat
 from dasktune.sklearn.fits.backend import choose_backend, is_on_client_loop, picklable_client
 from dasktune.sklearn.fits.cluster_data import ClusterData, fit_on_worker, prepared_data
@@ -241,7 +242,7 @@ class ClusterSearchCV(Plots, compat.BaseSearchCV):  # type: ignore[misc]
 
     def _refit(self, task: FitTask) -> None:
         # Parameters may be estimators themselves, so they are cloned, too.
-        parameters = clone(self.best_params_, safe=False)
+        parameters = clone(with_secrets(self.best_params_), safe=False)
         best = self.best_estimator_ = clone(task.estimator).set_params(**parameters)
         context = task.callbacks.subcontext(task_name="refit-with-best-params")
         with context.propagate_callback_context(best):

@@ -51,6 +51,7 @@ from dasktune.sklearn.steps.training_modes import (
     choose_mode,
     final_estimator,
 )
+from dasktune.space.secret import secrets_in
 from dasktune.trainable import with_parameters, with_resources
 from dasktune.tuner.result_grid import ResultGrid
 
@@ -383,6 +384,7 @@ class TuneSearchCV(AsyncFitMixin, ClusterSearchCV):
             checkpoint_every=self.checkpoint_frequency,
             token=uuid.uuid4().hex,
             score_last_step_only=own and not isinstance(self.scoring, Mapping),
+            has_secrets=any(True for _ in secrets_in(self.param_distributions)),
         )
 
     def _search_experiment(self, task: FitTask, job: CandidateJob) -> SearchExperiment:

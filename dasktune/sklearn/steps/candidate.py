@@ -72,6 +72,8 @@ class CandidateJob(Job):
     score_last_step_only : bool
         Whether to score the last step of a pipeline on the transformed samples, instead of the
         pipeline on the original ones.
+    has_secrets : bool
+        Whether parameters may have the values of secrets, which ``verbose`` must not print.
     """
 
     space: CandidateSpace | None = None
@@ -86,6 +88,7 @@ class CandidateJob(Job):
     checkpoint_every: int | None = None
     token: str = ""
     score_last_step_only: bool = True
+    has_secrets: bool = False
 
     @property
     def by_folds(self) -> bool:
@@ -273,7 +276,7 @@ class Candidate:
 
     def _evaluate(self, number: int) -> None:
         job = self._job
-        fit = Fit(params=self.params, candidate=0, n_candidates=0, split=number)
+        fit = Fit(params=self.params, candidate=0, n_candidates=0, split=number, has_secrets=job.has_secrets)
         for attempt in range(job.retries + 1):
             try:
                 outcome = evaluate(fit, self._splits[number], job, self._data)

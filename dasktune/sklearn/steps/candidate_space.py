@@ -11,8 +11,9 @@ from sklearn.base import clone
 from sklearn.model_selection import ParameterSampler
 
 from dasktune.errors import check
+from dasktune.runner.secret_values import with_secrets
 from dasktune.search.search_algorithm import SearchAlgorithm, SearchSpec, Suggestion
-from dasktune.space import Domain, choice, lograndint, loguniform, randint, uniform
+from dasktune.space import Domain, Secret, choice, lograndint, loguniform, randint, uniform
 
 __all__ = [
     "CandidateQueue",
@@ -23,8 +24,10 @@ __all__ = [
     "sample_candidates",
 ]
 
-#: Types of values that every searcher and the journal support.
-_PLAIN: Final = (str, int, float, bool, type(None))
+#: Types of values that every searcher and the journal support. A secret is one of them: the driver
+#: reads the values of the secrets in a configuration. A worker, which decodes an index of a list,
+#: cannot read them.
+_PLAIN: Final = (str, int, float, bool, type(None), Secret)
 
 #: The parameter of a configuration that selects one of several dicts of distributions.
 _WHICH: Final = "which"
@@ -174,6 +177,8 @@ def check_candidates(estimator: Any, candidates: Iterable[Mapping[str, Any]]) ->
     ------
     ValueError
         If a parameter does not exist; the error comes from the estimator's ``set_params``.
+    ConfigError
+        If the environment of this process lacks the variable of a secret.
 
     Examples
     --------
@@ -186,10 +191,10 @@ def check_candidates(estimator: Any, candidates: Iterable[Mapping[str, Any]]) ->
     """
     seen: set[frozenset[str]] = set()
     for params in candidates:
-        names = frozenset(params)
-        if names not in seen or any(hasattr(value, "get_params") for value in params.values()):
+        values, names = with_secrets(dict(params)), frozenset(params)
+        if names not in seen or any(hasattr(value, "get_params") for value in values.values()):
             seen.add(names)
-            clone(estimator).set_params(**clone(dict(params), safe=False))
+            clone(estimator).set_params(**clone(values, safe=False))
 
 
 class _SampleableDomain:
@@ -210,9 +215,9 @@ def _sampleable(value: Any) -> Any:
 class CandidateSpace:
     """Converts a scikit-learn search space to domains, and configurations back to parameters.
 
-    Lists become choices. If a list has other values than numbers, bools, strings and None, the
-    searcher chooses an index. For a distribution without an equivalent domain, the searcher chooses
-    a quantile.
+    Lists become choices. If a list has other values than numbers, bools, strings, None and secrets,
+    the searcher chooses an index. For a distribution without an equivalent domain, the searcher
+    chooses a quantile.
 
     Parameters
     ----------

@@ -188,6 +188,7 @@ def test_answers_say_that_they_are_json_and_nobody_keeps_them(shared: Controlled
     assert "Server" not in told
 
 
+@pytest.mark.usefixtures("complete_notices")
 def test_the_token_stands_in_no_log_and_no_repr(
     caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ):

@@ -178,10 +178,10 @@ def test_a_reporter_that_prints_does_not_wait(unread: Unread, monkeypatch: pytes
 def test_an_address_is_printed_at_once_or_left_to_a_thread(
     unread: Unread, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(module, "_PROMPT_SECONDS", 0.001)
+    monkeypatch.setattr(module, "PROMPT_SECONDS", 0.001)
     print_promptly(unread.stream, "Dashboard: here\n")
     assert unread.read_until("here\n") == "Dashboard: here\n"
-    monkeypatch.setattr(module, "_PROMPT_SECONDS", 10)
+    monkeypatch.setattr(module, "PROMPT_SECONDS", 10)
     print_promptly(sys.stderr, "Dashboard: there\n")
     assert capsys.readouterr().err == "Dashboard: there\n"
 

@@ -24,6 +24,8 @@ from dasktune.dashboard.server.live_experiment import LiveExperiment
 from dasktune.dashboard.server.web import WebServer
 from dasktune.storage.fs.storage import Storage
 
+pytestmark = pytest.mark.usefixtures("complete_notices")
+
 
 def get(server, path, **headers):
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)

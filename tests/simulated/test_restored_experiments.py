@@ -574,3 +574,18 @@ def test_another_stopper_counts_the_results_from_before():
     assert len(started) == len(experiment.trials)
     late = [trial for trial in started if int(trial.trial_id[-5:]) > 5]
     assert {len(trial.history) for trial in late if trial.error is None} == {3}
+
+
+def test_what_an_orphan_left_of_a_trial_that_the_journal_lost_is_removed():
+    place = lab("orphan")
+    with pytest.raises(Died):
+        place.begin(4)
+    known = place.restore().experiment.trials
+    # The killed driver had started another trial, and its records were not durable yet.
+    whole = lab("orphan-whole").begin()
+    lost = next(trial for key, trial in reversed(whole.trials.items()) if key not in known)
+    path = f"trials/{lost.folder}/checkpoint_000000_i01"
+    place.storage.write_bytes(f"{path}/data", b"of the orphan")
+    experiment = place.go_on()
+    assert experiment.trials[lost.trial_id].status.is_final
+    assert place.storage.find(path) == []

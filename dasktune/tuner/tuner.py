@@ -57,6 +57,7 @@ from dasktune.tuner.saved_setup import setup_of
 from dasktune.tuner.short_tracebacks import short_tracebacks
 from dasktune.tuner.signals import EndSignals, keep_interrupts, obey_signals
 from dasktune.tuner.submitted import DetachedExperiment, submit
+from dasktune.tuner.suspicious_settings import warn_of_constants, with_score_order
 
 __all__ = ["Tuner"]
 
@@ -143,6 +144,8 @@ class Tuner:
         if _session is not None:
             self._use_session(_session)
             return
+        self._run_config = with_score_order(self._run_config, self._tune_config)
+        warn_of_constants(self._param_space, self._tune_config)
         parts = self._tune_config, self._run_config, self._param_space
         # Pickle the user's objects before the searcher and the scheduler change their state.
         self._setup = setup_of(*parts)

@@ -19,6 +19,7 @@ from dasktune.errors import StorageError, check
 from dasktune.experiment import ExperimentMachine, HandleResult
 from dasktune.storage.experiment.tuner_json import TunerFile, entries_of
 from dasktune.trial.events import ExperimentEvent
+from dasktune.trial.nested_metrics import with_nested_names
 
 __all__ = ["CallbackList", "check_callbacks"]
 
@@ -206,7 +207,7 @@ class CallbackList:
     def _call_hook(self, hook: Hook, trial: TrialView, entries: Sequence[_CallbackEntry]) -> None:
         extra: dict[str, Any] = {}
         if hook.result is not None:
-            extra["result"] = dict(hook.result)
+            extra["result"] = with_nested_names(hook.result)
         if hook.checkpoint is not None:
             extra["checkpoint"] = self._trials.checkpoint(hook.checkpoint)
         arguments = {"iteration": self._iteration, "trials": self._trials, "trial": trial, **extra}

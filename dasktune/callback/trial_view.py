@@ -14,6 +14,7 @@ from dasktune.storage.experiment.experiment_store import ExperimentStore
 from dasktune.storage.fs.storage import Storage
 from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.location import Location
+from dasktune.trial.nested_metrics import with_nested_names
 from dasktune.trial.resources import PlacementGroupFactory
 from dasktune.trial.status import PublicStatus
 from dasktune.trial.trial import Trial
@@ -133,7 +134,7 @@ class TrialView:
     @property
     def last_result(self) -> dict[str, Any]:
         """A copy of the newest result; empty before the first."""
-        return dict(self._trial.last_result)
+        return with_nested_names(self._trial.last_result)
 
     @property
     def location(self) -> Location | None:

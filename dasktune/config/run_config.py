@@ -51,6 +51,12 @@ class RunConfig:
     storage_path : str or path, optional
         The directory or fsspec URL in which experiments are stored; ``~/dasktune_results`` by
         default.
+    if_exists : {"new", "resume", "replace", "error"}, default="new"
+        What to do if `storage_path` has an experiment of this name. ``"new"`` runs in a directory
+        of its own, ``<name>_2`` or the next free number, and logs it. ``"resume"`` resumes the
+        stored experiment as :meth:`Tuner.restore <dasktune.Tuner.restore>` does, and begins a new
+        one if there is none. ``"replace"`` deletes the stored experiment with its checkpoints.
+        ``"error"`` raises StorageError.
     storage_options : mapping, optional
         Options of fsspec for that URL. They are never shown, because they may hold credentials.
     storage_patience : float, default=300.0
@@ -177,6 +183,7 @@ class RunConfig:
     dashboard: bool | int | None = None
     dashboard_controls: bool = False
     server_port: bool | int | None = None
+    if_exists: Literal["new", "resume", "replace", "error"] = "new"
 
     def __post_init__(self) -> None:
         self._check_place()
@@ -213,6 +220,9 @@ class RunConfig:
         )
         if self.name is not None:
             object.__setattr__(self, "name", normalised_name(self.name))
+        choices = ("new", "resume", "replace", "error")
+        rule = "'new', 'resume', 'replace' or 'error'"
+        check(self.if_exists in choices, "if_exists", rule, self.if_exists)
         path: object = self.storage_path
         check(
             path is None or is_text(path) or isinstance(path, os.PathLike),

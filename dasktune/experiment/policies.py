@@ -24,10 +24,11 @@ from dasktune.schedulers.cluster_view import ClusterView
 from dasktune.schedulers.decision import Command, Continue, Exploit, Stop
 from dasktune.schedulers.trial_scheduler import TrialScheduler, Waiting
 from dasktune.search.searcher import STOPPED_EARLY
-from dasktune.stopper import Stopper
+from dasktune.stopper import NoopStopper, Stopper
 from dasktune.trial.actions import ExploitTrial
 from dasktune.trial.events import ErrorInfo
 from dasktune.trial.milestone import EVERY_RESULT, Milestone
+from dasktune.trial.nested_metrics import with_nested_names
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial
 
@@ -271,6 +272,8 @@ class Policies:
 
     def _ask_stopper(self, trial_id: str, result: Mapping[str, Any]) -> Stop | Fail | None:
         """Return Stop if the user's stopper ends the trial, Fail if it raises, otherwise None."""
+        if not isinstance(self.stopper, NoopStopper):
+            result = with_nested_names(result)
         try:
             if self.stopper(trial_id, result):
                 return _user_stop(self.stopper.reason(trial_id, result))

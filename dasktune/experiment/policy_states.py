@@ -19,6 +19,7 @@ from dasktune.schedulers.trial_scheduler import TrialScheduler
 from dasktune.search.search_algorithm import SearchAlgorithm
 from dasktune.search.searcher import Searcher
 from dasktune.stopper import CombinedStopper, Stopper
+from dasktune.trial.nested_metrics import with_nested_names
 from dasktune.trial.trial import Trial
 
 __all__ = ["ClassNames", "class_names", "load_scheduler", "load_search", "load_stopper"]
@@ -197,7 +198,8 @@ def _members(names: ClassNames, state: Mapping[str, Any]) -> list[tuple[ClassNam
 def _show_results(stoppers: list[Stopper], trials: Iterable[Trial]) -> None:
     """Show stoppers the recorded results, and ignore their answers: the decisions stand."""
     for trial in trials:
-        for result in trial.history:
+        for row in trial.history:
+            result = with_nested_names(row)
             for stopper in stoppers:
                 try:
                     stopper(trial.trial_id, result)

@@ -19,6 +19,7 @@ from dasktune.text.text_table import html_row
 from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.location import Location
 from dasktune.trial.metrics import Mode, flatten, score
+from dasktune.trial.nested_metrics import with_nested_names
 from dasktune.trial.retention import Retention
 from dasktune.trial.status import PublicStatus
 from dasktune.trial.trial import Trial
@@ -186,8 +187,12 @@ class Result:
 
     @property
     def metrics(self) -> dict[str, Any]:
-        """The last result, empty if there is none."""
-        return self.history[-1] if self.history else {}
+        """The last result, empty if there is none.
+
+        Names are flat, and nested ones can also be read as reported: ``metrics["n/a"]`` is
+        ``metrics["n"]["a"]``.
+        """
+        return with_nested_names(self.history[-1]) if self.history else {}
 
     @property
     def last_result(self) -> dict[str, Any]:

@@ -21,7 +21,8 @@ class FunctionStopper(Stopper):
     Parameters
     ----------
     function : callable
-        Called with the trial's id and its result, a flat mapping, as in :meth:`Stopper.__call__`.
+        Called with the trial's id and its result, as in :meth:`Stopper.__call__`. Nested metrics
+        have flat names such as ``n/a``, and can also be read as reported.
 
     Raises
     ------

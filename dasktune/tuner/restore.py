@@ -59,6 +59,7 @@ from dasktune.trial.events import (
 )
 from dasktune.trial.trial import Trial
 from dasktune.tuner.saved_setup import SavedSetup, setup_of
+from dasktune.tuner.suspicious_settings import with_score_order
 
 __all__ = [
     "RestoredExperiment",
@@ -346,7 +347,7 @@ def restore_experiment(
     missed = MissedEvents((run_config or run).callbacks)
     experiment, end, dropped = _replay(then.build, storage, broken, missed)
     tune = tune if tune_config is None else _checked(tune_config, tune)
-    run = run_config or run
+    run = run if run_config is None else with_score_order(run_config, tune)
     setup = setup_of(tune, run, space)
     if tune_config is not None or run_config is not None:
         state = experiment.state_dict()

@@ -18,7 +18,7 @@ __all__ = ["SavedSetup", "setup_of"]
 logger = logging.getLogger(__name__)
 
 #: Fields that are not stored, because the experiment's directory may be moved.
-_LOCATION_FIELDS: Final = frozenset({"name", "storage_path", "storage_options"})
+_LOCATION_FIELDS: Final = frozenset({"if_exists", "name", "storage_path", "storage_options"})
 
 #: All fields that are not stored. Each driver chooses how to show progress.
 _UNSTORED_FIELDS: Final = _LOCATION_FIELDS | {"progress_reporter"}

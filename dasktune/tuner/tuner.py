@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,7 @@ from dasktune.config import RunConfig, TuneConfig
 from dasktune.config.resume_config import ResumeConfig
 from dasktune.control.open_server import controlled
 from dasktune.dashboard.server.attach import serve_dashboard, with_dashboard_link
-from dasktune.errors import ConfigError, StorageError, check
+from dasktune.errors import ConfigError, check
 from dasktune.experiment import ExperimentMachine
 from dasktune.progress import open_progress
 from dasktune.registry import get_trainable
@@ -33,19 +34,15 @@ from dasktune.runner.naming import Naming
 from dasktune.space.inspection import check_config
 from dasktune.storage.checkpoints.initial import copy_initial_checkpoint
 from dasktune.storage.experiment.experiment_store import (
-    SPEC_FILE,
     ExperimentStore,
-    check_no_leftovers,
     experiment_json,
-    is_half_created,
 )
-from dasktune.storage.experiment.tuner_json import SETUP_FILE
 from dasktune.storage.fs.probe import warn_if_exposed
 from dasktune.storage.fs.storage import Storage
-from dasktune.storage.journal.segments import segments
 from dasktune.storage.leader.leader_lock import LeaderLock
 from dasktune.trainable.api.binding import experiment_name, trainable_name, validate_trainable
 from dasktune.trial.nesting import check_nesting
+from dasktune.tuner.experiment_directory import can_resume, first_free_name, reserved_directory
 from dasktune.tuner.raise_trial_error import raise_first_error
 from dasktune.tuner.restore import (
     RestoredExperiment,
@@ -60,6 +57,7 @@ from dasktune.tuner.saved_setup import setup_of
 from dasktune.tuner.short_tracebacks import short_tracebacks
 from dasktune.tuner.signals import EndSignals, keep_interrupts, obey_signals
 from dasktune.tuner.submitted import DetachedExperiment, submit
+from dasktune.tuner.suspicious_settings import warn_of_constants, with_score_order
 
 __all__ = ["Tuner"]
 
@@ -128,6 +126,7 @@ class Tuner:
         )
         check_nesting(param_space, "param_space")
         self._param_space = dict(param_space or {})
+        self._given_tune_config = tune_config
         self._tune_config = seeded(_of_type(tune_config, TuneConfig, "tune_config"))
         self._run_config = _of_type(run_config, RunConfig, "run_config")
         check_saving(self._trainable, self._run_config)
@@ -143,10 +142,10 @@ class Tuner:
         self._session = _session
         self._experiment: ExperimentMachine | None
         if _session is not None:
-            self._setup, self._experiment = _session.setup, _session.experiment
-            store = ExperimentStore(_session.storage)
-            self._results = self._read_results(_session.experiment, store, _session.storage)
+            self._use_session(_session)
             return
+        self._run_config = with_score_order(self._run_config, self._tune_config)
+        warn_of_constants(self._param_space, self._tune_config)
         parts = self._tune_config, self._run_config, self._param_space
         # Pickle the user's objects before the searcher and the scheduler change their state.
         self._setup = setup_of(*parts)
@@ -245,7 +244,7 @@ class Tuner:
             Options of fsspec for the URL.
         """
         storage = Storage(path, storage_options or {})  # type: ignore[arg-type]
-        return storage.exists(SETUP_FILE) and bool(segments(storage))
+        return can_resume(storage)
 
     @short_tracebacks
     def fit(self) -> ResultGrid:
@@ -267,7 +266,8 @@ class Tuner:
         PreflightError
             If cluster or storage cannot run this experiment; no trial was started.
         StorageError
-            If an experiment of this name exists in this storage path.
+            If an experiment of this name exists in this storage path and
+            ``RunConfig(if_exists="error")`` is set, or it cannot be replaced or resumed.
         TrialError
             If a trial failed with ``fail_fast="raise"``, and its own exception cannot be unpickled.
         KeyboardInterrupt
@@ -279,12 +279,12 @@ class Tuner:
             return self._fit(signals)
 
     def _fit(self, signals: EndSignals) -> ResultGrid:
-        experiment = self._take_experiment()
-        (name, storage), config = self._place(), self._run_config
+        self._resume_existing()
+        experiment, config = self._take_experiment(), self._run_config
         signals.raise_again()
         with (
+            self._open_directory() as (name, storage, lock),
             self._open_environment(experiment, name, storage) as environment,
-            hold_leader_lock(storage, config.driver_ttl, self._session, self._interrupt) as lock,
             ExitStack() as displays,
         ):
             signals.raise_again()
@@ -326,12 +326,46 @@ class Tuner:
             trainable_name(self._trainable),
         )
 
-    def _place(self) -> tuple[str, Storage]:
-        """Return the experiment's name and directory."""
-        if self._session is not None:
-            return self._session.name, self._session.storage
-        name = self._run_config.name or experiment_name(self._trainable)
-        return name, self._new_storage(name)
+    @contextmanager
+    def _open_directory(self) -> Iterator[tuple[str, Storage, LeaderLock]]:
+        """Yield the experiment's name, its directory, and the leader lock of this driver."""
+        session, config = self._session, self._run_config
+        if session is None:
+            with reserved_directory(config, self._name(), self._interrupt) as reserved:
+                yield reserved
+        else:
+            with hold_leader_lock(session.storage, config.driver_ttl, session, self._interrupt) as lock:
+                yield session.name, session.storage, lock
+
+    def _name(self) -> str:
+        return self._run_config.name or experiment_name(self._trainable)
+
+    def _resume_existing(self) -> None:
+        """Restore the stored experiment of this name, if there is one and the user wants that."""
+        config = self._run_config
+        if self._session is not None or config.if_exists != "resume" or config.name is None:
+            return
+        storage = Storage(config.storage_url, config.storage_options or {}).child(config.name)
+        if not can_resume(storage):
+            logger.warning("%s has no experiment to resume: a new one begins", storage)
+            return
+        check_trainable(storage, self._trainable)
+        session = restore_experiment(
+            storage,
+            tune_config=self._given_tune_config,
+            run_config=config,
+            param_space=self._param_space,
+            resume=ResumeConfig(),
+        )
+        self._use_session(session)
+
+    def _use_session(self, session: RestoredExperiment) -> None:
+        self._session, self._setup, self._experiment = session, session.setup, session.experiment
+        self._param_space, self._tune_config = dict(session.param_space), session.tune_config
+        self._run_config = session.run_config
+        self._initial_checkpoint = initial_checkpoint_of(self._run_config, session)
+        store = ExperimentStore(session.storage)
+        self._results = self._read_results(session.experiment, store, session.storage)
 
     @contextmanager
     def _open_environment(
@@ -413,17 +447,20 @@ class Tuner:
             If the cluster would end with this process, if it has an experiment of this name, if the
             workers do not share ``storage_path`` or lack a file, or if an object cannot be pickled.
         """
+        self._resume_existing()
         self._take_experiment()
         parts = {
             "trainable": self._trainable,
             "param_space": self._param_space,
             "tune_config": self._tune_config,
-            "run_config": self._run_config,
+            "run_config": replace(self._run_config, if_exists="error"),
         }
-        if self._session is not None:
-            name = self._session.name
-        else:
-            name = self._run_config.name or experiment_name(self._trainable)
+        name = self._name() if self._session is None else self._session.name
+        if self._session is None and self._run_config.if_exists == "new":
+            name = first_free_name(self._run_config, name)
+        elif self._session is None and self._run_config.if_exists == "replace":
+            with reserved_directory(self._run_config, name, lambda: None):
+                pass  # the old experiment is deleted; the driver on the cluster reserves the name
         return submit(parts, name, self._client, self._session, self._initial_checkpoint)
 
     @property
@@ -464,24 +501,6 @@ class Tuner:
         if experiment is None:
             raise ConfigError("fit() must be called once for each Tuner. Make a new one.")
         return experiment
-
-    def _new_storage(self, name: str) -> Storage:
-        """Return the experiment's directory if it is writable and holds no experiment."""
-        from dasktune.cluster.checks.preflight import check_storage
-
-        config = self._run_config
-        storage = Storage(config.storage_url, config.storage_options or {}).child(name)
-        check_storage(storage)
-        # Another driver may create the experiment after this check. `ExperimentStore.create`
-        # detects that under the leader lock; checking here saves waiting for a cluster.
-        if storage.exists(SPEC_FILE) and not is_half_created(storage):
-            raise StorageError(
-                f"name must be new to its storage_path, got {name!r}: {storage} holds an "
-                "experiment already. Choose another name, or resume that experiment with "
-                "Tuner.restore()."
-            )
-        check_no_leftovers(storage)
-        return storage
 
     def _open_store(
         self, storage: Storage, name: str, experiment: ExperimentMachine, lock: LeaderLock | None = None

@@ -19,7 +19,7 @@ import pytest
 from distributed import Client, LocalCluster, Nanny
 
 import dasktune as tune
-from dasktune.errors import ClusterError, PreflightError, StorageError, TrialError
+from dasktune.errors import ClusterError, PreflightError, TrialError
 from dasktune.schedulers import ASHAScheduler
 from dasktune.stopper import MaximumIterationStopper
 from dasktune.storage.fs.storage import Storage
@@ -302,8 +302,8 @@ def test_the_results_are_there_in_memory_and_on_disk(cluster: LocalCluster, tmp_
     told = read_journal(Storage(str(home)))
     reported = [record for record in told if record["event"] == "ResultReported"]
     assert len(reported) == 9
-    with pytest.raises(StorageError, match="name must be new to its storage_path, got 'e'"):
-        tuner(cluster, tmp_path, saves).fit()
+    again = tuner(cluster, tmp_path, saves).fit()
+    assert Path(again.experiment_path) == tmp_path / "runs" / "e_2"
 
 
 def test_the_results_make_a_table(cluster: LocalCluster, tmp_path: Path) -> None:

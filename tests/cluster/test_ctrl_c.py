@@ -187,6 +187,8 @@ def test_an_interrupted_experiment_does_not_begin_again_by_accident(tmp_path: Pa
     (home / "experiment.json").write_text("{}")
     from dasktune import RunConfig
 
-    tuner = Tuner(lambda config: None, run_config=RunConfig(storage_path=tmp_path, name="e"))
+    tuner = Tuner(
+        lambda config: None, run_config=RunConfig(storage_path=tmp_path, name="e", if_exists="error")
+    )
     with pytest.raises(StorageError, match="holds an experiment already"):
         tuner.fit()

@@ -174,6 +174,7 @@ def _tuner(experiment: SearchExperiment, backend: Backend) -> Tuner:
                 client=backend.client,
             )
         _check_name_is_free(storage, config.name, resume=experiment.resume)
+        config = replace(config, if_exists="error")
     return kind(
         experiment.trainable,
         param_space=experiment.param_space,

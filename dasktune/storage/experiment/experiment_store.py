@@ -38,7 +38,14 @@ from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.names import is_one_name
 from dasktune.version import __version__
 
-__all__ = ["SPEC_FILE", "ExperimentStore", "check_no_leftovers", "experiment_json", "is_half_created"]
+__all__ = [
+    "SPEC_FILE",
+    "ExperimentStore",
+    "check_no_leftovers",
+    "experiment_json",
+    "has_parts",
+    "is_half_created",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -527,6 +534,17 @@ def is_half_created(storage: Storage) -> bool:
         return "dasktune" in ExperimentStore(storage).spec()
     except StorageError:
         return False
+
+
+def has_parts(storage: Storage) -> bool:
+    """Whether a directory has a setup, snapshots, trials, or a journal with records.
+
+    Parameters
+    ----------
+    storage : Storage
+        The directory.
+    """
+    return bool(_leftovers(storage))
 
 
 def check_no_leftovers(storage: Storage) -> None:

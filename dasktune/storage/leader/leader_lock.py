@@ -59,6 +59,7 @@ from types import TracebackType
 from typing import Any, Final, Literal, NoReturn
 
 from dasktune.errors import StorageError, check
+from dasktune.storage.fs.probe import remove_if_empty
 from dasktune.storage.fs.redaction import reading
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.leader.directory_watch import DirectoryWatch
@@ -75,7 +76,7 @@ from dasktune.storage.leader.leader_lease import (
 )
 from dasktune.storage.leader.process_identity import has_died, process_identity
 
-__all__ = ["LeaderLock", "LeaderStatus", "current_leader", "leader_status"]
+__all__ = ["LeaderLock", "LeaderStatus", "OtherDriverLeadsError", "current_leader", "leader_status"]
 
 logger = logging.getLogger(__name__)
 
@@ -85,6 +86,10 @@ _CHECKS: Final = 30
 CONFIRMED_FOR: Final = 1.0
 #: Largest lock file in bytes that is read; a lease has a few hundred.
 _LARGEST: Final = 100_000
+
+
+class OtherDriverLeadsError(StorageError):
+    """Another driver that lives leads the experiment."""
 
 
 class LeaderLock:
@@ -280,6 +285,41 @@ class LeaderLock:
             self._watch.close()
             self._unlock()
 
+    def withdraw(self) -> None:
+        """Release the lead and delete the lease, as if this driver had never led.
+
+        For a driver that has stored nothing. If the storage fails, this logs a warning.
+        """
+        if os.getpid() != self._process:
+            return
+        with self._renewing:
+            lease, self._lease = self._lease, None
+            try:
+                if lease is not None and not self.lost and not self._find_loss(lease):
+                    self.storage.remove(lease_name(self.epoch))
+                    if self._descriptor >= 0:
+                        # A candidate that has opened this file already notices that it is gone.
+                        self.storage.remove(lock_name(self.epoch))
+            except Exception as error:  # the store's client may raise any exception
+                logger.warning("could not remove the lease in %s: %r", self.storage, error)
+        self.close()
+        remove_if_empty(self.storage.child(DIRECTORY))
+        remove_if_empty(self.storage)
+
+    def delete_files(self, delete: Callable[[], None]) -> None:
+        """Delete files whose loss would otherwise count as the loss of the lead.
+
+        Parameters
+        ----------
+        delete : callable
+            Deletes them. The lease is not renewed meanwhile, so it must take less than a ttl.
+        """
+        with self._renewing:
+            delete()
+            self._watch.close()
+            self._watch = DirectoryWatch(self.storage)
+            self._watch.find_change()
+
     def __enter__(self) -> LeaderLock:
         self.acquire()
         return self
@@ -361,6 +401,8 @@ class LeaderLock:
         try:
             os.makedirs(os.path.dirname(path), exist_ok=True)
             self._descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o666)
+        except FileNotFoundError:
+            return False  # another driver has withdrawn, and removed the directory just now
         except OSError as error:
             raise StorageError(f"cannot take the lead of {self.storage}: {error!r}") from error
         try:
@@ -370,6 +412,10 @@ class LeaderLock:
             return self._wait_for_locked_lease()
         except OSError:
             self._unlock()  # a disk without locks: only renewals show that the driver lives
+            return True
+        if os.fstat(self._descriptor).st_nlink == 0:
+            self._unlock()  # a driver has withdrawn and deleted the file before it was locked
+            return False
         return True
 
     def _wait_for_locked_lease(self) -> bool:
@@ -496,7 +542,7 @@ class _LeaseWatch:
     def _refuse(self, lease: LeaderLease | None) -> NoReturn:
         who = "" if lease is None else f" (pid {lease.pid} on host {lease.host})"
         ttl_s = self._lock.ttl_s if lease is None else lease.ttl_s
-        raise StorageError(
+        raise OtherDriverLeadsError(
             f"another driver{who} leads the experiment at {self._storage}: stop it, or wait until "
             f"it has not renewed its lease for {ttl_s:g} s"
         )

@@ -212,7 +212,7 @@ def test_an_experiment_of_that_name_is_left_alone(tmp_path: Path):
     (tmp_path / "e").mkdir()
     (tmp_path / "e" / "experiment.json").write_text("{}")
     with pytest.raises(StorageError, match=r"name must be new to .*, got 'e'.*another"):
-        tuner(tmp_path).fit()
+        tuner(tmp_path, run={"if_exists": "error"}).fit()
     assert [path.name for path in (tmp_path / "e").iterdir()] == ["experiment.json"]
 
 
@@ -236,7 +236,7 @@ def test_an_experiment_that_has_begun_is_not_taken_for_a_half_created_one(tmp_pa
     ExperimentStore(storage).create({"dasktune": "0.3.0", "name": "e"})
     storage.write_bytes(name, b"")
     with pytest.raises(StorageError, match="name must be new"):
-        tuner(tmp_path).fit()
+        tuner(tmp_path, run={"if_exists": "error"}).fit()
     ExperimentStore(storage).remove_half_created()
     assert storage.exists("experiment.json")
 

@@ -1,0 +1,217 @@
+"""Chooses and reserves the directory of a new experiment, by ``RunConfig(if_exists=...)``."""
+
+# Orders of events:
+#
+# - Two drivers start at once with the same name. The leader lock of a directory is its reservation:
+#   it is taken before the driver writes anything else there. Its lease is created exclusively on
+#   every kind of storage, so one driver gets the lock. The other one is refused, and tries the next
+#   name.
+# - A driver ends between the other driver's look at the directory and its lock. So each driver
+#   looks again when it holds the lock.
+# - A driver dies after it has reserved a directory and before it has recorded anything. There is a
+#   lease without a specification, which is not an experiment: the next driver may use the directory
+#   when the lease has ended.
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
+
+from dasktune.config import RunConfig
+from dasktune.config.validation import LONGEST_NAME
+from dasktune.errors import StorageError
+from dasktune.storage.experiment.experiment_store import (
+    SPEC_FILE,
+    ExperimentStore,
+    check_no_leftovers,
+    has_parts,
+    is_half_created,
+)
+from dasktune.storage.experiment.tuner_json import SETUP_FILE
+from dasktune.storage.fs.storage import Storage
+from dasktune.storage.journal.segments import segments
+from dasktune.storage.leader.leader_lock import LeaderLock, OtherDriverLeadsError, current_leader
+from dasktune.tuner.restore import hold_leader_lock
+
+__all__ = ["can_resume", "first_free_name", "has_experiment", "remove_experiment", "reserved_directory"]
+
+logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def reserved_directory(
+    config: RunConfig, name: str, on_lost: Callable[[], None]
+) -> Iterator[tuple[str, Storage, LeaderLock]]:
+    """Reserve the directory of a new experiment, and yield its name, the directory and its lock.
+
+    Parameters
+    ----------
+    config : RunConfig
+        Where experiments are stored, and what to do if there is one of this name.
+    name : str
+        The experiment's name.
+    on_lost : callable
+        Called in any thread if this driver loses the directory.
+
+    Raises
+    ------
+    PreflightError
+        If the storage cannot be used.
+    StorageError
+        If there is no directory that this experiment may use.
+    """
+    from dasktune.cluster.checks.preflight import check_storage
+
+    check_storage(_directory(config, name))
+    with ExitStack() as held:
+        for each in _names(name) if config.if_exists == "new" else [name]:
+            storage = _directory(config, each)
+            if config.if_exists == "new" and (has_experiment(storage) or current_leader(storage)):
+                continue
+            if config.if_exists != "replace":
+                _check_is_free(storage, each)
+            try:
+                lock = held.enter_context(hold_leader_lock(storage, config.driver_ttl, None, on_lost))
+            except OtherDriverLeadsError:
+                if config.if_exists != "new":
+                    raise
+                continue
+            if config.if_exists == "replace":
+                remove_experiment(storage, lock)
+            if config.if_exists == "new" and has_experiment(storage):
+                held.close()  # another driver was faster, and has ended
+                continue
+            _check_is_free(storage, each)
+            if each != name:
+                _log_new_name(config, name, storage)
+            try:
+                yield each, storage, lock
+            except BaseException:
+                # A driver that has stored nothing leaves nothing.
+                with suppress(Exception):
+                    if not storage.exists(SPEC_FILE) and not lock.lost:
+                        lock.withdraw()
+                raise
+            return
+
+
+def first_free_name(config: RunConfig, name: str) -> str:
+    """Return the first of ``name``, ``name_2``, ... that has no experiment and no driver.
+
+    Nothing is reserved.
+
+    Parameters
+    ----------
+    config, name
+        As for :func:`reserved_directory`.
+    """
+    for each in _names(name):
+        storage = _directory(config, each)
+        if not has_experiment(storage) and current_leader(storage) is None:
+            if each != name:
+                _log_new_name(config, name, storage)
+            return each
+    raise AssertionError("the numbers have no end")
+
+
+def has_experiment(storage: Storage) -> bool:
+    """Whether a directory has an experiment, or parts of one.
+
+    A reservation, or a specification whose driver has died before it stored anything else, is not
+    an experiment.
+
+    Parameters
+    ----------
+    storage : Storage
+        The directory.
+    """
+    if storage.exists(SPEC_FILE):
+        return not is_half_created(storage)
+    return has_parts(storage)
+
+
+def remove_experiment(storage: Storage, lock: LeaderLock) -> None:
+    """Delete an experiment; other files of the directory stay.
+
+    Parameters
+    ----------
+    storage : Storage
+        The directory. It may have no experiment.
+    lock : LeaderLock
+        The directory's lock, which this driver holds.
+
+    Raises
+    ------
+    StorageError
+        If it has the parts of an experiment without its specification, or the specification is
+        not one of dasktune.
+    """
+    if not has_experiment(storage):
+        return
+    _check_is_ours(storage)
+    logger.warning("the experiment in %s is deleted, as if_exists='replace' says", storage)
+    for part in ("trials", "snapshots"):
+        storage.remove_tree(part)
+
+    def delete() -> None:
+        for name in storage.find("journal"):
+            storage.remove(f"journal/{name}")
+        # The specification is last, so that a deletion that was cut short can be repeated.
+        for name in (SETUP_FILE, SPEC_FILE):
+            storage.remove(name)
+
+    lock.delete_files(delete)
+
+
+def _check_is_ours(storage: Storage) -> None:
+    if "dasktune" not in ExperimentStore(storage).spec():
+        raise StorageError(
+            f"{SPEC_FILE} of {storage} is not of a dasktune experiment, so if_exists='replace' deletes "
+            "nothing. Delete the directory by hand, or give the experiment another name."
+        )
+
+
+def can_resume(storage: Storage) -> bool:
+    """Whether a directory has an experiment that `Tuner.restore` can read.
+
+    Parameters
+    ----------
+    storage : Storage
+        The directory.
+    """
+    return storage.exists(SETUP_FILE) and bool(segments(storage))
+
+
+def _check_is_free(storage: Storage, name: str) -> None:
+    if storage.exists(SPEC_FILE) and not is_half_created(storage):
+        raise StorageError(
+            f"name must be new to its storage_path, got {name!r}: {storage} holds an "
+            "experiment already. Choose another name or RunConfig(if_exists='new'), or resume that "
+            "experiment with RunConfig(if_exists='resume') or Tuner.restore()."
+        )
+    check_no_leftovers(storage)
+
+
+def _directory(config: RunConfig, name: str) -> Storage:
+    return Storage(config.storage_url, config.storage_options or {}).child(name)
+
+
+def _names(name: str) -> Iterator[str]:
+    yield name
+    for number in count(2):
+        ending = f"_{number}"
+        kept = name.encode()[: LONGEST_NAME - len(ending)].decode(errors="ignore")
+        yield f"{kept}{ending}"
+
+
+def _log_new_name(config: RunConfig, name: str, storage: Storage) -> None:
+    logger.warning(
+        "%s has an experiment %r, or its driver runs: this one is stored in %s. RunConfig(if_exists=...) "
+        "may be 'resume', 'replace' or 'error' instead of %r",
+        Storage(config.storage_url, config.storage_options or {}),
+        name,
+        storage,
+        config.if_exists,
+    )

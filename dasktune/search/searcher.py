@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -405,6 +406,65 @@ class Searcher(ABC):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027 - no state, no work
         """Restore the state that :meth:`state_dict` returned."""
+
+    def save(self, checkpoint_path: str) -> None:
+        """Write the state into a file, for another experiment or a program of your own.
+
+        An experiment never calls it: the snapshots of an experiment contain the searcher's state.
+
+        Parameters
+        ----------
+        checkpoint_path : str
+            The path of the file, which is replaced if it exists.
+
+        Raises
+        ------
+        OSError
+            If the file cannot be written.
+
+        Examples
+        --------
+        >>> searcher.save("searcher.json")  # doctest: +SKIP
+        """
+        text = json.dumps({"searcher": type(self).__name__, "state": self.state_dict()})
+        with open(checkpoint_path, "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Restore the state from a file that :meth:`save` has written.
+
+        Call it before `Tuner.fit()` or before :meth:`suggest`. The state of `OptunaSearch` is a
+        pickle, and unpickling may run code: restore only files that you trust.
+
+        Parameters
+        ----------
+        checkpoint_path : str
+            The path of the file.
+
+        Raises
+        ------
+        ConfigError
+            If the file was not written by a searcher of this class.
+        OSError
+            If the file cannot be read.
+
+        Examples
+        --------
+        >>> searcher.restore("searcher.json")  # doctest: +SKIP
+        """
+        name = type(self).__name__
+        try:
+            with open(checkpoint_path, encoding="utf-8") as file:
+                saved: Any = json.load(file)
+        except ValueError:
+            saved = None
+        valid = isinstance(saved, dict) and saved.get("searcher") == name and "state" in saved
+        check(valid, "checkpoint_path", f"a file that {name}.save() has written", checkpoint_path)
+        self._restore_state(saved["state"])
+
+    def _restore_state(self, state: Mapping[str, Any]) -> None:
+        """Load the state now; searchers that first need their space keep it until they have one."""
+        self.load_state_dict(state)
 
 
 def _evaluated_trials(given: Any) -> list[EvaluatedTrial]:

@@ -237,8 +237,9 @@ class RunConfig:
     def _check_callbacks(self) -> None:
         given: object = self.callbacks
         objects = isinstance(given, list | tuple) and not any(isinstance(x, type) for x in given)
-        hint = "A class must be called."
+        hint = "Write callbacks=[MyCallback()]: a list, in which each class is called."
         check(given is None or objects, "callbacks", "a list of objects", given, hint)
+        hint = "A class must be called."
         shows: object = self.progress_reporter
         fits = not isinstance(shows, type) and callable(getattr(shows, "should_report", None))
         rule = "an object of ProgressReporter"
@@ -310,7 +311,8 @@ class RunConfig:
             if getattr(self, name) is None:
                 object.__setattr__(self, name, default)
             part, kind = getattr(self, name), type(default)
-            check(isinstance(part, kind), name, f"a {kind.__name__}", part)
+            hint = f"Write {name}={kind.__name__}(...)."
+            check(isinstance(part, kind), name, f"a {kind.__name__}", part, hint)
 
     def __repr__(self) -> str:
         shown = {one.name: getattr(self, one.name) for one in fields(self) if one.repr}

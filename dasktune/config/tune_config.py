@@ -97,7 +97,8 @@ class TuneConfig:
         )
         for name in ("search_alg", "scheduler"):
             policy = getattr(self, name)
-            check(is_policy(policy), name, "an object or a name", policy, "A class must be called.")
+            hint = f"A class must be called: {name}={policy.__name__}()." if isinstance(policy, type) else ""
+            check(is_policy(policy), name, "an object or a name", policy, hint)
         check(
             self.max_concurrent_trials is None or is_int(self.max_concurrent_trials, least=1),
             "max_concurrent_trials",

@@ -9,6 +9,7 @@ from math import isfinite
 from typing import Any, Literal
 
 import numpy as np
+from numpy.random import SeedSequence
 
 from dasktune.errors import check
 from dasktune.search.searcher import FINISHED, EvaluatedPoint, Finished
@@ -154,23 +155,16 @@ class AskTellSearch(SpaceSearcher):
         self._optimizer: AskTell | None = None
         super().__init__(space, metric=metric, mode=mode, points_to_evaluate=points_to_evaluate, seed=seed)
 
-    def set_search_properties(
-        self, metric: Metric, mode: Modes, config: Mapping[str, Any], **spec: Any
-    ) -> bool:
-        """Create the optimiser for the experiment's search space.
-
-        Raises
-        ------
-        ConfigError
-            If metric or mode is missing or differs between searcher and experiment, if there are
-            several metrics but the searcher takes one, or if it cannot search the space.
-        """
-        searches_config = super().set_search_properties(metric, mode, config, **spec)
+    def _start(self, seed: SeedSequence | None) -> None:
+        super()._start(seed)
         self._optimizer = self._make_optimizer()
         untold, self._untold = self._untold, []
         for point in untold:
             self.learn_point(point)
-        return searches_config
+
+    def _abandon_open_trials(self) -> None:
+        for trial_id in list(self._open):
+            self._apply_event(["tell", trial_id, None])
 
     def suggest(self, trial_id: str) -> dict[str, Any] | Literal[Finished.FINISHED] | None:
         """Return the next preset, or the optimiser's next point.
@@ -180,6 +174,7 @@ class AskTellSearch(SpaceSearcher):
         ConfigError
             If the optimiser returns something that is not a point of the search space.
         """
+        self._start_without_experiment()
         rng = self._next_rng()
         config = self._next_preset(rng)
         if config is not None:

@@ -79,6 +79,8 @@ class ConcurrencyLimiter(Searcher):
         """Pass the properties to the searcher, and store the number of suggestions to make."""
         searches_config = self.searcher.set_search_properties(metric, mode, config, **spec)
         self.metric, self.mode = self.searcher.metric, self.searcher.mode
+        # Trials of an earlier experiment, which `restore` has read: they never end in this one.
+        self._open, self._paused, self._held, self._batch_is_full = {}, {}, {}, False
         num_samples = spec.get("num_samples", -1)
         self._left = num_samples if num_samples >= 0 else None
         return searches_config
@@ -196,9 +198,16 @@ class ConcurrencyLimiter(Searcher):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state that :meth:`state_dict` returned."""
+        self._load_own(state)
+        self.searcher.load_state_dict(state["searcher"])
+
+    def _restore_state(self, state: Mapping[str, Any]) -> None:
+        self._load_own(state)
+        self.searcher._restore_state(state["searcher"])
+
+    def _load_own(self, state: Mapping[str, Any]) -> None:
         self._open = dict.fromkeys(state["open"])
         self._paused = dict.fromkeys(state["paused"])
         self._held = {name: (result, error) for name, (result, error) in state["held"].items()}
         self._left = state["left"]
         self._batch_is_full = state["batch_is_full"]
-        self.searcher.load_state_dict(state["searcher"])

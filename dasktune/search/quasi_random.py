@@ -99,6 +99,7 @@ class QuasiRandomSearch(SpaceSearcher):
 
     def suggest(self, trial_id: str) -> dict[str, Any]:
         """Return the next point of the sequence."""
+        self._start_without_experiment()
         rng = self._next_rng()
         config = self._next_preset(rng)
         if config is None:

@@ -134,6 +134,8 @@ class Repeater(Searcher):
                 )
         searches_config = self.searcher.set_search_properties(metric, mode, config, **spec)
         self.metric, self.mode = self.searcher.metric, self.searcher.mode
+        # Trials of an earlier experiment, which `restore` has read: they never end in this one.
+        self._groups, self._group_of = {}, {}
         return searches_config
 
     def suggest(self, trial_id: str) -> dict[str, Any] | Literal[Finished.FINISHED] | None:
@@ -213,12 +215,19 @@ class Repeater(Searcher):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state that :meth:`state_dict` returned."""
+        self._load_own(state)
+        self.searcher.load_state_dict(state["searcher"])
+
+    def _restore_state(self, state: Mapping[str, Any]) -> None:
+        self._load_own(state)
+        self.searcher._restore_state(state["searcher"])
+
+    def _load_own(self, state: Mapping[str, Any]) -> None:
         self._groups = {name: _Group(**deepcopy(each)) for name, each in state["groups"].items()}
         self._group_of = {
             trial_id: name for name, group in self._groups.items() for trial_id in group.running
         }
         self._left = state["left"]
-        self.searcher.load_state_dict(state["searcher"])
 
     @property
     def _metrics(self) -> list[str]:

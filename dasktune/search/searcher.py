@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from math import isnan, nan
-from typing import Any, Final, Literal, Protocol
+from typing import Any, ClassVar, Final, Literal, Protocol
 
 from dasktune.errors import check
 from dasktune.trial.metrics import Metric, Modes, check_goals, lookup, number
 
-__all__ = ["FINISHED", "STOPPED_EARLY", "EvaluatedPoint", "EvaluatedTrial", "Finished", "Searcher"]
+__all__ = [
+    "FINISHED",
+    "STOPPED_EARLY",
+    "EvaluatedPoint",
+    "EvaluatedTrial",
+    "EvaluatedTrials",
+    "Finished",
+    "Searcher",
+]
 
 
 class EvaluatedTrial(Protocol):
@@ -33,6 +42,14 @@ class EvaluatedTrial(Protocol):
     @property
     def stopped_early(self) -> bool:
         """Whether a trial scheduler stopped the trial before its training was complete."""
+
+
+class EvaluatedTrials(Protocol):
+    """The trials of an earlier experiment, such as an `ExperimentAnalysis`."""
+
+    @property
+    def trials(self) -> Sequence[EvaluatedTrial]:
+        """The trials."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +133,9 @@ class Searcher(ABC):
     >>> [countdown.suggest(name) for name in ("a_00000", "a_00001", "a_00002")]
     [{'x': 1}, {'x': 0}, <Finished.FINISHED: 'finished'>]
     """
+
+    #: Return value of :meth:`suggest` when there will be no more suggestions.
+    FINISHED: ClassVar[Finished] = FINISHED
 
     metric: Metric = None
     mode: Modes = None
@@ -318,7 +338,9 @@ class Searcher(ABC):
         raise NotImplementedError(f"{type(self).__name__} cannot learn from evaluated points")
 
     def add_evaluated_trials(
-        self, trials: Iterable[EvaluatedTrial], metric: str | list[str] | None = None
+        self,
+        trials: EvaluatedTrial | EvaluatedTrials | Iterable[EvaluatedTrial],
+        metric: str | list[str] | None = None,
     ) -> None:
         """Learn from the last results of an earlier experiment's trials.
 
@@ -328,16 +350,17 @@ class Searcher(ABC):
 
         Parameters
         ----------
-        trials : iterable of Result
-            A :class:`~dasktune.ResultGrid`, or some of its results.
+        trials : Result, iterable of Result or ExperimentAnalysis
+            A trial, some trials, a :class:`~dasktune.ResultGrid` or an
+            :class:`~dasktune.ExperimentAnalysis`.
         metric : str or list of str, optional
             The metric, by its name in the earlier experiment; by default this searcher's metric.
 
         Raises
         ------
         ConfigError
-            If neither `metric` nor the searcher's metric is set, or a configuration is not a point
-            of the search space.
+            If `trials` is none of these, if neither `metric` nor the searcher's metric is set, or
+            if a configuration is not a point of the search space.
         NotImplementedError
             If this searcher cannot learn from evaluated points.
         """
@@ -345,7 +368,7 @@ class Searcher(ABC):
         hint = "Give it to add_evaluated_trials(), or to the searcher."
         check(given is not None, "metric", "the name of a reported metric", given, hint)
         names = given if isinstance(given, list) else [given or ""]
-        for trial in trials:
+        for trial in _evaluated_trials(trials):
             rows = [[number(lookup(row, name)) for name in names] for row in trial.history]
             last = rows[-1] if rows else [None] * len(names)
             values = [nan if value is None else value for value in last]
@@ -383,3 +406,76 @@ class Searcher(ABC):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027 - no state, no work
         """Restore the state that :meth:`state_dict` returned."""
+
+    def save(self, checkpoint_path: str) -> None:
+        """Write the state into a file, for another experiment or a program of your own.
+
+        An experiment never calls it: the snapshots of an experiment contain the searcher's state.
+
+        Parameters
+        ----------
+        checkpoint_path : str
+            The path of the file, which is replaced if it exists.
+
+        Raises
+        ------
+        OSError
+            If the file cannot be written.
+
+        Examples
+        --------
+        >>> searcher.save("searcher.json")  # doctest: +SKIP
+        """
+        text = json.dumps({"searcher": type(self).__name__, "state": self.state_dict()})
+        with open(checkpoint_path, "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Restore the state from a file that :meth:`save` has written.
+
+        Call it before `Tuner.fit()` or before :meth:`suggest`. The state of `OptunaSearch` is a
+        pickle, and unpickling may run code: restore only files that you trust.
+
+        Parameters
+        ----------
+        checkpoint_path : str
+            The path of the file.
+
+        Raises
+        ------
+        ConfigError
+            If the file was not written by a searcher of this class.
+        OSError
+            If the file cannot be read.
+
+        Examples
+        --------
+        >>> searcher.restore("searcher.json")  # doctest: +SKIP
+        """
+        name = type(self).__name__
+        try:
+            with open(checkpoint_path, encoding="utf-8") as file:
+                saved: Any = json.load(file)
+        except ValueError:
+            saved = None
+        valid = isinstance(saved, dict) and saved.get("searcher") == name and "state" in saved
+        check(valid, "checkpoint_path", f"a file that {name}.save() has written", checkpoint_path)
+        self._restore_state(saved["state"])
+
+    def _restore_state(self, state: Mapping[str, Any]) -> None:
+        """Load the state now; searchers that first need their space keep it until they have one."""
+        self.load_state_dict(state)
+
+
+def _evaluated_trials(given: Any) -> list[EvaluatedTrial]:
+    """Return the trials of an analysis, of an iterable, or the one trial given."""
+    if hasattr(given, "history"):
+        return [given]
+    trials = getattr(given, "trials", given)
+    rule = "a Result, a ResultGrid, an ExperimentAnalysis or a list of Results"
+    valid = isinstance(trials, Iterable) and not isinstance(trials, str | bytes | Mapping)
+    hint = "Open the directory of an experiment as ExperimentAnalysis(path)."
+    check(valid, "trials", rule, given, hint)
+    found = list(trials)
+    check(all(hasattr(trial, "history") for trial in found), "trials", rule, given, hint)
+    return found

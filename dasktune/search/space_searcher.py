@@ -13,7 +13,7 @@ from dasktune.space import Domain, Function, Variants, overlay
 from dasktune.space.checks import as_int
 from dasktune.trial.metrics import Metric, Modes
 
-__all__ = ["SpaceSearcher"]
+__all__ = ["SpaceSearcher", "searched_domains"]
 
 
 class SpaceSearcher(Searcher):
@@ -64,6 +64,8 @@ class SpaceSearcher(Searcher):
         self._count = 0
         #: Four 32-bit integers, derived from the seed, from which all random streams are spawned.
         self._entropy: list[int] = []
+        #: The state that `restore` has read, from which the next experiment begins.
+        self._restored: Mapping[str, Any] | None = None
         if space is not None:
             self._set_space(space, "space")
 
@@ -82,9 +84,60 @@ class SpaceSearcher(Searcher):
         self._check_goals()
         if self.space is None:
             self._set_space(config, "param_space")
-        seed = spec["seed"] if self._seed is None else SeedSequence(self._seed)
-        self._entropy = default_rng(seed).integers(2**32, size=4, dtype="uint64").tolist()
+        self._start(spec.get("seed"))
+        restored, self._restored = self._restored, None
+        if restored is not None:
+            self.load_state_dict(restored)
+            self._abandon_open_trials()
         return self.space is None
+
+    def _start(self, seed: SeedSequence | None) -> None:
+        """Set the random streams; the space, metric and mode are known by now."""
+        seed = seed if self._seed is None else SeedSequence(self._seed)
+        self._entropy = default_rng(seed).integers(2**32, size=4, dtype="uint64").tolist()
+
+    def _start_without_experiment(self) -> None:
+        """Start with the constructor's arguments alone if no experiment has set others."""
+        if not self._entropy:
+            hint = "Give it to the constructor, or let an experiment call set_search_properties()."
+            check(self.space is not None, "space", "given before suggest()", None, hint)
+            self._check_goals()
+            self._start(None)
+
+    def _restore_state(self, state: Mapping[str, Any]) -> None:
+        self._restored = state
+        is_complete = not self.learns or None not in (self.metric, self.mode)
+        if self.space is not None and is_complete:
+            self._start_without_experiment()
+            self.load_state_dict(state)
+
+    def _abandon_open_trials(self) -> None:
+        """Stop counting the trials of the experiment that the state was saved in."""
+
+    @classmethod
+    def convert_search_space(cls, spec: Mapping[str, Any], join: bool = False) -> dict[str, Any]:
+        """Return a search space in the form that the constructor takes as `space`.
+
+        Parameters
+        ----------
+        spec : mapping
+            The search space, which may contain constants.
+        join : bool, default=False
+            Whether the result contains the constants of `spec`, too.
+
+        Raises
+        ------
+        ConfigError
+            If the space has a grid, or is not a dict.
+
+        Examples
+        --------
+        >>> from dasktune.search import QuasiRandomSearch
+        >>> from dasktune.space import uniform
+        >>> QuasiRandomSearch.convert_search_space({"model": {"lr": uniform(0, 1), "depth": 3}})
+        {'model': {'lr': Float(lower=0.0, upper=1.0, sampler=Uniform())}}
+        """
+        return searched_domains(spec, join, cls.__name__)
 
     def _check_goals(self) -> None:
         if not self.learns:
@@ -126,6 +179,39 @@ class SpaceSearcher(Searcher):
 
     def _searched_part(self, config: Mapping[str, Any]) -> dict[str, Any]:
         return {key: config[key] for key in self._keys}
+
+
+def searched_domains(spec: Mapping[str, Any], join: bool, kind: str) -> dict[str, Any]:
+    """Return the domains of a search space, nested as there, without its constants.
+
+    Parameters
+    ----------
+    spec : mapping
+        The search space.
+    join : bool
+        Whether to keep the constants.
+    kind : str
+        The name of the searcher, for errors.
+
+    Raises
+    ------
+    ConfigError
+        If the space has a grid, or is not a dict.
+    """
+    given: object = spec
+    check(isinstance(given, Mapping), "spec", "a dict with domains", spec)
+    grids = Variants(spec).grid_paths
+    hint = f"{kind} cannot search a grid: use choice() instead of grid_search()."
+    check(not grids, "spec", "without grid_search", ", ".join(grids), hint)
+    return dict(spec) if join else _only_domains(spec)
+
+
+def _only_domains(node: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: _only_domains(child) if isinstance(child, Mapping) else child
+        for key, child in node.items()
+        if not isinstance(child, str) and Variants({"node": child}).domains
+    }
 
 
 def _is_searched(key: object, variants: Variants) -> bool:

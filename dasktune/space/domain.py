@@ -18,7 +18,7 @@ from numpy.random import Generator
 
 from dasktune.errors import check
 from dasktune.space.checks import as_int
-from dasktune.space.partial_config import PartialConfig
+from dasktune.space.partial_config import PartialConfig, WholeConfig
 from dasktune.space.samplers import (
     RandomSource,
     Sampler,
@@ -185,8 +185,8 @@ class Function(Domain):
     Parameters
     ----------
     func : callable
-        Called as ``func()`` or ``func(config)``, depending on its signature. If its only
-        parameter is named ``spec``, it gets an object with the attribute ``config``.
+        Called as ``func()`` or ``func(config)``, depending on its signature. Whatever the
+        parameter is named, ``.config`` of the argument is the configuration, as in Ray Tune.
 
     Raises
     ------
@@ -221,7 +221,7 @@ class Function(Domain):
         elif self.argument == "spec":
             value = self.func(SimpleNamespace(config=PartialConfig(config)))
         else:
-            value = self.func(config)
+            value = self.func(WholeConfig(config))
         return value.item() if isinstance(value, np.generic) else value
 
     def is_valid(self, value: Any) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from dasktune.space.tree import Variable, close_tree, variables
 
-__all__ = ["NotYetKnown", "PartialConfig", "PartialList"]
+__all__ = ["NotYetKnown", "PartialConfig", "PartialList", "WholeConfig"]
 
 
 class NotYetKnown(BaseException):
@@ -56,6 +56,32 @@ class PartialConfig(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         return f"View({self._node!r})"
+
+
+class WholeConfig(PartialConfig):
+    """The configuration that a function of `sample_from` gets, also as its attribute ``config``.
+
+    Programs for Ray Tune read ``spec.config.lr``, whatever the argument is named. If the
+    configuration has a value of its own named ``config``, the attribute is this value.
+
+    Parameters
+    ----------
+    node : mapping
+        The configuration.
+
+    Examples
+    --------
+    >>> whole = WholeConfig({"lr": 0.1})
+    >>> whole["lr"], whole.lr, whole.config.lr
+    (0.1, 0.1, 0.1)
+    """
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "config" and name not in self._node:
+            return self
+        return super().__getattr__(name)
 
 
 class PartialList(Sequence[Any]):

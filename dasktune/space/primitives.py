@@ -295,8 +295,8 @@ def sample_from(func: Callable[..., Any]) -> Function:
     ----------
     func : callable
         ``func()`` or ``func(config)``. If it reads a value that has not been drawn yet, it is
-        called again later. If its only parameter is named ``spec``, it gets an object with the
-        attribute ``config``, as in Ray Tune.
+        called again later. Whatever the parameter is named, ``.config`` of the argument is the
+        configuration, too, as in Ray Tune: ``lambda spec: spec.config.width``.
 
     Raises
     ------

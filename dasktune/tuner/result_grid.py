@@ -140,6 +140,10 @@ class ResultGrid(Sequence[Result]):
     @overload
     def __getitem__(self, index: slice) -> list[Result]: ...
     def __getitem__(self, index: int | slice) -> Result | list[Result]:
+        hint = "A metric of a trial is results[0].metrics['loss']; the best trial is get_best_result()."
+        given: object = index
+        is_known = isinstance(given, slice) or hasattr(given, "__index__")
+        check(is_known, "index", "the number of a trial", index, hint)
         return self._results[index]
 
     @property

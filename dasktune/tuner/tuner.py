@@ -123,6 +123,7 @@ class Tuner:
             "param_space",
             "a mapping of names to values and domains",
             param_space,
+            "Write param_space={'lr': uniform(0, 1)}.",
         )
         check_nesting(param_space, "param_space")
         self._param_space = dict(param_space or {})
@@ -569,5 +570,6 @@ class Tuner:
 
 
 def _of_type(value: Any, kind: type[Any], name: str) -> Any:
-    check(value is None or isinstance(value, kind), name, f"a {kind.__name__}", value)
+    hint = f"Write {name}={kind.__name__}(...)."
+    check(value is None or isinstance(value, kind), name, f"a {kind.__name__}", value, hint)
     return kind() if value is None else value

@@ -128,3 +128,26 @@ def test_a_searcher_of_the_users_own(run_config):
 def test_a_searcher_by_its_name(run_config):
     pytest.importorskip("optuna")
     assert fit(run_config, "optuna", scheduler="asha").num_terminated == 4
+
+
+def test_a_searcher_that_is_saved_restored_and_told_of_an_analysis(run_config, tmp_path):
+    pytest.importorskip("optuna")
+    from dasktune.search.optuna import OptunaSearch
+
+    space = OptunaSearch.convert_search_space(SPACE)
+    searcher = OptunaSearch(space, metric="loss", mode="min")
+    goal = tune.TuneConfig(search_alg=searcher, num_samples=3)
+    tune.Tuner(objective, tune_config=goal, run_config=run_config()).fit()
+    searcher.save(str(tmp_path / "searcher"))
+    again = OptunaSearch(space, metric="loss", mode="min")
+    again.restore(str(tmp_path / "searcher"))
+    goal = tune.TuneConfig(search_alg=again, num_samples=2)
+    more = tune.RunConfig(name="more", storage_path=str(tmp_path), verbose=0)
+    tune.Tuner(objective, tune_config=goal, run_config=more).fit()
+    assert len(again.study.trials) == 5
+    analysis = tune.ExperimentAnalysis(str(tmp_path / "exp"))
+    fresh = OptunaSearch(space, metric="loss", mode="min")
+    fresh.add_evaluated_trials(analysis, "loss")
+    fresh.add_evaluated_trials(analysis.trials[0], "loss")
+    assert fresh.suggest("by hand").keys() == {"x", "kind"}
+    assert len(fresh.study.trials) == 3 + 1 + 1

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from numpy.random import SeedSequence
+
 from dasktune.errors import check
 from dasktune.search.ask_tell import AskTellSearch
 from dasktune.search.bayesopt.gaussian_process import (
@@ -12,7 +14,7 @@ from dasktune.search.bayesopt.gaussian_process import (
     GaussianProcess,
     require_bayes_opt,
 )
-from dasktune.search.searcher import EvaluatedTrial
+from dasktune.search.searcher import EvaluatedTrial, EvaluatedTrials
 from dasktune.space import Domain, uniform
 from dasktune.space.checks import as_float, as_int
 from dasktune.trial.metrics import Metric, Modes
@@ -101,7 +103,7 @@ class BayesOptSearch(AskTellSearch):
         *,
         patience: int = 5,
         skip_duplicate: bool = True,
-        analysis: Iterable[EvaluatedTrial] | None = None,
+        analysis: EvaluatedTrials | Iterable[EvaluatedTrial] | None = None,
         repeat_float_precision: int = 5,
     ) -> None:
         require_bayes_opt()
@@ -133,21 +135,10 @@ class BayesOptSearch(AskTellSearch):
             seed=random_state,
         )
 
-    def set_search_properties(
-        self, metric: Metric, mode: Modes, config: Mapping[str, Any], **spec: Any
-    ) -> bool:
-        """Set missing arguments from the experiment, and learn from `analysis`.
-
-        Raises
-        ------
-        ConfigError
-            If metric or mode is missing or differs between searcher and experiment, if there are
-            several metrics, or if the searcher cannot search the space.
-        """
-        searches_config = super().set_search_properties(metric, mode, config, **spec)
+    def _start(self, seed: SeedSequence | None) -> None:
+        super()._start(seed)
         if self._analysis is not None:
             self.add_evaluated_trials(self._analysis)
-        return searches_config
 
 
 def _ranges(space: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import floor, inf, isfinite, log2
 from typing import Any, Final
 
-from numpy.random import Generator
+from numpy.random import Generator, SeedSequence
 
 from dasktune.errors import check
 from dasktune.search.bohb.model import BOHBConfig, has_enough, propose
@@ -128,23 +128,15 @@ class TuneBOHB(SpaceSearcher):
         self._untold: list[EvaluatedPoint] = []
         super().__init__(space, metric=metric, mode=mode, points_to_evaluate=points_to_evaluate, seed=seed)
 
-    def set_search_properties(
-        self, metric: Metric, mode: Modes, config: Mapping[str, Any], **spec: Any
-    ) -> bool:
-        """Set missing arguments from the experiment, and learn evaluated points.
-
-        Raises
-        ------
-        ConfigError
-            If metric or mode is missing or differs between searcher and experiment, if there are
-            several metrics, if the searcher cannot search the space, or if an evaluated point is
-            not in the space.
-        """
-        searches_config = super().set_search_properties(metric, mode, config, **spec)
+    def _start(self, seed: SeedSequence | None) -> None:
+        super()._start(seed)
         untold, self._untold = self._untold, []
         for point in untold:
             self._learn(point)
-        return searches_config
+
+    def _abandon_open_trials(self) -> None:
+        self._open.clear()
+        self._paused.clear()
 
     def _set_space(self, space: Mapping[str, Any], name: str) -> None:
         super()._set_space(space, name)
@@ -158,6 +150,7 @@ class TuneBOHB(SpaceSearcher):
 
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
         """Return the next preset, a random configuration, or the best candidate of the model."""
+        self._start_without_experiment()
         if self.max_concurrent and len(self._open) - len(self._paused) >= self.max_concurrent:
             return None
         rng = self._next_rng()

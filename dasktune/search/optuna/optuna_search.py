@@ -20,6 +20,7 @@ from dasktune.search.searcher import (
     Finished,
     Searcher,
 )
+from dasktune.search.space_searcher import searched_domains
 from dasktune.trial.metrics import Metric, Modes, lookup, number
 
 __all__ = ["OptunaSearch"]
@@ -140,6 +141,8 @@ class OptunaSearch(Searcher):
         #: Evaluated points that were added before the study was created.
         self._evaluated: list[EvaluatedPoint] = []
         self._book: OptunaStudy | None = None
+        #: The state that `restore` has read, from which the next experiment begins.
+        self._restored: Mapping[str, Any] | None = None
         for point, reward in zip(points, rewards or [], strict=False):
             self.add_evaluated_point(point, reward)
 
@@ -158,7 +161,12 @@ class OptunaSearch(Searcher):
         if self._own_space is None:
             self._space = make_space(config, "param_space")
         sequence = spec.get("seed")
-        self._create_study(None if sequence is None else int(sequence.generate_state(1)[0]))
+        study = self._create_study(None if sequence is None else int(sequence.generate_state(1)[0]))
+        restored, self._restored = self._restored, None
+        if restored:
+            study.load_state_dict(restored)
+            for trial_id in list(study.open):  # trials of the experiment that the state is from
+                study.tell(trial_id, "FAIL")
         return self._own_space is None
 
     def suggest(self, trial_id: str) -> dict[str, Any] | Literal[Finished.FINISHED] | None:
@@ -228,6 +236,35 @@ class OptunaSearch(Searcher):
         """Restore the state that :meth:`state_dict` returned; unpickling may run code."""
         if state:
             self._require_study().load_state_dict(state)
+
+    def _restore_state(self, state: Mapping[str, Any]) -> None:
+        self._restored = state
+        if self._space is not None and None not in (self.metric, self.mode):
+            self.load_state_dict(state)
+
+    @staticmethod
+    def convert_search_space(spec: Mapping[str, Any], join: bool = False) -> dict[str, Any]:
+        """Return a search space in the form that the constructor takes as `space`.
+
+        Parameters
+        ----------
+        spec : mapping
+            The search space, which may contain constants.
+        join : bool, default=False
+            Whether the result contains the constants of `spec`, too.
+
+        Raises
+        ------
+        ConfigError
+            If the space has a grid, or is not a dict.
+
+        Examples
+        --------
+        >>> from dasktune.space import uniform
+        >>> OptunaSearch.convert_search_space({"lr": uniform(0, 1), "depth": 3})
+        {'lr': Float(lower=0.0, upper=1.0, sampler=Uniform())}
+        """
+        return searched_domains(spec, join, "OptunaSearch")
 
     @property
     def study(self) -> Any:

@@ -69,7 +69,9 @@ the configuration, got <lambda>(). Bind other arguments with with_parameters().
     elif callable(trainable):
         _validate_function(trainable)
     else:
-        hint = "Pass the class and not an object." if isinstance(trainable, Trainable) else ""
+        hint = "Pass the function itself: train, not train(config)."
+        if isinstance(trainable, Trainable):
+            hint = f"Pass the class and not an object: {type(trainable).__name__}."
         check(False, "trainable", "a function or a subclass of Trainable", trainable, hint)
 
 
@@ -127,10 +129,22 @@ def _validate_function(trainable: TrainableFunction) -> None:
     try:
         signature.bind({}, **bound.parameters)
     except TypeError as error:
+        unknown = [name for name in bound.parameters if not _takes(signature, name)]
+        if unknown:
+            raise ConfigError(
+                f"trainable must be a function that takes {', '.join(unknown)}, which with_parameters() "
+                f"binds, got {_shown(function)}{signature}. Add it after the configuration."
+            ) from error
         raise ConfigError(
             f"trainable must be a function of exactly one positional argument, the configuration, "
             f"got {_shown(function)}{signature}. {_advice(signature)}"
         ) from error
+
+
+def _takes(signature: inspect.Signature, name: str) -> bool:
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    given = signature.parameters.get(name)
+    return given is not None and given.kind in kinds
 
 
 def _advice(signature: inspect.Signature) -> str:

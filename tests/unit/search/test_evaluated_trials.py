@@ -72,3 +72,17 @@ def test_the_metric_may_have_had_another_name_then():
 def test_it_must_be_said_what_is_learnt():
     with pytest.raises(ConfigError, match=r"metric must be the name .* got None"):
         learnt(trial(), mode="min")
+
+
+def test_one_trial_and_the_trials_of_an_analysis_are_learnt():
+    one = trial({"loss": 3.0})
+    searcher = Learning(metric="loss", mode="min")
+    searcher.add_evaluated_trials(one)
+    searcher.add_evaluated_trials(SimpleNamespace(trials=[one, one]), "loss")
+    assert [value for _, value, _ in searcher.points] == [3.0, 3.0, 3.0]
+
+
+@pytest.mark.parametrize("given", ["~/results/exp", {"x": 1}, 3, [{"x": 1}]])
+def test_what_holds_no_trials_is_refused_with_what_to_pass(given):
+    with pytest.raises(ConfigError, match=r"trials must be a Result, .*ExperimentAnalysis\(path\)"):
+        Learning(metric="loss", mode="min").add_evaluated_trials(given)

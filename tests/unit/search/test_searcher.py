@@ -515,3 +515,11 @@ class TestConcurrencyLimiter:
             count += 1
         assert len(limiter.searcher.heard) == count
         assert limiter.state_dict()["open"] == []
+
+
+def test_a_searcher_finishes_in_the_spelling_of_ray_tune():
+    class Once(Searcher):
+        def suggest(self, trial_id):
+            return Searcher.FINISHED
+
+    assert Once().suggest("a") is FINISHED

@@ -323,6 +323,9 @@ def test_a_function_gets_what_its_signature_takes():
     assert sample_from(lambda config: config["x"]).sample({"x": 2}) == 2
     assert sample_from(lambda _: 3).sample() == 3
     assert sample_from(lambda spec: spec.config.a.b).sample({"a": {"b": 4}}) == 4
+    assert sample_from(lambda it: it.config.a.b).sample({"a": {"b": 4}}) == 4
+    assert sample_from(lambda it: it.config).sample({"config": 3}) == 3
+    assert sample_from(lambda it: it.a["config"]).sample({"a": {"config": 3}}) == 3
     assert sample_from(lambda config, spec=5: spec).sample() == 5
     assert sample_from(lambda c: c["x"]).sample([{"x": 1}, {"x": 2}], size=2) == [1, 2]
     assert sample_from(lambda c: c["x"]).sample({"x": 1}, size=2) == [1, 1]

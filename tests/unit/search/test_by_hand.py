@@ -1,0 +1,156 @@
+"""Searchers without an experiment, as Ray Tune's users use them: suggest, save, restore."""
+
+from __future__ import annotations
+
+import pytest
+from numpy.random import SeedSequence
+
+from dasktune.errors import ConfigError
+from dasktune.search import (
+    AskTell,
+    AskTellSearch,
+    BayesOptSearch,
+    ConcurrencyLimiter,
+    HyperOptSearch,
+    OptunaSearch,
+    QuasiRandomSearch,
+    Repeater,
+    TuneBOHB,
+)
+from dasktune.space import choice, grid_search, uniform
+
+SPACE = {"model": {"x": uniform(-1, 1), "kind": "mlp"}}
+GOAL = {"metric": "loss", "mode": "min"}
+NEEDS = {"hyperopt": "hyperopt", "optuna": "optuna", "bayesopt": "bayes_opt"}
+
+
+class Counting(AskTell):
+    def __init__(self, domains, seed):
+        self.count, self.heard = 0, []
+
+    def ask(self):
+        self.count += 1
+        return {"model/x": self.count / 100}
+
+    def tell(self, params, loss):
+        self.heard.append(loss)
+
+
+MAKERS = {
+    "bohb": lambda space, **goal: TuneBOHB(space, seed=1, **goal),
+    "quasi-random": lambda space, **goal: QuasiRandomSearch(space, seed=1, **goal),
+    "ask-tell": lambda space, **goal: AskTellSearch(Counting, space=space, seed=1, **goal),
+    "optuna": lambda space, **goal: OptunaSearch(space, seed=1, **goal),
+    "hyperopt": lambda space, **goal: HyperOptSearch(space, random_state_seed=1, **goal),
+    "bayesopt": lambda space, **goal: BayesOptSearch(space, random_state=1, **goal),
+}
+FAST = ["bohb", "quasi-random", "ask-tell", "optuna"]
+
+
+def made(kind, space=SPACE, **goal):
+    if kind in NEEDS:
+        pytest.importorskip(NEEDS[kind])
+    return MAKERS[kind](space, **(goal or GOAL))
+
+
+def trained(searcher, trials):
+    """Suggest and evaluate; return the suggestions."""
+    found = []
+    for trial_id in trials:
+        found.append(searcher.suggest(trial_id))
+        searcher.on_trial_complete(trial_id, {"loss": found[-1]["model"]["x"] ** 2, "training_iteration": 1})
+    return found
+
+
+def begin(searcher, space=None):
+    goal = (None, None) if searcher.metric else ("loss", "min")
+    searcher.set_search_properties(*goal, space or {}, seed=SeedSequence(5), num_samples=100)
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_a_searcher_with_all_arguments_suggests_by_hand(kind):
+    (config,) = trained(made(kind), ["a"])
+    assert -1 <= config["model"]["x"] <= 1
+
+
+@pytest.mark.parametrize("kind", FAST)
+def test_a_searcher_without_a_space_names_what_is_missing(kind):
+    with pytest.raises(ConfigError, match="space must be given"):
+        made(kind, None).suggest("a")
+
+
+@pytest.mark.parametrize("kind", ["bohb", "ask-tell", "optuna"])
+def test_a_searcher_without_a_metric_names_what_is_missing(kind):
+    with pytest.raises(ConfigError, match="metric"):
+        MAKERS[kind](SPACE).suggest("a")
+
+
+@pytest.mark.parametrize("kind", FAST)
+def test_a_restored_searcher_suggests_what_the_saved_one_would(kind, tmp_path):
+    first, path = made(kind), str(tmp_path / "searcher.json")
+    trained(first, "abc")
+    first.save(path)
+    second = made(kind)
+    second.restore(path)
+    assert trained(second, "def") == trained(first, "def")
+
+
+@pytest.mark.parametrize("kind", FAST)
+def test_a_searcher_restored_before_its_experiment_continues_the_search(kind, tmp_path):
+    first, path = made(kind, None), str(tmp_path / "searcher.json")
+    begin(first, SPACE)
+    trained(first, "abc")
+    first.save(path)
+    second = made(kind, None)
+    second.restore(path)
+    begin(second, SPACE)
+    assert trained(second, "def") == trained(first, "def")
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda inner: ConcurrencyLimiter(inner, 2), lambda inner: Repeater(inner, 2)]
+)
+def test_unfinished_trials_of_the_saved_search_hold_back_no_new_trial(wrap, tmp_path):
+    first, path = wrap(TuneBOHB(SPACE, max_concurrent=2, **GOAL)), str(tmp_path / "searcher.json")
+    begin(first)
+    assert first.suggest("a")
+    assert first.suggest("b")
+    first.save(path)
+    second = wrap(TuneBOHB(SPACE, max_concurrent=2, **GOAL))
+    second.restore(path)
+    begin(second)
+    assert second.suggest("c")
+    assert second.suggest("d")
+
+
+def test_a_restored_optimiser_learns_that_unfinished_trials_failed(tmp_path):
+    made_optimizers, path = [], str(tmp_path / "searcher.json")
+
+    def make(domains, seed):
+        made_optimizers.append(Counting(domains, seed))
+        return made_optimizers[-1]
+
+    first = AskTellSearch(make, space=SPACE, **GOAL)
+    first.suggest("a")
+    first.save(path)
+    second = AskTellSearch(make, space=SPACE, **GOAL)
+    second.restore(path)
+    begin(second)
+    assert made_optimizers[-1].heard == [None]
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"searcher": "TuneBOHB", "state": {}}', '{"state": {}}'])
+def test_a_file_of_something_else_is_refused(text, tmp_path):
+    path = tmp_path / "searcher.json"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=r"a file that QuasiRandomSearch\.save\(\) has written"):
+        QuasiRandomSearch(SPACE).restore(str(path))
+
+
+@pytest.mark.parametrize("cls", [TuneBOHB, QuasiRandomSearch, HyperOptSearch, BayesOptSearch, OptunaSearch])
+def test_a_space_is_converted_to_what_the_constructor_takes(cls):
+    space = {"lr": uniform(0, 1), "model": {"act": choice(["a"]), "depth": 3}, "data": "digits"}
+    assert cls.convert_search_space(space) == {"lr": space["lr"], "model": {"act": space["model"]["act"]}}
+    assert cls.convert_search_space(space, join=True) == space
+    with pytest.raises(ConfigError, match=r"use choice\(\) instead of grid_search\(\)"):
+        cls.convert_search_space({"x": grid_search([1])})

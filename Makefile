@@ -109,8 +109,8 @@ PYTEST = $(BIN)/python -m pytest --numprocesses=$(JOBS) --dist=loadfile --max-wo
 # bug: find out why it failed. Without it a test that fails once fails the run.
 AGAIN = $(if $(RERUNS),--reruns=$(RERUNS) -r fER)
 
-# COVERAGE=1 also measures coverage, as CI does for `make test`; it takes half as long again. `make coverage` tells what all
-# runs since `coverage erase` have reached.
+# COVERAGE=1 also measures coverage, as CI does for `make test`; it takes half as long again. `make coverage` tells
+# what all runs since `coverage erase` have reached.
 MEASURE = $(if $(COVERAGE),--cov --cov-report= --cov-append)
 
 .PHONY: test

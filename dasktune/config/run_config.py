@@ -51,12 +51,6 @@ class RunConfig:
     storage_path : str or path, optional
         The directory or fsspec URL in which experiments are stored; ``~/dasktune_results`` by
         default.
-    if_exists : {"new", "resume", "replace", "error"}, default="new"
-        What to do if `storage_path` has an experiment of this name. ``"new"`` runs in a directory
-        of its own, ``<name>_2`` or the next free number, and logs it. ``"resume"`` resumes the
-        stored experiment as :meth:`Tuner.restore <dasktune.Tuner.restore>` does, and begins a new
-        one if there is none. ``"replace"`` deletes the stored experiment with its checkpoints.
-        ``"error"`` raises StorageError.
     storage_options : mapping, optional
         Options of fsspec for that URL. They are never shown, because they may hold credentials.
     storage_patience : float, default=300.0
@@ -143,6 +137,12 @@ class RunConfig:
         Accept commands over HTTP while the experiment runs (see :class:`~dasktune.TuneClient`), at
         this port or at a free one (0 or True). Only this machine can connect, and needs the token
         that is printed to ``sys.stderr``.
+    if_exists : {"new", "resume", "replace", "error"}, default="new"
+        What to do if `storage_path` has an experiment of this name. ``"new"`` runs in a directory
+        of its own, ``<name>_2`` or the next free number, and logs it. ``"resume"`` resumes the
+        stored experiment as :meth:`Tuner.restore <dasktune.Tuner.restore>` does, and begins a new
+        one if there is none. ``"replace"`` deletes the stored experiment with its checkpoints.
+        ``"error"`` raises StorageError.
 
     Raises
     ------

@@ -1,6 +1,7 @@
-"""Ray Tune's users' guides as small programs; only the import differs.
+"""What Ray Tune's users' guides teach, as small programs with Ray's names and arguments.
 
-The guide for PyTorch Lightning is not among them: Lightning is no dependency of the tests.
+They are written for these tests, not copied from the guides. The guide for PyTorch Lightning is not among them:
+Lightning is no dependency of the tests.
 """
 
 from __future__ import annotations

@@ -295,7 +295,7 @@ def test_the_death_of_its_process_costs_a_trial_and_nothing_that_it_reported(slo
     assert isinstance(failed, Failed)
     assert failed.error.message == DEATHS[deed]
     [dead] = trial.values("pid")
-    assert is_gone(dead)
+    until(lambda: is_gone(dead))
     assert pid_after(slot) != dead
 
 
@@ -333,7 +333,7 @@ def test_code_that_never_listens_is_killed_and_ends_as_it_was_told(slot: Slot, o
     trial.run.interrupt()
     trial.run.interrupt()
     assert isinstance(trial.end(), end)
-    assert is_gone(pid)
+    until(lambda: is_gone(pid))
 
 
 def test_an_interrupt_without_an_order_stops(slot: Slot) -> None:

@@ -1,7 +1,7 @@
 """What Ray Tune's users' guides teach, as small programs with Ray's names and arguments.
 
-They are written for these tests, not copied from the guides. The guide for PyTorch Lightning is not among them:
-Lightning is no dependency of the tests.
+They are written for these tests, not copied from the guides. The guide for PyTorch Lightning is not
+among them: Lightning is no dependency of the tests.
 """
 
 from __future__ import annotations

@@ -121,7 +121,8 @@ class TuneSearchCV(AsyncFitMixin, ClusterSearchCV):
     stop : mapping, callable, Stopper or list of Stopper, optional
         Further criteria that end a candidate, such as ``{"mean_test_score": 0.99}``.
     time_budget_s : float or timedelta, optional
-        Seconds after which the search ends.
+        Seconds after which the search ends. It warns if only some candidates were scored by then,
+        and raises ConfigError if none was.
     storage_path : str or path, optional
         The storage of the experiment: a folder or any fsspec URL. By default nothing is stored.
     name : str, optional
@@ -146,6 +147,8 @@ class TuneSearchCV(AsyncFitMixin, ClusterSearchCV):
     cv_results_ : dict of str to array
         A row for each candidate, with scikit-learn's keys. When candidates are trained step by
         step or stopped early also "training_iteration", "trial_id", "status" and "time_total_s".
+        The status is "TERMINATED" or "ERROR", or "PENDING" if the search ended before the candidate
+        began.
     results_ : ResultGrid
         The trials as `Tuner.fit` returns them, with all their steps.
     n_trials_ : int
@@ -283,6 +286,9 @@ class TuneSearchCV(AsyncFitMixin, ClusterSearchCV):
         with run_experiment(plan, backend) as search_outcome:
             rows = CvResults(job, search_outcome, is_lean=self._is_plain(job))
             self.results_ = search_outcome.results
+        queue = plan.tune_config.search_alg
+        n_candidates = queue.total_samples if isinstance(queue, CandidateQueue) else self.n_iter
+        self._check_scored(rows, n_candidates or 0)
         self.n_trials_ = len(rows.trials)
         self.stopped_early_ = np.array([trial.stopped_early for trial in rows.trials], dtype=bool)
         warn_or_raise_about_fit_failures(rows.outcomes, self.error_score)
@@ -294,6 +300,25 @@ class TuneSearchCV(AsyncFitMixin, ClusterSearchCV):
                 warnings.filterwarnings("ignore", message="One or more of the t", category=UserWarning)
             results = self._format_results(rows.candidates, self.n_splits_, rows.outcomes, rows.columns)
         return results, self._deciding_metric(task, rows.first)
+
+    def _check_scored(self, rows: CvResults, n_candidates: int) -> None:
+        """Raise if the search ended before a candidate was scored, and warn if only some were."""
+        if self.time_budget_s is None or not rows.n_unfinished:
+            return
+        n_all = max(n_candidates, len(rows.trials))
+        if not rows.n_scored:
+            check(
+                False,
+                "time_budget_s",
+                f"long enough to score a candidate on all splits, and it ended before the first of {n_all}",
+                self.time_budget_s,
+                "Give more time, fewer splits (cv) or fewer samples.",
+            )
+        warnings.warn(
+            f"{rows.n_scored} of {n_all} candidates were scored when time_budget_s={self.time_budget_s!r} "
+            "ended. The best one is the best of these.",
+            stacklevel=6,
+        )
 
     def _set_best(self, results: Mapping[str, Any], metric: Any) -> None:
         super()._set_best(results, metric)

@@ -45,6 +45,13 @@ class CvResults:
         #: The scores of the first successful fit: a number, or a dict of several metrics.
         self.first: Any = (known or [one for row in rows for one in row])[0]["test_scores"]
         self.is_partial = any(len(row) < job.n_splits for row in rows)
+        #: Number of candidates with a score on each split.
+        self.n_scored = sum(len(row) == job.n_splits for row in rows)
+        #: Number of candidates that were ended before, but not by the scheduler.
+        self.n_unfinished = sum(
+            len(row) < job.n_splits and not trial.stopped_early
+            for row, trial in zip(rows, self.trials, strict=True)
+        )
         self.outcomes = [one for row in rows for one in self._pad(row)]
         self.candidates = [job.params(trial.config) for trial in self.trials]
         self.columns = {} if is_lean else self._columns(rows)
@@ -72,7 +79,7 @@ class CvResults:
 
     def _columns(self, rows: Sequence[Sequence[Outcome]]) -> dict[str, list[Any]]:
         failed = [any(one["fit_error"] is not None for one in row) for row in rows]
-        statuses = (trial.public_status.value for trial in self.trials)
+        statuses = [trial.public_status.value if trial.incarnation else "PENDING" for trial in self.trials]
         return {
             "training_iteration": [
                 int(last_scored(trial).get("training_iteration", 0)) for trial in self.trials

@@ -41,6 +41,10 @@ class SpaceSearcher(Searcher):
     #: Whether the searcher can optimise several metrics at once.
     takes_several_metrics: bool = False
 
+    #: The state that `restore` has read, from which the next experiment begins. Searchers that an
+    #: older version has pickled have no value of their own.
+    _restored: Mapping[str, Any] | None = None
+
     def __init__(
         self,
         space: Mapping[str, Any] | None,
@@ -64,8 +68,6 @@ class SpaceSearcher(Searcher):
         self._count = 0
         #: Four 32-bit integers, derived from the seed, from which all random streams are spawned.
         self._entropy: list[int] = []
-        #: The state that `restore` has read, from which the next experiment begins.
-        self._restored: Mapping[str, Any] | None = None
         if space is not None:
             self._set_space(space, "space")
 

@@ -31,6 +31,7 @@ from distributed import LocalCluster
 
 import dasktune as tune
 from dasktune.errors import ConfigError, StorageError
+from dasktune.storage.fs.storage import Storage
 from dasktune.tuner.tuner import Tuner
 
 pytestmark = pytest.mark.cluster
@@ -205,7 +206,7 @@ def test_a_driver_that_is_told_to_end_has_its_trials_save_first(
 def test_a_driver_may_die_before_its_first_trial(tmp_path: Path, pair: LocalCluster):
     config = {"place": str(tmp_path), "steps": 2}
     tuner = Tuner(steps, param_space=config, run_config=run_config(tmp_path, "run"), client=pair)
-    storage = tuner._new_storage("run")
+    storage = Storage(str(tmp_path)).child("run")
     tuner._open_store(storage, "run", tuner._take_experiment()).close()
     results = Tuner.restore(tmp_path / "run", steps, client=pair).fit()
     assert histories(results) == [[1, 2]]

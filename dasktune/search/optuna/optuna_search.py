@@ -101,6 +101,10 @@ class OptunaSearch(Searcher):
     >>> search.on_trial_complete("t_0", {"loss": 0.5})
     """
 
+    #: The state that `restore` has read, from which the next experiment begins. Searchers that an
+    #: older version has pickled have no value of their own.
+    _restored: Mapping[str, Any] | None = None
+
     def __init__(
         self,
         space: Mapping[str, Any] | Callable[[Any], Mapping[str, Any] | None] | None = None,
@@ -141,8 +145,6 @@ class OptunaSearch(Searcher):
         #: Evaluated points that were added before the study was created.
         self._evaluated: list[EvaluatedPoint] = []
         self._book: OptunaStudy | None = None
-        #: The state that `restore` has read, from which the next experiment begins.
-        self._restored: Mapping[str, Any] | None = None
         for point, reward in zip(points, rewards or [], strict=False):
             self.add_evaluated_point(point, reward)
 

@@ -293,6 +293,27 @@ def test_on_the_loop_of_an_asynchronous_client_fit_is_awaited(pair):
     assert search.best_score_ == 1.0
 
 
+@pytest.mark.parametrize("is_default", [True, False])
+def test_on_the_loop_of_an_asynchronous_client_the_score_of_blocks_is_awaited(pair, is_default):
+    from dasktune.sklearn import IncrementalSearchCV
+
+    X, y = numbered()
+
+    async def score_all():
+        async with Client(pair.scheduler_address, asynchronous=True, set_as_default=is_default) as client:
+            search = IncrementalSearchCV(
+                make_model(),
+                {"value": [1.0]},
+                n_initial_parameters="grid",
+                max_iter=2,
+                client=None if is_default else client,
+            )
+            await search.fit(*blocks())
+            return search.score(X, y), await search.score(*blocks())
+
+    assert asyncio.run(score_all()) == (1.0, 1.0)
+
+
 def test_futures_stand_for_what_they_hold(client):
     from dasktune.sklearn import IncrementalSearchCV
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import numbers
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dasktune.errors import check
 from dasktune.sklearn.compat import SklearnContext
-from dasktune.sklearn.fits.backend import choose_backend, is_collection
+from dasktune.sklearn.fits.backend import choose_backend, is_collection, is_on_client_loop
 from dasktune.sklearn.incremental.bracket_run import (
     BracketOutcome,
     BracketRun,
@@ -206,16 +207,24 @@ class BaseIncrementalSearchCV(AsyncFitMixin, BlockwisePredictions, _Fit):
         Returns
         -------
         float
-            The score.
+            The score. For Dask collections, on the event loop of an asynchronous Dask client: an
+            awaitable that returns it.
         """
         check_is_fitted(self, "best_estimator_")
         targets = () if y is None else (y,)
         params = score_params_of(self, params)
         if not any(is_collection(one) for one in (X, y, *params.values())):
             return self.scorer_(self.best_estimator_, X, *targets, **params)
+        # scikit-learn's configuration is thread-local, so other threads and workers must restore it.
+        call = SklearnContext.current().call
+        if is_on_client_loop(self.client):
+            # This thread must run the loop, which receives the score.
+            return asyncio.to_thread(call, self._score_on_worker, X, *targets, **params)
+        return self._score_on_worker(X, *targets, **params)
+
+    def _score_on_worker(self, X: Any, *targets: Any, **params: Any) -> Any:
         from dasktune.cluster.data.collections import call_with_computed
 
-        # scikit-learn's configuration is thread-local, so the worker must restore it.
         call = SklearnContext.current().call
         return call_with_computed(
             self.client, call, self.scorer_, self.best_estimator_, X, *targets, **params

@@ -169,3 +169,46 @@ def test_the_configuration_and_the_warning_filters_travel_along(client):
         warnings.simplefilter("error", RuntimeWarning)
         with pytest.raises(RuntimeWarning, match="as an error"):
             search.fit(*iris())
+
+
+@pytest.mark.parametrize("kind", ["GridSearchCV", "RandomizedSearchCV", "TuneSearchCV"])
+def test_what_fit_accepts_can_also_be_predicted_and_scored(client, kind):
+    dd = pytest.importorskip("dask.dataframe")
+    pd = pytest.importorskip("pandas")
+    from sklearn.linear_model import SGDClassifier
+
+    import dasktune.sklearn as searches
+
+    X, y = iris()
+    frame = pd.DataFrame(X, columns=list("abcd")).assign(target=y).sample(frac=1, random_state=0)
+    lazy = dd.from_pandas(frame.reset_index(drop=True), npartitions=3)
+    columns = lazy[list("abcd")]
+    options = {} if kind == "GridSearchCV" else {"n_iter": 2, "random_state": 0}
+    search = getattr(searches, kind)(
+        SGDClassifier(random_state=0), {"alpha": [1e-4, 1e-2]}, cv=2, client=client, **options
+    )
+    search.fit(columns, lazy["target"])
+    predicted = search.predict(columns)
+    assert predicted.npartitions == 3
+    assert np.array_equal(predicted.compute(), search.predict(columns.compute()))
+    assert search.score(columns, lazy["target"]) == search.score(columns.compute(), lazy["target"].compute())
+
+
+def test_the_metric_of_refit_scores_dask_collections(client):
+    da = pytest.importorskip("dask.array")
+    from sklearn.linear_model import LogisticRegression
+
+    from dasktune.sklearn import GridSearchCV
+
+    X, y = iris()
+    search = GridSearchCV(
+        LogisticRegression(max_iter=1000),
+        {"C": [1.0]},
+        cv=2,
+        scoring=["accuracy", "neg_log_loss"],
+        refit="neg_log_loss",
+        client=client,
+    ).fit(X, y)
+    lazy = da.from_array(X, chunks=(50, 4)), da.from_array(y, chunks=50)
+    assert search.score(*lazy) == pytest.approx(search.score(X, y))
+    assert search.score(*lazy) < 0.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import numbers
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,8 +14,7 @@ from sklearn.model_selection import ParameterGrid
 from sklearn.utils.validation import check_is_fitted
 
 from dasktune.errors import check
-from dasktune.sklearn.compat import SklearnContext
-from dasktune.sklearn.fits.backend import choose_backend, is_collection, is_on_client_loop
+from dasktune.sklearn.fits.backend import choose_backend
 from dasktune.sklearn.incremental.bracket_run import (
     BracketOutcome,
     BracketRun,
@@ -25,9 +23,9 @@ from dasktune.sklearn.incremental.bracket_run import (
     run_brackets,
 )
 from dasktune.sklearn.incremental.metadata_routing import router_of, score_params_of
-from dasktune.sklearn.incremental.predictions import BlockwisePredictions
 from dasktune.sklearn.searches.base import AsyncFitMixin, ClusterSearchCV
 from dasktune.sklearn.searches.plots import grid_of
+from dasktune.sklearn.searches.predictions import BlockwisePredictions
 from dasktune.tuner.result_grid import ResultGrid
 
 __all__ = ["BaseIncrementalSearchCV"]
@@ -102,6 +100,10 @@ class BaseIncrementalSearchCV(AsyncFitMixin, BlockwisePredictions, _Fit):
 
     Subclasses override :meth:`_get_params` and :meth:`_additional_calls`.
     """
+
+    predict_meta: Any = None
+    predict_proba_meta: Any = None
+    transform_meta: Any = None
 
     #: True, because scikit-learn offers methods such as `predict` only then. No refit takes place:
     #: the best model is already trained.
@@ -193,42 +195,10 @@ class BaseIncrementalSearchCV(AsyncFitMixin, BlockwisePredictions, _Fit):
         if hasattr(self.best_estimator_, "feature_names_in_"):
             self.feature_names_in_ = self.best_estimator_.feature_names_in_
 
-    def score(self, X: Any, y: Any = None, **params: Any) -> Any:
-        """Score the best model with the search's own scorer.
-
-        Parameters
-        ----------
-        X, y : array-like or Dask collection
-            Samples and their targets. Dask collections are concatenated on one worker.
-        **params
-            Metadata for the scorer, such as ``sample_weight``; with metadata routing, only metadata
-            that the scorer has requested.
-
-        Returns
-        -------
-        float
-            The score. For Dask collections, on the event loop of an asynchronous Dask client: an
-            awaitable that returns it.
-        """
+    def _score(self, X: Any, y: Any = None, **params: Any) -> Any:
         check_is_fitted(self, "best_estimator_")
         targets = () if y is None else (y,)
-        params = score_params_of(self, params)
-        if not any(is_collection(one) for one in (X, y, *params.values())):
-            return self.scorer_(self.best_estimator_, X, *targets, **params)
-        # scikit-learn's configuration is thread-local, so other threads and workers must restore it.
-        call = SklearnContext.current().call
-        if is_on_client_loop(self.client):
-            # This thread must run the loop, which receives the score.
-            return asyncio.to_thread(call, self._score_on_worker, X, *targets, **params)
-        return self._score_on_worker(X, *targets, **params)
-
-    def _score_on_worker(self, X: Any, *targets: Any, **params: Any) -> Any:
-        from dasktune.cluster.data.collections import call_with_computed
-
-        call = SklearnContext.current().call
-        return call_with_computed(
-            self.client, call, self.scorer_, self.best_estimator_, X, *targets, **params
-        )
+        return self.scorer_(self.best_estimator_, X, *targets, **score_params_of(self, params))
 
 
 def format_results(histories: Mapping[Any, list[dict[str, Any]]]) -> dict[str, Any]:

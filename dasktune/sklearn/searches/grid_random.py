@@ -8,11 +8,12 @@ import numpy as np
 from sklearn import model_selection
 
 from dasktune.sklearn.searches.base import AsyncFitMixin, ClusterSearchCV
+from dasktune.sklearn.searches.predictions import BlockwisePredictions
 
 __all__ = ["GridSearchCV", "RandomizedSearchCV"]
 
 
-class GridSearchCV(AsyncFitMixin, model_selection.GridSearchCV, ClusterSearchCV):  # type: ignore[misc]
+class GridSearchCV(AsyncFitMixin, BlockwisePredictions, model_selection.GridSearchCV, ClusterSearchCV):  # type: ignore[misc]
     """Try every combination of the given values, with cross-validation, on a Dask cluster.
 
     A drop-in replacement for scikit-learn's class of this name, with the same arguments,
@@ -94,7 +95,12 @@ class GridSearchCV(AsyncFitMixin, model_selection.GridSearchCV, ClusterSearchCV)
         self.client = client
 
 
-class RandomizedSearchCV(AsyncFitMixin, model_selection.RandomizedSearchCV, ClusterSearchCV):  # type: ignore[misc]
+class RandomizedSearchCV(
+    AsyncFitMixin,
+    BlockwisePredictions,
+    model_selection.RandomizedSearchCV,  # type: ignore[misc]
+    ClusterSearchCV,
+):
     """Try candidates sampled at random, with cross-validation, on a Dask cluster.
 
     A drop-in replacement for scikit-learn's class of this name; the same `random_state` gives the

@@ -8,11 +8,12 @@ import numpy as np
 
 from dasktune.sklearn import compat
 from dasktune.sklearn.searches.base import AsyncFitMixin, ClusterSearchCV
+from dasktune.sklearn.searches.predictions import BlockwisePredictions
 
 __all__ = ["HalvingGridSearchCV", "HalvingRandomSearchCV"]
 
 
-class HalvingGridSearchCV(AsyncFitMixin, compat.HalvingGridSearchCV, ClusterSearchCV):  # type: ignore[misc]
+class HalvingGridSearchCV(AsyncFitMixin, BlockwisePredictions, compat.HalvingGridSearchCV, ClusterSearchCV):  # type: ignore[misc]
     """Try every combination of the given values; only the best get more of a resource.
 
     A drop-in replacement for scikit-learn's class of this name. The fits of an iteration run in
@@ -114,7 +115,12 @@ class HalvingGridSearchCV(AsyncFitMixin, compat.HalvingGridSearchCV, ClusterSear
         self.client = client
 
 
-class HalvingRandomSearchCV(AsyncFitMixin, compat.HalvingRandomSearchCV, ClusterSearchCV):  # type: ignore[misc]
+class HalvingRandomSearchCV(
+    AsyncFitMixin,
+    BlockwisePredictions,
+    compat.HalvingRandomSearchCV,  # type: ignore[misc]
+    ClusterSearchCV,
+):
     """Try candidates sampled at random; only the best get more of a resource.
 
     A drop-in replacement for scikit-learn's class of this name. The fits of an iteration run in

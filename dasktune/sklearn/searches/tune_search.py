@@ -33,6 +33,7 @@ from dasktune.sklearn.fits.fit_and_score import NOTHING_FITTED, Data, Split
 from dasktune.sklearn.fits.search_experiment import SearchExperiment, run_experiment
 from dasktune.sklearn.searches.base import AsyncFitMixin, ClusterSearchCV, FitTask
 from dasktune.sklearn.searches.plots import plain_params
+from dasktune.sklearn.searches.predictions import BlockwisePredictions
 from dasktune.sklearn.steps.candidate import CandidateJob
 from dasktune.sklearn.steps.candidate_space import (
     CandidateQueue,
@@ -61,7 +62,7 @@ __all__ = ["TuneSearchCV"]
 _MAX_DEFERRED_SECONDS: Final = 5.0
 
 
-class TuneSearchCV(AsyncFitMixin, ClusterSearchCV):
+class TuneSearchCV(AsyncFitMixin, BlockwisePredictions, ClusterSearchCV):
     """Search with any searcher, and stop candidates early with any trial scheduler, on Dask.
 
     Each candidate is a trial. With ``max_iters > 1`` each step trains an estimator on each split a

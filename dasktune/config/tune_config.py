@@ -58,6 +58,8 @@ class TuneConfig:
         result counts as the worst value.
     seed : int or SeedSequence, optional
         The seed of all random numbers. The same seed gives the same configurations and decisions.
+        Without one, the seed is drawn from NumPy's global generator when the `Tuner` is created, so
+        ``numpy.random.seed()`` has the same effect.
 
     Raises
     ------

@@ -236,12 +236,13 @@ class Result:
 
     @cached_property
     def best_checkpoints(self) -> list[tuple[Checkpoint, dict[str, Any]]]:
-        """The kept checkpoints, best first, each with the metrics of its result.
+        """The kept checkpoints, the best last, each with the metrics of its result.
 
+        They are sorted from the worst to the best, so ``best_checkpoints[-1]`` is the best.
         Without ``checkpoint_score_attribute`` the newest one is the best.
         """
-        best = self.retention.best(self.records)
-        return [(self.load_checkpoint(record), record.metrics) for record in best]
+        best_first = self.retention.best(self.records)
+        return [(self.load_checkpoint(record), record.metrics) for record in reversed(best_first)]
 
     def get_best_checkpoint(self, metric: str, mode: Mode) -> Checkpoint | None:
         """Return the kept checkpoint with the best result, or None if no result has the metric.

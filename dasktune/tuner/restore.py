@@ -22,7 +22,6 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-from numpy.random import SeedSequence
 
 from dasktune.callback import MissedEvents, TrialStorage
 from dasktune.config import RunConfig, TuneConfig
@@ -266,10 +265,14 @@ def _is_over(trial: Trial) -> bool:
 
 
 def seeded(config: TuneConfig) -> TuneConfig:
-    """Return a configuration with a seed, so that a later driver draws the same numbers."""
+    """Return a configuration with a seed, so that a later driver draws the same numbers.
+
+    A missing seed is drawn from NumPy's global generator, so that `numpy.random.seed` makes a
+    program repeatable, as it does for Ray Tune and scikit-learn.
+    """
     if config.seed is not None:
         return config
-    seed = int(SeedSequence().generate_state(1, np.uint64)[0])
+    seed = int(np.random.randint(2**63, dtype=np.uint64))  # noqa: NPY002
     return replace(config, seed=seed)
 
 

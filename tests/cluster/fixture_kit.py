@@ -632,7 +632,7 @@ def _facts(one: Any) -> dict[str, Any]:
         "reason": one.reason,
         "stopped_early": one.stopped_early,
         "error": None if one.error is None else str(one.error).partition("\n")[0],
-        "checkpoints": [_checkpoint(*pair) for pair in one.best_checkpoints],
+        "checkpoints": [_checkpoint(*pair) for pair in reversed(one.best_checkpoints)],
     }
 
 

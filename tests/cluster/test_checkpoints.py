@@ -225,7 +225,7 @@ def test_the_best_and_the_newest_of_every_kind_stay_across_a_restart(
         "checkpoint_000004_i01",
         "checkpoint_000006_i02",
     ]
-    [(best, metrics), (second, _)] = results[0].best_checkpoints
+    [(second, _), (best, metrics)] = results[0].best_checkpoints
     assert (metrics["step"], metrics["score"]) == (5, 0.9)
     for checkpoint, done in ((best, 5), (second, 3), (results[0].checkpoint, 7)):
         assert done_of(checkpoint) == done

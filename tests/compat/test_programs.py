@@ -82,6 +82,10 @@ def test_a_class_with_checkpoints_parameters_and_resources(run_config):
     ).fit()
     assert results[0].metrics["value"] == 18
     assert len(results[0].best_checkpoints) == 2
+    best_checkpoint, best_metrics = results[0].best_checkpoints[-1]
+    assert best_metrics["value"] == 18
+    with best_checkpoint.as_directory() as checkpoint_dir:
+        assert json.loads(Path(checkpoint_dir, "value.json").read_text()) == 18
 
 
 def test_early_stopping_by_asha_under_a_limit(run_config):

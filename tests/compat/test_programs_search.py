@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import random
 
+import numpy as np
 import pytest
 
 import dasktune as tune
@@ -151,3 +152,29 @@ def test_a_searcher_that_is_saved_restored_and_told_of_an_analysis(run_config, t
     fresh.add_evaluated_trials(analysis.trials[0], "loss")
     assert fresh.suggest("by hand").keys() == {"x", "kind"}
     assert len(fresh.study.trials) == 3 + 1 + 1
+
+
+@pytest.fixture
+def numpy_state():
+    """Restore NumPy's global generator after a program that seeds it."""
+    state = np.random.get_state()  # noqa: NPY002
+    yield
+    np.random.set_state(state)  # noqa: NPY002
+
+
+@pytest.mark.usefixtures("numpy_state")
+def test_numpys_seed_repeats_a_search(tmp_path):
+    def search(name):
+        results = tune.Tuner(
+            objective,
+            param_space=SPACE,
+            tune_config=tune.TuneConfig(metric="loss", mode="min", num_samples=3),
+            run_config=tune.RunConfig(name=name, storage_path=str(tmp_path), verbose=0),
+        ).fit()
+        return [result.config for result in results]
+
+    np.random.seed(1234)  # noqa: NPY002
+    first, second = search("first"), search("second")
+    np.random.seed(1234)  # noqa: NPY002
+    assert search("again") == first
+    assert second != first

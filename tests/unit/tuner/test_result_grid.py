@@ -101,15 +101,15 @@ def test_a_checkpoint_is_opened_once_and_only_if_asked_for():
     assert opened == ["c1"]
 
 
-def test_the_best_checkpoints_come_best_first_as_they_were_kept():
+def test_the_best_checkpoints_come_worst_first_as_they_were_kept():
     source = trial("a", checkpoints=[record(0, acc=0.5), record(1, acc=0.9), record(2, acc=0.7)])
     keep = Retention(num_to_keep=2, score_attribute="acc")
     result = grid(source, retention=keep)[0]
-    assert result.best_checkpoints == [("opened c1", {"acc": 0.9}), ("opened c2", {"acc": 0.7})]
+    assert result.best_checkpoints == [("opened c2", {"acc": 0.7}), ("opened c1", {"acc": 0.9})]
     assert [name for name, _ in grid(source)[0].best_checkpoints] == [
-        "opened c2",
-        "opened c1",
         "opened c0",
+        "opened c1",
+        "opened c2",
     ]
 
 

@@ -180,7 +180,7 @@ class TrialRunner:
         self._acks: deque[tuple[int, Collection[TrialEvent]]] = deque()
         self._position = 0
         #: Whether an earlier driver has run this experiment. It may have started any trial without
-        #: a durable record of the start, also one that this driver suggests anew.
+        #: a durable record of the start, also one that this driver suggests again.
         self._is_resumed = False
 
     @property

@@ -226,8 +226,12 @@ class Result:
 
     @property
     def metrics_dataframe(self) -> pd.DataFrame:
-        """The history as a table, one row for each ``training_iteration``. Needs pandas."""
-        return require_pandas().DataFrame([flatten(row) for row in self.history])
+        """The history as a table, one row for each ``training_iteration``. Needs pandas.
+
+        The columns are the metrics and, in each row, the configuration as ``config/a/b``.
+        """
+        config = flatten(self.config, "config/")
+        return require_pandas().DataFrame([{**flatten(row), **config} for row in self.history])
 
     @cached_property
     def checkpoint(self) -> Checkpoint | None:

@@ -178,8 +178,7 @@ class ExperimentAnalysis:
             If pandas is missing, or `mode` is given without `metric`.
         """
         check(metric is not None or mode is None, "metric", "given with mode", metric)
-        table = self._grid.get_dataframe(metric if mode else None, mode)
-        return table.assign(logdir=[trial.path for trial in self._grid])
+        return self._grid.get_dataframe(metric if mode else None, mode)
 
     def get_all_configs(self, prefix: bool = False) -> dict[str, dict[str, Any]]:
         """Return the configuration of each trial, by trial ID.

@@ -319,7 +319,8 @@ class ResultGrid(Sequence[Result]):
         Returns
         -------
         DataFrame
-            The columns ``trial_id``, the metrics, and the configurations as ``config/a/b``.
+            The columns ``trial_id``, the metrics, the configurations as ``config/a/b``, and
+            ``logdir``, the trial's directory.
 
         Raises
         ------
@@ -336,7 +337,7 @@ class ResultGrid(Sequence[Result]):
                 row = best_row(result.history, filter_metric, mode)
             own = {k: v for k, v in flatten(row).items() if k.split("/")[0] != "config"}
             config = flatten(result.config, "config/")
-            rows.append({"trial_id": result.trial_id, **own, **config})
+            rows.append({"trial_id": result.trial_id, **own, **config, "logdir": result.path})
         return require_pandas().DataFrame(rows)
 
     # Figures

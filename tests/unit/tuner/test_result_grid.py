@@ -250,6 +250,7 @@ def test_the_dataframe_has_a_row_for_each_trial():
     assert table["loss"].isna()[1]
     assert list(table["config/net/depth"]) == [3, 3]
     assert list(table.columns).count("config/lr") == 1
+    assert [path.rpartition("/")[2] for path in table["logdir"]] == ["a", "b"]
 
 
 def test_the_dataframe_takes_the_best_row_if_asked_for():
@@ -263,7 +264,9 @@ def test_the_dataframe_takes_the_best_row_if_asked_for():
 
 
 def test_the_metrics_dataframe_is_the_history():
-    table = grid(trial("a", 0.5, 0.2))[0].metrics_dataframe
+    [result] = grid(trial("a", 0.5, 0.2, config={"net": {"lr": 0.1}}))
+    table = result.metrics_dataframe
+    assert list(table["config/net/lr"]) == [0.1, 0.1]
     assert list(table["loss"]) == [0.5, 0.2]
 
 

@@ -55,6 +55,8 @@ class Display:
     interval_s: float = 1.0
     #: Whether a line is printed for each failure when it happens.
     shows_failures: bool = False
+    #: Whether the last picture has a table of the best trials.
+    shows_trials: bool = False
     #: Whether it replaces ``sys.stderr``, so that warnings appear beside it.
     redirects: bool = False
 

@@ -52,6 +52,7 @@ class NotebookDisplay(Display):
     """
 
     interval_s = 1.0
+    shows_trials = True
 
     def __init__(self, stream: TextIO | None) -> None:
         super().__init__(stream)

@@ -10,7 +10,7 @@ from functools import partial
 from dasktune.experiment import ExperimentMachine, HandleResult
 from dasktune.progress.display import Display
 from dasktune.progress.progress import Progress
-from dasktune.progress.progress_table import best_line, failure_lines, format_brief
+from dasktune.progress.progress_table import best_line, best_lines, failure_lines, format_brief
 from dasktune.progress.trial_counts import TrialCounts
 from dasktune.progress.usage import usage_text
 from dasktune.text.formatting import one_line
@@ -161,6 +161,8 @@ class ProgressObserver:
             name = one_line(self._trial_counts.metric)
             yield f"No trial has reported {name!r} as a number: report({{{name!r}: ...}})."
         width = None if self._display is None else self._display.width
+        if self._display is not None and not self._display.shows_trials:
+            yield from best_lines(self._trial_counts, width)
         yield from failure_lines(self._trial_counts, width=width)
         if self._place:
             yield f"Results: {self._place}"

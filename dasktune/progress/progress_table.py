@@ -26,6 +26,7 @@ __all__ = [
     "ROWS",
     "SYMBOLS",
     "best_line",
+    "best_lines",
     "errors_table",
     "failure_lines",
     "fit_errors",
@@ -37,6 +38,9 @@ __all__ = [
 #: trials that are not running.
 ROWS: Final = 10
 _BEST_ROWS: Final = 3
+
+#: Maximum number of rows of the table at the end.
+_FINAL_ROWS: Final = 5
 
 #: Maximum number of rows of the table of failures.
 ERRORS: Final = 20
@@ -179,6 +183,24 @@ def failure_lines(
     if count > len(shown):
         lines.append(f"  … {count - len(shown)} more")
     return lines
+
+
+def best_lines(trial_counts: TrialCounts, width: int | None = None) -> list[str]:
+    """Return a table of the best trials and their parameters; empty if fewer than two are ranked.
+
+    Parameters
+    ----------
+    trial_counts : TrialCounts
+        All trials.
+    width : int, optional
+        Columns of the terminal; no limit by default.
+    """
+    trials = trial_counts.best_of(list(PublicStatus), _FINAL_ROWS)
+    ranked = sum(trial_counts.best_value(trial.trial_id) is not None for trial in trials)
+    if trial_counts.metric is None or ranked < 2:
+        return []
+    table = progress_table(trial_counts, None if width is None else width - 2, _FINAL_ROWS)
+    return [f"  {line}" for line in table_lines(table)]
 
 
 def best_line(trial_counts: TrialCounts | RankedTrials, metric: str | None, names: Sequence[str]) -> str:

@@ -51,6 +51,7 @@ class LiveTable(Display):
     """
 
     interval_s = 0.5
+    shows_trials = True
     redirects = True
 
     def __init__(self, stream: TextIO) -> None:

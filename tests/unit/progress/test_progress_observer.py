@@ -79,6 +79,23 @@ def test_the_end_is_shown_with_the_best_and_where_results_are():
     assert end[1:] == [f"Best: loss 0.5 in {trial_id} with lr=0.1", "Results: /results/run"]
 
 
+def test_the_end_shows_the_best_trials_with_their_parameters():
+    run = Run(place="/results/run")
+    first = run.start()
+    second = run.start()
+    run.report(first, 1, 0.5)
+    run.report(second, 1, 0.25)
+    for trial_id in (first, second):
+        run.end(trial_id)
+    run.observer.on_end(run.experiment)
+    best, head, *rows, place = run.lines[-5:]
+    assert best.startswith(f"Best: loss 0.25 in {second}")
+    assert head.split() == ["trial", "iter", "loss", "best", "time", "lr"]
+    assert [row.split()[1:4] for row in rows] == [[second, "1", "0.25"], [first, "1", "0.5"]]
+    assert [row.split()[-1] for row in rows] == ["0.1", "0.1"]
+    assert place == "Results: /results/run"
+
+
 def test_failures_are_told_of_as_they_happen_and_at_the_end():
     run = Run()
     trial_id = run.start()

@@ -193,7 +193,8 @@ def test_population_based_training(run_config):
     )
     results = tuner.fit()
     assert results.num_errors == 0
-    assert {result.metrics["epoch"] for result in results} == {7}
+    # A trial that continues the other one's last checkpoint has nothing left to report.
+    assert max(result.metrics["epoch"] for result in results) == 7
 
 
 @pytest.mark.slow

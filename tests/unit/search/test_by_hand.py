@@ -15,6 +15,7 @@ from dasktune.search import (
     OptunaSearch,
     QuasiRandomSearch,
     Repeater,
+    Searcher,
     TuneBOHB,
 )
 from dasktune.space import choice, grid_search, uniform
@@ -137,6 +138,47 @@ def test_a_restored_optimiser_learns_that_unfinished_trials_failed(tmp_path):
     second.restore(path)
     begin(second)
     assert made_optimizers[-1].heard == [None]
+
+
+def test_a_restored_study_counts_unfinished_trials_as_failed(tmp_path):
+    pytest.importorskip("optuna")
+    first, path = OptunaSearch(SPACE, seed=1, **GOAL), str(tmp_path / "searcher.json")
+    first.suggest("a")
+    first.save(path)
+    second = OptunaSearch(SPACE, seed=1, **GOAL)
+    second.restore(path)
+    begin(second)
+    assert [trial.state.name for trial in second.study.trials] == ["FAIL"]
+
+
+class Numbered(Searcher):
+    """A searcher of a user."""
+
+    def __init__(self):
+        super().__init__(**GOAL)
+        self.number = 0
+
+    def suggest(self, trial_id):
+        self.number += 1
+        return {"number": self.number}
+
+    def on_trial_complete(self, trial_id, result=None, error=False):
+        pass
+
+    def state_dict(self):
+        return {"number": self.number}
+
+    def load_state_dict(self, state):
+        self.number = state["number"]
+
+
+def test_a_searcher_of_the_user_is_saved_and_restored(tmp_path):
+    first, path = Numbered(), str(tmp_path / "searcher.json")
+    assert [first.suggest("a"), first.suggest("b")] == [{"number": 1}, {"number": 2}]
+    first.save(path)
+    second = Numbered()
+    second.restore(path)
+    assert second.suggest("c") == {"number": 3}
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"searcher": "TuneBOHB", "state": {}}', '{"state": {}}'])

@@ -327,7 +327,7 @@ def test_callbacks_hear_of_every_candidate_and_of_every_step(client):
 
 
 def test_a_search_that_was_interrupted_on_the_cluster_goes_on_there(client, tmp_path):
-    from dasktune import Callback
+    from dasktune import Callback, ExperimentAnalysis
     from dasktune.sklearn import TuneSearchCV
 
     class Interrupter(Callback):
@@ -353,15 +353,26 @@ def test_a_search_that_was_interrupted_on_the_cluster_goes_on_there(client, tmp_
 
     with pytest.raises(KeyboardInterrupt):
         made(callbacks=[Interrupter()]).fit(*iris())
+    steps_before = Path(tmp_path, "steps").read_text().splitlines()
+    # How many steps of each candidate are in its newest checkpoint.
+    saved = {
+        result.config["gain"]: max(
+            (metrics["training_iteration"] for _, metrics in result.best_checkpoints), default=0
+        )
+        for result in ExperimentAnalysis(str(tmp_path / "kept" / "mine")).trials
+    }
+    assert max(saved.values()) >= 3
     found = made().fit(*iris())
     assert list(found.cv_results_["training_iteration"]) == [6, 6, 6]
     np.testing.assert_array_equal(
         found.cv_results_["mean_test_score"],
         [6 * params["gain"] for params in found.cv_results_["params"]],
     )
-    steps = Path(tmp_path, "steps").read_text().split("\n")[:-1]
-    # Nobody began anew: of two that ran at a time each lost a step that was on its way, or so.
-    assert 3 * 6 * 2 <= len(steps) < 3 * 6 * 2 + 3 * 2 * 2
+    # Each candidate is resumed from that checkpoint, on both folds.
+    steps = Path(tmp_path, "steps").read_text().splitlines()[len(steps_before) :]
+    assert sorted(steps) == sorted(
+        f"{gain} {step}" for gain, done in saved.items() for step in range(done + 1, 7) for _ in range(2)
+    )
 
 
 def test_on_the_loop_of_an_asynchronous_client_a_search_is_awaited(pair):

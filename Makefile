@@ -101,9 +101,11 @@ install: $(DEV)
 	$(MAKE) $(DOCS)
 	$(MAKE) $(OLDEST_VENV)/.installed
 
-# The tests of a module run in one process, because they share clusters and other fixtures. If a process
-# dies, pytest-xdist may wait for ever for the tests that it had, so end at once.
-PYTEST = $(BIN)/python -m pytest --numprocesses=$(JOBS) --dist=loadfile --max-worker-restart=0 $(AGAIN)
+# The tests of a module run in one process, because they share clusters and other fixtures; the modules
+# run in the order of tests/conftest.py. If a process dies, pytest-xdist may wait for ever for the tests
+# that it had, so end at once.
+XDIST = --numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder --max-worker-restart=0
+PYTEST = $(BIN)/python -m pytest $(XDIST) $(AGAIN)
 
 # RERUNS=1, as in CI, runs a test that has failed once more, and lists it among the "reruns". Such a test is a
 # bug: find out why it failed. Without it a test that fails once fails the run.
@@ -135,7 +137,7 @@ test-all: $(DEV)
 
 # The tests of what depends on the versions of Python and Dask. Install only the packages that these tests
 # need, to be quick. Old versions may warn.
-CORE_TESTS = -m pytest -p no:cacheprovider -W default --numprocesses=$(JOBS) --dist=loadfile --max-worker-restart=0
+CORE_TESTS = -m pytest -p no:cacheprovider -W default $(XDIST)
 CORE_PACKAGES := --editable . hypothesis pytest pytest-timeout pytest-xdist
 CORE_PIP = -m pip install --quiet --disable-pip-version-check
 

@@ -21,9 +21,16 @@ settings.load_profile("dasktune")
 # They hold no doctests, and Python can import only one module of a name.
 collect_ignore_glob = ["*conftest.py"]
 
-CLUSTER_TESTS = Path(__file__).parent / "cluster"
+TESTS = Path(__file__).parent
+CLUSTER_TESTS = TESTS / "cluster"
 #: Tests of what talks to Dask, without a cluster.
-CORE_TESTS = [Path(__file__).parent / kind / "cluster" for kind in ("unit", "component")]
+CORE_TESTS = [TESTS / kind / "cluster" for kind in ("unit", "component")]
+#: The folders whose modules take longest. Their tests run first, because a process that begins a long
+#: module at the end would run alone.
+LONGEST_FIRST = ("chaos", "faults", "sklearn", "cluster", "compat", "examples", "browser", "security")
+#: Coverage is measured in the other folders, which reach nearly every line that these tests reach in the
+#: process of the tests, and run in half the time.
+WITHOUT_COVERAGE = {TESTS / folder for folder in LONGEST_FIRST}
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -127,9 +134,13 @@ def _garbage_is_that_of_the_module() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of `tests/cluster`, and those of what talks to Dask as the core."""
+    """Mark the tests of `tests/cluster`, and those of what talks to Dask as the core; sort by length."""
+    rank = {TESTS / folder: number for number, folder in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: rank.get(item.path.parent, len(rank)))
     for item in items:
         if any(folder in item.path.parents for folder in CORE_TESTS):
             item.add_marker("core")
         if CLUSTER_TESTS in item.path.parents:
             item.add_marker(pytest.mark.cluster)
+        if item.path.parent in WITHOUT_COVERAGE and item.config.pluginmanager.has_plugin("pytest_cov"):
+            item.add_marker("no_cover")

@@ -25,11 +25,10 @@ TESTS = Path(__file__).parent
 CLUSTER_TESTS = TESTS / "cluster"
 #: Tests of what talks to Dask, without a cluster.
 CORE_TESTS = [TESTS / kind / "cluster" for kind in ("unit", "component")]
-#: The folders whose modules take longest. Their tests run first, because a process that begins a long
-#: module at the end would run alone.
+#: The folders whose modules take longest. Their tests run first, because a process that begins a
+#: long module at the end would run alone.
 LONGEST_FIRST = ("chaos", "faults", "sklearn", "cluster", "compat", "examples", "browser", "security")
-#: Coverage is measured in the other folders, which reach nearly every line that these tests reach in the
-#: process of the tests, and run in half the time.
+#: Coverage is measured in the other folders. Their tests alone reach what `make coverage` demands.
 WITHOUT_COVERAGE = {TESTS / folder for folder in LONGEST_FIRST}
 
 
@@ -134,7 +133,7 @@ def _garbage_is_that_of_the_module() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of `tests/cluster`, and those of what talks to Dask as the core; sort by length."""
+    """Mark tests as those of a cluster, as core, or as without coverage; the longest come first."""
     rank = {TESTS / folder: number for number, folder in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: rank.get(item.path.parent, len(rank)))
     for item in items:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+import sys
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from difflib import get_close_matches
@@ -37,7 +38,7 @@ _offered: ContextVar[dict[str, bytes] | None] = ContextVar("dasktune_envs", defa
 
 
 class RegistrationError(ConfigError, TypeError):
-    """A name is not a string, or a registered object is not callable.
+    """A name is not a string, or a registered object cannot be what it is registered as.
 
     Examples
     --------
@@ -45,7 +46,7 @@ class RegistrationError(ConfigError, TypeError):
     ...     register_trainable("square", 4)
     ... except RegistrationError as error:
     ...     print(error)
-    trainable 'square' must be callable, got 4
+    trainable 'square' must be a function or a subclass of Trainable, got 4
     """
 
 
@@ -57,14 +58,14 @@ def register_trainable(name: str, trainable: Callable[..., Any], warn: bool = Tr
     name : str
         The name; an earlier trainable of this name is replaced.
     trainable : callable
-        A function, a class, or another callable.
+        A function, another callable, or a subclass of `Trainable`.
     warn : bool, default=True
         Log a warning if the name was registered for another object.
 
     Raises
     ------
     RegistrationError
-        If `name` is not a string, or `trainable` is not callable. It is also a TypeError.
+        If `name` is not a string, or `trainable` is neither. It is also a TypeError.
 
     Examples
     --------
@@ -72,7 +73,9 @@ def register_trainable(name: str, trainable: Callable[..., Any], warn: bool = Tr
     >>> get_trainable("square")({"x": 3})
     {'loss': 9}
     """
-    _register(_trainables, name, trainable, kind="trainable", warn=warn)
+    given: object = trainable
+    fits = _is_trainable_class(given) if isinstance(given, type) else callable(given)
+    _register(_trainables, name, trainable, kind="trainable", warn=warn, rule=_TRAINABLE_RULE, fits=fits)
 
 
 def register_env(name: str, creator: Callable[..., Any]) -> None:
@@ -97,7 +100,7 @@ def register_env(name: str, creator: Callable[..., Any]) -> None:
     --------
     >>> register_env("pendulum", lambda config: ("a pendulum", config["length"]))
     """
-    _register(_envs, name, creator, kind="env", warn=True)
+    _register(_envs, name, creator, kind="env", warn=True, rule="callable", fits=callable(creator))
     # A creator that a trial registers replaces the one of its experiment.
     (_offered.get() or {}).pop(name, None)
 
@@ -188,13 +191,32 @@ def _opened(blob: bytes) -> Callable[..., Any]:
     return creator
 
 
+#: The module of `Trainable`, which is of a higher layer than this one.
+_TRAINABLE_MODULE: Final = "dasktune.trainable.api.trainable"
+
+_TRAINABLE_RULE: Final = "a function or a subclass of Trainable"
+
+
+def _is_trainable_class(kind: type) -> bool:
+    # A class that derives from Trainable has imported its module.
+    module = sys.modules.get(_TRAINABLE_MODULE)
+    return module is not None and issubclass(kind, module.Trainable)
+
+
 def _register(
-    registry: dict[str, Callable[..., Any]], name: object, thing: object, *, kind: str, warn: bool
+    registry: dict[str, Callable[..., Any]],
+    name: object,
+    thing: Callable[..., Any],
+    *,
+    kind: str,
+    warn: bool,
+    rule: str,
+    fits: bool,
 ) -> None:
     if not isinstance(name, str) or not name:
         raise RegistrationError(f"name must be a non-empty str, got {name!r}")
-    if not callable(thing):
-        raise RegistrationError(f"{kind} {name!r} must be callable, got {thing!r}")
+    if not fits:
+        raise RegistrationError(f"{kind} {name!r} must be {rule}, got {thing!r}")
     if warn and registry.get(name, thing) is not thing:
         logger.warning("%s %r now refers to another object", kind, name)
     registry[name] = thing

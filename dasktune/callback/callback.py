@@ -109,7 +109,8 @@ class Callback:
         result : dict
             The metrics as a flat dict, with nested names joined by ``/``. It is a copy: later
             callbacks see your changes. The trial's history does not change, nor do the files of
-            dasktune's loggers, which read the history.
+            dasktune's loggers, which read the history. ``result["should_checkpoint"] = True`` lets
+            a class trainable save a checkpoint with a later result, most often its next one.
         **info : object
             Arguments that later versions may add.
         """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 from typing import Any, Final
@@ -20,6 +20,7 @@ from dasktune.experiment import ExperimentMachine, HandleResult
 from dasktune.storage.experiment.tuner_json import TunerFile, entries_of
 from dasktune.trial.events import ExperimentEvent
 from dasktune.trial.nested_metrics import with_nested_names
+from dasktune.trial.result_keys import SHOULD_CHECKPOINT
 
 __all__ = ["CallbackList", "check_callbacks"]
 
@@ -100,6 +101,8 @@ class CallbackList:
         self._stalls = StallWatch() if stalls is None else stalls
         self._iteration = 0
         self._has_ended = False
+        #: Trials for whose results a callback has requested a checkpoint, in the order of requests.
+        self._checkpoint_requests: dict[str, None] = {}
         self._wanted: set[str] = set().union(*(entry.hooks for entry in self._entries))
 
     @property
@@ -151,6 +154,12 @@ class CallbackList:
             if state is not None:
                 self._guard(entry, "set_state", partial(entry.callback.set_state, state))
 
+    def take_checkpoint_requests(self) -> tuple[str, ...]:
+        """Return the trials for which callbacks have requested a checkpoint since the last call."""
+        requests = tuple(self._checkpoint_requests)
+        self._checkpoint_requests.clear()
+        return requests
+
     def state_dict(self) -> dict[str, Any]:
         """Return the state of all callbacks for a snapshot.
 
@@ -191,7 +200,9 @@ class CallbackList:
         """Call the hooks for an event that the experiment has handled."""
         for hook in hooks_of(event, handled, experiment):
             if hook.name in self._wanted:
-                self._call_hook(hook, self._trials.named(hook.trial.trial_id), self._entries)
+                result = self._call_hook(hook, self._trials.named(hook.trial.trial_id), self._entries)
+                if _requests_checkpoint(hook, result):
+                    self._checkpoint_requests[hook.trial.trial_id] = None
 
     def on_end(self, experiment: ExperimentMachine) -> None:
         """Call the hook at the end of the experiment, and log the disabled callbacks."""
@@ -204,7 +215,10 @@ class CallbackList:
                 "the experiment has ended with disabled callbacks, which had raised: %s", ", ".join(failed)
             )
 
-    def _call_hook(self, hook: Hook, trial: TrialView, entries: Sequence[_CallbackEntry]) -> None:
+    def _call_hook(
+        self, hook: Hook, trial: TrialView, entries: Sequence[_CallbackEntry]
+    ) -> Mapping[str, Any]:
+        """Call a hook of the callbacks, and return its result as they have left it."""
         extra: dict[str, Any] = {}
         if hook.result is not None:
             extra["result"] = with_nested_names(hook.result)
@@ -212,6 +226,8 @@ class CallbackList:
             extra["checkpoint"] = self._trials.checkpoint(hook.checkpoint)
         arguments = {"iteration": self._iteration, "trials": self._trials, "trial": trial, **extra}
         self._call(hook.name, entries, **arguments)
+        left: dict[str, Any] = extra.get("result", {})
+        return left
 
     def _call(self, hook: str, entries: Sequence[_CallbackEntry] | None = None, /, **info: Any) -> None:
         for entry in self._entries if entries is None else entries:
@@ -228,6 +244,12 @@ class CallbackList:
         except Exception as error:  # the user's code may raise anything
             entry.failure = f"{type(error).__name__} in {what}"
             logger.exception("callback %s raised in %s and is disabled", entry.name, what)
+
+
+def _requests_checkpoint(hook: Hook, result: Mapping[str, Any]) -> bool:
+    """Whether a callback has set the key that requests a checkpoint in a result without one."""
+    reported = hook.result or {}
+    return bool(result.get(SHOULD_CHECKPOINT)) and not reported.get(SHOULD_CHECKPOINT)
 
 
 def _names(callbacks: Iterable[Callback]) -> Iterable[str]:

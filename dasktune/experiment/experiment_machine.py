@@ -298,6 +298,9 @@ class ExperimentMachine:
                 self._pause_or_unpause(self.trials[event.trial_id], event)
             case events.TrialAddRequested():
                 self._add(event)
+            case events.TrialCheckpointRequested():
+                if (action := user_requests.checkpoint_action(self.trials[event.trial_id])) is not None:
+                    self._emit(action)
             case events.HoldRequested() | events.ReleaseRequested():
                 self.state.on_hold = isinstance(event, events.HoldRequested)
             case events.CheckpointLost() | events.CheckpointStored():

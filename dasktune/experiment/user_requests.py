@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dasktune.trial.actions import RecallTrial, ResumeTrial, SuspendTrial
+from dasktune.trial.actions import CheckpointTrial, RecallTrial, ResumeTrial, SuspendTrial
 from dasktune.trial.events import (
     Suggested,
     TrialAddRequested,
@@ -12,7 +12,7 @@ from dasktune.trial.events import (
 from dasktune.trial.status import TrialStatus
 from dasktune.trial.trial import Trial, new_status_log
 
-__all__ = ["action_for_request", "new_trial", "reset_trial"]
+__all__ = ["action_for_request", "checkpoint_action", "new_trial", "reset_trial"]
 
 #: Statuses of a trial that runs or is about to run: its worker must pause it.
 _ON_A_WORKER = frozenset(
@@ -54,6 +54,16 @@ def action_for_request(
     if trial.status in _OFF_WORKERS:
         return SuspendTrial(trial_id=key, incarnation=incarnation, reason=request.reason)
     return None
+
+
+def checkpoint_action(trial: Trial) -> CheckpointTrial | None:
+    """Return the action for a request to save a checkpoint; None if the trial does not train.
+
+    A trial that leaves its worker saves a checkpoint anyway, if it needs one.
+    """
+    if trial.status is not TrialStatus.RUNNING:
+        return None
+    return CheckpointTrial(trial_id=trial.trial_id, incarnation=trial.incarnation)
 
 
 def new_trial(event: Suggested | TrialAddRequested) -> Trial:

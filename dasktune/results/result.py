@@ -91,14 +91,16 @@ class Result:
         Address of the last Dask worker that ran the trial; empty if it never ran.
     storage : Storage, optional
         The experiment's directory.
+    experiment_tag : str, default=""
+        The values that distinguish the trial from others: ``"3_lr=0.1"``.
 
     Examples
     --------
     >>> from dasktune.trial.status import PublicStatus
     >>> result = Result(trial_id="a", config={"lr": 0.1}, history=[{"loss": 0.5}, {"loss": 0.25}],
     ...                 status=PublicStatus.TERMINATED, path="", load_checkpoint=print)
-    >>> result.metrics
-    {'loss': 0.25}
+    >>> result.metrics["loss"], result.metrics["config"]
+    (0.25, {'lr': 0.1})
     """
 
     trial_id: str
@@ -114,6 +116,7 @@ class Result:
     load_checkpoint: Callable[[CheckpointRecord], Checkpoint] = field(repr=False)
     worker: str = ""
     storage: Storage | None = None
+    experiment_tag: str = ""
 
     @classmethod
     def from_trial(
@@ -139,6 +142,7 @@ class Result:
             load_checkpoint=load_checkpoint,
             worker=trial.worker,
             storage=storage,
+            experiment_tag=trial.tag,
         )
 
     @classmethod
@@ -190,9 +194,16 @@ class Result:
         """The last result, empty if there is none.
 
         Names are flat, and nested ones can also be read as reported: ``metrics["n/a"]`` is
-        ``metrics["n"]["a"]``.
+        ``metrics["n"]["a"]``. As in Ray Tune, ``config``, ``trial_id`` and ``experiment_tag`` are
+        among them, unless the trial has reported values of these names.
         """
-        return with_nested_names(self.history[-1]) if self.history else {}
+        if not self.history:
+            return {}
+        metrics = with_nested_names(self.history[-1])
+        # Derived here: the journal has them once for each trial, and not in each result.
+        own = {"trial_id": self.trial_id, "experiment_tag": self.experiment_tag, "config": self.config}
+        metrics.update((name, value) for name, value in own.items() if name not in metrics)
+        return metrics
 
     @property
     def last_result(self) -> dict[str, Any]:

@@ -93,6 +93,9 @@ class TrialExecutor(Protocol):
     def save(self, action: actions.SaveTrial) -> None:
         """Let a trial that waits at a milestone save a checkpoint and continue."""
 
+    def checkpoint_trial(self, action: actions.CheckpointTrial) -> None:
+        """Let a trial save a checkpoint at the result where it waits, or else with a later one."""
+
     def admit_others(self, action: actions.AdmitOthers) -> None:
         """Let other trials run on the worker of a trial that was placed there alone."""
 
@@ -212,7 +215,9 @@ class Environment:
     background: Callable[[Callable[[], None]], BackgroundRunner]
 
 
-def dispatch(action: actions.Action, executor: TrialExecutor, store: StorePort) -> None:
+def dispatch(  # noqa: PLR0912 - one branch for each kind of action
+    action: actions.Action, executor: TrialExecutor, store: StorePort
+) -> None:
     """Call the port that carries an action out; returns at once.
 
     Parameters
@@ -233,6 +238,8 @@ def dispatch(action: actions.Action, executor: TrialExecutor, store: StorePort) 
             executor.restore(action)
         case actions.SaveTrial():
             executor.save(action)
+        case actions.CheckpointTrial():
+            executor.checkpoint_trial(action)
         case actions.AdmitOthers():
             executor.admit_others(action)
         case actions.LeaveWorker():

@@ -52,7 +52,7 @@ from dasktune.runner.ports import (
 )
 from dasktune.runner.snapshot_interval import SnapshotInterval
 from dasktune.runner.suggesting import Suggester
-from dasktune.trial.actions import ExploitTrial
+from dasktune.trial.actions import ContinueTraining, ExploitTrial
 from dasktune.trial.checkpoint_record import CheckpointRecord
 from dasktune.trial.events import (
     Answered,
@@ -68,6 +68,7 @@ from dasktune.trial.events import (
     SuggestionAsked,
     TimePassed,
     TrialAddRequested,
+    TrialCheckpointRequested,
     TrialEvent,
     TrialFailed,
     TrialLost,
@@ -476,12 +477,21 @@ class TrialRunner:
         # is such an effect: a replay must let the scheduler ask it again.
         if self._submit_questions() or handled.actions or not isinstance(event, TimePassed):
             self._record(event, handled)
+        # A callback may request a checkpoint of the result that its trial waits at. The trial gets
+        # the request before it is told to continue, and so saves exactly this result.
+        held = [one for one in handled.actions if isinstance(one, ContinueTraining) and self._callbacks]
         for action in handled.actions:
+            if held and action is held[0]:
+                continue
             dispatch(action, self._executor, self._store)
             if isinstance(action, ExploitTrial):
                 self._write_exploit(action.trial_id)
         for observer in tuple(self._observers):
             self._notify(observer, lambda watcher: watcher.on_event(event, handled, experiment))
+        for trial_id in self._callbacks.take_checkpoint_requests() if self._callbacks else ():
+            self._handle(TrialCheckpointRequested(trial_id=trial_id, time=self._clock.now()))
+        for action in held:
+            dispatch(action, self._executor, self._store)
 
     def _submit_questions(self) -> bool:
         """Submit the scheduler's new questions, and return whether there were any."""

@@ -71,14 +71,19 @@ class Stopper(ABC):
         """
         return EVERY_RESULT
 
-    def on_time(self, now: float) -> None:  # noqa: B027 - an optional hook
+    def on_time(self, now: float) -> None:
         """Handle the current time; called before each result, and periodically between results.
+
+        By default the stoppers among the attributes of this one get the time.
 
         Parameters
         ----------
         now : float
             Seconds on the runner's clock; only differences within one session have a meaning.
         """
+        for member in tuple(vars(self).values()):
+            if isinstance(member, Stopper):
+                member.on_time(now)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the complete state as JSON-serializable values."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from time import monotonic  # noqa: TID251 - an experiment reports its time, so it never gets here
 from typing import Any, Protocol
 
 from dasktune.errors import check
@@ -24,7 +25,8 @@ class TimeoutStopper(Stopper):
     """End the experiment when it has run for `timeout`, summed over all its sessions.
 
     A session starts with its first call of :meth:`on_time`. The time between two sessions does not
-    count.
+    count. Outside of an experiment, where nothing calls `on_time`, :meth:`stop_all` reads the
+    machine's clock, and the budget counts from its first call, as in Ray Tune.
 
     Parameters
     ----------
@@ -59,6 +61,8 @@ class TimeoutStopper(Stopper):
         self._now = 0.0
         #: The time of this session's first call of on_time().
         self._started: float | None = None
+        #: Whether `on_time` has been called.
+        self._gets_time = False
 
     @property
     def remaining(self) -> float:
@@ -75,6 +79,8 @@ class TimeoutStopper(Stopper):
 
     def stop_all(self) -> bool:
         """Return whether the budget is used up."""
+        if not self._gets_time:
+            self._count(monotonic())
         return self.remaining <= 0
 
     def stop_all_reason(self) -> str:
@@ -83,6 +89,13 @@ class TimeoutStopper(Stopper):
 
     def on_time(self, now: float) -> None:
         """Update the used time, which never decreases, even if the clock is set back."""
+        if not self._gets_time:
+            # The time so far was measured on another clock.
+            self.load_state_dict(self.state_dict())
+            self._gets_time = True
+        self._count(now)
+
+    def _count(self, now: float) -> None:
         if self._started is None:
             self._started = now
         self._now = max(self._now, now - self._started)
@@ -96,3 +109,8 @@ class TimeoutStopper(Stopper):
         self._before = float(state["used"])
         self._now = 0.0
         self._started = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy, perhaps in another process, begins a session of its own.
+        used = self._before + self._now
+        return {**self.__dict__, "_before": used, "_now": 0.0, "_started": None, "_gets_time": False}

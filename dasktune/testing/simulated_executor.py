@@ -33,6 +33,7 @@ from dasktune.testing.trial_kind import (
 )
 from dasktune.trial.actions import (
     AdmitOthers,
+    CheckpointTrial,
     ContinueTraining,
     EndOnWorker,
     LeaveWorker,
@@ -61,6 +62,7 @@ from dasktune.trial.events import (
 from dasktune.trial.metrics import flatten
 from dasktune.trial.milestone import Milestone, reached
 from dasktune.trial.resources import PlacementGroupFactory
+from dasktune.trial.result_keys import SHOULD_CHECKPOINT
 
 __all__ = ["SimulatedTrialExecutor"]
 
@@ -100,6 +102,8 @@ class SimulatedRun:
     hangs: bool = False
     #: Whether it waits at a milestone for the scheduler's decision.
     waits: bool = False
+    #: Whether a checkpoint was requested, to be saved with its next step.
+    is_checkpoint_requested: bool = False
     #: The event that it reports instead of its next step, after a command to stop or pause.
     halt: type[TrialStopped] | type[TrialPaused] | None = None
     #: The path of the checkpoint to resume from, if it was removed from the storage.
@@ -243,6 +247,14 @@ class SimulatedTrialExecutor:
         if self._save_now(run, action.kind):
             self._resume(run, action.milestones)
 
+    def checkpoint_trial(self, action: CheckpointTrial) -> None:
+        """Save a checkpoint at the result where a trial waits, or else with its next step."""
+        run = self._runs[action.trial_id]
+        if run.waits:
+            self._save_now(run, CheckpointKind.PERSISTENT)
+        else:
+            run.is_checkpoint_requested = True
+
     def admit_others(self, action: AdmitOthers) -> None:
         """Let other trials run on the worker of an exclusive trial."""
         self._places.admit_others(action.trial_id)
@@ -375,7 +387,8 @@ class SimulatedTrialExecutor:
 
     def _report(self, run: SimulatedRun, seconds: float) -> None:
         result = run.result
-        due = not self._kind.saves_on_demand or result.get("should_checkpoint")
+        requested, run.is_checkpoint_requested = run.is_checkpoint_requested, False
+        due = not self._kind.saves_on_demand or result.get(SHOULD_CHECKPOINT) or requested
         try:
             record = self._save(run, CheckpointKind.PERSISTENT) if due else None
         except _CannotSave as failure:

@@ -17,6 +17,7 @@ __all__ = [
     "Action",
     "AdmitOthers",
     "ChangeRequest",
+    "CheckpointTrial",
     "ContinueTraining",
     "DeleteCheckpoint",
     "EndExperiment",
@@ -123,6 +124,15 @@ class SaveTrial(TrialAction):
     #: Where to save it; a checkpoint that is too large for the memory goes into the storage.
     kind: CheckpointKind = CheckpointKind.PERSISTENT
     hold: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointTrial(TrialAction):
+    """Let the worker save a checkpoint, at the result where it waits or else with a later one.
+
+    Unlike :class:`SaveTrial` it is no answer: the trial does not wait for it, and it may come at
+    any time.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

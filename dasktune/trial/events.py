@@ -37,6 +37,7 @@ __all__ = [
     "SuggestionAsked",
     "TimePassed",
     "TrialAddRequested",
+    "TrialCheckpointRequested",
     "TrialEnded",
     "TrialEvent",
     "TrialFailed",
@@ -336,6 +337,14 @@ class TrialAddRequested(OtherEvent):
     time: float
     #: Whether JSON cannot hold the configuration, so that the store keeps it as a pickle.
     pickled: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialCheckpointRequested(OtherEvent):
+    """The user, or a callback, wants a running trial to save a checkpoint soon."""
+
+    trial_id: str
+    time: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -135,6 +135,8 @@ TRANSITIONS: dict[tuple[TrialStatus, type[events.TrialEvent] | type[actions.Tria
     (_S.RUNNING, events.CheckpointCommitted): _S.RUNNING,
     (_S.RUNNING, actions.ContinueTraining): _S.RUNNING,
     (_S.RUNNING, actions.AdmitOthers): _S.RUNNING,
+    # The trial does not wait for this one, and may end before it arrives.
+    (_S.RUNNING, actions.CheckpointTrial): _S.RUNNING,
     (_S.RUNNING, actions.SaveTrial): _S.SAVING,
     (_S.RUNNING, actions.PauseTrial): _S.PAUSING,
     (_S.RUNNING, actions.ResizeTrial): _S.RESIZING,

@@ -65,7 +65,8 @@ DOTTED = {
         registry.get_trainable_cls registry.is_function_trainable registry.register_env
         registry.register_input registry.register_trainable registry.registry_contains_input
         registry.registry_get_input registry.validate_trainable resources.Resources
-        resources.json_to_resources resources.resources_to_json result_grid.ResultGrid
+        resources.json_to_resources resources.resources_to_json result.DONE result.SHOULD_CHECKPOINT
+        result.TIME_TOTAL_S result.TRAINING_ITERATION result_grid.ResultGrid
         schedulers.create_scheduler schedulers.pb2.PB2
         schedulers.resource_changing_scheduler.DistributeResources
         schedulers.resource_changing_scheduler.DistributeResourcesToTopJob

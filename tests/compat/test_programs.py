@@ -56,6 +56,18 @@ def resumable(config):
             raise RuntimeError("once")
 
 
+def test_what_ray_tune_adds_to_the_metrics_of_a_result(run_config):
+    space = {"a": tune.grid_search([1, 2]), "b": {"c": 3}}
+    results = tune.Tuner(objective, param_space=space, run_config=run_config()).fit()
+    for number, result in enumerate(results):
+        assert result.metrics["config"] == {"a": number + 1, "b": {"c": 3}} == result.config
+        assert result.metrics["trial_id"] == result.trial_id
+        assert result.metrics["experiment_tag"] == f"{number}_a={number + 1}"
+    read = tune.ExperimentAnalysis(results.experiment_path)
+    assert read.results[result.trial_id]["config"] == result.config
+    assert read.results_df.loc[result.trial_id, "config/b/c"] == 3
+
+
 def test_a_function_a_grid_and_the_best_result(run_config):
     tuner = tune.Tuner(
         objective,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from dasktune.logger import (
     LoggerCallback,
     TBXLoggerCallback,
 )
+from dasktune.results import SHOULD_CHECKPOINT
 from dasktune.stopper import (
     ExperimentPlateauStopper,
     FunctionStopper,
@@ -92,6 +94,72 @@ def test_a_callback(run_config):
     recorder = Recorder()
     fit(steps, run_config(callbacks=[recorder]), x=2)
     assert recorder.seen == ["setup", "start", 1, 2, 3, 4, "TERMINATED", "end"]
+
+
+class SavesTheBest(tune.Callback):
+    """Requests a checkpoint at each result that is better than all before it."""
+
+    def __init__(self):
+        self.best = {}
+
+    def on_trial_result(self, iteration, trials, trial, result, **info):
+        if result["loss"] < self.best.get(trial.trial_id, float("inf")):
+            self.best[trial.trial_id] = result["loss"]
+            result[SHOULD_CHECKPOINT] = True
+
+
+def test_a_callback_that_requests_checkpoints(run_config):
+    # The stopper is asked at each result, so each checkpoint is that of the result.
+    config = run_config(
+        callbacks=[SavesTheBest()],
+        stop=lambda trial_id, result: result["count"] == 5,
+        checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
+    )
+    (result,) = fit(Model, config)
+    # The losses are 2, 1, 0, 1 and 2.
+    saved = [metrics["count"] for _, metrics in result.best_checkpoints]
+    assert sorted(saved) == [1, 2, 3]
+    assert [checkpoint.to_dict() for checkpoint, _ in result.best_checkpoints] == [
+        {"count": count} for count in saved
+    ]
+
+
+class TrainsUntilSaved(tune.Trainable):
+    def setup(self, config):
+        self.count, self.saved = 0, False
+
+    def step(self):
+        self.count += 1
+        # The driver's request is on its way.
+        time.sleep(0.01)
+        return {"count": self.count, "loss": -self.count, "done": self.saved or self.count > 6000}
+
+    def save_checkpoint(self, checkpoint_dir):
+        self.saved = True
+        return {"count": self.count}
+
+
+def test_a_callback_that_requests_checkpoints_of_a_trial_that_streams_its_results(run_config):
+    config = run_config(
+        callbacks=[SavesTheBest()],
+        checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+    )
+    (result,) = fit(TrainsUntilSaved, config)
+    (checkpoint, metrics) = result.best_checkpoints[0]
+    assert checkpoint.to_dict() == {"count": metrics["count"]}
+    # The step after the checkpoint is the last one.
+    assert result.metrics["count"] == metrics["count"] + 1
+
+
+class AsksItself(Model):
+    def step(self):
+        return {**super().step(), SHOULD_CHECKPOINT: self.count == 2, "done": self.count == 3}
+
+
+def test_a_step_that_requests_a_checkpoint(run_config):
+    config = tune.CheckpointConfig(checkpoint_at_end=False)
+    (result,) = fit(AsksItself, run_config(checkpoint_config=config))
+    assert [metrics["count"] for _, metrics in result.best_checkpoints] == [2]
 
 
 class OwnLogger(LoggerCallback):

@@ -18,7 +18,7 @@ from dasktune.errors import ConfigError
 from dasktune.schedulers import Continue, Pause, TrialScheduler
 from dasktune.space import grid_search
 from dasktune.storage.journal.snapshots import Snapshots
-from dasktune.testing import simulate
+from dasktune.testing import MemoryStore, simulate
 from dasktune.tuner.submitted_driver import run_driver
 
 HOOKS = [name for name in vars(Callback) if name.startswith("on_")]
@@ -418,3 +418,52 @@ def test_an_experiment_that_goes_on_has_an_end_of_its_own_to_be_told(epilogue: t
     place.drive(session.experiment, session=session)
     assert len(epilogue.told) == 2
     assert not place.restore().missed.is_end_missed
+
+
+class Wishes(Callback):
+    """Requests a checkpoint at results of its choice."""
+
+    def __init__(self, *iterations: int) -> None:
+        self.iterations = iterations
+        self.saved: list[int] = []
+
+    def on_trial_result(self, result: Any, **info: Any) -> None:
+        if result["training_iteration"] in self.iterations:
+            result["should_checkpoint"] = True
+
+    def on_checkpoint(self, trial: Any, **info: Any) -> None:
+        self.saved.append(trial.last_result["training_iteration"])
+
+
+def six_steps(config: dict[str, Any], checkpoint: Any) -> Any:
+    for number in range(checkpoint or 0, 6):
+        yield {"n": number, "should_checkpoint": number == config.get("own")}, 10.0, number + 1
+
+
+def test_a_callback_can_request_a_checkpoint_by_a_key_of_the_result():
+    wishes = Wishes(1, 4)
+    simulate(six_steps, run_config=RunConfig(callbacks=[wishes]), saves_on_demand=True)
+    # Results stream: the next step of a simulated trial is under way when its result arrives.
+    assert wishes.saved == [3, 6]
+
+
+def test_a_request_for_a_trial_that_waits_saves_the_result_where_it_waits():
+    wishes = Wishes(2)
+    # A function as a stop criterion is asked at each result, so each one waits.
+    run_config = RunConfig(callbacks=[wishes], stop=lambda trial_id, result: result["n"] == 3)
+    simulate(six_steps, run_config=run_config, saves_on_demand=True)
+    assert wishes.saved == [2]
+
+
+def test_a_result_that_has_a_checkpoint_is_not_requested_again():
+    wishes = Wishes(1)
+    run_config = RunConfig(callbacks=[wishes])
+    simulate(six_steps, param_space={"own": 0}, run_config=run_config, saves_on_demand=True)
+    assert wishes.saved == [1]
+
+
+def test_a_request_for_a_checkpoint_is_in_the_journal_and_is_replayed():
+    store = MemoryStore()
+    simulate(six_steps, run_config=RunConfig(callbacks=[Wishes(1)]), saves_on_demand=True, store=store)
+    assert store.journal.count(b'"TrialCheckpointRequested"') == 1
+    assert store.journal.count(b'"CheckpointTrial"') == 1

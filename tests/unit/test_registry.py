@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+import sys
 from functools import partial
 
 import pytest
@@ -15,14 +16,16 @@ from dasktune.registry import (
     register_env,
     register_trainable,
 )
+from dasktune.trainable import Trainable
 
 
 def train(config):
     return {"loss": 0.0}
 
 
-class Model:
-    pass
+class Model(Trainable):
+    def step(self):
+        return {"loss": 0.0}
 
 
 @pytest.fixture(autouse=True)
@@ -42,6 +45,29 @@ def test_trainables_and_envs_do_not_share_their_names():
     register_env("mine", Model)
     assert get_trainable("mine") is train
     assert get_env("mine") is Model
+
+
+class Plain:
+    """A class of the user's that is no Trainable."""
+
+    def step(self):
+        return {"loss": 0.0}
+
+
+@pytest.mark.parametrize("thing", [Plain, dict, Model({}), Plain(), None, 4, {"loss": 0.0}])
+def test_a_trainable_is_a_function_or_a_class_of_ours(thing):
+    rule = r"trainable 'mine' must be a function or a subclass of Trainable, got "
+    with pytest.raises(RegistrationError, match=rule):
+        register_trainable("mine", thing)
+    with pytest.raises(ConfigError, match="nothing is registered"):
+        get_trainable("mine")
+
+
+def test_a_class_is_refused_even_before_any_trainable_was_imported(monkeypatch):
+    monkeypatch.delitem(sys.modules, "dasktune.trainable.api.trainable")
+    with pytest.raises(RegistrationError, match="subclass of Trainable"):
+        register_trainable("mine", Plain)
+    register_env("mine", Plain)
 
 
 @pytest.mark.parametrize("register", [register_trainable, register_env])

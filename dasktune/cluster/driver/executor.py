@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import count
 from math import inf
 
 from distributed import Client
@@ -49,6 +50,7 @@ from dasktune.runner.ports import Clock
 from dasktune.storage.fs.retry import RetrySchedule
 from dasktune.trainable.reporting.trial_messages import (
     Answer,
+    CheckpointRequest,
     ContinueAnswer,
     PauseAnswer,
     SaveAnswer,
@@ -155,6 +157,8 @@ class DaskTrialExecutor:
         self._closed = False
         #: The error that ends the experiment. It is raised after the events before it.
         self._crash: BaseException | None = None
+        #: Numbers of the requests for checkpoints, of all trials together.
+        self._request_numbers = count(1)
         self._failed_starts = 0
         self._backoff = RetrySchedule(inf, seed=settings.name)
         self._dispatcher = self._new_dispatcher(payload)
@@ -242,6 +246,10 @@ class DaskTrialExecutor:
         in_memory = self._memory_room(action, action.kind)
         answer = SaveAnswer(seq=action.seq, milestones=action.milestones, in_memory=in_memory)
         self._answer(action, answer)
+
+    def checkpoint_trial(self, action: actions.CheckpointTrial) -> None:
+        """Let a trial save a checkpoint at the result where it waits, or else with a later one."""
+        self._answer(action, CheckpointRequest(number=next(self._request_numbers)))
 
     def admit_others(self, action: actions.AdmitOthers) -> None:
         """End a trial's exclusive use of its workers, so that other trials may run there."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from dasktune.trainable.reporting.trial_messages import (
     Answer,
+    CheckpointRequest,
     ContinueAnswer,
     PauseAnswer,
     SaveAnswer,
@@ -36,7 +37,9 @@ class MilestoneGate:
     # answer has another number, or `_expected` is 0: it is ignored. An order to pause or stop takes
     # precedence over an answer, whichever arrives first. `order` is read without the lock. It only
     # changes from None to Pause to Stop, so a thread that reads an outdated value obeys the order
-    # at its next result.
+    # at its next result. A request for a checkpoint may arrive at any time, also while user code
+    # waits. It neither ends the wait nor gets lost: its number stays until the reporting thread
+    # takes it, before the next result or right after the wait.
 
     def __init__(self, milestones: tuple[Milestone, ...]) -> None:
         self._milestones = milestones
@@ -45,6 +48,9 @@ class MilestoneGate:
         self._expected = 0
         self._answer: ContinueAnswer | SaveAnswer | None = None
         self._order: PauseAnswer | StopAnswer | None = None
+        #: Number of the newest request for a checkpoint, and of the newest one that was taken.
+        self._requested = 0
+        self._taken = 0
 
     @property
     def order(self) -> PauseAnswer | StopAnswer | None:
@@ -67,6 +73,8 @@ class MilestoneGate:
                 case ContinueAnswer() | SaveAnswer():
                     if answer.seq == self._expected and self._answer is None:
                         self._answer = answer
+                case CheckpointRequest():
+                    self._requested = max(self._requested, answer.number)
                 case PauseAnswer():
                     self._order = self._order or answer
                 case StopAnswer():
@@ -74,6 +82,12 @@ class MilestoneGate:
                     if not isinstance(self._order, StopAnswer):
                         self._order = answer
             self._changed.notify_all()
+
+    def take_checkpoint_request(self) -> bool:
+        """Return whether the driver has requested a checkpoint since the last call."""
+        with self._changed:
+            is_new, self._taken = self._requested > self._taken, self._requested
+            return is_new
 
     def wait(self) -> Answer:
         """Block until the expected answer or an order to pause or stop arrives, and return it."""

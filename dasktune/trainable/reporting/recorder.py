@@ -325,6 +325,10 @@ class Recorder:
             self.ending = answer
         return answer if isinstance(answer, SaveAnswer) else None
 
+    def take_checkpoint_request(self) -> bool:
+        """Return whether the driver has requested a checkpoint since the last call."""
+        return self._gate.take_checkpoint_request()
+
     def is_milestone(self, result: Mapping[str, Any]) -> bool:
         """Whether the trial will wait for the driver's decision at a result."""
         return self._gate.is_milestone(result)

@@ -19,6 +19,7 @@ from dasktune.trial.milestone import EVERY_RESULT, Milestone
 
 __all__ = [
     "Answer",
+    "CheckpointRequest",
     "Committed",
     "ContinueAnswer",
     "Ended",
@@ -148,6 +149,17 @@ class SaveAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointRequest:
+    """Save a checkpoint, if the trainable can (the class API); user code need not wait for it.
+
+    It is saved at the result where user code waits, or else with the next result.
+    """
+
+    #: Rises from request to request, so that the worker ignores one that arrives twice.
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PauseAnswer:
     """End user code at the result where it waits, or at its next one; it may resume later."""
 
@@ -165,4 +177,4 @@ class StopAnswer:
     reason: str = ""
 
 
-Answer = ContinueAnswer | SaveAnswer | PauseAnswer | StopAnswer
+Answer = ContinueAnswer | SaveAnswer | CheckpointRequest | PauseAnswer | StopAnswer

@@ -17,6 +17,7 @@ from dasktune.trainable.reporting.recorder import Ending, Recorder, Saved
 from dasktune.trainable.reporting.trial_messages import PauseAnswer, SaveAnswer, StopAnswer
 from dasktune.trainable.running.reuse import ReusableTrainable
 from dasktune.trainable.spec import TrialSpec
+from dasktune.trial.result_keys import SHOULD_CHECKPOINT
 
 __all__ = ["ClassRun"]
 
@@ -132,10 +133,13 @@ class ClassRun:
         while ending is None:
             result = self._call(trainable.train)
             self._recorder.check(result)
-            saved = self._save(trainable, result) if self._is_due(result) else None
+            saved = self._save(trainable, result) if self._is_due(trainable, result) else None
             wanted = self._recorder.publish(result, saved)
             ending = self._recorder.ending
             in_memory = self._most_in_memory(trainable, wanted or ending, is_saved=saved is not None)
+            if in_memory is None and saved is None and ending is None and self._is_requested(trainable):
+                # The request has come while the trial waited at this result.
+                in_memory = 0
             if in_memory is not None:
                 self._recorder.send_checkpoint(self._save(trainable, result, in_memory))
 
@@ -158,10 +162,16 @@ class ClassRun:
             )
         self._recorder.export(place.path)
 
-    def _is_due(self, result: Mapping[str, Any]) -> bool:
+    def _is_requested(self, trainable: Trainable) -> bool:
+        """Take the driver's request for a checkpoint, and return whether there is one to save."""
+        return self._recorder.take_checkpoint_request() and trainable.can_save
+
+    def _is_due(self, trainable: Trainable, result: Mapping[str, Any]) -> bool:
         frequency = self._spec.checkpoint_frequency
         return bool(
-            result.get("should_checkpoint")
+            # First, because any checkpoint of this result satisfies the request.
+            self._is_requested(trainable)
+            or result.get(SHOULD_CHECKPOINT)
             or (frequency and result["training_iteration"] % frequency == 0)
             or (result["done"] and self._at_end)
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from experiment_kit import TWO_CPUS, Lab, bring, kinds
+from experiment_kit import TWO_CPUS, WAYS, Lab, bring, kinds
 
 from dasktune.schedulers.decision import (
     Continue,
@@ -18,7 +18,7 @@ from dasktune.schedulers.decision import (
     Unpause,
 )
 from dasktune.storage.journal.json_lines import decode, encode
-from dasktune.trial.actions import RecallTrial, ResumeTrial, SuspendTrial
+from dasktune.trial.actions import CheckpointTrial, RecallTrial, ResumeTrial, SuspendTrial
 from dasktune.trial.checkpoint_record import CheckpointKind
 from dasktune.trial.events import (
     HoldRequested,
@@ -26,6 +26,7 @@ from dasktune.trial.events import (
     StartFailed,
     Suggested,
     SuggestionAsked,
+    TrialCheckpointRequested,
     TrialEnded,
     TrialPaused,
     TrialReturned,
@@ -454,3 +455,29 @@ def test_a_snapshot_knows_who_rests_who_was_added_and_what_is_held():
         lab.experiment.trial_index.paused_by_user
     )
     assert [one.added for one in other.experiment.trials.values()] == [False, False, True]
+
+
+# Checkpoints
+
+
+@pytest.mark.parametrize("status", WAYS)
+def test_a_trial_saves_a_checkpoint_at_the_users_request_only_while_it_trains(status: TrialStatus):
+    lab = Lab()
+    trial = bring(lab, status)
+    for _ in range(2):
+        actions = lab.handle(TrialCheckpointRequested(trial_id=trial.trial_id, time=lab.tick()))
+        trains = status is S.RUNNING
+        wanted = CheckpointTrial(trial_id=trial.trial_id, incarnation=trial.incarnation)
+        assert actions == ([wanted] if trains else [])
+        assert trial.status is status
+
+
+def test_a_requested_checkpoint_comes_with_a_later_result_or_alone():
+    lab = Lab()
+    trial = lab.running()
+    lab.handle(TrialCheckpointRequested(trial_id=trial.trial_id, time=lab.tick()))
+    lab.result(trial, 1, checkpoint=0, awaits=False)
+    lab.handle(TrialCheckpointRequested(trial_id=trial.trial_id, time=lab.tick()))
+    lab.save(trial, 1, 1)
+    assert [record.index for record in trial.checkpoints] == [0, 1]
+    assert trial.status is S.RUNNING

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import logging
+import pickle
 from datetime import timedelta
 from math import inf, nan
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from dasktune.errors import ConfigError
+from dasktune.stopper import timeout as timeout_module
 from dasktune.stopper import (
     CombinedStopper,
     CriteriaStopper,
@@ -182,6 +184,36 @@ class TestTimeout:
         assert second.stop_all()
         assert second.state_dict() == {"used": 10.0}
 
+    def test_without_an_experiment_it_counts_from_its_first_question(self, monkeypatch):
+        clock = [100.0]
+        monkeypatch.setattr(timeout_module, "monotonic", lambda: clock[0])
+        stopper = TimeoutStopper(10)
+        clock[0] = 150.0
+        assert not stopper.stop_all()
+        clock[0] = 159.0
+        assert not stopper.stop_all()
+        assert stopper.remaining == 1
+        # The time between two processes does not count.
+        later = pickle.loads(pickle.dumps(stopper))
+        clock[0] = 5000.0
+        assert not later.stop_all()
+        clock[0] = 5001.0
+        assert later.stop_all()
+        # Once an experiment reports the time, the machine's clock is not read.
+        stopper.on_time(7.0)
+        clock[0] = 9000.0
+        assert not stopper.stop_all()
+        stopper.on_time(8.0)
+        assert stopper.stop_all()
+
+    def test_a_copy_begins_a_session_of_its_own(self):
+        stopper = TimeoutStopper(10)
+        stopper.on_time(100.0)
+        stopper.on_time(106.0)
+        copied = pickle.loads(pickle.dumps(stopper))
+        copied.on_time(5.0)
+        assert copied.remaining == stopper.remaining == 4
+
     def test_a_clock_that_is_set_back_gives_no_time_back(self):
         stopper = TimeoutStopper(10)
         for now in (100.0, 108.0, 50.0):
@@ -202,6 +234,27 @@ class TestTimeout:
     def test_anything_else_is_refused(self, timeout):
         with pytest.raises(ConfigError, match="timeout must be seconds or a timedelta, more than"):
             TimeoutStopper(timeout)
+
+
+class Wraps(Stopper):
+    """A stopper as users of Ray Tune write it: it asks another one, and knows no `on_time`."""
+
+    def __init__(self, inner):
+        self.inner = inner
+        self.name = "wraps"
+
+    def __call__(self, trial_id, result):
+        return False
+
+    def stop_all(self):
+        return self.inner.stop_all()
+
+
+def test_a_stopper_in_a_stopper_gets_the_time():
+    stopper = Wraps(Wraps(TimeoutStopper(10)))
+    for now, over in ((100.0, False), (109.9, False), (110.0, True)):
+        stopper.on_time(now)
+        assert stopper.stop_all() is over
 
 
 class TestCriteria:

@@ -14,7 +14,8 @@ from dasktune.space import grid_search
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
 from dasktune.storage.journal.json_lines import decode
 from dasktune.testing import ManualClock, MemoryStore, SimulatedTrialExecutor, simulate
-from dasktune.trial.actions import PauseTrial, StartTrial, StopTrial
+from dasktune.trial.actions import CheckpointTrial, ContinueTraining, PauseTrial, StartTrial, StopTrial
+from dasktune.trial.events import CheckpointCommitted
 from dasktune.trial.resources import PlacementGroupFactory
 
 ONE_CPU = PlacementGroupFactory([{"CPU": 1}])
@@ -207,6 +208,27 @@ def test_a_trial_that_does_not_wait_runs_on_until_it_is_told_to_stop():
     executor.stop_trial(StopTrial(trial_id="t", incarnation=1, reason="enough"))
     names += [type(executor.next_events(1.0)[0]).__name__ for _ in range(2)]
     assert names == ["TrialStarted", "ResultReported", "ResultReported", "TrialStopped"]
+
+
+def test_a_checkpoint_is_saved_on_request_where_a_trial_waits_or_with_its_next_step():
+    def saving(config: dict[str, Any], checkpoint: Any) -> Any:
+        for number in range(1, 4):
+            yield {"n": number}, 1.0, number
+
+    executor = SimulatedTrialExecutor(saving, clock=ManualClock(), saves_on_demand=True)
+    executor.start_trial(start())
+    executor.next_events(1.0)
+    executor.next_events(1.0)
+    executor.checkpoint_trial(CheckpointTrial(trial_id="t", incarnation=1))
+    (event,) = executor.next_events(1.0)
+    assert isinstance(event, CheckpointCommitted)
+    assert event.checkpoint.iteration == 1
+    executor.continue_training(ContinueTraining(trial_id="t", incarnation=1, seq=2, milestones=()))
+    # The second step is under way, so the third one is saved.
+    executor.checkpoint_trial(CheckpointTrial(trial_id="t", incarnation=1))
+    saved = [one.checkpoint for _ in range(2) for one in executor.next_events(1.0)]
+    assert saved[0] is None
+    assert saved[1].iteration == 3
 
 
 def test_a_trial_that_is_stopped_on_its_way_never_runs():

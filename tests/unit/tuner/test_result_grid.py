@@ -64,6 +64,26 @@ def test_a_result_tells_what_the_trial_did():
     assert result.best_checkpoints == []
 
 
+def test_metrics_have_the_configuration_and_the_names_of_the_trial():
+    one = trial("a", 0.5, config={"lr": 0.1, "net": {"depth": 3}}, tag="0_lr=0.1")
+    one.history[-1] = {"loss": 0.5, "eval/acc": 0.9}
+    metrics = grid(one)[0].metrics
+    assert metrics["config"] == {"lr": 0.1, "net": {"depth": 3}}
+    assert (metrics["trial_id"], metrics["experiment_tag"]) == ("a", "0_lr=0.1")
+    assert metrics["eval"] == {"acc": 0.9}
+    # They are derived: the rows of the trial do not have them.
+    assert one.history[-1] == {"loss": 0.5, "eval/acc": 0.9}
+    assert set(metrics) == {"loss", "eval/acc", "config", "trial_id", "experiment_tag"}
+
+
+def test_metrics_that_a_trial_has_reported_itself_stay():
+    one = trial("a", 0.5, config={"lr": 0.1}, tag="0_lr=0.1")
+    one.history[-1] = {"config/lr": 7, "trial_id": "mine", "experiment_tag": "own"}
+    metrics = grid(one)[0].metrics
+    assert metrics == {"config/lr": 7, "trial_id": "mine", "experiment_tag": "own"}
+    assert metrics["config"] == {"lr": 7}
+
+
 def test_a_trial_that_never_reported_has_no_metrics():
     assert grid(trial("a"))[0].metrics == {}
 

@@ -4,6 +4,7 @@ import pytest
 
 from dasktune.trainable.reporting.milestone_gate import MilestoneGate
 from dasktune.trainable.reporting.trial_messages import (
+    CheckpointRequest,
     ContinueAnswer,
     PauseAnswer,
     SaveAnswer,
@@ -77,3 +78,26 @@ def test_an_order_to_end_overrules_an_answer_to_go_on():
     gate.answer(ContinueAnswer(seq=1))
     gate.answer(StopAnswer(reason="budget"))
     assert gate.wait() == StopAnswer(reason="budget")
+
+
+def test_a_request_for_a_checkpoint_ends_no_wait_and_is_taken_once():
+    gate = MilestoneGate(EVERY_RESULT)
+    assert not gate.take_checkpoint_request()
+    gate.expect(4)
+    gate.answer(CheckpointRequest(number=7))
+    gate.answer(ContinueAnswer(seq=4, milestones=()))
+    assert gate.wait() == ContinueAnswer(seq=4, milestones=())
+    assert gate.take_checkpoint_request()
+    assert not gate.take_checkpoint_request()
+
+
+def test_repeated_and_old_requests_for_a_checkpoint_are_ignored():
+    gate = MilestoneGate(())
+    gate.answer(CheckpointRequest(number=7))
+    gate.answer(CheckpointRequest(number=9))
+    assert gate.take_checkpoint_request()
+    for number in (9, 7):
+        gate.answer(CheckpointRequest(number=number))
+    assert not gate.take_checkpoint_request()
+    gate.answer(CheckpointRequest(number=10))
+    assert gate.take_checkpoint_request()

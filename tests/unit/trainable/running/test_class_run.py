@@ -15,6 +15,7 @@ from dasktune.trainable.api.session import get_checkpoint, report
 from dasktune.trainable.api.trainable import Trainable
 from dasktune.trainable.async_exception import TrialInterrupted
 from dasktune.trainable.reporting.trial_messages import (
+    CheckpointRequest,
     Committed,
     ContinueAnswer,
     Ended,
@@ -179,6 +180,74 @@ def test_a_result_that_asks_when_a_checkpoint_is_due_anyway_gets_one():
     assert isinstance(driver.end(), Ended)
     assert saved_iterations(driver) == [1, 2]
     assert calls == ["setup", "save", "save", "cleanup"]
+
+
+class Gated(Counting):
+    """Waits for the test before its second step."""
+
+    def step(self):
+        if self.steps == 1:
+            self.config["reached"].set()
+            assert self.config["go"].wait(PATIENCE)
+        return super().step()
+
+
+def gated(trainable, **config):
+    reached, go = threading.Event(), threading.Event()
+    driver, calls = drive(trainable, {"reached": reached, "go": go, **config})
+    assert reached.wait(PATIENCE)
+    return driver, calls, go
+
+
+def test_a_request_of_the_driver_saves_a_checkpoint_with_the_next_result_and_only_with_that():
+    driver, calls, go = gated(Gated, until=4)
+    # Any message of the driver may arrive twice.
+    driver.run.answer(CheckpointRequest(number=3))
+    driver.run.answer(CheckpointRequest(number=3))
+    go.set()
+    assert isinstance(driver.end(), Ended)
+    assert saved_iterations(driver) == [2]
+    assert driver.values("should_checkpoint") == [None, True, None, None]
+    assert calls == ["setup", "save", "cleanup"]
+
+
+def test_a_request_of_the_driver_is_met_by_a_checkpoint_that_is_due_anyway():
+    class Asks(Gated):
+        def step(self):
+            return {**super().step(), "should_checkpoint": self.steps == 2}
+
+    driver, _, go = gated(Asks, until=4)
+    driver.run.answer(CheckpointRequest(number=1))
+    go.set()
+    assert isinstance(driver.end(), Ended)
+    assert saved_iterations(driver) == [2]
+
+
+def test_a_request_of_the_driver_while_the_trial_waits_saves_the_result_where_it_waits():
+    driver, _ = drive(config={"until": 3}, milestones=(Milestone("training_iteration", 2),))
+    waits = driver.awaiting()
+    driver.run.answer(CheckpointRequest(number=1))
+    driver.run.answer(ContinueAnswer(seq=waits.seq, milestones=()))
+    assert isinstance(driver.end(), Ended)
+    (record,) = committed(driver)
+    assert record.iteration == 2
+    assert saved_iterations(driver) == []
+
+
+def test_a_request_of_the_driver_changes_nothing_for_a_class_that_cannot_save():
+    class Mute(Unsavable):
+        def step(self):
+            if self.iteration == 1:
+                self.config["reached"].set()
+                assert self.config["go"].wait(PATIENCE)
+            return {"done": self.iteration == 2}
+
+    driver, _, go = gated(Mute)
+    driver.run.answer(CheckpointRequest(number=1))
+    go.set()
+    assert isinstance(driver.end(), Ended)
+    assert len(driver.results) == 3
+    assert saved_iterations(driver) == committed(driver) == []
 
 
 @pytest.mark.parametrize(("at_end", "saved"), [(None, [3]), (False, []), (True, [3])])

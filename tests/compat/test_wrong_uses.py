@@ -42,6 +42,10 @@ def path_as_checkpoint(config):
     tune.report({"loss": 1}, checkpoint="model.pt")
 
 
+def fails(config):
+    tune.report({"loss": config["lr"]})
+
+
 def two_arguments(config, reporter):
     reporter(loss=1)
 
@@ -140,6 +144,18 @@ WRONG = {
     "the best by no metric": (
         lambda it: it.fit(space={"x": tune.grid_search([1, 2])}).get_best_result(),
         "Give it to get_best_result(), or to TuneConfig.",
+    ),
+    "the best of failures": (
+        lambda it: it.fit(fails, space={"x": tune.grid_search([1, 2])}, **GOAL).get_best_result(),
+        "All 2 trials failed, the first one (",
+    ),
+    "the cause of the failures": (
+        lambda it: it.fit(fails, space={"x": tune.grid_search([1, 2])}, **GOAL).get_best_result(),
+        ") with KeyError: 'lr'. Its traceback is in ",
+    ),
+    "the best of failures by no metric": (
+        lambda it: it.fit(fails, space={"x": tune.grid_search([1, 2])}).get_best_result(),
+        "all 2 trials failed, the first one (",
     ),
     "results by a metric's name": (lambda it: it.fit()["loss"], "the best trial is get_best_result()"),
     "keyword metrics": (lambda it: it.error(keyword_metrics), 'Write report({"loss": 1}).'),

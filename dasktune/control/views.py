@@ -116,7 +116,7 @@ def _experiment(experiment: ExperimentMachine, now: float) -> dict[str, Any]:
         "time": now,
         "counts": {status.value: count for status, count in counts.items()},
         "paused_by_user": len(experiment.trial_index.paused_by_user),
-        "total": experiment.search.total_samples,
+        "total": experiment.total_trials,
         "metric": experiment.settings.metric,
         "mode": experiment.settings.mode,
         "best": None if best is None else _facts(best),

@@ -170,6 +170,16 @@ class ExperimentMachine:
         return self.state.finished
 
     @property
+    def total_trials(self) -> int | None:
+        """The number of trials that the experiment will have; None if it is unknown.
+
+        It counts the trials that the user has added. It is at least the number of trials that
+        exist: a restored experiment may have more of them than a smaller ``num_samples`` allows.
+        """
+        total = self.search.total_samples
+        return None if total is None else max(total + self.trial_index.num_added, len(self.trials))
+
+    @property
     def waits_for_user(self) -> bool:
         """Whether the user has held the experiment or paused a trial."""
         return self.state.waits_for_user

@@ -42,6 +42,8 @@ class TrialIndex:
         Trials that the user has paused.
     active : dict of str to Trial
         Trials that hold resources on a worker.
+    num_added : int
+        The number of trials that the user has added.
     """
 
     def __init__(self) -> None:
@@ -50,6 +52,7 @@ class TrialIndex:
         self.paused: OrderedDict[str, Trial] = OrderedDict()
         self.paused_by_user: dict[str, Trial] = {}
         self.active: dict[str, Trial] = {}
+        self.num_added = 0
         self._counts: Counter[TrialStatus] = Counter()
 
     def __len__(self) -> int:
@@ -79,6 +82,7 @@ class TrialIndex:
         self._counts[trial.status] += 1
         self.pending[trial.trial_id] = trial
         if trial.added:
+            self.num_added += 1
             ahead = list(takewhile(lambda one: one.added or one.incarnation, self.pending.values()))
             self.pending.move_to_end(trial.trial_id, last=False)
             for one in reversed(ahead):
@@ -137,6 +141,7 @@ class TrialIndex:
         for trial in map(trial_from_state, state["trials"]):
             self.trials[trial.trial_id] = trial
             self._counts[trial.status] += 1
+            self.num_added += trial.added
             if trial.status.is_active:
                 self.active[trial.trial_id] = trial
             elif trial.status.is_paused_by_user:

@@ -18,7 +18,6 @@ from dasktune.trial.actions import FinishTrial
 from dasktune.trial.events import (
     ExperimentEvent,
     ResultReported,
-    TrialAddRequested,
     TrialEvent,
     TrialFailed,
 )
@@ -50,8 +49,6 @@ class ProgressObserver:
         The display.
     trial_counts : TrialCounts
         The counts that this observer updates.
-    total : int, optional
-        The total number of trials; None if unknown.
     verbose : int, default=1
         With 2, a line is printed for each trial that ends; with 3, for each result, too.
     place : str, default=""
@@ -65,14 +62,12 @@ class ProgressObserver:
         display: Display,
         trial_counts: TrialCounts,
         *,
-        total: int | None = None,
         verbose: int = 1,
         place: str = "",
         offers: Callable[[], Mapping[str, Mapping[str, float]]] = dict,
     ) -> None:
         self._display: Display | None = display
         self._trial_counts = trial_counts
-        self._total = total
         self._verbose = verbose
         self._place = place
         self._offers = offers
@@ -88,10 +83,10 @@ class ProgressObserver:
         if display is None:
             return
         self._now = event.time
+        self._trial_counts.total = experiment.total_trials
         if self._started is None:
-            self._begin(experiment)
+            self._begin()
         else:
-            self._expect_more(isinstance(event, TrialAddRequested))
             self._trial_counts.update(event, handled)
             for line in self._trial_lines(display, event, handled, experiment):
                 self._try(partial(display.print_line, one_line(line)))
@@ -117,13 +112,8 @@ class ProgressObserver:
             except Exception:
                 logger.debug("the display could not be closed", exc_info=True)
 
-    def _expect_more(self, count: int) -> None:
-        if self._total is not None:
-            self._total += count
-
-    def _begin(self, experiment: ExperimentMachine) -> None:
+    def _begin(self) -> None:
         self._trial_counts.load()
-        self._expect_more(sum(trial.added for trial in experiment.trials.values()))
         self._started = self._now
         self._finished_before = self._progress().finished
 
@@ -141,7 +131,7 @@ class ProgressObserver:
         best = trial_counts.best
         return Progress(
             counts=trial_counts.counts,
-            total=self._total,
+            total=trial_counts.total,
             results=trial_counts.results,
             metric=trial_counts.metric,
             best_value=None if best is None else trial_counts.best_value(best[1]),

@@ -75,7 +75,6 @@ def open_progress(
         observer = ProgressObserver(
             display,
             _trial_counts(run_config, experiment, trial_storage, param_space),
-            total=experiment.search.total_samples,
             verbose=run_config.verbose,
             place=_place(trial_storage),
             offers=offers,
@@ -121,7 +120,7 @@ def _display(run_config: RunConfig, experiment: ExperimentMachine, stream: TextI
         return None
     if reporter is None:
         return open_display(choose_mode(sys.stderr), stream)
-    if not _set_up(reporter, experiment.search.total_samples, experiment.settings):
+    if not _set_up(reporter, experiment.total_trials, experiment.settings):
         return None
     return ReporterDisplay(reporter, lambda: (experiment.scheduler.debug_string(),), stream)
 

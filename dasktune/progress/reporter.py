@@ -243,7 +243,8 @@ class _TableReporter(ProgressReporter):
         seconds = 0.0 if self._started is None else self._clock() - self._started
         counts = format_counts({status: trial_counts.counts[status] for status in _ORDER})
         total = sum(trial_counts.counts.values())
-        of = "" if self._total is None else f" of {self._total}"
+        known = [one for one in (self._total, trial_counts.total) if one is not None]
+        of = f" of {max(*known, total)}" if known else ""
         best = best_line(trial_counts, self._metric, tuple(self._parameter_columns or trial_counts.searched))
         lines = [
             f"Running for {format_clock(seconds)}",

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 
 from dasktune.callback import TrialStorage, TrialView, TrialViews
 from dasktune.experiment import HandleResult
+from dasktune.trial.actions import ReopenTrial
 from dasktune.trial.events import ExperimentEvent, ResultReported
 from dasktune.trial.metrics import Mode, score
 from dasktune.trial.status import PublicStatus
@@ -62,6 +63,8 @@ class TrialCounts(TrialViews):
         super().__init__(trials, trial_storage)
         self.metric, self.mode, self.order = metric, mode, order
         self.searched = tuple(searched)
+        #: Number of trials that the experiment will have; None if unknown.
+        self.total: int | None = None
         #: Number of results so far.
         self.results = 0
         #: Number of ended trials that a scheduler stopped early.
@@ -108,6 +111,9 @@ class TrialCounts(TrialViews):
         """Count an event that was handled, and the actions that it caused."""
         if isinstance(event, ResultReported) and handled.is_new_result:
             self._count(event.trial_id, event.metrics)
+        for action in handled.actions:
+            if isinstance(action, ReopenTrial) and action.fresh:
+                self._forget(action.trial_id)
         concerned = [event, *handled.actions]
         for trial_id in {getattr(one, "trial_id", "") for one in concerned}:
             trial = self._trials.get(trial_id)
@@ -168,6 +174,13 @@ class TrialCounts(TrialViews):
         self._scores[trial_id] = points
         if self.best is None or points > self.best[0]:
             self.best = points, trial_id
+
+    def _forget(self, trial_id: str) -> None:
+        """Forget the values of a trial whose results are discarded. Costs O(trials)."""
+        self._scores.pop(trial_id, None)
+        if self.best is not None and self.best[1] == trial_id:
+            best = max(self._scores, key=self._scores.__getitem__, default=None)
+            self.best = None if best is None else (self._scores[best], best)
 
     def _score(self, row: Mapping[str, Any]) -> float | None:
         if self.metric is None or self.mode is None:
@@ -244,6 +257,8 @@ class RankedTrials:
         self.metric, self.mode = metric, mode
         self.best: tuple[float, str] | None = None
         self.searched: tuple[str, ...] = ()
+        #: Number of trials that the experiment will have; None if unknown.
+        self.total: int | None = None
         self._trials = {trial.trial_id: trial for trial in trials}
         scores: dict[str, float] = {}
         for trial_id, trial in self._trials.items():
@@ -323,4 +338,6 @@ def rank_trials(
     wanted = (metric, mode, order)
     if isinstance(trials, TrialCounts) and (trials.metric, trials.mode, trials.order) == wanted:
         return trials
-    return RankedTrials(trials, metric, mode, order)
+    ranked = RankedTrials(trials, metric, mode, order)
+    ranked.total = trials.total if isinstance(trials, TrialCounts) else None
+    return ranked

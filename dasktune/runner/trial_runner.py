@@ -268,7 +268,8 @@ class TrialRunner:
         now = self._clock.now()
         trials = self.experiment.trials.values()
         self._is_resumed = True
-        self._handle(SessionBegan(time=now, number=self._store.epoch))
+        total = self.experiment.search.total_samples
+        self._handle(SessionBegan(time=now, number=self._store.epoch, total_samples=total))
         # A lost trial goes before all waiting trials. Reporting the first trial last keeps the
         # order.
         for trial in reversed(tuple(trials)):
@@ -572,7 +573,7 @@ def _num_waiting(experiment: ExperimentMachine) -> int:
         return int(min(pending, experiment.free_slots))
     # A search algorithm that learns from results may suggest no more at any time. It is assumed to
     # suggest as many as run already, so the demand doubles until it stops.
-    total = experiment.search.total_samples
+    total = experiment.total_trials
     left = len(index.active) if total is None else total - len(index)
     more = max(0, min(left, len(index.active) - pending))
     return int(min(pending + more, experiment.free_slots))

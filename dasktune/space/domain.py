@@ -40,7 +40,8 @@ def ordered_values(name: str, values: Any) -> list[Any]:
         If there are no values, or `values` is a set, the order of which differs between processes.
     """
     listable = isinstance(values, Iterable) and not isinstance(values, Set)
-    check(listable, name, "a list of values", values, "A set has no fixed order.")
+    hint = "A set has no fixed order." if isinstance(values, Set) else f"Write [{values!r}]."
+    check(listable, name, "a list of values", values, hint)
     items = [item.item() if isinstance(item, np.generic) else item for item in values]
     check(bool(items), name, "at least one value", values)
     return items

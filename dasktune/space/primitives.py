@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import warnings
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar, cast
 
+from dasktune.errors import ConfigError, check
 from dasktune.space.domain import Categorical, Function, ordered_values
 from dasktune.space.ranges import Float, Integer
+from dasktune.trial.metrics import number
 
 __all__ = [
     "choice",
@@ -24,6 +28,31 @@ __all__ = [
     "sample_from",
     "uniform",
 ]
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _explain_several_arguments(function: F) -> F:
+    """Wrap `function` so that a call with the values themselves explains that it takes a list."""
+    name = next(iter(inspect.signature(function).parameters))
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if len(args) > 1:
+            shown = ", ".join(map(repr, args))
+            raise ConfigError(f"{name} must be one list, got {shown}. Write {function.__name__}([{shown}]).")
+        return function(*args, **kwargs)
+
+    return cast(F, call)
+
+
+def _check_order(function: str, lower: Any, upper: Any, *others: Any) -> None:
+    """Raise ConfigError with the right call if the bounds are swapped."""
+    low, high = number(lower), number(upper)
+    if low is not None and high is not None:
+        right = ", ".join(map(repr, (upper, lower, *others)))
+        check(not low > high, "lower", f"less than upper={upper!r}", lower, f"Write {function}({right}).")
 
 
 def _warn_if_given(base: object) -> None:
@@ -50,6 +79,7 @@ def uniform(lower: float, upper: float) -> Float:
     >>> 0 <= uniform(0, 1).sample(random_state=1) < 1
     True
     """
+    _check_order("uniform", lower, upper)
     return Float(lower, upper).uniform()
 
 
@@ -73,6 +103,7 @@ def quniform(lower: float, upper: float, q: float) -> Float:
     >>> quniform(0, 1, 0.25).sample(random_state=1)
     0.5
     """
+    _check_order("quniform", lower, upper, q)
     return Float(lower, upper).uniform().quantized(q)
 
 
@@ -97,6 +128,7 @@ def loguniform(lower: float, upper: float, base: Any = None) -> Float:
     True
     """
     _warn_if_given(base)
+    _check_order("loguniform", lower, upper)
     return Float(lower, upper).loguniform()
 
 
@@ -123,6 +155,7 @@ def qloguniform(lower: float, upper: float, q: float, base: Any = None) -> Float
     True
     """
     _warn_if_given(base)
+    _check_order("qloguniform", lower, upper, q)
     return Float(lower, upper).loguniform().quantized(q)
 
 
@@ -190,6 +223,7 @@ def randint(lower: int, upper: int) -> Integer:
     >>> sorted(set(randint(1, 4).sample(size=100, random_state=1)))
     [1, 2, 3]
     """
+    _check_order("randint", lower, upper)
     return Integer(lower, upper).uniform()
 
 
@@ -213,6 +247,7 @@ def qrandint(lower: int, upper: int, q: int = 1) -> Integer:
     >>> sorted(set(qrandint(8, 33, 8).sample(size=100, random_state=1)))
     [8, 16, 24, 32]
     """
+    _check_order("qrandint", lower, upper, q)
     return Integer(lower, upper).uniform().quantized(q)
 
 
@@ -237,6 +272,7 @@ def lograndint(lower: int, upper: int, base: Any = None) -> Integer:
     [1, 2, 3]
     """
     _warn_if_given(base)
+    _check_order("lograndint", lower, upper)
     return Integer(lower, upper).loguniform()
 
 
@@ -264,9 +300,11 @@ def qlograndint(lower: int, upper: int, q: int, base: Any = None) -> Integer:
     [8, 16, 24, 32]
     """
     _warn_if_given(base)
+    _check_order("qlograndint", lower, upper, q)
     return Integer(lower, upper).loguniform().quantized(q)
 
 
+@_explain_several_arguments
 def choice(categories: Iterable[Any]) -> Categorical:
     """Draw one of several values uniformly.
 
@@ -311,6 +349,7 @@ def sample_from(func: Callable[..., Any]) -> Function:
     return Function(func)
 
 
+@_explain_several_arguments
 def grid_search(values: Iterable[Any]) -> dict[str, list[Any]]:
     """Try each of several values, in every combination with the values of other grids.
 

@@ -378,6 +378,9 @@ class SessionBegan(OtherEvent):
     time: float
     #: Number of the session: the epoch of its driver's journal. 0 in journals of dasktune 0.2.0.
     number: int = 0
+    #: Number of trials that the search algorithm suggests in all sessions together; None if it is
+    #: unknown, -1 in journals of earlier versions.
+    total_samples: int | None = -1
 
 
 #: All events of executors.

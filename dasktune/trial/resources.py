@@ -20,7 +20,17 @@ STRATEGIES: Final = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 WELL_KNOWN: Final = frozenset({"CPU", "GPU", "memory"})
 
 #: Common misspellings of names in a bundle, and the right names.
-_MISSPELT: Final = {"cpu": "CPU", "gpu": "GPU", "Memory": "memory", "MEMORY": "memory"}
+_MISSPELT: Final = {
+    "cpu": "CPU",
+    "gpu": "GPU",
+    "num_cpus": "CPU",
+    "num_gpus": "GPU",
+    "Memory": "memory",
+    "MEMORY": "memory",
+}
+
+#: The arguments of ``ray.init`` and ``ray.remote``, and what a trial's resources are called.
+_OF_RAY: Final = {"num_cpus": '{"cpu": 1}', "num_gpus": '{"gpu": 1}'}
 
 _Bundle = tuple[tuple[str, float], ...]
 
@@ -358,6 +368,7 @@ def _from_mapping(value: Mapping[Any, Any]) -> PlacementGroupFactory:
     known: dict[str, Any] = {"cpu": 0}
     loose: dict[Any, Any] = {}
     for key, amount in value.items():
+        check(key not in _OF_RAY, "resources", "spelt as they are known", value, f"Write {_OF_RAY.get(key)}.")
         name = key.lower() if key in ("CPU", "GPU") else key
         once = name == key or name not in value
         check(once, "resources", f"a dict with either {name} or {key}", value)

@@ -201,12 +201,15 @@ class ResultGrid(Sequence[Result]):
         ConfigError
             If there are several trials, and metric or mode are unknown.
         NoResultError
-            If no trial has a value of the metric. It is also a RuntimeError.
+            If no trial has a value of the metric; the message has the cause of the first failure,
+            if there is one. It is also a RuntimeError.
         """
         if len(self) == 1:
             return self[0]
         if not self:
             raise NoResultError("the experiment has no trials")
+        if not (metric or self._metric) and len(self.errors) == len(self):
+            raise NoResultError(f"all {len(self)} trials failed{self._first_failure()}")
         metric, mode = self._goal(metric, mode)
         ranked = ranked_results(self._results, metric, mode, scope, finite=filter_nan_and_inf)
         if not ranked:
@@ -455,21 +458,33 @@ class ResultGrid(Sequence[Result]):
             example = next((value for value in values if value is not None), None)
             return (
                 f"no trial has a usable number for {metric!r}, but, for example, {example!r} "
-                "(filter_nan_and_inf=True ignores NaN and infinity)"
+                f"(filter_nan_and_inf=True ignores NaN and infinity){self._failures()}"
             )
         own = sorted(name for name in names if not is_auto_filled(name))
         close = get_close_matches(metric, own, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         missing = f"none of the {len(self)} trials reported {metric!r}"
         if own:
-            return f"{missing}; reported: {', '.join(own)}{hint}"
+            return f"{missing}; reported: {', '.join(own)}{hint}{self._failures()}"
         if self.errors:
-            first = self.errors[0]
-            return (
-                f"{missing}: {len(self.errors)} failed before, the first one "
-                f"({first.trial_id}) with {first.message}"
-            )
+            return f"{missing}{self._failures()}"
         return f"{missing}; reported: nothing. Call tune.report({{{metric!r}: ...}}) in the trainable"
+
+    def _failures(self) -> str:
+        count = len(self.errors)
+        many = f"all {count} trials" if count == len(self) and count > 1 else str(count)
+        return f". {many[0].upper()}{many[1:]} failed{self._first_failure()}" if count else ""
+
+    def _first_failure(self) -> str:
+        """Return the cause of the first failure, and where to look, as the end of a sentence."""
+        first = next(result for result in self if result.error is not None)
+        assert first.error is not None
+        message = first.error.message
+        place = without_passwords(self.experiment_path.rstrip("/"))
+        file = without_passwords(f"{first.path}/error.txt")
+        where = f". Its traceback is in {file}" if first.error.traceback and first.path else ""
+        more = f". All failures: dasktune errors {place}" if place and len(self.errors) > 1 else ""
+        return f", the first one ({first.trial_id}) with {message}{where}{more}"
 
     # Representations
 

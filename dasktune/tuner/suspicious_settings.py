@@ -15,6 +15,9 @@ __all__ = ["warn_of_constants", "with_score_order"]
 
 logger = logging.getLogger(__name__)
 
+#: Longer lists are not shown in a message.
+_SHOWN = 60
+
 
 def with_score_order(run_config: RunConfig, tune_config: TuneConfig) -> RunConfig:
     """Return a configuration that keeps the checkpoints with the best values of the metric.
@@ -47,6 +50,9 @@ def with_score_order(run_config: RunConfig, tune_config: TuneConfig) -> RunConfi
 def warn_of_constants(param_space: Mapping[str, Any], tune_config: TuneConfig) -> None:
     """Warn about values of a search space that look like domains, but are constants.
 
+    A list is often a constant on purpose, such as the sizes of hidden layers. It is named only if
+    all trials would be equal.
+
     Parameters
     ----------
     param_space : mapping
@@ -54,7 +60,7 @@ def warn_of_constants(param_space: Mapping[str, Any], tune_config: TuneConfig) -
     tune_config : TuneConfig
         The configuration with the number of trials.
     """
-    varies = False
+    varies, lists = False, ""
     for name, value in flatten(param_space).items():
         varies = varies or isinstance(value, Variable) or name.endswith("grid_search") or _may_vary(value)
         if callable(getattr(value, "rvs", None)):
@@ -63,14 +69,22 @@ def warn_of_constants(param_space: Mapping[str, Any], tune_config: TuneConfig) -
         elif getattr(value, "__name__", "") == "<lambda>":
             remedy = "Write tune.sample_from(...) if it is to be called"
             logger.warning("param_space[%r] is a function, which is a constant. %s", name, remedy)
+        elif not lists and _looks_like_choices(value):
+            shown = repr(value) if len(repr(value)) < _SHOWN else "[...]"
+            lists = f". A list is a constant, too: write {{{name!r}: tune.choice({shown})}} to try its values"
     default = tune_config.search_alg is None and tune_config.scheduler is None
     if param_space and not varies and default and tune_config.num_samples > 1:
         logger.warning(
             "param_space has constants only (%s), so all %d trials are equal. Write domains such as "
-            "tune.uniform(0, 1), tune.choice([...]) or tune.grid_search([...])",
+            "tune.uniform(0, 1), tune.choice([...]) or tune.grid_search([...])%s",
             ", ".join(flatten(param_space)),
             tune_config.num_samples,
+            lists,
         )
+
+
+def _looks_like_choices(value: object) -> bool:
+    return isinstance(value, list | tuple | range) and len(value) > 1
 
 
 def _may_vary(value: object) -> bool:

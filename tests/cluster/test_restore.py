@@ -30,6 +30,7 @@ from cluster_kit import (
 from distributed import LocalCluster
 
 import dasktune as tune
+from dasktune.dashboard.model.load import load_projection
 from dasktune.errors import ConfigError, StorageError
 from dasktune.storage.fs.storage import Storage
 from dasktune.tuner.tuner import Tuner
@@ -232,6 +233,36 @@ def test_a_finished_experiment_is_extended_and_its_trials_are_left_alone(tmp_pat
     assert len([text for text in notes(tmp_path) if "starts" in text]) == 4
     # And a third driver knows of the change.
     assert len(Tuner.restore(tmp_path / "run", steps, client=pair).fit()) == 4
+
+
+def fails_at_first(config: dict[str, Any]) -> None:
+    if config["x"] == 0 and not (Path(config["place"]) / "mended").exists():
+        raise ValueError("not yet")
+    tune.report({"step": 1})
+
+
+@pytest.mark.parametrize("how", ["resume_errored", "restart_errored"])
+def test_a_restored_experiment_counts_its_trials_right(
+    how: str, tmp_path: Path, pair: LocalCluster, capsys: Any
+):
+    def configs(num_samples: int) -> dict[str, Any]:
+        run = tune.RunConfig(storage_path=tmp_path, name="run", progress_reporter=tune.CLIReporter())
+        return {"tune_config": tune.TuneConfig(num_samples=num_samples), "run_config": run}
+
+    space = {"place": str(tmp_path), "x": tune.grid_search([0, 1])}
+    results = Tuner(fails_at_first, param_space=space, **configs(1), client=pair).fit()
+    assert results.num_errors == 1
+    assert "Trials: 2 of 2 (1 TERMINATED, 1 ERROR)" in capsys.readouterr().err
+    (tmp_path / "mended").touch()
+    shown = []
+    for number in (3, 2):
+        tuner = Tuner.restore(tmp_path / "run", fails_at_first, **configs(number), client=pair, **{how: True})
+        results = tuner.fit()
+        assert (len(results), results.num_errors) == (6, 0)
+        assert "Trials: 6 of 6 (6 TERMINATED)" in capsys.readouterr().err
+        projection = load_projection(str(tmp_path / "run"))
+        shown.append((projection.num_finished, projection.total))
+    assert shown == [(6, 6)] * 2
 
 
 def other(config: dict[str, Any]) -> None:

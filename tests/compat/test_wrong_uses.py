@@ -26,12 +26,24 @@ def keyword_metrics(config):
     tune.report(loss=1)
 
 
+def keyword_steps(config):
+    tune.report(loss=1, step=2)
+
+
+def mixed_metrics(config):
+    tune.report({"loss": 1}, acc=2)
+
+
 def number_reported(config):
     tune.report(0.5)
 
 
 def path_as_checkpoint(config):
     tune.report({"loss": 1}, checkpoint="model.pt")
+
+
+def fails(config):
+    tune.report({"loss": config["lr"]})
 
 
 def two_arguments(config, reporter):
@@ -133,8 +145,25 @@ WRONG = {
         lambda it: it.fit(space={"x": tune.grid_search([1, 2])}).get_best_result(),
         "Give it to get_best_result(), or to TuneConfig.",
     ),
+    "the best of failures": (
+        lambda it: it.fit(fails, space={"x": tune.grid_search([1, 2])}, **GOAL).get_best_result(),
+        "All 2 trials failed, the first one (",
+    ),
+    "the cause of the failures": (
+        lambda it: it.fit(fails, space={"x": tune.grid_search([1, 2])}, **GOAL).get_best_result(),
+        ") with KeyError: 'lr'. Its traceback is in ",
+    ),
+    "the best of failures by no metric": (
+        lambda it: it.fit(fails, space={"x": tune.grid_search([1, 2])}).get_best_result(),
+        "all 2 trials failed, the first one (",
+    ),
     "results by a metric's name": (lambda it: it.fit()["loss"], "the best trial is get_best_result()"),
     "keyword metrics": (lambda it: it.error(keyword_metrics), 'Write report({"loss": 1}).'),
+    "keyword metrics as steps": (
+        lambda it: it.error(keyword_steps),
+        'Write report({"loss": 1, "step": 2}).',
+    ),
+    "keyword metrics beside a dict": (lambda it: it.error(mixed_metrics), 'Write report({"acc": 2}).'),
     "a reported number": (lambda it: it.error(number_reported), 'Write {"loss": value}.'),
     "a returned number": (lambda it: it.error(NumberReturned, run=ONCE), 'Write {"loss": value}.'),
     "a path as checkpoint": (
@@ -157,6 +186,27 @@ WRONG = {
         lambda it: it.fit(tune.with_resources(train, {"cpus": 1})),
         "did you mean 'CPU'?",
     ),
+    "resources of ray.remote": (
+        lambda _: tune.with_resources(train, {"num_gpus": 1}),
+        "got {'num_gpus': 1}. Write {\"gpu\": 1}.",
+    ),
+    "resources_per_trial of ray.init": (
+        lambda _: tune.run(train, resources_per_trial={"num_cpus": 2}),
+        'Write {"cpu": 1}.',
+    ),
+    "a bundle of ray.remote": (
+        lambda _: tune.PlacementGroupFactory([{"CPU": 1}, {"num_gpus": 1}]),
+        "got 'num_gpus'. Write 'GPU'.",
+    ),
+    "choices without a list": (lambda _: tune.choice(0.1, 0.2), "Write choice([0.1, 0.2])."),
+    "one choice without a list": (lambda _: tune.choice(0.1), "Write [0.1]."),
+    "a grid without a list": (lambda _: tune.grid_search(1, 2), "Write grid_search([1, 2])."),
+    "swapped bounds": (lambda _: tune.uniform(1, 0), "Write uniform(0, 1)."),
+    "swapped bounds on a log scale": (lambda _: tune.loguniform(1, 0.1), "Write loguniform(0.1, 1)."),
+    "swapped bounds of integers": (lambda _: tune.randint(10, 1), "Write randint(1, 10)."),
+    "swapped bounds by name": (lambda _: tune.lograndint(upper=1, lower=9), "Write lograndint(1, 9)."),
+    "swapped bounds of a quantum": (lambda _: tune.quniform(1, 0, 0.5), "Write quniform(0, 1, 0.5)."),
+    "exponents for a log scale": (lambda _: tune.loguniform(-4, -1), "Give the bounds themselves, not"),
     "parameters that the function lacks": (
         lambda _: tune.with_parameters(train, data=[1]),
         "a function that takes data, which with_parameters() binds, got train(config). Add it after",

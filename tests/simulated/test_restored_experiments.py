@@ -14,6 +14,7 @@ from test_replay import CASES, Descent, configs, curve, marks
 from dasktune.callback import TrialStorage
 from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
 from dasktune.config.resume_config import ResumeConfig
+from dasktune.dashboard.model.experiment_projection import ExperimentProjection
 from dasktune.errors import ConfigError, StorageError, TrialError
 from dasktune.experiment import ExperimentMachine
 from dasktune.results.journal_trials import load_trials
@@ -562,6 +563,23 @@ def test_another_scheduler_may_judge_the_trials_that_are_added_to_a_finished_exp
     assert {key: ends(after)[key] for key in before} == before
     # The next driver finds the state of the new scheduler, with its own name.
     assert encode(place.restore().experiment.state_dict()) == encode(after.state_dict())
+
+
+def test_a_restored_experiment_has_the_total_of_its_newest_driver():
+    tune_config = parts_of("fifo", "searcher")["tune_config"]
+    place = lab("total", "fifo", "searcher", tune_config=replace(tune_config, num_samples=5))
+    totals = [place.begin().total_trials]
+    shown = []
+    resume = ResumeConfig(errored="restart", finished="restart")
+    for number in (8, 3):
+        experiment = place.go_on(tune_config=replace(tune_config, num_samples=number), resume=resume)
+        totals.append(experiment.total_trials)
+        # As a page shows it that is served from the directory: its experiment.json is of the start.
+        projection = ExperimentProjection(total=5)
+        projection.extend(read_journal(place.storage))
+        shown.append((projection.num_finished, len(projection.trials), projection.total))
+    assert totals == [5, 8, 8]
+    assert shown == [(8, 8, 8)] * 2
 
 
 def test_another_stopper_counts_the_results_from_before():

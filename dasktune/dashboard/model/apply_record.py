@@ -78,12 +78,13 @@ def apply_record(experiment: ExperimentProjection, record: Record) -> None:  # n
             case events.Suggested():
                 trial = experiment.add_trial(event.trial_id, record["config"], time, event.dirname)
             case events.TrialAddRequested():
+                if experiment.find(event.trial_id) is None:
+                    experiment.count_added()
                 trial = experiment.add_trial(event.trial_id, event.config, time)
-                experiment.total = None if experiment.total is None else experiment.total + 1
             case events.HoldRequested() | events.ReleaseRequested():
                 experiment.on_hold = isinstance(event, events.HoldRequested)
             case events.SessionBegan():
-                experiment.begin_session(last_time, time)
+                experiment.begin_session(last_time, time, event.total_samples)
             case events.CapacityChanged():
                 experiment.record_capacity({"": event.capacity}, time)
             case events.ClusterChanged():

@@ -167,6 +167,8 @@ class ExperimentProjection:
         self._session = nan, 0
         self.stop_reason = ""
         self.on_hold = False
+        #: Number of trials that the user has added.
+        self._added = 0
         self.full_budget = self.num_stopped_early = self._stopped_iterations = 0
 
     # Reading
@@ -311,7 +313,15 @@ class ExperimentProjection:
         self.trials.append(trial)
         self._trials_by_id[trial_id] = trial
         self.counts[trial.status] += 1
+        if self.total is not None:
+            self.total = max(self.total, len(self.trials))
         return trial
+
+    def count_added(self) -> None:
+        """Expect one more trial, because the user adds one."""
+        self._added += 1
+        if self.total is not None:
+            self.total += 1
 
     def begin_attempt(self, trial: TrialProjection, worker: str, time: float) -> None:
         """Record that a worker has started a trial."""
@@ -320,8 +330,15 @@ class ExperimentProjection:
         self.attempts.append((trial.attempts[-1], trial))
         self.num_attempts += 1
 
-    def begin_session(self, last_time: float, time: float) -> None:
-        """Mark the attempts of the previous driver as lost at the time of its last record."""
+    def begin_session(self, last_time: float, time: float, total_samples: int | None) -> None:
+        """Mark the attempts of the previous driver as lost at the time of its last record.
+
+        The new driver may have another number of trials. Journals of earlier versions lack it.
+        """
+        if total_samples is None:
+            self.total = None
+        elif total_samples >= 0:
+            self.total = max(total_samples + self._added, len(self.trials))
         for trial in self.trials:
             if trial.attempt is not None:
                 trial.end_attempt("lost", last_time)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from dasktune.errors import ConfigError, TuneError
 from dasktune.storage.checkpoints.checkpoint import Checkpoint
@@ -359,15 +359,19 @@ def protected(function: str) -> AbstractContextManager[None]:
     return nullcontext() if session is None else session.protected(function)
 
 
+#: The arguments of `report`.
+_REPORTED: Final = frozenset({"metrics", "checkpoint"})
+
+
 def _explain_keyword_call(function: F) -> F:
     """Wrap `function` so that a call with keywords, as in old Ray Tune, explains the new form."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         # Called for each result, so the usual case comes first.
-        if args or "metrics" in kwargs:
+        if (args or "metrics" in kwargs) and kwargs.keys() <= _REPORTED:
             return function(*args, **kwargs)
-        given = {name: value for name, value in kwargs.items() if name != "checkpoint"}
+        given = {name: value for name, value in kwargs.items() if name not in _REPORTED}
         shown = ", ".join(f"{name}={value!r:.40}" for name, value in given.items()) or "none"
         new = ", ".join(f'"{name}": {value!r:.40}' for name, value in given.items()) or '"loss": 1'
         raise ConfigError(f"metrics must be one dict, got {shown}. Write report({{{new}}}).")

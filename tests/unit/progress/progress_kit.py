@@ -22,6 +22,7 @@ from dasktune.trial.events import (
     ResourcesGranted,
     ResultReported,
     Suggested,
+    TrialAddRequested,
     TrialEnded,
     TrialFailed,
     TrialLost,
@@ -124,6 +125,10 @@ class Run:
         config = {"lr": 0.1} if config is None else config
         self.tell(Suggested(trial_id=trial_id, config=config, time=time, resources=ONE_CPU))
         return trial_id
+
+    def add_for_the_user(self, time=1.0):
+        trial_id = self.experiment.free_trial_id
+        self.tell(TrialAddRequested(trial_id=trial_id, config={"lr": 0.5}, time=time, resources=ONE_CPU))
 
     def start(self, config=None, worker="w", time=0.0):
         trial_id = self.add(config, time)

@@ -7,7 +7,7 @@ from progress_kit import Run
 
 from dasktune.progress import PlainLines
 from dasktune.runner.ports import Observer
-from dasktune.trial.events import TimePassed, TrialEnded
+from dasktune.trial.events import TimePassed, TrialEnded, TrialReopenRequested
 
 
 class Always(PlainLines):
@@ -188,3 +188,32 @@ def test_a_metric_that_nobody_has_reported_is_told_of_at_the_end():
     run.end(trial_id)
     run.observer.on_end(run.experiment)
     assert run.last_line == "No trial has reported 'loss' as a number: report({'loss': ...})."
+
+
+def test_the_total_includes_trials_that_the_user_adds():
+    run = Run(display=Always)
+    run.experiment.search.total_samples = 1
+    run.end(run.start())
+    assert "1/1 trial done" in run.last_line
+    run.add_for_the_user()
+    assert "1/2 trials done" in run.last_line
+    # The next driver counts it, too.
+    run.watch(Always)
+    run.start()
+    assert "1/3 trials done" in run.last_line, "three exist, although one was to be suggested"
+
+
+def test_a_restarted_trial_loses_its_place_as_the_best():
+    run = Run(display=Always)
+    best, second = run.start(), run.start()
+    run.report(best, 1, 0.25)
+    run.report(second, 1, 0.5)
+    run.fail(best, "ValueError: no")
+    run.tell(TrialReopenRequested(trial_id=best, fresh=False, time=2.0))
+    assert f"best loss 0.25 ({best})" in run.last_line, "its results are kept"
+    run.tell(TrialReopenRequested(trial_id=best, fresh=True, time=3.0))
+    assert f"best loss 0.5 ({second})" in run.last_line
+    run.fail(second, "ValueError: no", time=3.0)
+    run.tell(TrialReopenRequested(trial_id=second, fresh=True, time=4.0))
+    assert "best loss" not in run.last_line
+    assert run.trial_counts.best is None

@@ -7,6 +7,7 @@ from progress_kit import Printed, Run, pseudo_terminal
 
 import dasktune as tune
 from dasktune.errors import ConfigError
+from dasktune.progress import PlainLines
 from dasktune.progress.notebook import NotebookCell
 from dasktune.progress.reporter import ProgressReporter
 from dasktune.trial.status import PublicStatus
@@ -186,6 +187,30 @@ def test_wrong_arguments_are_refused(wrong):
 def test_what_is_no_reporter_is_refused(wrong):
     with pytest.raises(ConfigError, match="progress_reporter must be an object of Progress"):
         tune.RunConfig(progress_reporter=wrong)
+
+
+@pytest.mark.parametrize("metric", ["loss", "other"])
+def test_a_report_never_shows_more_trials_than_the_total(metric, printed):
+    run = Run(order="made")
+    run.experiment.search.total_samples = 2
+    reporter = ready(tune.CLIReporter(), total_samples=2, metric=metric)
+    for _ in range(2):
+        run.start()
+    reporter.report(run.trial_counts, False)
+    assert "Trials: 2 of 2 (2 RUNNING)" in printed.getvalue()
+    run.add_for_the_user()
+    run.watch(PlainLines)
+    run.add_for_the_user()
+    reporter.report(run.trial_counts, False)
+    assert "Trials: 4 of 4 (2 RUNNING, 2 PENDING)" in printed.getvalue()
+
+
+def test_a_report_without_a_known_total_shows_none(printed):
+    run = some(2)
+    reporter = tune.CLIReporter()
+    reporter.setup(metric="loss", mode="min")
+    reporter.report(run.trial_counts, False)
+    assert "Trials: 2 (2 RUNNING)" in printed.getvalue()
 
 
 def test_the_base_class_leaves_the_report_to_others():

@@ -249,7 +249,14 @@ def test_samplers_are_chained_and_leave_the_domain_as_it_was():
 
 
 BAD: list[tuple[Callable[[], Any], str]] = [
-    (lambda: uniform(1, 0), "lower must be less than upper=0.0, got 1.0"),
+    (lambda: uniform(1, 0), "lower must be less than upper=0, got 1. Write uniform(0, 1)."),
+    (lambda: quniform(1, 0, 0.5), "Write quniform(0, 1, 0.5)."),
+    (lambda: loguniform(1, 0.1), "lower must be less than upper=0.1, got 1. Write loguniform(0.1, 1)."),
+    (lambda: qloguniform(1, 0.5, 0.5), "Write qloguniform(0.5, 1, 0.5)."),
+    (lambda: randint(3, 1), "Write randint(1, 3)."),
+    (lambda: qrandint(8, 4, 2), "Write qrandint(4, 8, 2)."),
+    (lambda: lograndint(3, 1), "Write lograndint(1, 3)."),
+    (lambda: qlograndint(8, 4, 2), "Write qlograndint(4, 8, 2)."),
     (lambda: uniform(1, 1), "Write a constant as the value itself"),
     (lambda: uniform(nan, 1), "lower must be a number, got nan"),
     (lambda: uniform(0, inf), "lower and upper must be finite"),
@@ -277,6 +284,9 @@ BAD: list[tuple[Callable[[], Any], str]] = [
     (lambda: qlograndint(6, 9, 5), "lower and upper must be around a multiple of q=5, got (6, 9)"),
     (lambda: choice([]), "categories must be at least one value, got []"),
     (lambda: choice(3), "categories must be a list of values, got 3"),
+    (lambda: choice(3), "Write [3]."),
+    (lambda: choice(0.1, 0.2), "categories must be one list, got 0.1, 0.2. Write choice([0.1, 0.2])."),
+    (lambda: grid_search(1, 2), "values must be one list, got 1, 2. Write grid_search([1, 2])."),
     (lambda: choice({1, 2}), "A set has no fixed order"),
     (lambda: grid_search([]), "grid_search must be at least one value, got []"),
     (lambda: sample_from(3), "func must be callable, got 3"),

@@ -128,6 +128,7 @@ def test_its_repr_can_be_typed_in():
         ([{"CPU": None}], "must be a finite number, got None"),
         ([{"CPU": True}], "must be a finite number, got True"),
         ([{"cpu": 1}], "got 'cpu'. Write 'CPU'"),
+        ([{"num_gpus": 1}], "got 'num_gpus'. Write 'GPU'"),
         ([{"": 1}], "must be a non-empty string, got ''"),
         ([{1: 1}], "must be a non-empty string, got 1"),
     ],

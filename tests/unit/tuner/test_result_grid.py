@@ -247,7 +247,19 @@ def test_among_several_it_must_be_said_what_is_best(metric, mode, missing):
         (grid(trial("a"), trial("b")), r"reported: nothing. Call tune.report\({'loss': ...}\)"),
         (
             grid(failed("a", reason="KeyError: 'lr'"), trial("b")),
-            r"1 failed before, the first one \(a\) with KeyError: 'lr'",
+            r"none of the 2 trials reported 'loss'. 1 failed, the first one \(a\) with KeyError: 'lr'",
+        ),
+        (
+            grid(failed("a", reason="KeyError: 'lr'"), failed("b"), metric=None, mode=None),
+            r"^all 2 trials failed, the first one \(a\) with KeyError: 'lr'",
+        ),
+        (
+            grid(failed("a", 1.0, reason="KeyError: 'lr'"), trial("b"), metric="lss"),
+            r"did you mean 'loss'\?. 1 failed, the first one \(a\) with KeyError: 'lr'",
+        ),
+        (
+            grid(failed("a", nan, reason="ValueError: low"), failed("b"), mode="min"),
+            r"ignores NaN and infinity\). All 2 trials failed, the first one \(a\) with ValueError: low",
         ),
         (grid(trial("a", 1.0), trial("b"), metric="lss"), "reported: loss; did you mean 'loss'"),
     ],
@@ -257,6 +269,19 @@ def test_that_there_is_no_best_is_explained(results, why):
         results.get_best_result()
     assert isinstance(raised.value, RuntimeError)
     assert isinstance(raised.value, TuneError)
+
+
+def test_the_cause_of_failures_names_the_files_with_tracebacks():
+    info = ErrorInfo(message="ValueError: no", traceback="Traceback ...")
+    first = failed("a", errors=[info], reason=info.message)
+    for others in ([failed("b", reason="KeyError: 'lr'")], [failed("b"), failed("c")]):
+        with pytest.raises(NoResultError) as raised:
+            grid(first, *others).get_best_result()
+        assert str(raised.value) == (
+            f"none of the {1 + len(others)} trials reported 'loss'. All {1 + len(others)} trials failed, the "
+            "first one (a) with ValueError: no. Its traceback is in s3://bucket/exp/trials/a/error.txt. "
+            "All failures: dasktune errors s3://bucket/exp"
+        )
 
 
 # Tables

@@ -35,6 +35,9 @@ def test_the_order_of_another_metric_stays():
         ({"lr": Distribution()}, 1, r"param_space['lr'] is a scipy distribution"),
         ({"net": {"lr": lambda: 0.1}}, 1, r"param_space['net/lr'] is a function"),
         ({"lr": 0.1, "n": [1, 2]}, 3, "constants only (lr, n), so all 3 trials are equal"),
+        ({"lr": 0.1, "n": [1, 2]}, 3, "write {'n': tune.choice([1, 2])} to try its values"),
+        ({"n": range(5)}, 3, "write {'n': tune.choice(range(0, 5))}"),
+        ({"n": list(range(100))}, 3, "write {'n': tune.choice([...])}"),
     ],
 )
 def test_what_is_a_constant_by_mistake_is_named(space: Any, num_samples: int, message: str, caplog: Any):
@@ -50,8 +53,20 @@ def test_what_is_a_constant_by_mistake_is_named(space: Any, num_samples: int, me
         {"a": tune.grid_search([1, 2])},
         {"a": [tune.choice([1])]},
         {"a": {"b": tune.sample_from(lambda config: 1)}},
+        {"a": tune.uniform(0, 1), "hidden": [64, 32]},
     ],
 )
 def test_a_space_that_varies_gives_no_warning(space: Any, caplog: Any):
     warn_of_constants(space, tune.TuneConfig(num_samples=3))
     assert caplog.text == ""
+
+
+def test_a_list_of_one_trial_is_a_constant_without_a_word(caplog: Any):
+    warn_of_constants({"hidden": [64, 32]}, tune.TuneConfig(num_samples=1))
+    assert caplog.text == ""
+
+
+def test_equal_trials_without_a_list_get_no_advice_about_lists(caplog: Any):
+    warn_of_constants({"lr": 0.1, "one": [64]}, tune.TuneConfig(num_samples=2))
+    assert "so all 2 trials are equal" in caplog.text
+    assert "A list is a constant" not in caplog.text

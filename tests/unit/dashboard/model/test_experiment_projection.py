@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pickle
 from math import inf, isnan, nan
+from typing import Any
 
 import pytest
 from projection_kit import (
@@ -305,3 +306,28 @@ def test_how_long_it_will_take_is_told_by_the_trials_of_this_session():
     ends = [about("TrialEnded", f"t{i}", 10.0 * i, status="TERMINATED") for i in (1, 2)]
     assert projection_of(*records, *ends, total=4).remaining == 20.0
     assert projection_of(*records, *ends).remaining is None
+
+
+def added(trial_id: str, time: float) -> dict[str, Any]:
+    resources = {"bundles": [{"CPU": 1.0}], "strategy": "PACK"}
+    return about("TrialAddRequested", trial_id, time, config={"x": 1}, resources=resources, status="PENDING")
+
+
+def test_an_added_trial_counts_once_in_the_total():
+    records = [suggested("a"), suggested("b"), added("c", 1.0), added("c", 2.0)]
+    assert projection_of(*records, total=2).total == 3
+    assert projection_of(*records).total is None
+
+
+@pytest.mark.parametrize(("samples", "total"), [(5, 6), (1, 3), (None, None), (-1, 3)])
+def test_a_new_driver_may_have_another_total(samples: int | None, total: int | None):
+    began = {"event": "SessionBegan", "time": 9.0, "number": 2}
+    if samples != -1:  # as in journals of earlier versions
+        began["total_samples"] = samples
+    projection = projection_of(suggested("a"), suggested("b"), added("c", 1.0), began, total=2)
+    assert projection.total == total
+
+
+def test_the_total_of_an_older_journal_is_at_least_the_number_of_trials():
+    began = {"event": "SessionBegan", "time": 9.0, "number": 2}
+    assert projection_of(suggested("a"), began, suggested("b"), total=1).total == 2

@@ -27,6 +27,12 @@ def test_metrics_by_names_are_answered_with_the_form_of_today(given: Any, new: s
         report(**given)
 
 
+def test_metrics_by_names_beside_a_dict_are_answered_with_the_form_of_today():
+    message = re.escape('metrics must be one dict, got step=2. Write report({"step": 2}).')
+    with pytest.raises(ConfigError, match=message):
+        report({"loss": 1}, step=2)
+
+
 def test_a_dict_by_its_name_is_one():
     with pytest.warns(UserWarning, match="outside of a trial") as caught:
         report(metrics={"loss": 0.5}, checkpoint=None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -59,10 +60,31 @@ def as_dask_frame():
     return tuple(dd.from_pandas(one, npartitions=4) for one in as_pandas())
 
 
+def as_delayed():
+    import dask
+
+    return tuple(dask.delayed(one) for one in as_pandas())
+
+
+def as_delayed_lists():
+    import dask
+
+    return tuple(dask.delayed(one, traverse=False) for one in as_lists())
+
+
+def as_delayed_sparse():
+    import dask
+
+    # Rows of this format cannot be indexed.
+    X, y = as_sparse()
+    return dask.delayed(X.tocoo()), y
+
+
 KINDS = [as_lists, as_sparse, as_pandas, as_polars, as_dask_array, as_dask_frame]
+DELAYED = [as_delayed, as_delayed_lists, as_delayed_sparse]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, *DELAYED])
 def test_all_kinds_of_data_lead_to_the_scores_that_they_have_without_a_cluster(client, kind):
     from sklearn.linear_model import SGDClassifier
     from sklearn.model_selection import GridSearchCV as Theirs
@@ -82,9 +104,95 @@ def test_all_kinds_of_data_lead_to_the_scores_that_they_have_without_a_cluster(c
         model, space, n_initial_parameters="grid", max_iter=3, random_state=0, client=client
     ).fit(X, y)
     assert list(blocks.cv_results_["partial_fit_calls"]) == [3, 3]
-    if "a" in getattr(X, "columns", ()):
+    if kind in (as_pandas, as_polars, as_dask_frame, as_delayed):
         for search in (grid, tuned, blocks):
             assert search.feature_names_in_.tolist() == ["a", "b", "c"]
+
+
+def make_counter():
+    """Return an estimator without arrays, and its score: the sum of the samples."""
+    from sklearn.base import BaseEstimator
+
+    class Counter(BaseEstimator):
+        def __init__(self, number=0):
+            self.number = number
+
+        def fit(self, X, y=None):
+            self.total_ = float(np.sum(X))
+            return self
+
+        def partial_fit(self, X, y=None):
+            return self.fit(X)
+
+        def predict(self, X):
+            return np.asarray(X)[:, 0] + self.total_
+
+        def score(self, X, y=None):
+            return float(np.sum(X))
+
+    return Counter()
+
+
+def make_samples(place):
+    """Return samples that note each process that copies them."""
+
+    # Dask copies arrays without their pickle methods, so the samples are a list.
+    class Samples(list):
+        def __reduce__(self):
+            return copied, (list(self),)
+
+    def copied(rows):
+        Path(place, str(os.getpid())).touch()
+        return Samples(rows)
+
+    return Samples(np.arange(40.0).reshape(20, 2).tolist())
+
+
+@pytest.mark.parametrize("kind", ["GridSearchCV", "TuneSearchCV", "IncrementalSearchCV"])
+def test_delayed_samples_stay_on_the_cluster(client, kind, tmp_path):
+    import dask
+
+    import dasktune.sklearn as searches
+
+    X = dask.delayed(make_samples)(str(tmp_path))
+    options = {
+        "GridSearchCV": {"cv": 2},
+        "TuneSearchCV": {"cv": 2, "n_iter": 2},
+        "IncrementalSearchCV": {"n_initial_parameters": "grid", "max_iter": 2},
+    }
+    search = getattr(searches, kind)(make_counter(), {"number": [1, 2]}, client=client, **options[kind])
+    search.fit(X, dask.delayed(np.zeros)(20))
+    predicted, score = search.predict(X), search.score(X)
+    assert os.listdir(tmp_path)
+    assert str(os.getpid()) not in os.listdir(tmp_path)
+    assert score == 780.0
+    if kind != "IncrementalSearchCV":
+        assert search.best_estimator_.total_ == 780.0
+    np.testing.assert_array_equal(
+        predicted.compute(), np.arange(0.0, 40.0, 2.0) + search.best_estimator_.total_
+    )
+
+
+def test_samples_targets_and_groups_may_be_of_different_kinds(client):
+    import dask
+    import dask.array as da
+    from sklearn.model_selection import GroupKFold
+    from sklearn.svm import SVC
+
+    from dasktune.sklearn import GridSearchCV
+
+    data, target = numbers()
+    expected = SVC(C=1).fit(data, target)
+    kinds = [
+        [one, da.from_array(one, chunks=20), dask.delayed(one)] for one in (data, target, np.arange(60) % 3)
+    ]
+    for X, y, groups in product(*kinds):
+        search = GridSearchCV(SVC(), {"C": [1]}, cv=GroupKFold(n_splits=3), client=client)
+        with pytest.raises(ValueError, match="parameter should not be None"):
+            search.fit(X, y)
+        search.fit(X, y, groups=groups)
+        np.testing.assert_allclose(search.best_estimator_.support_vectors_, expected.support_vectors_)
+    assert search.score(X, y) == expected.score(data, target)
 
 
 def make_meeting(place):

@@ -8,12 +8,13 @@ from typing import Any
 import dask
 import dask.array
 import numpy as np
+from dask.delayed import Delayed
 from distributed import Future
 
 from dasktune.cluster.connection.connect import connect
 from dasktune.cluster.connection.task_context import has_cluster, seceded
 
-__all__ = ["call_with_computed", "compute", "is_collection", "map_blocks", "resolve"]
+__all__ = ["call_with_computed", "compute", "is_collection", "is_delayed", "map_blocks", "resolve"]
 
 
 def compute(client: Any, value: Any) -> Any:
@@ -49,27 +50,45 @@ def is_collection(value: Any) -> bool:
     value : object
         Any value.
     """
-    return hasattr(value, "__dask_graph__") and hasattr(value, "to_delayed")
+    # A delayed object has every attribute that its value may have.
+    return hasattr(value, "__dask_graph__") and not is_delayed(value) and hasattr(value, "to_delayed")
+
+
+def is_delayed(value: Any) -> bool:
+    """Whether a value is a delayed object: one value of any type that Dask has yet to compute.
+
+    Parameters
+    ----------
+    value : object
+        Any value.
+
+    Examples
+    --------
+    >>> is_delayed(dask.delayed(sum)([1, 2])), is_delayed(3)
+    (True, False)
+    """
+    return isinstance(value, Delayed)
 
 
 def map_blocks(function: Callable[[Any], Any], X: Any, meta: Any = None) -> Any:
     """Apply a function to each block of a collection, and return the results as a collection.
 
-    No block is computed. Without `meta`, the function is called once with an example block: one row
-    of zeros for an array, Dask's example rows for a data frame.
+    For a delayed object the result is a delayed object, too. No block is computed. Without `meta`,
+    the function is called once with an example block: one row of zeros for an array, Dask's example
+    rows for a data frame.
 
     Parameters
     ----------
     function : callable
         ``function(block)`` returns as many rows as the block has. It must be picklable.
-    X : Dask array or data frame
+    X : Dask array, data frame or delayed object
         The collection. An array is rechunked to one block along each axis but the first.
     meta : array or data frame, optional
         An empty example of the function's result.
 
     Returns
     -------
-    Dask array, data frame or series
+    Dask array, data frame, series or delayed object
         An array if the function returns arrays.
 
     Examples
@@ -78,6 +97,8 @@ def map_blocks(function: Callable[[Any], Any], X: Any, meta: Any = None) -> Any:
     >>> map_blocks(lambda block: block.sum(axis=1), dask.array.ones((4, 3), chunks=2)).compute()
     array([3., 3., 3., 3.])
     """
+    if is_delayed(X):
+        return dask.delayed(function, pure=True)(X)
     if hasattr(X, "rechunk"):
         if any(n > 1 for n in X.numblocks[1:]):
             X = X.rechunk(dict.fromkeys(range(1, X.ndim), -1))

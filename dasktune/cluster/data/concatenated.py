@@ -113,7 +113,7 @@ def persisted_collection(client: Any, X: Any, others: Any) -> Iterator[tuple[Per
     ----------
     client : object
         The Dask cluster, as for :class:`~dasktune.Tuner`.
-    X : Dask array or data frame
+    X : Dask array, data frame or delayed object
         The collection.
     others : object
         The other values. Collections in their tuples, lists and dicts are computed and fetched to

@@ -13,7 +13,7 @@ from distributed import Client, Future
 
 from dasktune.cluster.connection.connect import connect
 from dasktune.cluster.connection.task_context import seceded
-from dasktune.cluster.data.collections import compute, is_collection
+from dasktune.cluster.data.collections import compute, is_collection, is_delayed
 from dasktune.errors import check
 from dasktune.trainable.api.dask_client import get_client
 
@@ -126,11 +126,11 @@ def persisted_partitions(
     ----------
     client : object
         The Dask cluster, as for :class:`~dasktune.Tuner`.
-    X : Dask array or data frame
+    X : Dask array, data frame or delayed object
         The samples. They are split into the blocks of X along the first axis, and rechunked to one
         block along the other axes.
-    y : Dask array, data frame or series, array-like, or None
-        The targets, which are split as X is.
+    y : Dask array, data frame or series, delayed object, array-like, or None
+        The targets, which are split as X is. They may be a delayed object if X is one.
     make : callable
         ``make(X, y, names, *values)`` returns a block; called on a worker that has its parts.
     more : mapping
@@ -242,8 +242,8 @@ def to_partitions(collection: Any) -> list[Any]:
 
     Parameters
     ----------
-    collection : Dask array or data frame
-        The collection.
+    collection : Dask array, data frame or delayed object
+        The collection. A delayed object is one block.
 
     Examples
     --------
@@ -251,6 +251,8 @@ def to_partitions(collection: Any) -> list[Any]:
     >>> len(to_partitions(dask.array.ones((4, 2), chunks=(2, 1))))
     2
     """
+    if is_delayed(collection):
+        return [collection]
     if hasattr(collection, "rechunk") and any(n > 1 for n in collection.numblocks[1:]):
         collection = collection.rechunk(dict.fromkeys(range(1, collection.ndim), -1))
     blocks = collection.to_delayed()
@@ -258,6 +260,8 @@ def to_partitions(collection: Any) -> list[Any]:
 
 
 def _split_like(y: Any, X: Any) -> list[Any]:
+    if is_delayed(y):
+        return [y]
     both = hasattr(y, "rechunk") and hasattr(X, "rechunk")
     # An unknown length is NaN, which is not equal to itself.
     if both and X.chunks[0] != y.chunks[0] and sum(X.chunks[0]) == sum(y.chunks[0]):

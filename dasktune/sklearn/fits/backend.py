@@ -13,6 +13,8 @@ __all__ = [
     "choose_backend",
     "compute_collections",
     "is_collection",
+    "is_delayed",
+    "is_lazy",
     "is_on_client_loop",
     "picklable_client",
 ]
@@ -98,7 +100,7 @@ def compute_collections(
     params : dict
         The metadata.
     """
-    if not any(hasattr(value, "__dask_graph__") for value in (X, y, *params.values())):
+    if not any(is_lazy(value) for value in (X, y, *params.values())):
         return X, y, params
     from dasktune.cluster.data.collections import compute
 
@@ -123,3 +125,39 @@ def is_collection(value: Any) -> bool:
     from dasktune.cluster.data.collections import is_collection
 
     return is_collection(value)
+
+
+def is_delayed(value: Any) -> bool:
+    """Whether a value is an object of ``dask.delayed``.
+
+    Parameters
+    ----------
+    value : object
+        Any value.
+
+    Examples
+    --------
+    >>> is_delayed([1, 2])
+    False
+    """
+    if not is_lazy(value):
+        return False
+    from dasktune.cluster.data.collections import is_delayed
+
+    return is_delayed(value)
+
+
+def is_lazy(value: Any) -> bool:
+    """Whether Dask has yet to compute a value: any collection, or a delayed object.
+
+    Parameters
+    ----------
+    value : object
+        Any value.
+
+    Examples
+    --------
+    >>> is_lazy([1, 2])
+    False
+    """
+    return hasattr(value, "__dask_graph__")

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dasktune.sklearn.compat import SklearnContext
-from dasktune.sklearn.fits.backend import compute_collections, is_collection
+from dasktune.sklearn.compat import SklearnContext, indexable
+from dasktune.sklearn.fits.backend import compute_collections, is_collection, is_delayed
 from dasktune.sklearn.fits.fit_and_score import Data
 from dasktune.trainable.data.shared_objects import RemoteObject
 
 if TYPE_CHECKING:
     from dasktune.cluster.data.concatenated import PersistedCollection
 
-__all__ = ["ClusterData", "fit_on_worker", "prepared_data"]
+__all__ = ["ClusterData", "as_indexable", "fit_on_worker", "prepared_data"]
 
 
 class ClusterData(RemoteObject):
@@ -37,7 +37,8 @@ class ClusterData(RemoteObject):
         self._gathered: Any = None
         self.size = collection.size
         self.rebuild_seconds = collection.rebuild_seconds
-        self.shape = (collection.length, *self._meta.shape[1:])
+        # The value of a delayed object may be a list, which has no shape.
+        self.shape = (collection.length, *getattr(self._meta, "shape", ())[1:])
 
     def begin(self, client: Any, key: str, address: str) -> Any:
         """Concatenate the samples on a worker, and return the future of the result's frames."""
@@ -88,16 +89,35 @@ def prepared_data(
     params : dict
         The metadata.
     stays : bool
-        Whether a collection X stays on the cluster. All other collections are computed and
+        Whether a collection or delayed object X stays on the cluster. All others are computed and
         transferred to this process.
     """
-    if not (stays and is_collection(X) and hasattr(X, "shape")):
+    if not (stays and (is_delayed(X) or (is_collection(X) and hasattr(X, "shape")))):
         yield compute_collections(client, X, y, params)
         return
     from dasktune.cluster.data.concatenated import persisted_collection
 
+    if is_delayed(X):
+        X = as_indexable(X)
     with persisted_collection(client, X, (y, params)) as (collection, (y, params)):
         yield ClusterData(collection), y, params
+
+
+def as_indexable(X: Any) -> Any:
+    """Return a delayed object whose value can be indexed, as scikit-learn converts sparse matrices.
+
+    Parameters
+    ----------
+    X : delayed object
+        Samples.
+    """
+    from dasktune.cluster.data.collections import map_blocks
+
+    return map_blocks(_indexable, X)
+
+
+def _indexable(X: Any) -> Any:
+    return indexable(X)[0]
 
 
 def fit_on_worker(

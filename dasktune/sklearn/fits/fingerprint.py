@@ -11,6 +11,7 @@ import joblib
 import numpy as np
 
 from dasktune.errors import check
+from dasktune.sklearn.fits.backend import is_delayed
 from dasktune.sklearn.fits.cluster_data import ClusterData
 from dasktune.storage.experiment.experiment_store import SPEC_FILE
 from dasktune.storage.fs.storage import Storage
@@ -88,6 +89,8 @@ def _canonical(value: Any) -> Any:
         return "list", [_canonical(one) for one in value]
     if hasattr(value, "__dask_graph__"):
         # Only metadata, because a digest of the contents would compute the collection.
+        if is_delayed(value):
+            return kind
         return kind, repr(getattr(value, "shape", None)), getattr(value, "npartitions", 1)
     if isinstance(value, ClusterData):
         return kind, value.shape, value.digests(joblib.hash)

@@ -23,8 +23,9 @@ from dasktune.config import CheckpointConfig, FailureConfig, RunConfig, TuneConf
 from dasktune.errors import check
 from dasktune.progress.background_stream import BackgroundStream
 from dasktune.sklearn.compat import SklearnContext, indexable
-from dasktune.sklearn.fits.backend import compute_collections, is_collection
+from dasktune.sklearn.fits.backend import compute_collections, is_collection, is_delayed, is_lazy
 from dasktune.sklearn.fits.class_labels import classes_of, labels_of, merge_labels
+from dasktune.sklearn.fits.cluster_data import as_indexable
 from dasktune.sklearn.fits.engine import Backend
 from dasktune.sklearn.fits.search_experiment import SearchExperiment, SearchOutcome, run_experiment
 from dasktune.sklearn.incremental.blocks import (
@@ -93,7 +94,8 @@ class BracketTask:
         """Return the task of a search, with Dask futures replaced by their results.
 
         If `X` is a Dask collection, no collection is computed. Otherwise all collections in
-        `y` and `fit_params` are computed.
+        `y` and `fit_params` are computed. If `X` is a delayed object, it is one block, and only
+        a delayed `y` is not computed.
         """
         estimator, fit_params = search.estimator, dict(fit_params)
         if any(hasattr(one, "key") for one in (estimator, *fit_params.values())):
@@ -102,9 +104,7 @@ class BracketTask:
 
             estimator = resolve(estimator)
             fit_params = {name: resolve(one) for name, one in fit_params.items()}
-        if not is_collection(X):
-            X, y, fit_params = compute_collections(search.client, X, y, fit_params)
-            X, y = indexable(X, y)
+        X, y, fit_params = _computed(search.client, X, y, fit_params)
         if not hasattr(estimator, "partial_fit"):
             raise TypeError(
                 f"estimator must have partial_fit(), got {estimator!r}, which has none. "
@@ -133,6 +133,21 @@ class BracketTask:
             and is_classifier(self.estimator)
             and "classes" in signature(self.estimator.partial_fit).parameters
         )
+
+
+def _computed(client: Any, X: Any, y: Any, fit_params: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
+    """Compute what cannot be split on the cluster as `X` is."""
+    if is_collection(X):
+        # Only its value shows whether a delayed object has an entry for each sample.
+        delayed = {name: one for name, one in {"y": y, **fit_params}.items() if is_delayed(one)}
+        known = compute_collections(client, None, None, delayed)[2]
+        return X, known.pop("y", y), fit_params | known
+    if is_delayed(X):
+        stays = y if is_delayed(y) else None
+        _, y, fit_params = compute_collections(client, None, None if stays is not None else y, fit_params)
+        return as_indexable(X), y if stays is None else stays, fit_params
+    X, y, fit_params = compute_collections(client, X, y, fit_params)
+    return *indexable(X, y), fit_params
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -341,11 +356,11 @@ def _search_experiment(
 @contextmanager
 def _prepare_data(task: BracketTask, runs: Sequence[BracketRun], backend: Backend) -> Iterator[_PreparedData]:
     """Yield the prepared data, and keep it on the cluster while the ``with`` block runs."""
-    if is_collection(task.X) and not backend.in_process:
+    if is_lazy(task.X) and not backend.in_process:
         with _prepare_on_cluster(task, runs, backend) as prepared:
             yield prepared
         return
-    if is_collection(task.X):
+    if is_lazy(task.X):
         from dasktune.cluster.data.partitions import local_partitions
 
         maybe_columns, params = split_by_consumer(None, task.fit_params)

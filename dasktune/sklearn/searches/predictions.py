@@ -12,7 +12,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dasktune.sklearn.compat import SklearnContext, search_estimator_has
-from dasktune.sklearn.fits.backend import is_collection, is_on_client_loop
+from dasktune.sklearn.fits.backend import is_lazy, is_on_client_loop
 
 __all__ = ["BlockwisePredictions"]
 
@@ -24,9 +24,10 @@ _NOT_FOR_SCORES: Final = ("cv_results_", "history_", "model_history_", "results_
 class BlockwisePredictions:
     """The methods of a search that apply its best model.
 
-    For a Dask array or data frame, predictions are a lazy collection with the same blocks, and
-    :meth:`score` computes on a worker. For any other input they return the model's own result. The
-    class must be before those of scikit-learn in the list of base classes.
+    For a Dask array or data frame, predictions are a lazy collection with the same blocks, for a
+    delayed object they are a delayed object, and :meth:`score` computes on a worker. For any other
+    input they return the model's own result. The class must be before those of scikit-learn in the
+    list of base classes.
     """
 
     #: The client, the cluster object or the address of the cluster.
@@ -116,7 +117,8 @@ class BlockwisePredictions:
         Parameters
         ----------
         X, y : array-like or Dask collection
-            Samples and their targets. Dask collections are concatenated on one worker.
+            Samples and their targets. Dask collections and delayed objects are computed, and
+            concatenated on one worker.
         **params
             Metadata for the scorer, such as ``sample_weight``; with metadata routing, only metadata
             that the scorer has requested.
@@ -127,7 +129,7 @@ class BlockwisePredictions:
             The score. For Dask collections, on the event loop of an asynchronous Dask client: an
             awaitable that returns it.
         """
-        if not any(is_collection(one) for one in (X, y, *params.values())):
+        if not any(is_lazy(one) for one in (X, y, *params.values())):
             return self._score(X, y, **params)
         check_is_fitted(self)
         # scikit-learn's configuration is thread-local, so other threads and workers restore it.
@@ -155,7 +157,7 @@ class BlockwisePredictions:
         meta = getattr(self, parameter, None) if parameter else None
         check_is_fitted(self, "best_estimator_")
         function: Callable[[Any], Any] = partial(_call_method, self.best_estimator_, method)
-        if not is_collection(X):
+        if not is_lazy(X):
             return function(X)
         from dasktune.cluster.data.collections import map_blocks
 

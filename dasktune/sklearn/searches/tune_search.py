@@ -43,7 +43,7 @@ from dasktune.sklearn.steps.candidate_space import (
     example_candidates,
     sample_candidates,
 )
-from dasktune.sklearn.steps.candidate_trial import SCORE, CandidateTrial
+from dasktune.sklearn.steps.candidate_trial import SCORE, CandidateTrial, check_metric
 from dasktune.sklearn.steps.cv_results import CvResults
 from dasktune.sklearn.steps.training_modes import (
     BUDGETS,
@@ -99,13 +99,17 @@ class TuneSearchCV(AsyncFitMixin, BlockwisePredictions, ClusterSearchCV):
         Number of calls, iterations, trees or rounds that a step adds.
     scoring : str, callable, list, tuple or dict, optional
         The metric or metrics; the estimator's own ``score`` by default.
+    metric : str, optional
+        With several metrics, the name of the metric by which `scheduler` and `search_alg` judge
+        candidates. It is only needed if `refit` does not name one, but is False or a function.
     n_jobs : int, optional
         Maximum number of candidates that are trained at a time on a cluster. None and -1 mean
         no limit.
     refit : bool, str or callable, default=True
         Fit the best candidate on all data, with as many steps as its row of `cv_results_` says. The
         refit runs in this process, or on a worker if X stays on the cluster. With several metrics,
-        give the name of the metric to choose the best candidate by.
+        give the name of the metric to choose the best candidate by, or a function of `cv_results_`
+        that returns the index of the best candidate.
     cv : int, splitter or iterable, default=None
         How the data is split; an int is the number of folds.
     verbose : int, default=0
@@ -192,6 +196,7 @@ class TuneSearchCV(AsyncFitMixin, BlockwisePredictions, ClusterSearchCV):
         "n_iter": [Interval(numbers.Integral, 1, None, closed="left")],
         "search_alg": [Searcher, SearchAlgorithm, str, None],
         "scheduler": [TrialScheduler, str, "boolean", None],
+        "metric": [str, None],
         "max_iters": [Interval(numbers.Integral, 1, None, closed="left")],
         "budget": [StrOptions(set(BUDGETS))],
         "iters_per_step": [Interval(numbers.Integral, 1, None, closed="left")],
@@ -213,6 +218,7 @@ class TuneSearchCV(AsyncFitMixin, BlockwisePredictions, ClusterSearchCV):
         budget: str = "auto",
         iters_per_step: int = 1,
         scoring: Any = None,
+        metric: str | None = None,
         n_jobs: int | None = None,
         refit: Any = True,
         cv: Any = None,
@@ -247,6 +253,7 @@ class TuneSearchCV(AsyncFitMixin, BlockwisePredictions, ClusterSearchCV):
         self.n_iter = n_iter
         self.search_alg = search_alg
         self.scheduler = scheduler
+        self.metric = metric
         self.max_iters = max_iters
         self.budget = budget
         self.iters_per_step = iters_per_step
@@ -363,11 +370,13 @@ class TuneSearchCV(AsyncFitMixin, BlockwisePredictions, ClusterSearchCV):
     def _check_parts(self, task: FitTask) -> None:
         """Check that the arguments are compatible with each other."""
         several = isinstance(task.scorer, MultimetricScorer)
+        if several and (self._judges or self.metric is not None):
+            check_metric(list(task.scorer._scorers), self._judged_metric)
         check(
-            not (several and (self.scheduler or self.search_alg)) or isinstance(self.refit, str),
-            "refit",
-            "the name of the metric that a scheduler or searcher optimises, with several metrics",
-            self.refit,
+            several or callable(self.scoring) or self.metric is None,
+            "metric",
+            "None, unless scoring gives several metrics",
+            self.metric,
         )
         check(
             not self.resume or (self.storage_path is not None and self.name is not None),
@@ -375,6 +384,16 @@ class TuneSearchCV(AsyncFitMixin, BlockwisePredictions, ClusterSearchCV):
             "given with resume=True",
             (self.storage_path, self.name),
         )
+
+    @property
+    def _judged_metric(self) -> str | None:
+        """The name of the metric that a scheduler or searcher optimises, with several metrics."""
+        return self.refit if self.metric is None and isinstance(self.refit, str) else self.metric
+
+    @property
+    def _judges(self) -> bool:
+        """Whether a scheduler or searcher compares candidates while they are trained."""
+        return bool(self.scheduler) or self.search_alg is not None
 
     def _candidate_job(self, task: FitTask, backend: Backend) -> CandidateJob:
         classes = _classes(task.estimator, task.y)
@@ -405,7 +424,8 @@ class TuneSearchCV(AsyncFitMixin, BlockwisePredictions, ClusterSearchCV):
             amount=self.iters_per_step,
             max_steps=self.max_iters,
             classes=classes,
-            metric=self.refit if isinstance(self.refit, str) else None,
+            metric=self._judged_metric,
+            judges=self._judges,
             retries=self.max_failures,
             checkpoint_every=self.checkpoint_frequency,
             token=uuid.uuid4().hex,
@@ -466,9 +486,12 @@ class TuneSearchCV(AsyncFitMixin, BlockwisePredictions, ClusterSearchCV):
         own = ("param_distributions", "n_iter", "max_iters", "iters_per_step", "budget")
         more = ("random_state", "scoring", "refit", "return_train_score", "search_alg", "scheduler")
         metadata = (task.routed.estimator.fit, task.routed.scorer.score)
+        # Searches that were stored before this argument existed do not have it.
+        newer = {} if self.metric is None else {"metric": self.metric}
         return {
             "estimator": self.estimator,
             **{name: getattr(self, name) for name in (*own, *more)},
+            **newer,
             "X": task.X,
             "y": task.y,
             "params": metadata,

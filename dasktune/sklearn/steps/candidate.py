@@ -59,6 +59,8 @@ class CandidateJob(Job):
         All classes of y.
     metric : str, optional
         The name of the metric to optimise, if there are several.
+    judges : bool
+        Whether a scheduler or searcher optimises the metric.
     retries : int
         How often a step that raises is tried again.
     defer_steps : bool
@@ -82,6 +84,7 @@ class CandidateJob(Job):
     max_steps: int = 1
     classes: Any = field(default=None, repr=False)
     metric: str | None = None
+    judges: bool = False
     retries: int = 0
     defer_steps: bool = False
     max_deferred_seconds: float = 0.0

@@ -8,13 +8,14 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from dasktune.errors import check
 from dasktune.sklearn.fits.fit_and_score import Data, Outcome, Split, from_metrics, to_metrics
 from dasktune.sklearn.steps.candidate import Candidate, CandidateJob
 from dasktune.sklearn.steps.pipeline_cache import TransformerCache, shared_cache
 from dasktune.trainable import Trainable
 from dasktune.trial.trial import Trial
 
-__all__ = ["SCORE", "CandidateTrial", "last_scored", "outcomes_of"]
+__all__ = ["SCORE", "CandidateTrial", "check_metric", "last_scored", "outcomes_of"]
 
 #: The metric that schedulers and searchers optimise: the mean test score of the splits so far. With
 #: several metrics it is the mean of `CandidateJob.metric`, or of the first one.
@@ -138,8 +139,44 @@ class CandidateTrial(Trainable):
             for name in names
         }
         named = {name: _mean(column) for name, column in columns.items()}
+        if self._job.judges:
+            check_metric(list(names), self._job.metric)
         judged = named.get(self._job.metric, next(iter(named.values()), float("nan")))
         return {SCORE: judged, **{f"mean_test_{name}": mean for name, mean in named.items()}}
+
+
+def check_metric(names: Sequence[str], metric: str | None) -> None:
+    """Check that one of several metrics is named, by which candidates are judged.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The names of all metrics.
+    metric : str, optional
+        The name of the metric.
+
+    Raises
+    ------
+    ConfigError
+        If it is not one of them.
+
+    Examples
+    --------
+    >>> check_metric(["accuracy", "f1"], "f1")
+    >>> check_metric(["accuracy", "f1"], None)
+    Traceback (most recent call last):
+        ...
+    dasktune.errors.ConfigError: metric must be one of ['accuracy', 'f1'], with several metrics, \
+got None. Give metric='accuracy', or refit='accuracy' to choose the best candidate by it, too.
+    """
+    known = list(names)
+    check(
+        metric in known,
+        "metric",
+        f"one of {known}, with several metrics",
+        metric,
+        f"Give metric={known[0]!r}, or refit={known[0]!r} to choose the best candidate by it, too.",
+    )
 
 
 def _mean(scores: Sequence[Any]) -> float:

@@ -558,6 +558,17 @@ def test_dask_blocks_are_trained_on_without_a_cluster_too():
     assert sgd.score(*blocks) == sgd.score(X, y)
 
 
+def test_delayed_samples_are_one_block():
+    dask = pytest.importorskip("dask")
+    da = pytest.importorskip("dask.array")
+    X, y = samples(60)
+    search = IncrementalSearchCV(Constant(), {"value": [1]}, n_initial_parameters=1, max_iter=2)
+    for targets in (dask.delayed(y), da.from_array(y, chunks=20), y, None):
+        assert search.fit(dask.delayed(X), targets).best_estimator_.seen_ == [48] * 2
+    blocks = da.from_array(X, chunks=(20, 2))
+    assert search.fit(blocks, dask.delayed(y)).best_estimator_.seen_ == [16] * 2
+
+
 def test_fit_async_gives_the_same():
     search = IncrementalSearchCV(Constant(), {"value": [1]}, n_initial_parameters=1, max_iter=2)
     assert asyncio.run(search.fit_async(*samples())).best_score_ == 1

@@ -61,8 +61,15 @@ def as_dask(values, chunk=10):
     return da.from_array(values, chunks=(chunk, *values.shape[1:]))
 
 
-@pytest.mark.parametrize("weights", [np.copy, np.ndarray.tolist, as_dask], ids=lambda f: f.__name__)
-@pytest.mark.parametrize("X", [np.copy, np.ndarray.tolist, as_dask], ids=lambda f: f.__name__)
+def as_delayed(values):
+    return pytest.importorskip("dask").delayed(values)
+
+
+DATA = [np.copy, np.ndarray.tolist, as_dask, as_delayed]
+
+
+@pytest.mark.parametrize("weights", DATA, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("X", DATA, ids=lambda f: f.__name__)
 def test_what_has_a_value_for_each_sample_is_divided_as_they_are(X, weights):
     data = np.arange(40.0).reshape(40, 1)
     search = IncrementalSearchCV(Weighed(), {"value": [0]}, n_initial_parameters=1, max_iter=6)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import re
 import warnings
 from typing import ClassVar
 
@@ -115,6 +116,72 @@ def test_a_function_that_returns_several_metrics_needs_one_that_decides():
     assert found.best_score_ == found.cv_results_["mean_test_b"].max()
     with pytest.raises(ValueError, match="For multi-metric scoring"):
         search(scoring=scores).fit(X, y)
+
+
+def two_scores(estimator, X, y):
+    """Return two metrics that prefer opposite candidates."""
+    return {"gain": estimator.score(X, y), "loss": -estimator.score(X, y)}
+
+
+TWO = {
+    "dict": {
+        "gain": lambda estimator, X, y: estimator.score(X, y),
+        "loss": lambda estimator, X, y: -estimator.score(X, y),
+    },
+    "function": two_scores,
+}
+
+
+def best_loss(results):
+    return int(np.argmax(results["mean_test_loss"]))
+
+
+@pytest.mark.parametrize("scoring", TWO)
+@pytest.mark.parametrize(("metric", "reached"), [("gain", [4, 1]), ("loss", [4, 4])])
+@pytest.mark.parametrize("refit", [False, best_loss, "loss"], ids=["none", "function", "name"])
+def test_with_several_metrics_a_scheduler_judges_by_the_one_that_is_named(refit, metric, reached, scoring):
+    found = search(
+        Counter(),
+        {"gain": [2.0, 1.0]},
+        n_iter=2,
+        random_state=1,
+        scoring=TWO[scoring],
+        metric=metric,
+        refit=refit,
+        max_iters=4,
+        scheduler=AsyncHyperBandScheduler(max_t=4, grace_period=1, reduction_factor=2),
+    ).fit(X, y)
+    assert list(found.cv_results_["param_gain"]) == [2.0, 1.0]
+    assert list(found.cv_results_["training_iteration"]) == reached
+    assert found.multimetric_
+    assert hasattr(found, "best_index_") == bool(refit)
+    assert hasattr(found, "best_estimator_") == bool(refit)
+
+
+@pytest.mark.parametrize("options", [{"scheduler": "asha"}, {"search_alg": "random"}], ids=str)
+@pytest.mark.parametrize(
+    ("scoring", "names"),
+    [
+        (["accuracy", "f1_macro"], ["accuracy", "f1_macro"]),
+        (TWO["dict"], ["gain", "loss"]),
+        (two_scores, ["gain", "loss"]),
+    ],
+    ids=["list", "dict", "function"],
+)
+@pytest.mark.parametrize(("metric", "refit"), [(None, False), (None, best_loss), ("other", False)])
+def test_with_several_metrics_one_must_be_named(metric, refit, scoring, names, options):
+    match = re.escape(f"metric must be one of {names}, with several metrics, got {metric!r}. Give metric=")
+    with pytest.raises(ConfigError, match=match):
+        search(scoring=scoring, metric=metric, refit=refit, max_iters=2, **options).fit(X, y)
+
+
+def test_without_a_scheduler_or_searcher_none_of_several_metrics_must_be_named():
+    assert not hasattr(search(scoring=["accuracy", "f1_macro"], refit=False).fit(X, y), "best_index_")
+
+
+def test_a_metric_is_refused_where_there_is_only_one():
+    with pytest.raises(ConfigError, match="metric must be None, unless scoring gives several metrics"):
+        search(scoring="accuracy", metric="accuracy").fit(X, y)
 
 
 def test_a_fold_that_fails_has_the_error_score_for_each_metric_of_a_function():
@@ -452,7 +519,7 @@ def test_a_searcher_learns_from_the_scores_and_is_not_changed_itself():
             SGDClassifier(),
             ALPHA,
             {"scoring": ["accuracy", "f1_macro"], "refit": False, "scheduler": "asha"},
-            "refit must be",
+            "metric must be",
         ),
         (SGDClassifier(), ALPHA, {"resume": True}, "storage_path and name"),
         (SGDClassifier(), {"alpha": 1.0}, {"search_alg": "random"}, "param_distributions"),

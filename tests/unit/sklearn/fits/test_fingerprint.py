@@ -38,6 +38,12 @@ def test_what_differs_has_another_digest(one, other):
     assert digest(one) == digest(one) != digest(other)
 
 
+def test_delayed_objects_have_the_digest_of_their_type():
+    dask = pytest.importorskip("dask")
+    # Their names are random, and their values are not known.
+    assert digest(dask.delayed(np.zeros)(3)) == digest(dask.delayed(np.zeros)(3))
+
+
 def test_another_argument_is_named_when_a_search_goes_on(tmp_path):
     storage = Storage(str(tmp_path))
     check_arguments(storage, {"n_iter": 3, "cv": [1]}, resumes=False)

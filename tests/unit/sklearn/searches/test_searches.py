@@ -218,6 +218,18 @@ def test_dask_collections_are_computed():
     np.testing.assert_equal(without_times(ours.cv_results_), without_times(theirs.cv_results_))
 
 
+def test_delayed_samples_and_targets_are_computed_and_predictions_for_them_are_delayed():
+    dask = pytest.importorskip("dask")
+    data, target = dask.delayed(X), dask.delayed(y)
+    ours = GridSearchCV(SVC(), {"C": [0.01, 1.0]}, cv=3).fit(data, target)
+    theirs = model_selection.GridSearchCV(SVC(), {"C": [0.01, 1.0]}, cv=3).fit(X, y)
+    np.testing.assert_equal(without_times(ours.cv_results_), without_times(theirs.cv_results_))
+    predicted = ours.predict(data)
+    assert hasattr(predicted, "compute")
+    np.testing.assert_array_equal(predicted.compute(), theirs.predict(X))
+    assert ours.score(data, target) == theirs.score(X, y)
+
+
 def test_dask_collections_are_computed_after_the_last_client_has_left_its_name():
     array = pytest.importorskip("dask.array")
     import dask

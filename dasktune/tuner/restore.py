@@ -212,9 +212,7 @@ class RestoredExperiment:
         StorageError
             If the journal has grown since it was read.
         """
-        reader = JournalReader(self.storage, start=self.end.position)
-        grown = any(True for _ in reader)
-        if grown or reader.end != self.end:
+        if not JournalReader(self.storage).ends_at(self.end):
             raise StorageError(
                 f"another driver has resumed {self.storage} since it was restored. "
                 "Stop it, and call Tuner.restore() again."

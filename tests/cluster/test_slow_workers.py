@@ -36,3 +36,26 @@ def test_a_worker_that_is_slow_to_start_a_trial_gets_more_time_and_ends_no_exper
     failed = journal(tmp_path, event="StartFailed")
     assert failed
     assert not any(one["charged"] for one in failed)
+
+
+def test_a_worker_that_never_creates_an_actor_keeps_no_trial_and_ends_no_experiment(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    go_on = threading.Event()
+    limits = {"open_timeout": 0.1, "lease_timeout": 0.1, "max_failed_starts": 1}
+    with LocalCluster(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster:
+        [worker] = cluster.workers.values()
+        worker.executors["default"].submit(go_on.wait)
+        tuner = tune.Tuner(report_once, run_config=run_config(tmp_path), client=cluster)
+        try:
+            with driver_settings(**limits), fitting(tuner) as future:
+                until(lambda: future.done() or "8 times as long as usual" in caplog.text)
+                cluster.scale(2)
+                results = future.result(PATIENCE)
+        finally:
+            go_on.set()
+    assert statuses(results) == {"TERMINATED"}
+    failed = journal(tmp_path, event="StartFailed")
+    # Each attempt gets more time than the one before.
+    assert len(failed) >= 4
+    assert not any(one["charged"] for one in failed)

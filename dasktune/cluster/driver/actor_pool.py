@@ -31,7 +31,21 @@ _MAX_OPENING = 32
 
 
 class WorkerSlow(Exception):
-    """A worker that was not marked lost has missed a deadline; it gets more time the next time."""
+    """A worker that was not marked lost has missed a deadline.
+
+    It gets more time the next time. If it has had the longest time, it gets a pause.
+
+    Parameters
+    ----------
+    message : str
+        What happened.
+    pause_s : float, default=0
+        Seconds for which the worker should get no trial.
+    """
+
+    def __init__(self, message: str, pause_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.pause_s = pause_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +121,7 @@ class ActorPool:
         self._idle: defaultdict[str, list[ActorHandle]] = defaultdict(list)
         self._opened = 0
         self._opening: dict[str, asyncio.Semaphore] = {}
-        self._pacer = StartPacer(limits.open_timeout)
+        self._pacer = StartPacer(limits.open_timeout, timer=lambda: asyncio.get_running_loop().time())
         #: Leases that have been requested and not granted, by key.
         self._pending_leases: dict[str, ResourceLease] = {}
 
@@ -151,7 +165,7 @@ class ActorPool:
         ActorCallFailed
             If the actor cannot be created, or was closed meanwhile.
         WorkerSlow
-            In place of the last two if only a deadline was missed, and more time may help.
+            In place of the last two if only a deadline was missed.
         """
         for address in placement.addresses if actor.lease is None else ():
             for idle in self._idle[address]:
@@ -159,18 +173,23 @@ class ActorPool:
                 self._release_leases(idle)
         opening = self._opening.setdefault(actor.address, asyncio.Semaphore(_MAX_OPENING))
         async with opening, self._pacer.turn(actor.address) as attempt:
+            pause_s = self._pacer.rest_of_pause(actor.address)
+            if pause_s:
+                # Another start has missed the longest deadline while this one waited for its turn.
+                raise WorkerSlow(f"{actor.address} could not start the trial before", pause_s)
             try:
                 await self._prepare(actor, placement, attempt.factor)
             except LeaseFailed as failure:
                 # It is retried without a charge in any case: whether another client holds the
                 # resources or the worker is slow is not known.
                 if failure.timed_out:
-                    self._pacer.on_missed(attempt, failure.address)
+                    self._pacer.on_missed(attempt, failure.address, pauses=False)
                 raise
             except (BroadcastFailed, ActorCallFailed) as failure:
-                if failure.timed_out and self._pacer.on_missed(attempt, actor.address):
-                    raise WorkerSlow(str(failure)) from failure
-                raise
+                if not failure.timed_out:
+                    raise
+                pause_s = self._pacer.on_missed(attempt, actor.address)
+                raise WorkerSlow(str(failure), pause_s) from failure
             self._pacer.on_started(attempt)
 
     async def _prepare(self, actor: ActorHandle, placement: Placement, factor: float) -> None:

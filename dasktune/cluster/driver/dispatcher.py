@@ -413,6 +413,8 @@ class TrialDispatcher:
                 reservation.blamed, reservation.contended = failure.address, failure.contended
             # A dead worker is marked lost, which is caught below. So this worker is alive.
             is_slow = isinstance(failure, WorkerSlow)
+            if isinstance(failure, WorkerSlow):
+                reservation.pause_s = failure.pause_s
             # Ending the first run also returns the runs queued behind it. No run is left if the
             # loss of another worker has released the reservation meanwhile.
             for run in [run for run in link.runs.values() if run.reservation is reservation][:1]:

@@ -511,7 +511,8 @@ class DaskTrialExecutor:
 
     def _on_failure(self, run: TrialRun, charged: bool) -> None:
         address = run.reservation.blamed or run.address
-        seconds = self._settings.avoid_time if charged else _AVOID_BRIEFLY
+        usual = self._settings.avoid_time if charged else _AVOID_BRIEFLY
+        seconds = run.reservation.pause_s or usual
         if run.reservation.contended:
             # Another client holds the resources, so retry after random waits that become longer.
             seconds = self._backoff.next_delay()

@@ -24,9 +24,13 @@ __all__ = ["StartAttempt", "StartPacer"]
 
 logger = logging.getLogger(__name__)
 
-#: Largest factor of a worker's deadlines. A worker that misses them even so counts as broken: more
-#: time will not help.
+#: Largest factor of a worker's deadlines. More time does not help a worker that misses them even
+#: so: a task may occupy its only thread.
 _LONGEST: Final = 8.0
+
+#: Seconds for which such a worker gets no trial: at first, and at most.
+_FIRST_PAUSE: Final = 60.0
+_LONGEST_PAUSE: Final = 600.0
 
 #: Smallest number of starts that may run at a time. It is more than one, so that a few workers that
 #: never answer do not hold up all others.
@@ -79,6 +83,10 @@ class StartPacer:
         self._timer = timer
         #: The factor of each worker that has missed a deadline.
         self._factors: dict[str, float] = {}
+        #: The last pause of each worker that has missed the longest deadline, and when it began.
+        self._pauses: dict[str, tuple[float, float]] = {}
+        #: When a warning last said that a worker does not grant resources.
+        self._warned_at: dict[str, float] = {}
         #: How many starts may run at a time.
         self.limit = inf
         self._halved_at = -inf
@@ -119,8 +127,8 @@ class StartPacer:
         """Return the factor of a worker's deadlines."""
         return self._factors.get(address, 1.0)
 
-    def on_missed(self, attempt: StartAttempt, address: str) -> bool:
-        """Note that a deadline was missed, and return whether more time may help.
+    def on_missed(self, attempt: StartAttempt, address: str, *, pauses: bool = True) -> float:
+        """Note that a deadline was missed, and return for how long the worker should get no trial.
 
         Parameters
         ----------
@@ -129,6 +137,14 @@ class StartPacer:
         address : str
             The worker that was late. It is another one if it did not grant the resources of a
             further bundle.
+        pauses : bool, default=True
+            Whether the worker gets a pause after its longest deadline. A lease waits in Dask's
+            queue for resources that another client holds, so a pause would only lose its place.
+
+        Returns
+        -------
+        float
+            Seconds; 0 while a longer deadline may help.
         """
         # Starts on one worker at the same time count once, as they had the same deadline.
         factor = attempt.factor if address == attempt.address else self.factor(address)
@@ -136,29 +152,73 @@ class StartPacer:
         if attempt.begun_at >= self._halved_at:
             self._halved_at = self._timer()
             self.limit = max(_FEWEST, min(self.limit, self._under_way) // 2)
+            if factor < _LONGEST:
+                logger.warning(
+                    "worker %s is slow to start a trial: it gets up to %g times as long now, and at most "
+                    "%d trials start at a time. Its machine may have too few CPUs for its workers",
+                    address,
+                    self._factors[address],
+                    self.limit,
+                )
+        if factor < _LONGEST:
+            return 0.0
+        if not pauses:
+            self._warn_of_contention(address)
+            return 0.0
+        return self._pause(attempt, address)
+
+    def _warn_of_contention(self, address: str) -> None:
+        now = self._timer()
+        if now - self._warned_at.get(address, -inf) >= _LONGEST_PAUSE:
+            self._warned_at[address] = now
             logger.warning(
-                "worker %s is slow to start a trial: it gets up to %g times as long now, and at most %d "
-                "trials start at a time. Its machine may have too few CPUs for its workers",
+                "worker %s does not grant the resources of a trial, although it had %g times as long as "
+                "usual: tasks of other clients, or a thread that does not end, may occupy it. The trial "
+                "starts on the next worker that has room",
                 address,
-                self._factors[address],
-                self.limit,
+                _LONGEST,
             )
-        return factor < _LONGEST
+
+    def _pause(self, attempt: StartAttempt, address: str) -> float:
+        """Return the pause of a worker, twice as long as its last one.
+
+        Attempts that began before the last pause have missed the same deadline and count once.
+        """
+        seconds, since = self._pauses.get(address, (0.0, -inf))
+        if attempt.begun_at >= since:
+            seconds = min(max(_FIRST_PAUSE, 2 * seconds), _LONGEST_PAUSE)
+            self._pauses[address] = seconds, self._timer()
+            logger.warning(
+                "worker %s answers, but cannot start a trial, although it had %g times as long as usual: a "
+                "task of another client, or a thread that does not end, may occupy it. Trials start on "
+                "other workers; this one gets none for %.0f s",
+                address,
+                _LONGEST,
+                seconds,
+            )
+        return seconds
+
+    def rest_of_pause(self, address: str) -> float:
+        """Return for how many seconds a worker should get no trial."""
+        seconds, since = self._pauses.get(address, (0.0, -inf))
+        return max(0.0, since + seconds - self._timer())
 
     def on_started(self, attempt: StartAttempt) -> None:
         """Note that a start was successful."""
         if self._timer() - attempt.begun_at < self._usual_s / 2:
             # It is quick again. A worker that needed long keeps its long deadline.
             self._factors.pop(attempt.address, None)
+        self._pauses.pop(attempt.address, None)
         self.limit += 1
         self._admit()
 
     def forget_worker(self, address: str | None) -> None:
         """Forget a worker that was lost, or all workers if `address` is None."""
-        if address is None:
-            self._factors.clear()
-        else:
-            self._factors.pop(address, None)
+        for one in (self._factors, self._pauses, self._warned_at):
+            if address is None:
+                one.clear()
+            else:
+                one.pop(address, None)
 
     async def _wait_for_turn(self) -> None:
         if self._counted < self.limit and not self._waiting:

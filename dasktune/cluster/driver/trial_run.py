@@ -60,6 +60,8 @@ class Reservation:
     blamed: str = ""
     #: Whether the blamed worker is healthy and only its resources are in use by another client.
     contended: bool = False
+    #: Seconds for which the blamed worker should get no trial; 0 for the usual time.
+    pause_s: float = 0.0
 
     @property
     def address(self) -> str:

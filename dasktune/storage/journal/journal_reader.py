@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from dasktune.errors import StorageError
 from dasktune.storage.fs import filesystem
 from dasktune.storage.fs.redaction import reading
+from dasktune.storage.fs.retry import is_transient
 from dasktune.storage.fs.storage import Storage
 from dasktune.storage.journal.columnar import count_rows, read_rows, split_number
 from dasktune.storage.journal.segments import DIRECTORY, Header, JournalEnd, segment_name, segments
@@ -20,6 +21,7 @@ __all__ = ["HOW_TO_REPAIR", "JournalReader", "check_journal_exists", "read_journ
 
 S = TypeVar("S")
 T = TypeVar("T")
+K = TypeVar("K", int, str)
 
 #: Number of remote segments that are fetched together. Segments on a disk are large, so they are
 #: read one at a time.
@@ -30,6 +32,59 @@ HOW_TO_REPAIR: Final = "`dasktune repair DIRECTORY` restores the last good state
 _TRACES: Final = ("snapshots", "trials")
 #: Bytes that are read to get an epoch's header, which has about 200 bytes.
 _HEADER: Final = 4096
+
+
+class _ReadAhead(Generic[K]):
+    """Reads pieces of a remote journal in batches, before they are needed.
+
+    Each driver starts an epoch, which may have a few lines only. If each of them were waited for, a
+    journal of a hundred drivers would take hundreds of round trips to the store.
+
+    Parameters
+    ----------
+    storage : Storage
+        The experiment's directory. On a disk nothing is read ahead.
+    read : callable
+        Returns the content of a piece.
+    keys : sequence
+        All pieces, in the order in which they will mostly be needed.
+    """
+
+    def __init__(self, storage: Storage, read: Callable[[K], bytes], keys: Sequence[K]) -> None:
+        self._storage, self._read, self._keys = storage, read, keys
+        self._places = {} if storage.is_local else {key: place for place, key in enumerate(keys)}
+        self._contents: dict[K, bytes] = {}
+
+    def read(self, keys: Sequence[K]) -> list[bytes]:
+        """Return the contents of some pieces, each of which is requested once.
+
+        Raises
+        ------
+        Exception
+            The error of the storage.
+        """
+        found = {key: self._contents.pop(key) for key in keys if key in self._contents}
+        missing = [key for key in keys if key not in found]
+        if missing:
+            wanted = dict.fromkeys(missing)
+            begin = self._places.get(missing[-1], len(self._keys)) + 1
+            ahead = [key for key in self._keys[begin : begin + _BATCH - len(wanted)] if key not in wanted]
+            found |= self._fetch(missing, ahead)
+        return [found[key] for key in keys]
+
+    def _fetch(self, missing: list[K], ahead: list[K]) -> dict[K, bytes]:
+        """Return the missing pieces, and keep the others."""
+        # What was skipped, because it is not part of the history, is dropped here.
+        self._contents = {}
+        try:
+            contents = filesystem.run_each(self._storage.fs, self._read, [*missing, *ahead])
+        except Exception as error:  # each store's client has its own exceptions
+            if not ahead or is_transient(error):
+                raise
+            # It may be a piece that is not part of the history.
+            contents, ahead = filesystem.run_each(self._storage.fs, self._read, missing), []
+        self._contents = dict(zip(ahead, contents[len(missing) :], strict=True))
+        return dict(zip(missing, contents, strict=False))
 
 
 class JournalReader:
@@ -69,6 +124,8 @@ class JournalReader:
         self._trials: set[str] = set()
         #: The number of the last message of each start of a trial, in lines without a number.
         self._messages: dict[tuple[str, int], int] = {}
+        #: Reads the segments, those of the next epochs ahead.
+        self._ahead = _ReadAhead[str](storage, storage.read_bytes, [])
 
     @property
     def end(self) -> JournalEnd:
@@ -79,8 +136,40 @@ class JournalReader:
         self._epoch_number = self._records = self._size = self._position = 0
         self._messages = {}
         found = self._segments()
-        for header, limit in self._chain(found):
+        chain = self._chain(found)
+        self._ahead = _ReadAhead(
+            self.storage,
+            self.storage.read_bytes,
+            [segment_name(one.epoch, number) for one, _ in chain for number in found[one.epoch]],
+        )
+        for header, limit in chain:
             yield from self._epoch(header, found[header.epoch], limit)
+
+    def ends_at(self, end: JournalEnd) -> bool:
+        """Whether the journal ends at a position that an earlier reader has reached.
+
+        Reads the last epoch only.
+
+        Parameters
+        ----------
+        end : JournalEnd
+            ``end`` of the earlier reader.
+
+        Raises
+        ------
+        StorageError
+            If the last epoch is damaged or cannot be read.
+        """
+        found = self._segments()
+        newest = max(found, default=0)
+        if newest != end.epoch or not newest:
+            return newest == end.epoch
+        header = self._header(newest)
+        self._position = self.start = header.after.position
+        self._identity = end.journal
+        for _ in self._epoch(header, found[newest], None):
+            pass
+        return self.end == end
 
     def chain(self) -> list[tuple[Header, JournalEnd | None]]:
         """Return the epochs of the history in order, each with the position at its end.
@@ -100,10 +189,12 @@ class JournalReader:
     def _chain(self, found: dict[int, list[int]]) -> list[tuple[Header, JournalEnd | None]]:
         chain: list[tuple[Header, JournalEnd | None]] = []
         epoch, limit = max(found, default=0), None
+        # The newest epoch first. A header names an earlier one, mostly the one before it.
+        first_lines = _ReadAhead(self.storage, self._first_line, sorted(found, reverse=True))
         while epoch:
             if epoch not in found:
                 raise StorageError(f"the journal of {self.storage} lacks its epoch {epoch}")
-            header = self._header(epoch)
+            header = self._header(epoch, first_lines)
             if header.after.epoch >= epoch:
                 name = segment_name(epoch, 0)
                 raise StorageError(f"line 1 of {name} says that it comes after a later epoch")
@@ -120,19 +211,22 @@ class JournalReader:
                 )
         return chain
 
-    def _header(self, epoch: int) -> Header:
+    def _header(self, epoch: int, first_lines: _ReadAhead[int] | None = None) -> Header:
         name = segment_name(epoch, 0)
         with reading(name, self.storage):
             try:
-                with self.storage.open_read(name) as stream:
-                    # A header is short, and the segment may be long.
-                    line = stream.read(_HEADER).partition(b"\n")[0]
+                line = self._first_line(epoch) if first_lines is None else first_lines.read([epoch])[0]
             except FileNotFoundError:
                 raise StorageError(f"the journal of {self.storage} lacks {name}") from None
         header = Header.decode(line, name)
         if header.epoch != epoch:
             raise StorageError(f"line 1 of {name} says that it is of epoch {header.epoch}")
         return header
+
+    def _first_line(self, epoch: int) -> bytes:
+        with self.storage.open_read(segment_name(epoch, 0)) as stream:
+            # A header is short, and the segment may be long.
+            return stream.read(_HEADER).partition(b"\n")[0]
 
     def _epoch(
         self, header: Header, sequences: list[int], limit: JournalEnd | None
@@ -262,7 +356,7 @@ class JournalReader:
         for first in range(0, len(sequences), batch):
             names = [segment_name(epoch, number) for number in sequences[first : first + batch]]
             with reading(f"{names[0]} and what follows", self.storage):
-                contents = filesystem.run_each(self.storage.fs, self.storage.read_bytes, names)
+                contents = self._ahead.read(names)
             for name, content in zip(names, contents, strict=True):
                 # A list of all lines could take many times the memory of the file.
                 for number, line in enumerate(io.BytesIO(content), 1):

@@ -3,7 +3,9 @@ from __future__ import annotations
 import errno
 import json
 import os
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -119,6 +121,86 @@ def test_an_epoch_that_nobody_read_is_no_history(storage: Storage) -> None:
     write(storage, -1, after=reader.end)
     write(storage, 1, after=reader.end, cuts=True)
     assert numbers(storage) == [0, 1]
+
+
+def test_the_epochs_of_many_drivers_are_read_several_at_a_time(
+    remote: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drivers = 8
+    for number in range(drivers):
+        write(remote, number)
+    # Eight headers, then a header and a line of each driver: four at a time must be under way.
+    together = threading.Barrier(4)
+
+    def at_the_same_time(method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(self: Storage, *args: str) -> Any:
+            together.wait(60)
+            return method(self, *args)
+
+        return call
+
+    for name in ("open_read", "read_bytes"):
+        monkeypatch.setattr(Storage, name, at_the_same_time(getattr(Storage, name)))
+    assert numbers(remote) == list(range(drivers))
+
+
+def test_what_is_read_ahead_is_read_once(remote: Storage) -> None:
+    for number in range(5):
+        write(remote, number)
+    requests: Counter[tuple[str, str]] = Counter()
+    FakeObjectStore.before = lambda kind, path: requests.update([(kind, path[-len("000001-000000.jsonl") :])])
+    assert numbers(remote) == [0, 1, 2, 3, 4]
+    lines = {("read", f"00000{epoch}-000001.jsonl"): 1 for epoch in range(1, 6)}
+    # The chain of the epochs is known before their lines are read.
+    headers = {("read", f"00000{epoch}-000000.jsonl"): 2 for epoch in range(1, 6)}
+    assert {one: count for one, count in requests.items() if one[0] == "read"} == lines | headers
+
+
+def test_an_epoch_outside_of_the_history_may_be_unreadable(remote: Storage) -> None:
+    write(remote, 0)
+    reader = JournalReader(remote)
+    list(reader)
+    write(remote, -1, after=reader.end)
+    write(remote, 1, after=reader.end, cuts=True)
+
+    def vanish(kind: str, path: str) -> None:
+        if kind != "list" and "/000002-" in path:
+            raise FileNotFoundError(path)
+
+    FakeObjectStore.before = vanish
+    assert numbers(remote) == [0, 1]
+
+
+def test_a_store_that_fails_while_reading_ahead_is_told(remote: Storage) -> None:
+    write(remote, 0)
+    write(remote, 1)
+
+    def fail(kind: str, path: str) -> None:
+        if kind == "read" and path.endswith("000002-000001.jsonl"):
+            raise ConnectionResetError(path)
+
+    FakeObjectStore.before = fail
+    with pytest.raises(StorageError, match="ConnectionResetError"):
+        numbers(remote)
+
+
+def test_a_reader_knows_whether_the_journal_has_grown_since_another_one(storage: Storage) -> None:
+    assert JournalReader(storage).ends_at(JournalEnd())
+    write(storage, 0)
+    assert not JournalReader(storage).ends_at(JournalEnd())
+    writer = JournalWriter(storage, 2)
+    writer.append({"n": 1})
+    writer.commit(force=True)
+    reader = JournalReader(storage)
+    list(reader)
+    assert JournalReader(storage).ends_at(reader.end)
+    writer.append({"n": 2})
+    writer.close()
+    assert not JournalReader(storage).ends_at(reader.end)
+    list(reader)
+    assert JournalReader(storage).ends_at(reader.end)
+    write(storage)
+    assert not JournalReader(storage).ends_at(reader.end)
 
 
 def test_a_driver_that_slept_cannot_erase_the_epoch_of_its_successor(storage: Storage) -> None:

@@ -12,7 +12,7 @@ from wire_kit import JumpingLoop
 
 from dasktune.cluster.driver.actor_handle import ActorCallFailed
 from dasktune.cluster.driver.actor_pool import ActorPool, PoolLimits, WorkerSlow
-from dasktune.cluster.driver.start_pacer import StartPacer
+from dasktune.cluster.driver.start_pacer import StartAttempt, StartPacer
 from dasktune.placement import PlacedBundle, Placement
 
 
@@ -30,7 +30,7 @@ def pacer():
 
 
 async def miss(pacer, address="a", seconds=15.0):
-    """Let a start on a worker miss its deadline; return whether more time may help."""
+    """Let a start on a worker miss its deadline; return the worker's pause."""
     async with pacer.turn(address) as attempt:
         await asyncio.sleep(seconds)
         return pacer.on_missed(attempt, address)
@@ -42,14 +42,56 @@ async def start(pacer, address="a", seconds=1.0):
         pacer.on_started(attempt)
 
 
-def test_a_worker_gets_twice_as_long_each_time_and_counts_as_broken_in_the_end():
+def test_a_worker_gets_twice_as_long_each_time_and_then_longer_and_longer_pauses():
     async def work():
         paced = pacer()
-        seen = [(paced.factor("a"), await miss(paced)) for _ in range(5)]
+        seen = [(paced.factor("a"), await miss(paced)) for _ in range(9)]
         assert paced.factor("b") == 1.0
         return seen
 
-    assert run(work()) == [(1.0, True), (2.0, True), (4.0, True), (8.0, False), (8.0, False)]
+    pauses = [60.0, 120.0, 240.0, 480.0, 600.0, 600.0]
+    assert run(work()) == [(1.0, 0.0), (2.0, 0.0), (4.0, 0.0), *((8.0, pause) for pause in pauses)]
+
+
+def test_starts_that_miss_the_longest_deadline_together_cause_one_pause():
+    async def work():
+        paced = pacer()
+        for _ in range(3):
+            await miss(paced)
+        together = await asyncio.gather(*(miss(paced) for _ in range(4)))
+        left = paced.rest_of_pause("a"), paced.rest_of_pause("b")
+        return together, left, await miss(paced)
+
+    assert run(work()) == ([60.0] * 4, (60.0, 0.0), 120.0)
+
+
+def test_a_worker_that_does_not_grant_resources_gets_a_warning_and_no_pause(caplog):
+    async def work():
+        paced = pacer()
+        async with paced.turn("a") as attempt:
+            # A lease on another worker than that of the attempt.
+            answers = [paced.on_missed(attempt, "b", pauses=False) for _ in range(8)]
+        return answers, paced.rest_of_pause("b"), paced.factor("b")
+
+    assert run(work()) == ([0.0] * 8, 0.0, 8.0)
+    assert caplog.text.count("worker b does not grant the resources of a trial") == 1
+
+
+@pytest.mark.parametrize("ends", [start, lambda paced: forget(paced, "a"), lambda paced: forget(paced, None)])
+def test_the_first_pause_is_short_again_after_a_start_that_succeeds_or_a_loss(ends):
+    async def work():
+        paced = pacer()
+        for _ in range(6):
+            await miss(paced)
+        await ends(paced)
+        paced.on_missed(StartAttempt(address="a", factor=4.0, begun_at=0.0), "a")
+        return await miss(paced)
+
+    assert run(work()) == 60.0
+
+
+async def forget(paced, address):
+    paced.forget_worker(address)
 
 
 def test_starts_on_one_worker_that_are_late_together_count_once():
@@ -249,20 +291,60 @@ def test_a_hundred_workers_of_a_slow_machine_all_start_in_the_end(seconds):
     assert passed < 4 * 100 * seconds + 60
 
 
-def test_an_actor_that_is_never_created_fails_its_start_when_more_time_does_not_help():
+def test_an_actor_that_is_never_created_is_a_slow_worker_and_no_failure(caplog):
     async def work():
-        pool, raised, seconds = make_pool(Machine(1e6)), [], []
+        pool, pauses, seconds = make_pool(Machine(1e6)), [], []
         bundle = PlacedBundle(address="tcp://a", resources={"CPU": 1}, declared={})
         placement = Placement(number=1, bundles=(bundle,))
-        while not raised or raised[-1] is WorkerSlow:
+        for _ in range(5):
             actor = pool.acquire(placement)
             begun = asyncio.get_running_loop().time()
-            try:
+            with pytest.raises(WorkerSlow, match="did not create an actor within") as raised:
                 await pool.make_ready(actor, placement)
-            except (WorkerSlow, ActorCallFailed) as error:
-                raised.append(type(error))
-                seconds.append(round(asyncio.get_running_loop().time() - begun))
+            pauses.append(raised.value.pause_s)
+            seconds.append(round(asyncio.get_running_loop().time() - begun))
             await actor.close()
-        return raised, seconds
+            await asyncio.sleep(raised.value.pause_s)
+        return pauses, seconds
 
-    assert run(work()) == ([WorkerSlow, WorkerSlow, WorkerSlow, ActorCallFailed], [15, 30, 60, 120])
+    assert run(work()) == ([0, 0, 0, 60, 120], [15, 30, 60, 120, 120])
+    assert caplog.text.count("worker tcp://a answers, but cannot start a trial") == 2
+
+
+def test_starts_that_wait_for_their_turn_leave_a_worker_that_gets_a_pause():
+    async def work():
+        pool = make_pool(Machine(1e6))
+        bundle = PlacedBundle(address="tcp://a", resources={"CPU": 1}, declared={})
+        placement = Placement(number=1, bundles=(bundle,))
+
+        async def start():
+            with pytest.raises(WorkerSlow) as raised:
+                await pool.make_ready(pool.acquire(placement), placement)
+            return raised.value.pause_s
+
+        for _ in range(3):
+            await start()
+        begun = asyncio.get_running_loop().time()
+        # Of the starts that have a turn, four more begin each 15 s: the last ones after 105 s.
+        pauses = await asyncio.gather(*(start() for _ in range(100)))
+        return set(pauses), asyncio.get_running_loop().time() - begun
+
+    pauses, seconds = run(work())
+    assert pauses == {60.0}
+    assert seconds == pytest.approx(225.0)
+
+
+def test_an_actor_that_a_worker_refuses_fails_its_start():
+    class Refusing(Machine):
+        async def create(self):
+            raise ValueError("as planned")
+
+    async def work():
+        pool = make_pool(Refusing(0.0))
+        bundle = PlacedBundle(address="tcp://a", resources={"CPU": 1}, declared={})
+        placement = Placement(number=1, bundles=(bundle,))
+        with pytest.raises(ActorCallFailed, match="as planned") as raised:
+            await pool.make_ready(pool.acquire(placement), placement)
+        return raised.value.timed_out
+
+    assert run(work()) is False

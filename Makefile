@@ -97,9 +97,8 @@ demo: $(DEMO)
 
 # Two pips must not change an environment at the same time, so run this before commands with --jobs.
 .PHONY: install
-install: $(DEV)
+install: $(DEV) $(OLDEST_VENV)/.installed
 	$(MAKE) $(DOCS)
-	$(MAKE) $(OLDEST_VENV)/.installed
 
 # The tests of a module run in one process, because they share clusters and other fixtures; the modules
 # run in the order of tests/conftest.py. If a process dies, pytest-xdist may wait for ever for the tests
@@ -199,11 +198,12 @@ screenshots: $(DEV)
 	@CI=1 .ci/browser
 	$(BIN)/python -m docs.screenshots
 
-# Build a copy, because a build writes into the tree while other tests may read it. Run the tests
-# from an empty directory, because they would import the checkout otherwise. A comparison shows that
-# the wheel has every file; the tests only show that it works without the checkout, so a part of
-# them is enough: every module with its examples, and the main interfaces. First run the quickstart of
-# the README with nothing but the wheel, as a new user would.
+# Build a copy, because a build writes into the tree while other tests may read it. First run the
+# quickstart of the README with nothing but the wheel, as a new user would. Then run the tests from an
+# empty directory, because they would import the checkout otherwise; the packages for tests are those
+# of the contributors' environment. A comparison shows that the wheel has every file; the tests only
+# show that it works without the checkout, so a part of them is enough: every module with its examples,
+# and the main interfaces.
 .PHONY: wheel-test
 wheel-test: $(DEV)
 	rm -rf $(WHEEL_DIR) $(WHEEL_SOURCE)
@@ -215,14 +215,14 @@ wheel-test: $(DEV)
 		"$$python" -m pip install --quiet "$$wheel"; \
 		elsewhere=$$(mktemp -d); trap 'rm -rf "$$elsewhere"' EXIT; \
 		"$$python" .ci/quickstart.py README.md > "$$elsewhere/quickstart.py"; \
-		(cd "$$elsewhere"; HOME="$$elsewhere" "$$python" quickstart.py | grep "^{'lr': 0" >/dev/null); \
-		"$$python" -m pip install --quiet "$$wheel[test]"
-	elsewhere=$$(mktemp -d); trap 'rm -rf "$$elsewhere"' EXIT; cd "$$elsewhere"; \
-		python='$(CURDIR)/$(WHEEL_VENV)/bin/python'; \
+		(cd "$$elsewhere"; HOME="$$elsewhere" "$$python" quickstart.py | grep "^{'lr': 0" >/dev/null)
+	packages=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
+		elsewhere=$$(mktemp -d); trap 'rm -rf "$$elsewhere"' EXIT; cd "$$elsewhere"; \
+		export PYTHONPATH="$$packages"; python='$(CURDIR)/$(WHEEL_VENV)/bin/python'; \
 		there=$$("$$python" -c 'import dasktune; print(*dasktune.__path__)'); \
 		[[ "$$there" == */site-packages/dasktune ]]; \
 		diff --recursive --exclude=__pycache__ '$(CURDIR)/dasktune' "$$there"; \
-		"$$python" -m pytest -c '$(CURDIR)/pyproject.toml' -p no:cacheprovider --pyargs dasktune \
+		"$$python" -m pytest -c '$(CURDIR)/pyproject.toml' -p no:cacheprovider $(XDIST) --pyargs dasktune \
 			$(patsubst %,'$(CURDIR)/%',$(WHEEL_TESTS))
 
 .PHONY: clean

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from dasktune.errors import ConfigError
-from dasktune.stopper import timeout as timeout_module
 from dasktune.stopper import (
     CombinedStopper,
     CriteriaStopper,
@@ -24,6 +23,7 @@ from dasktune.stopper import (
     TimeoutStopper,
     as_stopper,
 )
+from dasktune.stopper import timeout as timeout_module
 
 
 class Spy(Stopper):

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-import dasktune as tune
+from dasktune import tune
+from dasktune.experiment import Trial
 from dasktune.logger import (
     CSVLoggerCallback,
     JsonLoggerCallback,
@@ -354,6 +355,56 @@ def test_stoppers_of_each_kind(tmp_path):
     for number, (stop, at_least) in enumerate(stops):
         (result,) = fit(Model, tune.RunConfig(storage_path=str(tmp_path / str(number)), stop=stop, verbose=0))
         assert result.metrics["count"] >= at_least
+
+
+class OwnBudget(Stopper):
+    """As a user of Ray Tune writes it: it asks a TimeoutStopper, and knows no `on_time`."""
+
+    def __init__(self, seconds):
+        self.budget = TimeoutStopper(seconds)
+
+    def __call__(self, trial_id, result):
+        return False
+
+    def stop_all(self):
+        return self.budget.stop_all()
+
+
+def test_a_time_budget_in_a_stopper_of_the_users_own(run_config):
+    (result,) = fit(Model, run_config(stop=OwnBudget(0.5)))
+    assert result.status == Trial.TERMINATED
+    assert result.reason == "OwnBudget said so"
+
+
+class Statuses(tune.Callback):
+    def __init__(self):
+        self.seen = []
+
+    def on_trial_result(self, iteration: int, trials: list[Trial], trial: Trial, result: dict, **info):
+        assert isinstance(trial, Trial)
+        if trial.status == Trial.RUNNING:
+            self.seen.append("running")
+
+    def on_trial_error(self, trial: Trial, **info):
+        if trial.status == Trial.ERROR:
+            self.seen.append("error")
+
+
+def test_the_trial_of_ray_tune_in_annotations_and_comparisons(run_config):
+    def train(config):
+        tune.report({"loss": 1.0})
+        raise ValueError("as it should")
+
+    statuses = Statuses()
+    fit(train, run_config(callbacks=[statuses]))
+    assert statuses.seen == ["running", "error"]
+
+
+def test_a_grid_of_a_directory(run_config):
+    results = fit(steps, run_config(), x=tune.grid_search([2, 1]))
+    grid = tune.ResultGrid(tune.ExperimentAnalysis(results.experiment_path))
+    assert grid.get_best_result("loss", "min").config == {"x": 1}
+    assert len(grid) == 2
 
 
 def test_time_budgets_and_stoppers_that_never_stop(run_config):

@@ -246,6 +246,37 @@ def test_fail_fast(run_config):
     assert "no luck" in str(results.errors[0])
 
 
+def fails_beside_another(config):
+    marks = Path(config["marks"])
+    if config["x"] == 0:
+        while not Path(marks, "started").exists():
+            time.sleep(0.01)
+        raise RuntimeError("no luck")
+    Path(marks, "started").touch()
+    try:
+        while True:  # it never reports
+            time.sleep(0.01)
+    finally:
+        Path(marks, "cleaned").touch()
+
+
+@pytest.mark.parametrize("fail_fast", [True, "raise"])
+def test_fail_fast_waits_for_no_other_trial(run_config, tmp_path, fail_fast):
+    # If the other trial had its time to end by itself, this test would take an hour.
+    config = run_config(failure_config=tune.FailureConfig(fail_fast=fail_fast), stop_grace=3600)
+    space = {"x": tune.grid_search([0, 1]), "marks": str(tmp_path)}
+    tuner = tune.Tuner(fails_beside_another, param_space=space, run_config=config)
+    if fail_fast == "raise":
+        with pytest.raises(RuntimeError, match="no luck"):
+            tuner.fit()
+    else:
+        tuner.fit()
+    failed, stopped = tuner.get_results()
+    assert (failed.status, stopped.status) == (Trial.ERROR, Trial.TERMINATED)
+    assert stopped.reason == f"trial {failed.trial_id} failed"
+    assert Path(tmp_path, "cleaned").exists()
+
+
 def test_fail_fast_raise(run_config):
     config = run_config(failure_config=tune.FailureConfig(fail_fast="raise"))
     with pytest.raises(RuntimeError, match="no luck"):
